@@ -9,13 +9,12 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.common import AsJson, SetValues, assignments, file_option, json_line, present, say
+from cape.cli.common import AsJson, SetValues, assignments, file_option, present, result, say
 
 
 def budget_command(
     check: Annotated[
-        list[Path] | None,
-        file_option("Recompute a privacy.json; repeat it to add up runs."),
+        list[Path] | None, file_option("Recompute a privacy.json; repeat it to add up runs.")
     ] = None,
     subjects: Annotated[int | None, typer.Option(min=1, help="All subjects.")] = None,
     sites: Annotated[int | None, typer.Option(min=1, help="Number of sites.")] = None,
@@ -55,9 +54,8 @@ def budget_command(
     from cape.planning.budget import budget_of
 
     plan = budget_of(given, n_sites=sites, n_subjects=subjects)
-    if as_json:
-        json_line({"event": "result", **dataclasses.asdict(plan)})
-    else:
+    result(dataclasses.asdict(plan), as_json=as_json)
+    if not as_json:
         print_plan(plan)
 
 
@@ -66,36 +64,27 @@ def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
 
     files = [check_file(path) for path in paths]
     total = together(files)
-    if as_json:
-        rows = [
-            {
-                "path": file.path,
-                "private": file.private,
-                "epsilon": file.epsilon,
-                "claimed": file.claimed,
-                "delta": file.delta,
-                "findings": file.findings,
-                "same_run_as": total.same.get(i),
-            }
-            for i, file in enumerate(files)
-        ]
-        figures = {"epsilon_together": total.epsilon, "delta_together": total.delta}
-        json_line({"event": "result", "files": rows, **figures})
-    else:
-        for i, file in enumerate(files):
-            epsilon = f"{file.epsilon:.6g}" if file.private else "infinite"
-            claimed = "none" if file.claimed is None else f"{file.claimed:.6g}"
-            verdict = "WRONG" if file.findings else "ok"
-            say(f"{verdict}: epsilon {epsilon} recomputed, {claimed} claimed, {file.path}")
-            if i in total.same:
-                say(f"  the same run as {total.same[i]}: counted once", style="yellow")
-            for finding in file.findings:
-                say(f"  {finding}", style="bold red")
-        if total.runs > 1:
-            say(
-                f"all {total.runs} runs on the same subjects together: epsilon "
-                f"{total.epsilon:.6g} at delta {total.delta:g}, the smallest of theirs"
-            )
+    names = ("path", "private", "epsilon", "claimed", "delta", "findings")
+    rows = [
+        {**{name: getattr(file, name) for name in names}, "same_run_as": total.same.get(i)}
+        for i, file in enumerate(files)
+    ]
+    figures = {"epsilon_together": total.epsilon, "delta_together": total.delta}
+    result({"files": rows, **figures}, as_json=as_json)
+    for i, file in () if as_json else enumerate(files):
+        epsilon = f"{file.epsilon:.6g}" if file.private else "infinite"
+        claimed = "none" if file.claimed is None else f"{file.claimed:.6g}"
+        verdict = "WRONG" if file.findings else "ok"
+        say(f"{verdict}: epsilon {epsilon} recomputed, {claimed} claimed, {file.path}")
+        if i in total.same:
+            say(f"  the same run as {total.same[i]}: counted once", style="yellow")
+        for finding in file.findings:
+            say(f"  {finding}", style="bold red")
+    if total.runs > 1 and not as_json:
+        say(
+            f"all {total.runs} runs on the same subjects together: epsilon "
+            f"{total.epsilon:.6g} at delta {total.delta:g}, the smallest of theirs"
+        )
     # Scripts go by the exit code, not by the text.
     if any(file.findings for file in files):
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cape.cli.budget_command import budget_command
-from cape.cli.common import AsJson, json_line, say
+from cape.cli.common import AsJson, result, say
 from cape.cli.flare_commands import flare
 from cape.cli.init_command import init_command
 from cape.cli.neuroflame_command import neuroflame_command
@@ -100,10 +100,7 @@ def compspec_command(
     from cape.engines.coinstac.compspec import published
 
     paths = published(out, image)
-    if as_json:
-        json_line({"event": "result", "written": paths})
-    for path in () if as_json else paths:
-        say(f"written: {path}")
+    result({"written": paths}, *(f"written: {path}" for path in paths), as_json=as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

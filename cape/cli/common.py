@@ -36,6 +36,14 @@ def file_option(help: str) -> Any:
     return typer.Option(exists=True, dir_okay=False, help=help)
 
 
+def file_argument(help: str) -> Any:
+    return typer.Argument(exists=True, dir_okay=False, help=help)
+
+
+def folder_option(help: str) -> Any:
+    return typer.Option(exists=True, file_okay=False, help=help)
+
+
 def folder_argument(help: str) -> Any:
     return typer.Argument(exists=True, file_okay=False, help=help)
 
@@ -82,17 +90,23 @@ def print_results(folder: Path, *, as_json: bool) -> None:
 
     outcome = parse_json((folder / "results.json").read_text(encoding="utf-8"))
     paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
-    if as_json:
-        json_line({"event": "result", **outcome, "paths": paths})
-        return
     promise = f"epsilon {display_epsilon(outcome['epsilon'])}, delta {outcome['delta']:g}"
     # Never a figure beside a run that promises nothing.
     if not outcome["private"]:
         promise = "NOT PRIVATE"
-    say(f"{outcome['status']} | {promise} | {folder}", style="bold")
-    for name in ("index.html", "results.json", "privacy.json"):
-        if name in paths:
-            say(paths[name])
+    if not as_json:
+        say(f"{outcome['status']} | {promise} | {folder}", style="bold")
+    shown = ("index.html", "results.json", "privacy.json")
+    lines = (paths[name] for name in shown if name in paths)
+    result({**outcome, "paths": paths}, *lines, as_json=as_json)
+
+
+def result(fields: Mapping[str, object], *lines: str, as_json: bool) -> None:
+    """Print what a command did: a document for machines, or lines for people."""
+    if as_json:
+        json_line({"event": "result", **fields})
+    for line in () if as_json else lines:
+        say(line)
 
 
 def json_line(document: Mapping[str, object]) -> None:

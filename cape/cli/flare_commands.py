@@ -13,8 +13,8 @@ from cape.cli.common import (
     assignments,
     file_option,
     folder_argument,
-    json_line,
-    say,
+    folder_option,
+    result,
 )
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ def job_command(
     join_patience: Annotated[
         float, typer.Option(min=1, help="Seconds for the first answer: sites read their data.")
     ] = 3600.0,
-    resume: Annotated[
-        Path | None,
-        typer.Option(exists=True, file_okay=False, help="A job before, whose run goes on."),
-    ] = None,
+    resume: Annotated[Path | None, folder_option("A job before, whose run goes on.")] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,23 +71,20 @@ def job_command(
             join_patience=join_patience,
         )
     write_job(folder, plan)
-    if as_json:
-        json_line({"event": "result", "run": plan.run, "job": str(folder)})
-        return
-    say(f"{folder}: run {plan.run}")
-    say(f"next: nvflare job submit -j {folder} --startup-kit KIT")
+    do = f"next: nvflare job submit -j {folder} --startup-kit KIT"
+    fields = {"run": plan.run, "job": str(folder)}
+    result(fields, f"{folder}: run {plan.run}", do, as_json=as_json)
 
 
 @flare.command("site")
 def site_command(
     kit: Kit,
-    data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="The site's data.")],
+    data: Annotated[Path, folder_option("The site's data.")],
     runs: Runs,
     manifest: Annotated[str, typer.Option(help="Name of a manifest in the data folder.")] = "",
     policy: Annotated[Path | None, file_option("The site's site-policy.toml.")] = None,
     identity: Annotated[
-        Path | None,
-        typer.Option(exists=True, file_okay=False, help="Folder of identity_key and roster.json."),
+        Path | None, folder_option("Folder of identity_key and roster.json.")
     ] = None,
     allow: Allow = False,
     as_json: AsJson = False,
@@ -144,10 +138,7 @@ def _prepare(
     (local / name).write_text(file_text(own), encoding="utf-8")
     if allow:
         write_resources(local, wanted)
-    if as_json:
-        json_line({"event": "result", "file": str(local / name), "lines": lines, "written": allow})
-        return
-    say(str(local / name))
-    say("written into resources.json:" if allow else "needed in resources.json (or: --allow):")
-    for line in lines or ["nothing more"]:
-        say(f"  {line}")
+    where = "written into resources.json:" if allow else "needed in resources.json (or: --allow):"
+    needed = (f"  {line}" for line in lines or ["nothing more"])
+    fields = {"file": str(local / name), "lines": lines, "written": allow}
+    result(fields, str(local / name), where, *needed, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.common import AsJson, folder_argument, json_line, say
+from cape.cli.common import AsJson, folder_argument, result
 
 
 def init_command(
@@ -33,10 +33,7 @@ def init_command(
     path.write_text(proposal.text, encoding="utf-8")
     for place, content in proposal.files.items():
         place.write_bytes(content)
-    if as_json:
-        counts = list(proposal.counts)
-        json_line({"event": "result", "path": str(path), "found": counts, "text": proposal.text})
-        return
-    for line in (*proposal.counts, *(f"written: {place}" for place in proposal.files)):
-        say(line)
-    say(f"written: {path}; read it, then: cape validate {folder}")
+    fields = {"path": str(path), "found": list(proposal.counts), "text": proposal.text}
+    written = (f"written: {place}" for place in proposal.files)
+    do = f"written: {path}; read it, then: cape validate {folder}"
+    result(fields, *proposal.counts, *written, do, as_json=as_json)

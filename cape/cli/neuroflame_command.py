@@ -11,8 +11,7 @@ from cape.cli.common import (
     assignments,
     file_option,
     folder_argument,
-    json_line,
-    say,
+    result,
 )
 
 
@@ -32,8 +31,5 @@ def neuroflame_command(
         read_settings(settings, given)  # refused here, not in the first exchange
         parameters = merged({} if settings is None else read_file(settings), given)
     paths = lay(checkout, parameters)
-    if as_json:
-        json_line({"event": "result", "written": paths})
-        return
-    for path in paths:
-        say(f"written: {checkout / path}")
+    lines = (f"written: {checkout / path}" for path in paths)
+    result({"written": paths}, *lines, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,19 +61,8 @@ class StatedRelease:
 
     @property
     def event(self) -> Event:
-        return Event(
-            phase=self.phase,
-            round=self.round,
-            field=self.field,
-            shape=self.shape,
-            size=self.size,
-            log2_gamma=self.log2_gamma,
-            clip_int=self.clip_int,
-            delta_int=self.delta_int,
-            variance=int(self.s2),
-            shares=self.shares,
-            seed_ratio=self.seed_ratio,
-        )
+        names = {field.name for field in dataclasses.fields(Event)} - {"variance"}
+        return Event(variance=int(self.s2), **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,10 +19,9 @@ from cape.cli.common import (
     assignments,
     file_option,
     folder_argument,
-    json_line,
     present,
     print_results,
-    say,
+    result,
     warn,
     working,
 )
@@ -57,10 +56,7 @@ class SyntheticLayout(StrEnum):
 
 
 def simulate_command(
-    directory: Annotated[
-        Path,
-        folder_argument("A consortium: one folder per site."),
-    ],
+    directory: Annotated[Path, folder_argument("A consortium: one folder per site.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
     through: Annotated[
         Through,
@@ -223,15 +219,13 @@ def synth_command(
             voxel_mm=voxel,
             progress=progress,
         )
-    if as_json:
-        json_line({"event": "result", **dataclasses.asdict(summary), "folder": str(out)})
-    elif not quiet:
-        sizes = ", ".join(str(size) for size in summary.site_sizes)
-        megabytes = f"{summary.n_bytes / 1e6:.0f} MB"
-        say(f"{out}: subjects per site {sizes}; {summary.n_features} features; {megabytes}")
-        command = "init" if layout == "fmriprep" else "simulate"
-        rest = "" if layout == "fmriprep" else " --out out --epsilon 8 --delta 1e-5"
-        say(f"next: cape {command} {out}{rest}")
+    sizes = ", ".join(str(size) for size in summary.site_sizes)
+    megabytes = f"{summary.n_bytes / 1e6:.0f} MB"
+    said = f"{out}: subjects per site {sizes}; {summary.n_features} features; {megabytes}"
+    do = f"next: cape simulate {out} --out out --epsilon 8 --delta 1e-5"
+    lines = (said, f"next: cape init {out}" if layout == "fmriprep" else do)
+    fields = {**dataclasses.asdict(summary), "folder": str(out)}
+    result(fields, *(() if quiet else lines), as_json=as_json)
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -244,9 +238,7 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 def report_command(
     folder: Annotated[
         Path,
-        folder_argument(
-            "A consortium folder, a site's folder, or the folder of a simulation.",
-        ),
+        folder_argument("A consortium folder, a site's folder, or the folder of a simulation."),
     ],
     template: Annotated[
         str | None,
@@ -256,10 +248,7 @@ def report_command(
             "dosenbach_2010, yeo_2011, schaefer_2018, smith_2009; of a consortium folder only.",
         ),
     ] = None,
-    names: Annotated[
-        Path | None,
-        file_option("Names of the template maps, one a line."),
-    ] = None,
+    names: Annotated[Path | None, file_option("Names of the template maps, one a line.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Build the pages again from the result files beside them."""
@@ -269,11 +258,8 @@ def report_command(
     if template is None and names is not None:
         raise typer.BadParameter("--names needs --template")
     pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
-    if as_json:
-        json_line({"event": "result", "paths": {_page_name(page): str(page) for page in pages}})
-        return
-    for page in pages:
-        say(str(page))
+    paths = {_page_name(page): str(page) for page in pages}
+    result({"paths": paths}, *map(str, pages), as_json=as_json)
 
 
 def _page_name(page: Path) -> str:

@@ -9,13 +9,11 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.common import AsJson, file_option, json_line, say, table
+from cape.cli.common import AsJson, file_argument, file_option, result, table
 
 
 def ledger_command(
-    file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="The ledger_file of a site policy.")
-    ],
+    file: Annotated[Path, file_argument("The ledger_file of a site policy.")],
     as_json: AsJson = False,
 ) -> None:
     """Show what all runs on a site's data have spent; stays at the site."""
@@ -53,20 +51,16 @@ def ledger_command(
         names = (run.date, run.dataset[:16], run.computation, run.run[:8])
         # Digests are cut for people; --json has them whole.
         cells.append((*names, len(run.people), len(run.charges), *figures, f"{together.delta:g}"))
-    if as_json:
-        json_line({"event": "result", "runs": rows})
-        return
-    say("Private: this list belongs to the site. epsilon all: of every run on the same people.")
+    note = "Private: this list belongs to the site. epsilon all: of every run on the same people."
+    result({"runs": rows}, note, as_json=as_json)
     columns = "date,data set,computation,run,subjects,charges,epsilon,epsilon all,delta".split(",")
-    table(f"{len(rows)} runs", columns, cells)
+    if not as_json:
+        table(f"{len(rows)} runs", columns, cells)
 
 
 def policy_command(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            exists=True, dir_okay=False, help="A site-policy.toml; without one, what is shipped."
-        ),
+        Path | None, file_argument("A site-policy.toml; without one, what is shipped.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -79,25 +73,18 @@ def policy_command(
     policy = dataclasses.asdict(SitePolicy() if file is None else load_policy(file))
     digest = "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
     shipped, code = dataclasses.asdict(SitePolicy()), code_digest()
-    if as_json:
-        json_line({"event": "result", "policy": policy, "sha256": digest, "software": code})
-        return
-    for name, value in policy.items():
-        # As a line of the file, so that a limit is raised by copying it.
-        text = json.dumps(value)
-        say(f"{name} = {text}" if value == shipped[name] else f"{name} = {text}  # not as shipped")
-    if digest:
-        say(f"sha256 of the file: {digest}")
-    say(f"this software, for image_digests: {code}")
+    # As lines of the file, so that a limit is raised by copying it.
+    lines = [
+        f"{name} = {json.dumps(value)}" + ("" if value == shipped[name] else "  # not as shipped")
+        for name, value in policy.items()
+    ]
+    lines += [f"sha256 of the file: {digest}"] if digest else []
+    lines += [f"this software, for image_digests: {code}"]
+    result({"policy": policy, "sha256": digest, "software": code}, *lines, as_json=as_json)
 
 
 def settings_command(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="A form of COINSTAC (.json) or a settings.toml."
-        ),
-    ],
+    file: Annotated[Path, file_argument("A form of COINSTAC (.json) or a settings.toml.")],
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
     ] = None,
@@ -113,19 +100,12 @@ def settings_command(
         text = json.dumps(form_of(read_file(file)), indent=2) + "\n"
     if out is not None:
         out.write_text(text, encoding="utf-8")
-    if as_json:
-        json_line({"event": "result", "text": text, "path": None if out is None else str(out)})
-    else:
-        say(text.rstrip("\n") if out is None else f"written: {out}")
+    line = text.rstrip("\n") if out is None else f"written: {out}"
+    result({"text": text, "path": None if out is None else str(out)}, line, as_json=as_json)
 
 
 def pairs_command(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="The table of the atlas: labels and their names."
-        ),
-    ],
+    file: Annotated[Path, file_argument("The table of the atlas: labels and their names.")],
     atlas: Annotated[
         Path | None,
         file_option("The label image, atlas*.nii.gz: pairs are compared in place, too."),
@@ -142,20 +122,21 @@ def pairs_command(
     if atlas is not None:
         given = {"epsilon": 1, "delta": 1e-5, "feature_space": "atlas", "atlas": atlas.name}
         found = compare_places(found, mask_space(Config.from_input(given), atlas.parent))
-    if as_json:
-        json_line({"event": "result", "label_pairs": found.setting()} | dataclasses.asdict(found))
-        return
-    say(f'label_pairs = "{found.setting()}"')
     how = "names and places" if atlas else "names alone; --atlas compares places, too"
-    say(f"{len(found.pairs)} pairs of {len(names)} labels, by {how}")
-    lines = {
+    lines = [
+        f'label_pairs = "{found.setting()}"',
+        f"{len(found.pairs)} pairs of {len(names)} labels, by {how}",
+    ]
+    others = {
         "called so, but not mirror images of each other": [n for pair in found.apart for n in pair],
         "of a side, without one partner": found.single,
         "of no side": found.middle,
     }
-    for what, labels in lines.items():
+    for what, labels in others.items():
         if labels:
-            say(f"{what}: " + ", ".join(f"{label} {names[label]}" for label in labels))
+            lines.append(f"{what}: " + ", ".join(f"{label} {names[label]}" for label in labels))
+    fields = {"label_pairs": found.setting(), **dataclasses.asdict(found)}
+    result(fields, *lines, as_json=as_json)
 
 
 def keygen_command(
@@ -176,23 +157,20 @@ def keygen_command(
 
     if collect:
         names, digest = collect_keys(collect, out)
-        if as_json:
-            json_line({"event": "result", "sites": names, "sha256": digest, "path": str(out)})
-            return
-        say(f"{out}: {len(names)} sites, sha256 {digest}")
-        # Past the aggregator: a list that came through it would prove nothing.
-        say("Send it to every site past the aggregator, and read its sha256 out by phone.")
-        say(f'settings: key_trust = "pinned", n_sites = {len(names)}')
-        say(f'settings: site_names = "{",".join(names)}"')
+        result(
+            {"sites": names, "sha256": digest, "path": str(out)},
+            f"{out}: {len(names)} sites, sha256 {digest}",
+            # Past the aggregator: a list that came through it would prove nothing.
+            "Send it to every site past the aggregator, and read its sha256 out by phone.",
+            f'settings: key_trust = "pinned", n_sites = {len(names)}',
+            f'settings: site_names = "{",".join(names)}"',
+            as_json=as_json,
+        )
         return
     public = make_key(out)
-    sent = write_public(out.parent, site, public) if site else None
-    if as_json:
-        paths = {"path": str(out)} | ({} if sent is None else {"public": str(sent)})
-        json_line({"event": "result", "public_key": public, **paths})
-        return
-    say(f"public key: {public}")
-    if sent is not None:
-        say(f"Send {sent} to the owner; keep the roster.json that comes back beside {out.name}.")
-        return
-    say("Give it to the other sites past the aggregator; each keeps all of them in roster.json.")
+    fields = {"public_key": public, "path": str(out)}
+    do = "Give it to the other sites past the aggregator; each keeps all of them in roster.json."
+    if site:
+        sent = fields["public"] = str(write_public(out.parent, site, public))
+        do = f"Send {sent} to the owner; keep the roster.json that comes back beside {out.name}."
+    result(fields, f"public key: {public}", do, as_json=as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,9 @@ from cape.cli.common import (
     assignments,
     duration,
     file_option,
+    folder_option,
     json_line,
+    result,
     say,
     table,
     warn,
@@ -53,14 +55,9 @@ def validate_command(
         typer.Option(help="A file, or one pattern such as '*.nii.gz'; repeat it for more files."),
     ] = None,
     manifest: Annotated[Path | None, file_option("A table of runs.")] = None,
-    bids: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="A derivatives folder.")
-    ] = None,
+    bids: Annotated[Path | None, folder_option("A derivatives folder.")] = None,
     matrix: Annotated[list[str] | None, typer.Option(help="As --data, for array files.")] = None,
-    settings: Annotated[
-        Path | None,
-        file_option("The owner's, beside TARGET by default."),
-    ] = None,
+    settings: Annotated[Path | None, file_option("The owner's, beside TARGET by default.")] = None,
     policy: Annotated[Path | None, file_option("The site's own policy file.")] = None,
     site: Annotated[str, typer.Option(help="Name of the site in the messages.")] = "",
     out: Annotated[
@@ -87,26 +84,13 @@ def validate_command(
     owner = read_settings(settings, assignments(set_values))
     site_policy = _policy(policy, site)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
+        how: dict[str, Any] = {"policy": site_policy, "headers_only": fast}
+        how["on_progress"] = on_progress
         if target.is_dir() and not source:
-            checked = check_folder(
-                target,
-                owner,
-                policy=site_policy,
-                site=site,
-                on_progress=on_progress,
-                headers_only=fast,
-            )
+            checked = check_folder(target, owner, site=site, **how)
         else:
             base = _base(target, manifest, bids)
-            one = check_site(
-                base,
-                source,
-                owner,
-                site=site or base.resolve().name,
-                policy=site_policy,
-                on_progress=on_progress,
-                headers_only=fast,
-            )
+            one = check_site(base, source, owner, site=site or base.resolve().name, **how)
             checked = FolderCheck(sites=(one,), handshake=(), headers_only=fast)
     if out is not None:
         _write_table(checked, out)
@@ -188,14 +172,14 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
         if len(checked.sites) > 1:
             say(f"handshake of the sites: {_compared(checked)}")
         _print_findings(checked.handshake)
-    if checked.headers_only and not quiet:
-        say(NOT_LOOKED_AT)
+        if checked.headers_only:
+            say(NOT_LOOKED_AT)
     say(_verdict(checked, strict=strict), style="bold")
 
 
 def _compared(checked: FolderCheck) -> str:
     # Sites whose own checks failed have nothing to compare; saying "they fit" would hide them.
-    compared = checked.compared
+    compared = checked.accepted
     missing = ", ".join(site.site for site in checked.sites if site.site not in compared)
     outcome = "see below" if checked.handshake else "they fit"
     if not missing:
@@ -251,11 +235,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
 
 
 def _counts(checked: FolderCheck) -> tuple[int, int, int]:
-    subjects = sum(
-        check.inspection.accepted.n_subjects
-        for check in checked.sites
-        if check.inspection.accepted is not None
-    )
+    subjects = sum(site.n_subjects for site in checked.accepted.values())
     errors = sum(finding.severity == "E" for finding in checked.findings)
     return subjects, errors, len(checked.findings) - errors
 
@@ -265,8 +245,7 @@ def _verdict(checked: FolderCheck, *, strict: bool) -> str:
     if errors or (strict and others):
         return f"NOT READY: {errors} errors, {others} warnings"
     ready = "READY as far as headers and tables tell" if checked.headers_only else "READY"
-    accepted = (check.inspection.accepted for check in checked.sites)
-    failed = sum(len(site.failed) for site in accepted if site is not None)
+    failed = sum(len(site.failed) for site in checked.accepted.values())
     zeros = f"; {failed} of them fail and count as zeros" if failed else ""
     return f"{ready}: {subjects} subjects, {others} warnings{zeros}"
 
@@ -296,17 +275,16 @@ def _print_json(checked: FolderCheck, *, strict: bool) -> None:
             }
         )
     n_subjects, errors, others = _counts(checked)
-    json_line(
+    figures = {"subjects": n_subjects, "errors": errors, "warnings": others}
+    result(
         {
-            "event": "result",
             "headers_only": checked.headers_only,
             "ready": _exit_code(checked, strict=strict) == 0,
-            "subjects": n_subjects,
-            "errors": errors,
-            "warnings": others,
-            "compared": list(checked.compared),
+            **figures,
+            "compared": list(checked.accepted),
             "handshake": [_document(finding) for finding in checked.handshake],
-        }
+        },
+        as_json=True,
     )
 
 

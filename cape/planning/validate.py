@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cape.data import Finding, Inspection, inspect_site
+from cape.data import Finding, Inspection, SiteData, inspect_site
 from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.pipeline import check_layout_is_said
@@ -60,13 +60,10 @@ class FolderCheck:
         return (*(f for site in self.sites for f in site.findings), *self.handshake)
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """Sites that the handshake saw; one whose own checks failed has nothing to compare."""
-        return tuple(site.site for site in self.sites if site.inspection.accepted is not None)
-
-    @property
-    def ready(self) -> bool:
-        return not any(finding.severity == "E" for finding in self.findings)
+    def accepted(self) -> dict[str, SiteData]:
+        """Data of the sites that the handshake saw; of one that must stop there is none."""
+        found = {check.site: check.inspection.accepted for check in self.sites}
+        return {site: data for site, data in found.items() if data is not None}
 
 
 def is_site(folder: Path) -> bool:
@@ -119,18 +116,12 @@ def check_folder(
 ) -> FolderCheck:
     alone = is_site(folder)
     folders = {site or folder.resolve().name: folder} if alone else site_folders(folder)
-    checks = tuple(
-        check_site(
-            base,
-            {},
-            owner,
-            site=name,
-            policy=policy,
-            on_progress=on_progress,
-            headers_only=headers_only,
-        )
-        for name, base in folders.items()
-    )
+    how: dict[str, Any] = {
+        "policy": policy,
+        "on_progress": on_progress,
+        "headers_only": headers_only,
+    }
+    checks = tuple(check_site(base, {}, owner, site=s, **how) for s, base in folders.items())
     # One site has nobody to be compared with.
     differences = _unsaid(owner) if alone else handshake(checks, owner)
     return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
