@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cape.simulation.simulate import resume
     from cape.space.feature_space import FeatureSpace
 
-# Public name -> (module, name there); a module itself has an empty second word.
+# Public name -> (module, name there); a module itself has an empty second word.  `datasets` is not in
+# `__all__`, because the laboratory may be left out.
 _HOMES = {
     "CapeError": ("cape.errors", "CapeError"),
     "CapeWarning": ("cape.errors", "CapeWarning"),
@@ -66,7 +67,6 @@ __all__ = [
     "__version__",
     "budget",
     "compare",
-    "datasets",
     "load",
     "names",
     "resume",
@@ -80,9 +80,18 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'cape' has no attribute '{name}'")
     module, attribute = _HOMES[name]
+    if module.startswith("cape.lab."):
+        from cape.settings.wings import LABORATORY, require
+
+        try:
+            require(LABORATORY, f"cape.{name}")
+        except ValueError as err:  # AttributeError would hide the text in `from cape import ...`
+            raise ImportError(str(err)) from None
     home = importlib.import_module(module)
     return getattr(home, attribute) if attribute else home
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from cape.settings.wings import LABORATORY, missing
+
+    return sorted([*__all__, *([] if missing(LABORATORY) else ["datasets"])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -31,10 +30,7 @@ from cape.cli.site_commands import (
 )
 from cape.cli.validate_command import validate_command
 from cape.settings.config import VERSION
-
-# Packages that may bring commands of their own.  They are found by name and never imported from
-# here: what compares with the papers can change, or be left out, without a change of the product.
-WINGS = ("cape.papers",)
+from cape.settings.wings import FLARE, PAPERS, WINGS, missing, require
 
 app = typer.Typer(
     name="cape",
@@ -120,8 +116,28 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "neuroflame": neuroflame_command,
     "completion": completion_command,
 }
-app.add_typer(flare)
-for _wing in filter(importlib.util.find_spec, WINGS):
-    COMMANDS |= importlib.import_module(f"{_wing}.commands").COMMANDS
-for _name, _function in COMMANDS.items():
-    app.command(_name)(_function)
+if not missing(FLARE):
+    app.add_typer(flare)
+# Found by name: what compares with the papers may change without a change of the product.
+if not missing(PAPERS):
+    COMMANDS |= importlib.import_module(f"{PAPERS}.commands").COMMANDS
+
+
+def _left_out(wing: str, command: str) -> Callable[..., None]:
+    def say_what_is_missing() -> None:
+        require(wing, f"cape {command}")
+
+    say_what_is_missing.__doc__ = f"Not installed here: it needs {WINGS[missing(wing)].title}."
+    return say_what_is_missing
+
+
+LEFT_OUT = {
+    name: _left_out(wing, name)
+    for wing, brought in WINGS.items()
+    for name in brought.commands
+    if missing(wing)
+}
+# Whatever is typed after a command that is gone.
+ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
+for _name, _function in (COMMANDS | LEFT_OUT).items():
+    app.command(_name, context_settings=ANYTHING if _name in LEFT_OUT else None)(_function)

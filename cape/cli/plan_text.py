@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from cape.cli.common import duration, say, table
-from cape.engines.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.protocol.sizes import MOST_SITES
+from cape.settings.wings import NEUROFLAME, missing
 from cape.site.policy import SitePolicy
 
 # Measured: what an exchange takes beside the sums themselves.
@@ -42,7 +42,9 @@ def print_plan(plan: PlannedRun) -> None:
     _print_weight(plan)
     say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
     say(f"Waiting        {times}")
-    if plan.weight.document:  # it has no drop-outs
+    if plan.weight.document and not missing(NEUROFLAME):  # it has no drop-outs
+        from cape.engines.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
+
         theirs = exchanges * EXCHANGE_SECONDS
         ends = "refused" if theirs > CAP_SECONDS else "beside reading and computing"
         say(

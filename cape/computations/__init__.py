@@ -1,8 +1,7 @@
 """The computations: one file each, both sides of the protocol.  Adding a file adds a computation.
 
-Files with a leading underscore are building blocks.  Computations that exist only to compare with
-the papers lie in `cape.papers.computations` and are found by name all the same; nothing imports
-them otherwise.
+Files with a leading underscore are building blocks.  Those of tables and of the papers lie in wings,
+which are found by name and imported by nothing: they may be left out (`cape.settings.wings`).
 """
 
 from __future__ import annotations
@@ -30,20 +29,30 @@ def _homes() -> Mapping[str, str]:
     # Listed, not imported: a round pays for the import of its own computation only.
     homes: dict[str, str] = {}
     for place in PLACES:
-        spec = importlib.util.find_spec(place)
+        try:
+            spec = importlib.util.find_spec(place)
+        except ModuleNotFoundError:  # the whole wing was left out
+            spec = None
         found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
         homes |= {m.name: f"{place}.{m.name}" for m in found if f"{place}.{m.name}" not in PLACES}
     return dict(sorted(homes.items()))
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all computations, those of the papers included."""
+    """Return the names of all computations that are installed."""
     return tuple(_homes())
 
 
 def module_of(name: str) -> ModuleType:
-    """Return the module of a computation; ConfigError names the nearest one if there is none."""
+    """Return the module of a computation.
+
+    ConfigError E020: its wing is not installed, E010: there is none; the nearest name is proposed.
+    """
     if name not in _homes():
+        from cape.settings.wings import WINGS, require  # no round needs them
+
+        for wing in (wing for wing, brought in WINGS.items() if name in brought.computations):
+            require(wing, f"computation={name}")
         hint = did_you_mean(name, names()) or f"; allowed {', '.join(names())}"
         raise ConfigError("E010", setting=f"computation={name}", hint=hint)
     return importlib.import_module(_homes()[name])
