@@ -167,7 +167,7 @@ def play(way: str, n_sites: int) -> dict[str, Any]:
 
 
 def in_flare(n_sites: int) -> dict[str, Any]:
-    from cape.simulation.simulate import simulate
+    from cape.python.api import simulate_folder as simulate
 
     lines: list[Any] = []
     with tempfile.TemporaryDirectory() as top:

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cape.computations import load, names
     from cape.errors import CapeError, CapeWarning, NoiseWarning, PrivacyWarning, SubjectsWarning
-    from cape.lab import datasets
+    from cape.lab import datasets as datasets
     from cape.planning.validate import validate
-    from cape.python.api import Consortium, Result, budget
+    from cape.python.api import Consortium, Result, budget, resume
     from cape.python.api import simulate_folder as simulate
     from cape.python.comparison import Comparison, compare
     from cape.python.estimator import JointICA
     from cape.python.progress_bar import ProgressBar
     from cape.settings.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.settings.config import Config
-    from cape.simulation.simulate import resume
     from cape.space.feature_space import FeatureSpace
 
-# Public name -> (module, name there); a module itself has an empty second word.  `datasets` is not in
-# `__all__`, because the laboratory may be left out.
+# Public name -> (module, name there); a module itself has an empty second word.  What lies in the
+# laboratory, which may be left out, is not in `__all__`.
 _HOMES = {
     "CapeError": ("cape.errors", "CapeError"),
     "CapeWarning": ("cape.errors", "CapeWarning"),
@@ -45,7 +44,7 @@ _HOMES = {
     "datasets": ("cape.lab.datasets", ""),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
-    "resume": ("cape.simulation.simulate", "resume"),
+    "resume": ("cape.python.api", "resume"),
     "budget": ("cape.python.api", "budget"),
     "simulate": ("cape.python.api", "simulate_folder"),
     "validate": ("cape.planning.validate", "validate"),

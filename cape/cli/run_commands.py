@@ -94,8 +94,8 @@ def simulate_command(
     quiet: Quiet = False,
 ) -> None:
     """Run the computation on a consortium of this computer, with the code of a real run."""
+    from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
-    from cape.simulation.simulate import simulate as run
 
     chosen = assignments(set_values) | present(epsilon=epsilon, delta=delta)
     if not (directory / "settings.toml").is_file():
@@ -106,7 +106,7 @@ def simulate_command(
         warn(text, as_json=as_json)
     progress = RunProgress(as_json=as_json, quiet=quiet)
     with offering_resume(out, as_json=as_json), progress:
-        folder = run(
+        folder = simulate_folder(
             directory,
             out=out,
             through=through.value,
@@ -116,14 +116,10 @@ def simulate_command(
             policy=None if policy_file is None else _policy_of(policy_file),
             image=image,
             memory=memory,
+            surrogate=surrogate,
             on_progress=progress,
             on_subject=progress.subject,
         )
-    # After the results are written: noise that fails must not cost the run.
-    if surrogate:
-        from cape.simulation.simulate import add_surrogate
-
-        add_surrogate(directory, folder)
     print_results(folder, as_json=as_json)
 
 
@@ -144,7 +140,7 @@ def resume_command(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
-    from cape.simulation.simulate import resume as go_on
+    from cape.python.api import resume as go_on
 
     progress = RunProgress(as_json=as_json, quiet=quiet)
     with offering_resume(out, as_json=as_json), progress:

@@ -1,7 +1,7 @@
 """The computations: one file each, both sides of the protocol.  Adding a file adds a computation.
 
-Files with a leading underscore are building blocks.  Those of tables and of the papers lie in wings,
-which are found by name and imported by nothing: they may be left out (`cape.settings.wings`).
+Files with a leading underscore are building blocks.  Those of tables and of the papers lie in
+wings, which are found by name and may be left out (`cape.settings.wings`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ __all__ = ["about", "load", "module_of", "names"]
 
 # Packages whose modules are computations
 PLACES = (__name__, "cape.computations.tables", "cape.papers.computations")
+# The only one that needs another, which lies in another wing
+BUILT_ON = {"dpdispca": "capepca"}
 
 
 @functools.cache
@@ -35,7 +37,7 @@ def _homes() -> Mapping[str, str]:
             spec = None
         found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
         homes |= {m.name: f"{place}.{m.name}" for m in found if f"{place}.{m.name}" not in PLACES}
-    return dict(sorted(homes.items()))
+    return {name: homes[name] for name in sorted(homes) if BUILT_ON.get(name, name) in homes}
 
 
 def names() -> tuple[str, ...]:
@@ -51,8 +53,9 @@ def module_of(name: str) -> ModuleType:
     if name not in _homes():
         from cape.settings.wings import WINGS, require  # no round needs them
 
-        for wing in (wing for wing, brought in WINGS.items() if name in brought.computations):
-            require(wing, f"computation={name}")
+        for wing, brought in WINGS.items():
+            if {name, BUILT_ON.get(name)} & {*brought.computations}:
+                require(wing, f"computation={name}")
         hint = did_you_mean(name, names()) or f"; allowed {', '.join(names())}"
         raise ConfigError("E010", setting=f"computation={name}", hint=hint)
     return importlib.import_module(_homes()[name])

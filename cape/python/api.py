@@ -34,9 +34,11 @@ from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.report import privacy_json, write_results
 from cape.settings.config import PRODUCT, Config
+from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
+from cape.simulation.ways import WAYS, OnSubject, Way
 from cape.site.policy import SitePolicy
 from cape.site.site_data import ArraySource
 
@@ -254,16 +256,25 @@ def simulate_folder(
     settings: Mapping[str, object] | None = None,
     through: str = "memory",
     seed: int | None = None,
+    drops: Sequence[str] = (),
+    policy: SitePolicy | None = None,
+    image: str = "",
+    memory: str = "",
     surrogate: bool = False,
     on_progress: OnProgress | None = None,
+    on_subject: OnSubject | None = None,
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
     `directory` has ``settings.toml``, which `settings` override, and one folder per site; `out`
-    gets ``consortium/`` and one per site.  `through`: memory, wire, process.  `epsilon` and
-    `private` are as for `Consortium.run`.  With a `seed` the result is not private; `surrogate`
-    runs smooth noise too and shows its figures.
+    gets ``consortium/`` and one per site.  `through`: memory, wire, process; with the laboratory
+    docker, coinstac (both of an `image`) and nvflare too.  `epsilon` and `private` are as for
+    `Consortium.run`.  With a `seed` the result is not private.  `drops` are ``site@phase:round``,
+    `policy` is every site's, `memory` that of a container.  `surrogate` runs smooth noise too and
+    shows its figures.
     """
+    if surrogate:
+        require(LABORATORY, "surrogate")
     named = {"epsilon": epsilon, "delta": delta, "private": private}
     chosen = dict(settings or {})
     chosen |= {name: value for name, value in named.items() if value is not None}
@@ -273,14 +284,44 @@ def simulate_folder(
         through=through,
         settings=chosen,
         seed=seed,
+        drops=drops,
+        policy=policy,
+        image=image,
+        memory=memory,
+        find_way=_find_way,
         on_progress=on_progress,
+        on_subject=on_subject,
     )
     # After the results are written: noise that fails must not cost the run.
     if surrogate:
-        from cape.simulation.simulate import add_surrogate
+        from cape.lab.surrogate import add_surrogate
 
         add_surrogate(Path(directory), folder)
     return folder
+
+
+def resume(
+    out: str | Path,
+    *,
+    on_progress: OnProgress | None = None,
+    on_subject: OnSubject | None = None,
+) -> Path:
+    """Go on after the last exchange of a stopped simulation, and return the folder of its results.
+
+    ConfigError E264: there is none, E263: it is still going, E161: the data changed.
+    """
+    return simulation.resume(
+        Path(out), find_way=_find_way, on_progress=on_progress, on_subject=on_subject
+    )
+
+
+def _find_way(through: str) -> Way:
+    if through in WAYS:
+        return WAYS[through]
+    require(LABORATORY, f"through={through}")
+    from cape.lab.engines import ways
+
+    return ways.find_way(through)
 
 
 def budget(

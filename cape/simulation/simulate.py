@@ -1,12 +1,4 @@
-"""All sites on this computer, through the code of a real run; a seed gives the same maps, exactly.
-
-``memory``   typed messages by reference, one process
-``wire``     every document encoded and decoded as the engine would, one process
-``process``  a new process per site and round, as ``python local.py`` and ``remote.py`` are
-``docker``   the same in containers without network, one per site and one for the aggregator
-``coinstac`` in COINSTAC's own engine
-``nvflare``  in FLARE's own simulator
-"""
+"""All sites on this computer, through the code of a real run; a seed gives the same maps."""
 
 from __future__ import annotations
 
@@ -14,10 +6,7 @@ import dataclasses
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cape.computations import capedjica, load
@@ -29,46 +18,18 @@ from cape.errors import (
     PrivacyBudgetError,
 )
 from cape.forecast.rule import WORDS
-from cape.lab.synthetic.surrogate import SMOOTH_NOISE_SEED, SurrogateSource
 from cape.planning.consortium_folder import merged, read_file, site_folders
-from cape.protocol.outcome import IcaOutcome
-from cape.report import add_score, files, render
-from cape.report.consortium import map_results_of
-from cape.report.results import SURROGATE_FILE, MapResults, SurrogateFigures, read_results
+from cape.report import add_score
+from cape.report.results import MapResults, read_results
 from cape.settings.config import PRODUCT
-from cape.simulation.dropout import ActiveSites, read_drop
-from cape.simulation.memory import MemoryTransport
-from cape.simulation.run_loop import (
-    Checkpoint,
-    OnProgress,
-    RunSetup,
-    may_go_on,
-    read_checkpoint,
-    restore,
-    run_to_end,
-)
-from cape.simulation.transports import (
-    DocumentTransport,
-    InProcess,
-    NewProcess,
-    PartyRunner,
-    Transport,
-    make_places,
-)
+from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, may_go_on, read_checkpoint
 from cape.simulation.truth import compare_with_truth
+from cape.simulation.ways import CONTAINER_LOGS, FindWay, OnSubject, Play, Way, find_way
 from cape.site.files import folder_lock
 from cape.site.policy import NO_LEDGER, SitePolicy
-from cape.site.site_data import FileSource
 from cape.space.feature_space import FeatureSpace
 
-# Called with (stage, subjects done, subjects of all sites): "read", then "report".
-OnSubject = Callable[[str, int, int], None]
-
-CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
-DOCUMENTS = ("wire", "process", "docker")
-ENGINE = "coinstac"
-FLARE = "nvflare"
 # What a site's policy file can hold: TOML has no larger whole numbers.
 LARGEST_SEED = 2**63 - 1
 
@@ -87,16 +48,19 @@ def simulate(
     policy: SitePolicy | None = None,
     image: str = "",
     memory: str = "",
+    find_way: FindWay = find_way,
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
     `settings` go over ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
-    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.
+    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.  `find_way` says
+    what `through` means.
     """
     sites = site_folders(directory)
     check_seed(seed)
+    way = find_way(through)
     chosen = _chosen(directory, settings or {})
     out = out.resolve()
     check_places(sites, out)
@@ -110,9 +74,12 @@ def simulate(
         limit = SitePolicy.of_simulation(private_results=True)
     limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
     # It lies outside what a container mounts, so charges would be lost with it.
-    if limit.ledger_file != NO_LEDGER and through in ("docker", ENGINE):
+    if limit.ledger_file != NO_LEDGER and not way.sees_ledgers:
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
+    if drops and not way.drops_sites:
+        problem = "in an engine no site falls silent by itself"
+        raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     # Before anything is read, which takes minutes, and again when the maps lie there.
     if reason := _expected_noise(sites, chosen):
         warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
@@ -137,7 +104,7 @@ def simulate(
         begin = Checkpoint(setup=setup)
         begin.write(work)
         try:
-            return _go_on(out, begin, on_progress, on_subject)
+            return _go_on(out, way, begin, on_progress, on_subject)
         except BaseException as err:  # passed on; what is stopped may be resumed
             # A run that a site refused has ended: a resume would only be refused again.
             if not may_go_on(err):
@@ -258,7 +225,11 @@ def check_seed(seed: int | None) -> None:
 
 
 def resume(
-    out: Path, *, on_progress: OnProgress | None = None, on_subject: OnSubject | None = None
+    out: Path,
+    *,
+    find_way: FindWay = find_way,
+    on_progress: OnProgress | None = None,
+    on_subject: OnSubject | None = None,
 ) -> Path:
     """Go on after the last exchange; ConfigError E264, still going: E263, data changed: E161."""
     work = out.resolve() / ".work"
@@ -266,22 +237,32 @@ def resume(
         raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
     with folder_lock(work, "this results folder", patience=0.0):
         begin = read_checkpoint(work)
-        if begin.setup.through == ENGINE:
-            raise ConfigError("E264", problem="COINSTAC's engine resumes no run", do="start one.")
-        return _go_on(out.resolve(), begin, on_progress, on_subject)
+        way = find_way(begin.setup.through)
+        if not way.resumes:
+            problem = f"through={begin.setup.through} resumes no run"
+            raise ConfigError("E264", problem=problem, do="start one.")
+        return _go_on(out.resolve(), way, begin, on_progress, on_subject)
 
 
 def _go_on(
-    out: Path, begin: Checkpoint, on_progress: OnProgress | None, on_subject: OnSubject | None
+    out: Path,
+    way: Way,
+    begin: Checkpoint,
+    on_progress: OnProgress | None,
+    on_subject: OnSubject | None,
 ) -> Path:
     work, directory = out / ".work", Path(begin.setup.directory)
     sites = site_folders(directory)
     try:
-        if begin.setup.through in (ENGINE, FLARE):
-            _play_in_engine(begin, sites, work, on_progress)
-        elif not begin.ended:
-            with _link(begin, sites, work, on_subject) as link:
-                run_to_end(link, on_progress, begin=begin, work=work)
+        if not begin.ended:
+            play = Play(
+                begin=begin,
+                sites=sites,
+                work=work,
+                on_progress=on_progress,
+                on_subject=on_subject,
+            )
+            way.play(play)
         _collect(work, out, list(sites))
     except BaseException:  # passed on
         _keep_errors(work, out)
@@ -299,33 +280,6 @@ def _go_on(
     shutil.rmtree(work, ignore_errors=True)
     _warn_of_noise_in(consortium)
     return consortium
-
-
-def _play_in_engine(
-    begin: Checkpoint, sites: Mapping[str, Path], work: Path, on_progress: OnProgress | None
-) -> None:
-    setup, logs = begin.setup, work.parent / CONTAINER_LOGS
-    if setup.drops:
-        problem = "in an engine no site falls silent by itself"
-        raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
-    if setup.through == FLARE:
-        from cape.lab.engines.flare import simulate_in_flare
-
-        simulate_in_flare(
-            sites, setup.settings, setup.policy, work, logs=logs, on_progress=on_progress
-        )
-        return
-    from cape.lab.engines.coinstac import simulate_in_engine
-
-    simulate_in_engine(
-        sites,
-        setup.settings,
-        setup.policy,
-        work,
-        logs=logs,
-        image=setup.image,
-        on_progress=on_progress,
-    )
 
 
 def empty(work: Path) -> None:
@@ -356,66 +310,6 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
             raise refuse(f"{target} holds something that is no earlier result of cape")
 
 
-@contextmanager
-def _link(
-    begin: Checkpoint,
-    sites: Mapping[str, Path],
-    work: Path,
-    on_subject: OnSubject | None = None,
-) -> Iterator[Transport]:
-    setup, state = begin.setup, begin.state
-    settings = dict(setup.settings)
-    computation = load(str(settings.pop("computation", PRODUCT)))
-    config = computation.config.from_input(settings)
-    phases = computation.bind(config).phases
-    drops = [read_drop(text, sites=sites, phases=phases) for text in setup.drops]
-    active = ActiveSites(list(sites), drops, survives=config.aggregation == "secagg")
-    if setup.through == "memory":
-        sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
-        if on_subject is not None:
-            _tell_of_all(sources, on_subject)
-        transport = MemoryTransport(
-            computation, config, sources, setup.policy, work, drops=drops, folders=sites
-        )
-        restore(transport, state, work)
-        yield transport
-        return
-    if setup.through not in DOCUMENTS:
-        allowed = ", ".join(("memory", *DOCUMENTS, ENGINE, FLARE))
-        do = "choose one of them."
-        raise ConfigError("E011", setting="through", got=setup.through, allowed=allowed, do=do)
-    make_places((*sites, "remote"), setup.policy, work)
-    with ExitStack() as stack:
-        call: PartyRunner = NewProcess(sites, work)
-        if setup.through == "wire":
-            call = InProcess(sites, work)
-        if setup.through == "docker":
-            from cape.lab.engines.containers import Containers
-
-            options = {"image": setup.image, "memory": setup.memory}
-            limits = {name: value for name, value in options.items() if value}
-            logs = work.parent / CONTAINER_LOGS
-            call = stack.enter_context(Containers(sites, work, logs, **limits))
-        # Sites take no computation for granted.
-        named = {"computation": computation.name, **setup.settings}
-        documents = DocumentTransport(sites, named, work, call, active)
-        restore(documents, state, work)
-        yield documents
-
-
-def _tell_of_all(sources: Mapping[str, FileSource], on_subject: OnSubject) -> None:
-    """Let all sites count together: subject i of those of all sites."""
-    sizes = {site: source.count() for site, source in sources.items()}
-    before = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
-    total = sum(sizes.values())
-    for site, source in sources.items():
-        source.on_subject = partial(_tell, on_subject, before[site], total)
-
-
-def _tell(on_subject: OnSubject, before: int, total: int, stage: str, done: int) -> None:
-    on_subject(stage, before + done, total)
-
-
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
     # Moved at the end only, so that an error leaves an earlier result whole.
     _replace(work / "remote" / "transfer", out / "consortium")
@@ -437,25 +331,3 @@ def _keep_errors(work: Path, out: Path) -> None:
         site = out / path.parent.parent.name
         site.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, site / "site-error.txt")
-
-
-def add_surrogate(directory: Path, consortium: Path) -> None:
-    """Run on smooth noise of the same sizes; ConfigError E282: a computation without maps."""
-    results = files.read_json(consortium / "results.json")
-    computation = load(str(results["computation"]))
-    config = computation.config.from_input(
-        {**files.read_json(consortium / "settings.json")["settings"], "accept_low_quality": True}
-    )
-    sites = site_folders(directory)
-    noise = {
-        site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)
-        for k, (site, path) in enumerate(sites.items())
-    }
-    policy = SitePolicy.of_simulation(simulation_seed=SMOOTH_NOISE_SEED)
-    link = MemoryTransport(computation, config, noise, policy, None, folders=sites)
-    run_to_end(link, None)
-    if not isinstance(link.outcome, IcaOutcome):
-        raise ConfigError("E282", got=computation.name)
-    figures = SurrogateFigures.of(map_results_of(link.outcome))
-    files.write_json(consortium / SURROGATE_FILE, figures)
-    render(consortium)

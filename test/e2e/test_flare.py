@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from cape.cli import main
+from cape.python.api import resume
+from cape.python.api import simulate_folder as simulate
 from cape.report import add_score
-from cape.simulation.simulate import resume, simulate
 from cape.simulation.truth import compare_with_truth
 from cape.site.policy import SitePolicy
 from support import consortium as helper

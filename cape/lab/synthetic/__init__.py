@@ -1,1 +1,1 @@
-"""Synthetic studies whose truth is known: generators, layouts of files, surrogates."""
+"""Synthetic studies whose truth is known: generators, layouts of files."""

@@ -11,7 +11,6 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -84,10 +83,8 @@ class FakeSimulator:
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
     fake = FakeSimulator()
-    module = ModuleType("cape.simulation.simulate")
-    module.simulate = fake  # type: ignore[attr-defined]
-    module.refused_by_the_shipped_policy = lambda *_: ""  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cape.simulation.simulate", module)
+    monkeypatch.setattr("cape.python.api.simulate_folder", fake)
+    monkeypatch.setattr("cape.simulation.simulate.refused_by_the_shipped_policy", lambda *_: "")
     return fake
 
 

@@ -7,16 +7,28 @@ where it is better than this.  Nothing of the data is used but the number of tim
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.computations import load
+from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.presets import AUTOCORRELATION
+from cape.planning.consortium_folder import site_folders
 from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import IcaOutcome
 from cape.protocol.ports import Source
+from cape.report import files, render
+from cape.report.consortium import map_results_of
+from cape.report.results import SURROGATE_FILE, SurrogateFigures
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import run_to_end
+from cape.site.policy import SitePolicy
+from cape.site.site_data import FileSource
 from cape.space.public_basis import noise_covariance, public_basis
 
 # Fixed: two runs of the same settings have to be compared with the same noise.
@@ -61,3 +73,25 @@ def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | Non
     values, vectors = np.linalg.eigh(noise_covariance(space, B))
     # Rounding makes tiny eigenvalues negative.
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def add_surrogate(directory: Path, consortium: Path) -> None:
+    """Run on smooth noise of the same sizes; ConfigError E282: a computation without maps."""
+    results = files.read_json(consortium / "results.json")
+    computation = load(str(results["computation"]))
+    config = computation.config.from_input(
+        {**files.read_json(consortium / "settings.json")["settings"], "accept_low_quality": True}
+    )
+    sites = site_folders(directory)
+    noise = {
+        site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)
+        for k, (site, path) in enumerate(sites.items())
+    }
+    policy = SitePolicy.of_simulation(simulation_seed=SMOOTH_NOISE_SEED)
+    link = MemoryTransport(computation, config, noise, policy, None, folders=sites)
+    run_to_end(link, None)
+    if not isinstance(link.outcome, IcaOutcome):
+        raise ConfigError("E282", got=computation.name)
+    figures = SurrogateFigures.of(map_results_of(link.outcome))
+    files.write_json(consortium / SURROGATE_FILE, figures)
+    render(consortium)

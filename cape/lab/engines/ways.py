@@ -1,0 +1,63 @@
+"""The ways to play a simulated run that need more than this package.
+
+``docker``   as ``process``, in containers without network, one per site and one for the aggregator
+``coinstac`` in COINSTAC's own engine
+``nvflare``  in FLARE's own simulator
+"""
+
+from __future__ import annotations
+
+from cape.lab.engines.coinstac import simulate_in_engine
+from cape.lab.engines.containers import Containers
+from cape.settings.wings import FLARE, require
+from cape.simulation import ways
+from cape.simulation.ways import Play, Way, chosen_way, in_documents
+
+
+def find_way(through: str) -> Way:
+    """Return a way of this module or of the simulation's own; ConfigError E011 names all."""
+    if through == "nvflare":
+        require(FLARE, "through=nvflare")
+    return chosen_way(through, {**ways.WAYS, **WAYS})
+
+
+def _in_containers(play: Play) -> None:
+    setup = play.setup
+    options = {"image": setup.image, "memory": setup.memory}
+    chosen = {name: value for name, value in options.items() if value}
+    with Containers(play.sites, play.work, play.logs, **chosen) as call:
+        in_documents(play, call)
+
+
+def _in_coinstac(play: Play) -> None:
+    setup = play.setup
+    simulate_in_engine(
+        play.sites,
+        setup.settings,
+        setup.policy,
+        play.work,
+        logs=play.logs,
+        image=setup.image,
+        on_progress=play.on_progress,
+    )
+
+
+def _in_flare(play: Play) -> None:
+    from cape.lab.engines.flare import simulate_in_flare
+
+    setup = play.setup
+    simulate_in_flare(
+        play.sites,
+        setup.settings,
+        setup.policy,
+        play.work,
+        logs=play.logs,
+        on_progress=play.on_progress,
+    )
+
+
+WAYS = {
+    "docker": Way(play=_in_containers, sees_ledgers=False),
+    "coinstac": Way(play=_in_coinstac, sees_ledgers=False, drops_sites=False, resumes=False),
+    "nvflare": Way(play=_in_flare, drops_sites=False),
+}
