@@ -17,13 +17,8 @@ import pytest
 
 from cape.errors import CapeError
 from cape.lab.engines import containers as container
-<<<<<<< HEAD
 from cape.lab.synthetic.consortium import write_consortium
-from cape.simulation.simulate import simulate
-=======
-from cape.lab.synthetic import write_consortium
 from cape.python.api import simulate_folder as simulate
->>>>>>> 4e7136a (A simulation is handed its way: engines and containers of the laboratory are found by the callers, and smooth noise runs there)
 from support.engines import IMAGE, content
 
 pytestmark = [
