@@ -98,17 +98,18 @@ class SiteContext(_Party):
         """
         if self._all_runs is None or not self._asked or not self._counted or self._has_looked:
             return
-        self._is_first = not self._all_runs.has_looked(self._owner, self._asked)
+        access = self._all_runs.access
+        self._is_first = not access.has_looked(self._asked)
         # Later rounds are of a run that was let in.
         most = self.policy.max_refusals if self.cursor.phase == "join" else 0
-        if not self._all_runs.look(self._owner, self._asked, most=most):
-            raise self.policy.too_often(self.id, self._all_runs.unanswered(self._owner))
+        if not access.look(self._asked, most=most):
+            raise self.policy.too_often(self.id, access.listed())
         self._has_looked = True
 
     def answered(self) -> None:
         """Take that back: the exchange is answered."""
         if self._all_runs is not None:
-            self._all_runs.answered(self._owner, self._asked)
+            self._all_runs.access.answered(self._asked)
 
     def told_nothing(self) -> None:
         """Take it back where what ended the exchange depends on nobody's data.
@@ -187,7 +188,7 @@ class SiteContext(_Party):
     def told(self, seq: int, transcript: bytes) -> None:
         """Refuse another question for a round, also to a folder that was set back meanwhile."""
         if self._all_runs is not None:
-            self._all_runs.file.told(self.card.nonce, seq, transcript)
+            self._all_runs.access.told(self.card.nonce, seq, transcript)
 
     def admit(self, facts: object) -> None:
         self.policy.check_origin(self.id, owner=self._owner, digests=software(self.policy))
@@ -246,7 +247,7 @@ class SiteContext(_Party):
         """Put on record, for good, that what earlier runs cost refuses this one; its error."""
         # Whose runs count depends on who is here; an answer that says "refused" takes back nothing.
         if self._asked:
-            all_runs.look(self._owner, f"{self._asked}{OVER_TOTAL}")
+            all_runs.access.look(f"{self._asked}{OVER_TOTAL}")
             self.answered()
         return self.policy.over_total(self.id)
 
@@ -255,8 +256,8 @@ class SiteContext(_Party):
 
         Any number of runs could wait until one has spent, and each ask, at no cost, how much.
         """
-        if 0 < self.policy.max_refusals <= all_runs.refusals(self._owner, OVER_TOTAL):
-            raise self.policy.too_often(self.id, all_runs.unanswered(self._owner))
+        if 0 < self.policy.max_refusals <= all_runs.access.refusals(end=OVER_TOTAL):
+            raise self.policy.too_often(self.id, all_runs.access.listed())
 
     def publish(self, result: object) -> None:
         if not isinstance(result, SiteOutcome):

@@ -35,6 +35,7 @@ from cape.protocol import secure_sum, wire
 from cape.settings.config import Config
 from cape.simulation.simulate import simulate
 from cape.site import files
+from cape.site.access import AccessRecords
 from cape.site.ledger_file import LedgerFile, read_ledger
 from cape.site.policy import POLICY_VARIABLE, SitePolicy
 from support import consortium as helper
@@ -824,13 +825,13 @@ def test_the_end_of_a_finished_run_asked_again_is_not_counted(tmp_path, monkeypa
     marks = tmp_path / "ledger.jsonl.unanswered"
     (mark,) = marks.iterdir()
     (marks / f"{mark.name[:32]}-other").touch()  # another run of this owner, under way
-    real, looks = LedgerFile.look, []
+    real, looks = AccessRecords.look, []
 
-    def look(self: LedgerFile, whose: str, run: str, *, most: int = 0) -> bool:
+    def look(self: AccessRecords, run: str, *, most: int = 0) -> bool:
         looks.append(run)
-        return real(self, whose, run, most=most)
+        return real(self, run, most=most)
 
-    monkeypatch.setattr(LedgerFile, "look", look)
+    monkeypatch.setattr(AccessRecords, "look", look)
     first = engine.ask("local0")
     assert engine.ask("local0") == first
     assert not looks

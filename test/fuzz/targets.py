@@ -66,7 +66,7 @@ from cape.settings.config import VERSION, Config
 from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import CHECKPOINT_FILE, CHECKPOINT_FORMAT, read_checkpoint
 from cape.site.identity import IdentityFiles, KnownSites
-from cape.site.ledger_file import FIRST_LINK, LINE_FORMAT, read_lines
+from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.policy import read_policy
 from cape.site.store import FileStore
 from cape.space.feature_space import FeatureSpace
@@ -324,7 +324,7 @@ def all_runs(data: bytes) -> None:
         document = wire.loads(line)
         if isinstance(document, dict):
             previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
-            chained = {**document, "v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous}
+            chained = {**document, "v": 1, "seq": len(lines) + 1, "prev": previous}
             lines.append(json.dumps(chained).encode())
     spending = read_lines(lines)
     for run in spending.runs:

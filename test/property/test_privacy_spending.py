@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cape.privacy.cost import INFINITE
 from cape.privacy.spending import Charge, RunSpending, Spending
-from cape.site.ledger_file import read_lines, run_line
+from cape.site.ledger_lines import read_lines, run_line
 
 PEOPLE = st.frozensets(
     st.frozensets(st.sampled_from("abcdef"), min_size=1, max_size=3).map(

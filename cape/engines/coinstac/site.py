@@ -276,6 +276,7 @@ def _context(
             named_in,
             request.party,
             open_source(),
+            owner=request.owner,
             home=home,
             mapped=request.base,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -24,9 +23,10 @@ from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending
 from cape.settings.config import Config
-from cape.site import files, ledger_file
+from cape.site import files, ledger_lines
 from cape.site.files import appending
-from cape.site.ledger_file import FIRST_LINK, AllRuns, LedgerFile, Person, read_ledger, read_lines
+from cape.site.ledger_file import AllRuns, LedgerFile, Person, read_ledger
+from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.site_data import FileSource
 
 DELTA = 1e-5
@@ -144,61 +144,6 @@ def test_a_choice_of_runs_makes_no_other_people_of_the_same_files(tmp_path) -> N
     assert [person.label for person in second] == ["sub-1", "sub-2"]
     for one, other, all_files in zip(first, second, both, strict=True):
         assert all_files.files == one.files + other.files
-
-
-def of_format_1(file: LedgerFile) -> None:
-    """Write a run as before there were names: each person is one digest, of all files as one."""
-    people = [hashlib.sha256(files.encode()).hexdigest()[:32] for files in ("f1 f2", "g")]
-    opened = {"kind": "run", "run": "old", "dataset": "old", "people": people, "delta": DELTA,
-              "computation": "capedjica", "date": "2026-01-01", "epsilon": 1.0,
-              "promised": True}  # fmt: skip
-    charged = {"kind": "charge", "run": "old", **entry(1)}
-    file.path.parent.mkdir()
-    previous = FIRST_LINK
-    for seq, content in enumerate((opened, charged), start=1):
-        line = json.dumps({**content, "v": 1, "seq": seq, "prev": previous}).encode()
-        previous = hashlib.sha256(line).hexdigest()
-        with file.path.open("ab") as stream:
-            stream.write(line + b"\n")
-
-
-def test_people_of_a_ledger_without_names_are_found_again(tmp_path) -> None:
-    """Whoever had several files looked new: those lines know them by all files together."""
-    file = ledger(tmp_path)
-    of_format_1(file)
-    for label, digests in (("sub-1", ("f1", "f2")), ("sub-2", ("g",))):
-        people = [Person(label=label, files=digests)]
-        assert all_runs(file, people, label).begin(label, "capedjica", CONFIG, promised=True)
-        assert file.charge(label, entry(1))
-        assert (file.total(label).runs, file.total("old").mu) == (2, pytest.approx(0.02**0.5))
-    other = [Person(label="sub-1", files=("f3",))]  # known by name from here on
-    assert all_runs(file, other, "more").begin("more", "capedjica", CONFIG, promised=True)
-    assert file.total("more").mu == pytest.approx(0.02**0.5)
-
-
-def test_lines_say_that_they_are_not_of_the_format_without_names(tmp_path) -> None:
-    """Software that knows format 1 only would go on, find none of these people, and count less."""
-    file = ledger(tmp_path)
-    of_format_1(file)
-    spend(file, run("new", "a b"), 1)
-    formats = [json.loads(line)["v"] for line in file.path.read_bytes().splitlines()]
-    assert formats == [1, 1, 2, 2]
-
-
-def test_a_ledger_with_refusals_of_an_earlier_version_goes_on(tmp_path) -> None:
-    """They were lines of format 2 once; what is charged around them counts as before."""
-    file = ledger(tmp_path)
-    spend(file, run("one", "a"), rounds=1)
-    refused = {"kind": "refusal", "owner": "0" * 32, "dataset": "", "date": "2026-11-22"}
-    with file._held() as (_, lines, append):
-        append(json.dumps({**ledger_file._place(lines), **refused}, sort_keys=True).encode())
-    spend(file, run("two", "a"), rounds=1)
-    total = file.total("two")
-    assert total is not None
-    assert total.runs == 2
-    assert read_ledger(file.path).runs[0].charges == read_ledger(file.path).runs[1].charges
-    kinds = [json.loads(line)["kind"] for line in file.path.read_text().splitlines()]
-    assert kinds == ["run", "charge", "refusal", "run", "charge"]
 
 
 def test_reading_a_long_run_looks_at_every_charge_a_few_times_only(tmp_path, monkeypatch) -> None:
@@ -407,7 +352,7 @@ def test_whole_lines_that_are_gone_are_noticed(tmp_path, left) -> None:
 def test_a_crash_between_a_line_and_its_head_loses_nothing(tmp_path, monkeypatch) -> None:
     file = ledger(tmp_path)
     spend(file, run("one", "a"), 2)
-    monkeypatch.setattr(ledger_file, "write_atomically", None)
+    monkeypatch.setattr(ledger_lines, "write_atomically", None)
     with pytest.raises(TypeError):
         file.charge("one", entry(3))
     monkeypatch.undo()
@@ -426,12 +371,15 @@ def test_a_damaged_head_stops_the_site(tmp_path, text) -> None:
         file.charge("one", entry(3))
 
 
-def test_a_ledger_without_a_head_is_one_of_an_earlier_version(tmp_path) -> None:
+def test_a_head_may_be_missing_after_the_first_line_only(tmp_path) -> None:
+    """A crash comes between a line and its head; whoever takes the head away hides lines."""
     file = ledger(tmp_path)
-    spend(file, run("one", "a"), 2)
+    spend(file, run("one", "a"), 0)
     head_of(file).unlink()
-    assert file.charge("one", entry(3))
-    assert head_of(file).is_file()
+    assert file.charge("one", entry(1))
+    head_of(file).unlink()
+    with pytest.raises(StateLostError, match="E262"):
+        file.charge("one", entry(2))
 
 
 def test_a_file_without_one_whole_line_is_no_empty_ledger(tmp_path) -> None:

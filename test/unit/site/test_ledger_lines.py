@@ -12,7 +12,7 @@ import pytest
 from cape.errors import PrivacyBudgetError
 from cape.privacy.cost import FREE, INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending, Spending
-from cape.site.ledger_file import FIRST_LINK, charge_line, read_lines, run_line, unpromised_line
+from cape.site.ledger_lines import FIRST_LINK, charge_line, read_lines, run_line, unpromised_line
 from support.spending import charge, run
 
 
@@ -37,7 +37,7 @@ def made(**document: Any):
 
     def add(lines: list[bytes]) -> bytes:
         previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
-        place = {"v": 2, "seq": len(lines) + 1, "prev": previous}
+        place = {"v": 1, "seq": len(lines) + 1, "prev": previous}
         return json.dumps({**place, **document}).encode()
 
     return add
@@ -66,7 +66,7 @@ def test_a_run_that_turned_out_to_promise_nothing_costs_infinity_once_it_was_cha
 
 DAMAGE = {
     "no JSON": lambda lines: b"{",
-    "another format": made(v=3, kind="unpromised", run="one"),
+    "another format": made(v=2, kind="unpromised", run="one"),
     "a run twice": opens(run()),
     "an unknown kind": made(kind="refund", run="one"),
     "a charge twice": charges("one", charge(1)),
