@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import load
-from cape.engines.flare.own_file import SERVER_CLASSES, SITE_CLASSES
 from cape.engines.flare.rounds import RUN_NAME
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
@@ -22,11 +21,8 @@ from cape.settings.documents import parse_json
 
 META = "meta.json"
 SERVER = "app/config/config_fed_server.json"
-CLIENT = "app/config/config_fed_client.json"
-# Seconds that FLARE waits until all sites have begun: one that has not ends the job.
-SYNC = 600
-# Call threads of a site, which is asked one question at a time.
-SITE_THREADS = 8
+# The three files by name; `_documents` fills in what a run and its sites are.
+TEMPLATE = Path(__file__).parent / "job.json"
 # FLARE fills these into texts of a job from variables of its own.
 FILLED = ("{", "}", "$")
 
@@ -66,57 +62,25 @@ def write_job(folder: Path, plan: JobPlan) -> None:
 
 
 def _documents(plan: JobPlan, config: Config) -> dict[str, dict[str, Any]]:
-    aggregator, controller = SERVER_CLASSES
-    site, executor = SITE_CLASSES
-    # A mapping that says so is none of FLARE's components, whatever its keys are called.
-    settings = {"config_type": "dict", **plan.settings}
+    documents: dict[str, dict[str, Any]] = parse_json(TEMPLATE.read_text(encoding="utf-8"))
+    meta, server = documents[META], documents[SERVER]
     names, n_sites = config.expected_names, config.expected_sites
-    arguments = {
+    meta["name"] = f"cape-{plan.run[:8]}"
+    meta["min_clients"] = plan.least or n_sites
+    if names:
+        meta["deploy_map"]["app"] = ["server", *names]
+    server["components"][0]["args"] = {
         "run": plan.run,
-        "settings": settings,
+        # A mapping that says so is none of FLARE's components, whatever its keys are called.
+        "settings": {"config_type": "dict", **plan.settings},
         "patience": plan.patience,
         "join_patience": plan.join_patience,
     }
-    return {
-        META: {
-            "name": f"cape-{plan.run[:8]}",
-            "resource_spec": {},
-            "deploy_map": {"app": ["server", *names] if names else ["@ALL"]},
-            "min_clients": plan.least or n_sites,
-        },
-        SERVER: {
-            "format_version": 2,
-            "components": [{"id": "cape_aggregator", "path": aggregator, "args": arguments}],
-            "workflows": [
-                {
-                    "id": "controller",
-                    "path": controller,
-                    "args": {
-                        "server_obj_id": "cape_aggregator",
-                        "sync_task_timeout": SYNC + 2 * n_sites,
-                        "max_call_threads": max(SITE_THREADS, n_sites),
-                    },
-                }
-            ],
-            "task_data_filters": [],
-            "task_result_filters": [],
-        },
-        CLIENT: {
-            "format_version": 2,
-            "components": [{"id": "cape_site", "path": site, "args": {}}],
-            "executors": [
-                {
-                    "tasks": ["*"],
-                    "executor": {
-                        "path": executor,
-                        "args": {"client_obj_id": "cape_site", "max_call_threads": SITE_THREADS},
-                    },
-                }
-            ],
-            "task_data_filters": [],
-            "task_result_filters": [],
-        },
-    }
+    limits = server["workflows"][0]["args"]
+    # Seconds that FLARE waits until all sites have begun: one that has not ends the job.
+    limits["sync_task_timeout"] += 2 * n_sites
+    limits["max_call_threads"] = max(limits["max_call_threads"], n_sites)
+    return documents
 
 
 def read_job(folder: Path) -> JobPlan:

@@ -1,7 +1,7 @@
 """The author files of a NeuroFLAME computation, for a user's checkout of its boilerplate.
 
-Written here, from the settings; nothing of the boilerplate is in them.  They lie generated in
-``packaging/neuroflame`` too, to be read.
+Written from ``templates`` and the settings; nothing of the boilerplate is in them.  They lie
+generated in ``packaging/neuroflame`` too, to be read.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from cape.errors import ConfigError
 from cape.settings.config import PRODUCT, VERSION
 from cape.settings.option import choices
 
+TEMPLATES: Final = Path(__file__).parent / "templates"
 AUTHORS: Final = "app/code/computation"
 REQUIREMENTS: Final = "requirements.txt"
 # A checkout has these; the framework's files are its own, and must stay as they were released.
@@ -34,105 +35,49 @@ MARKS: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
 # Of the package with pages that have pictures; its pins allow no nilearn.
 WANTED: Final = (f"coinstac-cape=={VERSION}", "matplotlib>=3.8,<3.10", "scipy>=1.10,<1.12")
 
-SPEC: Final = f'''"""coinstac-cape: statistics of several sites."""
-
-from framework import (
-    ComputationSpec,
-    iterative_workflow,
-    local_step,
-    remote_step,
-    site_output_step,
-)
-
-from cape.engines.neuroflame.steps import answer, begin, combine, has_ended, write
-
-SPEC = ComputationSpec(
-    workflow=iterative_workflow(
-        local_step(fn=answer, input_fn=begin),
-        remote_step(fn=combine),
-        site_output_step(fn=write),
-        stop_when=has_ended,
-        max_iterations={MAX_ITERATIONS},
-    ),
-)
-'''
-
 # Of the product, in people's words; the module of another one says it by itself.
 ALGORITHM: Final = """Joint independent component analysis of fMRI of several sites: common maps,
 private time courses. What leaves a site is a secure sum with calibrated noise, so that the result
 is differentially private for every subject (CAPE: the sites' noises are correlated and cancel)."""
 
 
-def description(name: str = PRODUCT) -> str:
-    """Return the page of a computation for people who look for one."""
-    algorithm = ALGORITHM if name == PRODUCT else f"{'. '.join(about(name))}"
-    return f"""# coinstac-cape {VERSION}: {name}
-
-**Algorithm.** {algorithm}
-
-**Data.** A site's folder holds its preprocessed images (or matrices, tables, a BIDS folder), and,
-if it wants limits of its own, `site-policy.toml`: no environment reaches a container here, so a
-file among the data is the only way. With `key_trust=pinned` its `identity_key` and `roster.json`
-lie there too. The ledger of all runs is kept in `.cape-site` beside them; do not delete it.
-
-**Parameters.** `parameters.json` holds the owner's settings, as `display_notes.md` lists them.
-`computation` must be `{name}`, `n_sites` (or `site_names`, the display names) that of the run.
-
-**Output.** `index.html`, `results.json`, `privacy.json`, tables, and maps as NIfTI where there are
-maps; a site's own files in `private/` where its policy asks for them; `site-error.txt` with the
-reason of a stop.
-
-**Limits.** Every site must answer to the end: there are no drop-outs and no resume. A run ends
-after {CAP_SECONDS / 60:.0f} minutes, at about {EXCHANGE_SECONDS:.0f} s an exchange as the
-framework is shipped, and reading the data counts; a plan with more is refused before anything is
-charged. Pages have no anatomy and no names of networks: the framework's pins allow no nilearn.
-
-**Hardware.** One core. Memory follows the largest subject, not the number of subjects; measured in
-containers of COINSTAC, a site's processes took:
-
-| largest subject, as float32 | memory of a site |
-|---|---|
-| 174 MB | 0.6 GB |
-| 333 MB | 0.7 GB |
-
-The framework's own processes come on top, and `cape validate` says the figure for a folder.
-
-**Validator.** `cape validate FOLDER --settings settings.toml`, at every site, before the run.
-"""
-
-
 def files(name: str = PRODUCT) -> dict[str, str]:
     """Return text by path below a checkout, for a computation."""
     return {
         f"{AUTHORS}/__init__.py": '"""coinstac-cape for NeuroFLAME."""\n',
-        f"{AUTHORS}/spec.py": SPEC,
-        "description.md": description(name),
+        f"{AUTHORS}/spec.py": _filled("spec.py.txt", max_iterations=MAX_ITERATIONS),
+        "description.md": _filled(
+            "description.md",
+            version=VERSION,
+            name=name,
+            algorithm=ALGORITHM if name == PRODUCT else ". ".join(about(name)),
+            minutes=CAP_SECONDS / 60,
+            seconds=EXCHANGE_SECONDS,
+        ),
         "display_notes.md": display_notes(name),
         "test_data/server/parameters.json": _json(example_parameters(name)),
         "requirements-cape.txt": "\n".join(WANTED) + "\n",
     }
 
 
+def _filled(template: str, **values: object) -> str:
+    return (TEMPLATES / template).read_text(encoding="utf-8").format(**values)
+
+
 def display_notes(name: str = PRODUCT) -> str:
     """Return the table of parameters for the leader, who edits a free JSON file."""
     config = load(name).config
     hints, texts = typing.get_type_hints(config), texts_of(config)
-    lines = [
-        "# Parameters",
-        "",
-        "| name | default | values | meaning |",
-        "|---|---|---|---|",
-        f"| `computation` | (required) | {name} | Computation. The package has several, each with "
-        f"notes of its own ({', '.join(names())}). |",
-    ]
+    rows = []
     for spec in dataclasses.fields(config):
         if spec.name in NOT_IN_NEUROFLAME:
             continue
         required = spec.default is dataclasses.MISSING
         default = "(required)" if required else json.dumps(spec.default)
         values = ", ".join(choices(hints[spec.name])) or hints[spec.name].__name__
-        lines.append(f"| `{spec.name}` | {default} | {values} | {texts[spec.name].meaning} |")
-    return "\n".join(lines) + "\n"
+        rows.append(f"| `{spec.name}` | {default} | {values} | {texts[spec.name].meaning} |")
+    others = ", ".join(names())
+    return _filled("display_notes.md", name=name, others=others, rows="\n".join(rows))
 
 
 def example_parameters(name: str = PRODUCT) -> dict[str, Any]:

@@ -353,9 +353,10 @@ def test_the_workflow_names_steps_as_the_framework_allows() -> None:
         assert payload not in filled
         assert set(others) <= filled
     assert not inspect.signature(steps.begin).parameters
+    spec = author_files.files()[f"{author_files.AUTHORS}/spec.py"]
     names = {
         alias.name
-        for node in ast.walk(ast.parse(author_files.SPEC))
+        for node in ast.walk(ast.parse(spec))
         if isinstance(node, ast.ImportFrom) and node.module == "cape.engines.neuroflame.steps"
         for alias in node.names
     }
