@@ -28,10 +28,11 @@ from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, netw
 from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
+    N_PARCELS,
+    SPACE,
     Layout,
     Shelf,
     finish_site,
-    layout_settings,
     maps_in_layout,
     write_subject,
 )
@@ -39,6 +40,7 @@ from cape.lab.synthetic.presets import AUTOCORRELATION, PRESETS
 from cape.lab.synthetic.resting import two_sided
 from cape.settings.config import Config
 
+TEMPLATES = Path(__file__).parent / "templates"
 OnWritten = Callable[[int, int], None]
 
 # Lognormal sd of the amplitude of a network in a subject.
@@ -151,8 +153,7 @@ def write_consortium(
     maps, names = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
     if layout != "fmriprep":  # that is a study as people have it
         np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
-        (out / "settings.toml").write_text(settings_text(request), encoding="utf-8")
-        (out / "README.txt").write_text(readme_text(request, names), encoding="utf-8")
+        _write_texts(out, request, names)
     if templates:
         write_templates(out, request, maps, templates)
     written = sum(path.stat().st_size for path in out.rglob("local*/**/*") if path.is_file())
@@ -193,23 +194,28 @@ def _check(request: Request, out: Path, templates: float) -> None:
     most = {"brain": len(NETWORKS), "records": min(N_X, N_Y)}.get(request.preset, 50)
     shortest = max(10, n + 3)
     layouts = LAYOUTS if request.preset == "brain" else LAYOUTS[:1]
-    if min(request.sizes) < 1:
-        raise _impossible("site_sizes", request.sizes, "1 or more each")
-    if not 2 <= n <= most:
-        raise _impossible("n_networks", n, f"2 to {most}")
-    if not tables and not shortest <= request.n_timepoints <= 5000:
-        allowed = "10 to 5000, above n_networks + 2"
-        raise _impossible("n_timepoints", request.n_timepoints, allowed)
-    if request.grid_mm not in (10, 8, 6, 4, 3):
-        raise _impossible("grid_mm", request.grid_mm, "10, 8, 6, 4, 3")
-    if not 0.1 <= request.tr <= 20:
-        raise _impossible("tr", request.tr, "0.1 to 20 s")
-    if not 1 <= request.voxel_mm <= 10:
-        raise _impossible("voxel_mm", request.voxel_mm, "1 to 10 mm")
-    if request.seed < 0:
-        raise _impossible("seed", request.seed, "0 or more")
-    if request.layout not in layouts:
-        raise _impossible("layout", request.layout, f"{', '.join(LAYOUTS)}; files for matrices")
+    for name, got, fits, allowed in (
+        ("site_sizes", request.sizes, min(request.sizes) >= 1, "1 or more each"),
+        ("n_networks", n, 2 <= n <= most, f"2 to {most}"),
+        (
+            "n_timepoints",
+            request.n_timepoints,
+            tables or shortest <= request.n_timepoints <= 5000,
+            "10 to 5000, above n_networks + 2",
+        ),
+        ("grid_mm", request.grid_mm, request.grid_mm in (10, 8, 6, 4, 3), "10, 8, 6, 4, 3"),
+        ("tr", request.tr, 0.1 <= request.tr <= 20, "0.1 to 20 s"),
+        ("voxel_mm", request.voxel_mm, 1 <= request.voxel_mm <= 10, "1 to 10 mm"),
+        ("seed", request.seed, request.seed >= 0, "0 or more"),
+        (
+            "layout",
+            request.layout,
+            request.layout in layouts,
+            f"{', '.join(LAYOUTS)}; files for matrices",
+        ),
+    ):
+        if not fits:
+            raise _impossible(name, got, allowed)
     if templates and (tables or request.layout in ("matrix", "atlas")):
         problem = "templates are made for images and for matrices of images"
         raise ConfigError("E012", problem=problem, do="choose another preset or layout.")
@@ -352,86 +358,36 @@ def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
 # -- the texts beside them -----------------------------------------------------------------------
 
 
-def settings_text(request: Request) -> str:
-    """Return settings.toml, without epsilon and delta."""
-    lines = [
-        f'# Settings of a synthetic consortium (preset "{request.preset}", seed {request.seed}).',
-        "# The owner must choose epsilon and delta; there is no default on purpose, for example:",
-        "# epsilon = 8.0",
-        "# delta = 1e-5",
-        "",
-    ]
-    chosen = _of_records(request) if request.preset == "records" else _of_series(request)
-    return "\n".join([*lines, *chosen]) + "\n"
+def _write_texts(out: Path, request: Request, names: Sequence[str]) -> None:
+    """Write settings.toml, without epsilon and delta, and README.txt."""
+    import jinja2
 
-
-def _roster(request: Request) -> list[str]:
-    n_sites = len(request.sizes)
-    return [f"n_sites = {n_sites}", f"min_sites = {min(3, max(2, n_sites))}"]
-
-
-def _of_records(request: Request) -> list[str]:
-    return [
-        'computation = "capecca"',
-        *_roster(request),
-        f"n_features_x = {N_X}",
-        f"n_pairs = {request.n_networks}",
-    ]
-
-
-def _of_two_sided(request: Request) -> list[str]:
-    # Else by G: docs/separations.md
-    few = [f"n_components = {request.n_networks}"] if request.n_networks < 12 else []
-    return [
-        'separation = "spatial"',
-        *few,
-        f"min_timepoints = {min(100, request.n_timepoints)}",
-        *_roster(request),
-        f'mask = "MNI152-{request.grid_mm}mm"',
-        f"tr = {request.tr!r}",
-    ]
-
-
-def _of_series(request: Request) -> list[str]:
-    if request.preset in TWO_SIDED:
-        return _of_two_sided(request)
-    brain = request.preset == "brain"
-    shortest = 1 - SPREAD_OF_T if brain else min(1.0, PRESETS[request.preset].lengths[0])
-    lines = [
-        f"n_components = {request.n_networks}",
-        f"min_timepoints = {min(100, int(shortest * request.n_timepoints))}",
-        *_roster(request),
-        'standardize = "demean"  # the planted maps are in units of signal, not of voxel variance',
-    ]
-    if request.preset != "brain":
-        return [
-            *lines,
-            'feature_space = "matrix"',
-            f'image_shape = "{IMAGE_EDGE},{IMAGE_EDGE}"',
-            'basis = "dct"',
-            f"n_basis = {IMAGE_BASIS}",
-            'orientation = "feature_by_time"',
-            'detrend = "none"',
-        ]
-    lines += [
-        f'mask = "MNI152-{request.grid_mm}mm"',
-        f"tr = {request.tr!r}",
-        'detrend = "linear"',  # a Scanner adds a linear drift
-        *layout_settings(request.layout, request.tr),
-    ]
-    if request.layout not in ("matrix", "atlas"):
-        lines += ['feature_space = "mask"', 'basis = "dct"', "n_basis = 400"]
-    return lines
-
-
-def readme_text(request: Request, names: Sequence[str]) -> str:
-    sizes = ", ".join(f"local{site} {size}" for site, size in enumerate(request.sizes))
-    return (
-        "A synthetic consortium made by `cape synth`; no human data.\n\n"
-        f"preset {request.preset}, seed {request.seed}\n"
-        f"subjects: {sizes} ({sum(request.sizes)} in all)\n"
-        f"components: {', '.join(names)}\n\n"
-        "settings.toml  the owner's settings; add epsilon and delta\n"
-        "local0 ...     one folder per site\n"
-        "truth.npz      A (features x components) in the order of the mask's voxels, names\n"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=False,  # noqa: S701 - plain texts
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
+    shortest, n_sites = 1.0, len(request.sizes)
+    if request.preset == "brain":
+        shortest = 1 - SPREAD_OF_T
+    elif request.preset in PRESETS:
+        shortest = min(1.0, PRESETS[request.preset].lengths[0])
+    values = {
+        "of": request,
+        "names": names,
+        "n_sites": n_sites,
+        "min_sites": min(3, max(2, n_sites)),
+        "min_timepoints": min(100, int(shortest * request.n_timepoints)),
+        "n_x": N_X,
+        "matrices": PRESETS,
+        "edge": IMAGE_EDGE,
+        "n_basis": IMAGE_BASIS,
+        "n_parcels": N_PARCELS,
+        "space": SPACE,
+    }
+    for name in ("settings.toml", "README.txt"):
+        text = environment.get_template(f"{name}.j2").render(values)
+        (out / name).write_text(text, encoding="utf-8")

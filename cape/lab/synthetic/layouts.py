@@ -37,6 +37,11 @@ SPACE = "space-MNI152NLin2009cAsym"
 # Standard deviation over voxels of what a standard deviation of motion adds to the signal.
 ARTEFACT = 3.0
 
+# Of fMRIPrep: sessions, runs of each, and confounds of a kind that are numbered.
+SESSIONS, RUNS, N_COMPONENTS = 2, 2, 6
+# Highest frequency that its cosines take out, Hz.
+HIGH_PASS = 1 / 128
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shelf:
@@ -64,35 +69,13 @@ def finish_site(layout: Layout, shelf: Shelf, members: tuple[int, ...]) -> None:
     if layout == "manifest":
         _write_manifest(shelf, members)
     elif layout == "bids":
-        text = json.dumps(
-            {"Name": "synthetic", "BIDSVersion": "1.8.0", "DatasetType": "derivative"}, indent=1
-        )
-        (shelf.folder / "dataset_description.json").write_text(text + "\n", encoding="utf-8")
+        about = {"Name": "synthetic", "BIDSVersion": "1.8.0", "DatasetType": "derivative"}
+        text = json.dumps(about, indent=1) + "\n"
+        (shelf.folder / "dataset_description.json").write_text(text, encoding="utf-8")
     elif layout == "fmriprep":
         _describe(shelf, members)
     elif layout == "atlas":
         (shelf.folder / "atlas.nii.gz").write_bytes(_atlas_image(shelf.scanner.grid))
-
-
-def layout_settings(layout: Layout, tr: float) -> list[str]:
-    no_basis = ['basis = "none"', "n_basis = 0"]
-    return {
-        "files": [],
-        "manifest": [],
-        "fmriprep": [],  # `cape init` writes them
-        "bids": [
-            f'bids_filter = "task-rest_{SPACE}_desc-preproc"',
-            'confounds = "motion6"',
-            f"high_pass = {0.01 / tr:.6g}",
-        ],
-        "matrix": [
-            'feature_space = "matrix"',
-            f"n_features = {N_PARCELS}",
-            'orientation = "time_by_feature"',
-            *no_basis,
-        ],
-        "atlas": ['feature_space = "atlas"', 'atlas = "atlas.nii.gz"', *no_basis],
-    }[layout]
 
 
 def maps_in_layout(layout: Layout, grid: Grid, maps: Array) -> Array:
@@ -144,47 +127,40 @@ def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> No
     # Two runs of one person, so that reading has to put them together.
     if m % 3 == 0:
         sessions = {"ses-1": slice(0, n_times // 2), "ses-2": slice(n_times // 2, None)}
+    side = {"RepetitionTime": shelf.scanner.tr, "SkullStripped": False, "TaskName": "rest"}
     for session, part in sessions.items():
         stem = "_".join(filter(None, (label, session, "task-rest")))
-        folder = "/".join(filter(None, (label, session, "func")))
-        run = values[:, part]
-        motion = np.cumsum(rng.normal(0, 0.02, (run.shape[1], 6)), axis=0)
-        # What motion adds to the signal is linear in its courses: `confounds` can take it out.
-        scaled = (motion - motion.mean(axis=0)) / motion.std(axis=0)
-        weights = rng.normal(0, ARTEFACT / np.sqrt(6), (len(run), 6))
-        name = f"{folder}/{stem}_{SPACE}_desc-preproc_bold"
-        shelf.image(f"{name}.nii.gz", (run + weights @ scaled.T).astype(np.float32))
-        side = {"RepetitionTime": shelf.scanner.tr, "SkullStripped": False, "TaskName": "rest"}
-        (shelf.folder / f"{name}.json").write_text(json.dumps(side) + "\n", encoding="utf-8")
-        table = shelf.folder / folder / f"{stem}_desc-confounds_timeseries.tsv"
+        place = "/".join(filter(None, (label, session, "func", stem)))
+        motion = _write_run(shelf, place, values[:, part], rng, json.dumps(side) + "\n")
+        table = shelf.folder / f"{place}_desc-confounds_timeseries.tsv"
         table.write_text(_table(_columns(motion, rng)), encoding="utf-8")
 
 
-# Sessions, runs of each, and confounds of a kind that are numbered.
-SESSIONS, RUNS, N_COMPONENTS = 2, 2, 6
-# Highest frequency that fMRIPrep's cosines take out, Hz.
-HIGH_PASS = 1 / 128
+def _write_run(shelf: Shelf, place: str, run: Data, rng: np.random.Generator, side: str) -> Array:
+    """Write an image with motion in its signal, and its sidecar; return the motion (T, 6)."""
+    motion = np.cumsum(rng.normal(0, 0.02, (run.shape[1], 6)), axis=0)
+    # What motion adds to the signal is linear in its courses: `confounds` can take it out.
+    scaled = (motion - motion.mean(axis=0)) / motion.std(axis=0)
+    weights = rng.normal(0, ARTEFACT / np.sqrt(6), (len(run), 6))
+    name = f"{place}_{SPACE}_desc-preproc_bold"
+    shelf.image(f"{name}.nii.gz", (run + weights @ scaled.T).astype(np.float32))
+    (shelf.folder / f"{name}.json").write_text(side, encoding="utf-8")
+    return motion
 
 
 def _as_fmriprep(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
     label = f"sub-{m + 1:03d}"
+    side = {
+        "RepetitionTime": shelf.scanner.tr,
+        "SkullStripped": False,
+        "StartTime": 0.0,
+        "SliceTimingCorrected": True,
+        "TaskName": "rest",
+    }
     for k, run in enumerate(np.array_split(values, SESSIONS * RUNS, axis=1)):
         session = f"ses-{k // RUNS + 1}"
-        stem = f"{label}_{session}_task-rest_run-{k % RUNS + 1}"
-        place = f"{label}/{session}/func/{stem}"
-        motion = np.cumsum(rng.normal(0, 0.02, (run.shape[1], 6)), axis=0)
-        scaled = (motion - motion.mean(axis=0)) / motion.std(axis=0)
-        weights = rng.normal(0, ARTEFACT / np.sqrt(6), (len(run), 6))
-        name = f"{place}_{SPACE}_desc-preproc_bold"
-        shelf.image(f"{name}.nii.gz", (run + weights @ scaled.T).astype(np.float32))
-        side = {
-            "RepetitionTime": shelf.scanner.tr,
-            "SkullStripped": False,
-            "StartTime": 0.0,
-            "SliceTimingCorrected": True,
-            "TaskName": "rest",
-        }
-        (shelf.folder / f"{name}.json").write_text(json.dumps(side, indent=2), encoding="utf-8")
+        place = f"{label}/{session}/func/{label}_{session}_task-rest_run-{k % RUNS + 1}"
+        motion = _write_run(shelf, place, run, rng, json.dumps(side, indent=2))
         shelf.image(f"{place}_{SPACE}_boldref.nii.gz", run[:, :1])
         columns = _columns(motion, rng) | _more_columns(run.shape[1], shelf.scanner.tr, rng)
         table = shelf.folder / f"{place}_desc-confounds_timeseries"
