@@ -111,8 +111,10 @@ def result(fields: Mapping[str, object], *lines: str, as_json: bool) -> None:
 
 def json_line(document: Mapping[str, object]) -> None:
     """Print one line of JSON; NaN and infinity, which JSON lacks, become null."""
+    from cape.settings.documents import plain
+
     # Past rich, which would wrap a long line in the middle of the document.
-    OUT.file.write(json.dumps(_without_infinities(document), allow_nan=False) + "\n")
+    OUT.file.write(json.dumps(plain(document), allow_nan=False) + "\n")
     OUT.file.flush()
 
 
@@ -158,13 +160,3 @@ def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:
 
 def number(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
-
-
-def _without_infinities(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _without_infinities(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_infinities(item) for item in value]
-    return value

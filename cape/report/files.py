@@ -7,29 +7,24 @@ import importlib
 import json
 import math
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, TypeVar
 
-import numpy as np
-
 from cape.delimited import rows_by_column
 from cape.protocol.wire import decode_document
-from cape.settings.documents import parse_json
+from cape.settings.documents import parse_json, plain
 
 # An empty cell of a table: what spreadsheets and BIDS readers expect
 EMPTY_CELL: Final = "n/a"
-
-# Metadata of a field that is not written while it is empty
-UNLESS_EMPTY: Final = {"unless_empty": True}
 
 Record = TypeVar("Record")
 
 
 def write_json(path: Path, value: object) -> None:
     """Write a record or a mapping, in its own order; what is not finite becomes null."""
-    write_text(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -49,26 +44,6 @@ def read_record(path: Path, kind: type[Record]) -> Record:
 def write_text(path: Path, text: str) -> None:
     # Bytes, because text mode would write other line ends on some systems.
     path.write_bytes(text.encode("utf-8"))
-
-
-def _plain(value: object) -> object:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: _plain(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if getattr(value, field.name) or not field.metadata.get("unless_empty")
-        }
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
-        items: Iterable[object] = value.tolist() if isinstance(value, np.ndarray) else value
-        return [_plain(item) for item in items]
-    # Before the test for float: numpy's float64 is one, its float32 is not.
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
 
 
 def cell(value: object) -> str:

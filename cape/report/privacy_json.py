@@ -13,9 +13,9 @@ from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import FREE, INFINITE, Cost, Event, Noise, total_cost
 from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
-from cape.report.files import UNLESS_EMPTY
 from cape.report.page import text_of
 from cape.secagg.graph import GraphPlan, plan_graph, unknown_shares
+from cape.settings.documents import UNLESS_EMPTY
 
 RELATION = "replace-one"
 

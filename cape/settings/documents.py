@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+import numpy as np
+
+# Metadata of a field of a record that is not written while it is empty
+UNLESS_EMPTY: Final = {"unless_empty": True}
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -18,3 +26,24 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         raise ValueError("a key stands twice")
     return document
+
+
+def plain(value: object) -> object:
+    """Return records, mappings and arrays as JSON has them; what is not finite becomes null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: plain(getattr(value, field.name))
+            for field in fields(value)
+            if getattr(value, field.name) or not field.metadata.get("unless_empty")
+        }
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        items: Iterable[object] = value.tolist() if isinstance(value, np.ndarray) else value
+        return [plain(item) for item in items]
+    # Before the test for float: numpy's float64 is one, its float32 is not.
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

@@ -23,8 +23,6 @@ from cape.site.files import write_atomically
 from cape.site.policy import SitePolicy
 
 CHECKPOINT_FILE = "run.json"
-# Of the record.  A build of the same version may have written others: 1 had none of this number.
-CHECKPOINT_FORMAT = 4
 # Bytes: all parties, each with its cache.
 MAX_CHECKPOINT = 2**30
 # Of one run; far more than any settings ask for.
@@ -33,18 +31,8 @@ MAX_EXCHANGES = 10_000
 # Errors after which the same step may be asked again: nothing left the party.
 STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
 # Where a run stands before its first broadcast.
-BEFORE_JOIN = Progress(
-    phase="join",
-    round=1,
-    rounds=1,
-    exchange=0,
-    exchanges=0,
-    mu=0.0,
-    mu_budget=0.0,
-    epsilon=0.0,
-    step=0.0,
-    stability=0.0,
-)
+_NOTHING = dict.fromkeys(("mu", "mu_budget", "epsilon", "step", "stability"), 0.0)
+BEFORE_JOIN = Progress(phase="join", round=1, rounds=1, exchange=0, exchanges=0, **_NOTHING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +40,6 @@ class Origin:
     """What is read of a record first: who wrote it."""
 
     version: str
-    format: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +60,6 @@ class Checkpoint:
     """A run after `exchange` complete exchanges; `state` is that of its transport."""
 
     version: str = VERSION
-    format: int = CHECKPOINT_FORMAT
     setup: RunSetup
     exchange: int = 0
     last: Progress | None = None
@@ -94,16 +80,12 @@ def read_checkpoint(work: Path) -> Checkpoint:
         document = wire.loads(path.read_bytes(), MAX_CHECKPOINT)
         # Its origin first: a record of another version may have other fields.
         origin = wire.decode_document(document, Origin, "run.json", unknown="ignore")
-        for name, got, ours in (
-            ("version", origin.version, VERSION),
-            ("checkpoint format", origin.format, CHECKPOINT_FORMAT),
-        ):
-            if got != ours:
-                raise ConfigError(
-                    "E264",
-                    problem=f"the run was started by {name} {got}, this is {ours}",
-                    do=f"continue it with {name} {got}, or start a new run.",
-                )
+        if origin.version != VERSION:
+            raise ConfigError(
+                "E264",
+                problem=f"the run was started by version {origin.version}, this is {VERSION}",
+                do=f"continue it with version {origin.version}, or start a new run.",
+            )
         checkpoint = wire.decode_document(document, Checkpoint, "run.json")
     except MessageError as err:
         raise damaged(work, err) from err
@@ -187,18 +169,7 @@ def progress_line(
     exchange: int, opened: Progress, latest: Progress, seconds: float, n_sites: int, size: int
 ) -> ProgressLine:
     # The phase and round of what was answered, all else of the state after it.
-    return ProgressLine(
-        phase=opened.phase,
-        round=opened.round,
-        rounds=opened.rounds,
-        exchange=exchange,
-        exchanges=max(exchange, latest.exchanges),
-        mu=latest.mu,
-        mu_budget=latest.mu_budget,
-        epsilon=latest.epsilon,
-        step=latest.step,
-        stability=latest.stability,
-        seconds=seconds,
-        sites=n_sites,
-        bytes=size,
-    )
+    asked = {"phase": opened.phase, "round": opened.round, "rounds": opened.rounds}
+    count = {"exchange": exchange, "exchanges": max(exchange, latest.exchanges)}
+    line = dataclasses.asdict(latest) | asked | count
+    return ProgressLine(**line, seconds=seconds, sites=n_sites, bytes=size)

@@ -64,7 +64,7 @@ from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_stages import AdvertisedSite, ReadySite, SharedSite
 from cape.settings.config import VERSION, Config
 from cape.simulation.dropout import read_drop
-from cape.simulation.run_loop import CHECKPOINT_FILE, CHECKPOINT_FORMAT, read_checkpoint
+from cape.simulation.run_loop import CHECKPOINT_FILE, read_checkpoint
 from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.policy import read_policy
@@ -481,7 +481,7 @@ _CALL = {
     },
 }  # fmt: skip
 _STOPPED = {
-    "version": VERSION, "format": CHECKPOINT_FORMAT,
+    "version": VERSION,
     "exchange": 1, "last": None, "ended": False, "state": None,
     "setup": {"directory": "d", "through": "memory", "settings": {}, "policy": {}, "drops": [],
               "image": "", "memory": ""},

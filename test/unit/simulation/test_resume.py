@@ -258,14 +258,6 @@ def test_another_version_does_not_go_on_with_a_run(stopped) -> None:
     refused(stopped, "E264 the run was started by version 0.0.0, this is .*; continue it with")
 
 
-def test_a_checkpoint_of_an_older_build_is_refused_by_the_number_of_its_format(stopped) -> None:
-    path = stopped / ".work" / "run.json"
-    document = json.loads(path.read_bytes())
-    del document["format"]  # as builds of the same version wrote it before the number was there
-    path.write_bytes(json.dumps({**document, "state": {"sites": {}}}).encode())
-    refused(stopped, "E264 the run was started by checkpoint format 1, this is 4; continue it with")
-
-
 def test_data_that_changed_in_between_end_the_run(data, tmp_path) -> None:
     mine = tmp_path / "data"
     shutil.copytree(data, mine)
