@@ -9,35 +9,27 @@ network are often counted on each side by itself), so with the image pairs are c
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from cape.algorithms.estimators import Array
 from cape.data.issues import UnusableFile
 from cape.data.tables import bounded, table_cells
 from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.report.maps import coordinates
 from cape.space.feature_space import FeatureSpace
 
 LEFT: Final = ("left", "lh", "l")
 RIGHT: Final = ("right", "rh", "r")
 # Columns of tables, the first that is there: what the numbers, the names and the sides are called.
 NUMBERS: Final = ("index", "label", "value", "id", "key", "number", "no", "no.", "roi")
-NAMES: Final = (
-    "name",
-    "region",
-    "structure",
-    "label",
-    "label_name",
-    "label name",
-    "roi",
-    "roi_name",
-)
+NAMES: Final = tuple("name,region,structure,label,label_name,label name,roi,roi_name".split(","))
 SIDES: Final = ("hemisphere", "hemi", "side", "lr")
 # A line of a colour table: number, name, red, green, blue, and alpha or nothing; or of ITK-SNAP.
 _COLOURS: Final = re.compile(r"\s*(\d+)\s+(?:(?:[\d.]+\s+)+\"(.+)\"|(\S.*?)(?:\s+\d+){3,4})\s*")
@@ -80,14 +72,11 @@ def pair_names(names: Mapping[int, str]) -> LabelPairs:
             if len(group["left"]) == len(group["right"]) == 1:
                 pairs.append((group["left"][0], group["right"][0]))
     taken = {label for pair in pairs for label in pair}
-    others = sorted(set(names) - taken)
-    sided = {label for label in others if _side(words[label], 3)[0]}
-    return LabelPairs(
-        pairs=tuple(sorted(pairs)),
-        apart=(),
-        single=tuple(label for label in others if label in sided),
-        middle=tuple(label for label in others if label not in sided),
-    )
+    sided: dict[bool, list[int]] = {True: [], False: []}
+    for label in sorted(set(names) - taken):
+        sided[bool(_side(words[label], 3)[0])].append(label)
+    single, middle = tuple(sided[True]), tuple(sided[False])
+    return LabelPairs(pairs=tuple(sorted(pairs)), apart=(), single=single, middle=middle)
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -112,38 +101,23 @@ def compare_places(found: LabelPairs, space: FeatureSpace) -> LabelPairs:
     A pair stays if each centre, mirrored, is nearer to its partner's than to any other label's.
     The plane between the sides is the median of the middles of all pairs.
     """
-    places = _centres(space)
+    image, centres = space.labels(), coordinates(space)
+    labels: list[int] = np.unique(image[image > 0]).tolist()
+    places = dict(zip(labels, centres, strict=True))
     here = [pair for pair in found.pairs if pair[0] in places and pair[1] in places]
     missing = sorted({label for pair in found.pairs if pair not in here for label in pair})
+    found = replace(found, single=tuple(sorted((*found.single, *missing))))
     if not here:
-        single = tuple(sorted((*found.single, *missing)))
-        return LabelPairs(pairs=(), apart=(), single=single, middle=found.middle)
+        return replace(found, pairs=())
     middle = float(np.median([(places[a][0] + places[b][0]) / 2.0 for a, b in here]))
-    labels = sorted(places)
-    centres = np.array([places[label] for label in labels])
 
     def across(label: int) -> int:
         x, y, z = places[label]
         mirror = np.array([2.0 * middle - x, y, z])
         return labels[int(np.argmin(np.sum((centres - mirror) ** 2, axis=1)))]
 
-    fits = [pair for pair in here if across(pair[0]) == pair[1] and across(pair[1]) == pair[0]]
-    return LabelPairs(
-        pairs=tuple(fits),
-        apart=tuple(pair for pair in here if pair not in fits),
-        single=tuple(sorted((*found.single, *missing))),
-        middle=found.middle,
-    )
-
-
-def _centres(space: FeatureSpace) -> dict[int, Array]:
-    labels = space.labels()
-    inside = labels > 0
-    numbers, parcel, sizes = np.unique(labels[inside], return_inverse=True, return_counts=True)
-    affine = np.array(space.affine).reshape(4, 4)
-    mm = np.argwhere(inside) @ affine[:3, :3].T + affine[:3, 3]
-    sums = np.stack([np.bincount(parcel.ravel(), weights=axis) for axis in mm.T], axis=1)
-    return dict(zip(map(int, numbers), sums / sizes[:, None], strict=True))
+    fits = tuple((a, b) for a, b in here if across(a) == b and across(b) == a)
+    return replace(found, pairs=fits, apart=tuple(pair for pair in here if pair not in fits))
 
 
 # ------------------------------------------------------------------------------- the table
@@ -165,7 +139,7 @@ def read_label_table(path: Path) -> dict[int, str]:
         raise ConfigError("E018", problem=problem, do=_KNOWN) from err
     # 0 is what lies outside.
     named = [(label, name) for label, name in rows if label > 0]
-    twice = sorted({label for label, _ in named if [n for n, _ in named].count(label) > 1})
+    twice = sorted(label for label, n in Counter(label for label, _ in named).items() if n > 1)
     if twice:
         do = "give every label one line."
         raise ConfigError("E018", problem=f"label {twice[0]} stands twice in the table", do=do)

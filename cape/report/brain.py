@@ -114,12 +114,8 @@ def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canva
         for k in range(3)
     ]
     ijk = [np.rint(np.broadcast_to(a, tuple(map(len, places)))).astype(np.int64) for a in at]
-    known_voxel = functools.reduce(
-        np.logical_and, [(0 <= i) & (i < n) for i, n in zip(ijk, shape, strict=True)]
-    )
-    index = np.ravel_multi_index(
-        [np.clip(i, 0, n - 1) for i, n in zip(ijk, shape, strict=True)], shape
-    )
+    known_voxel = np.all([(0 <= i) & (i < n) for i, n in zip(ijk, shape, strict=True)], axis=0)
+    index = np.ravel_multi_index(ijk, shape, mode="clip")
     inside = known_voxel & mask.ravel()[index]
     if grey is None:
         grey = np.where(inside, PLAIN, 1.0)

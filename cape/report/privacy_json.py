@@ -319,21 +319,13 @@ def _releases(outcome: Outcome, delta: float) -> Iterator[ReleaseRow]:
     links = [*(str(entry["prev_digest"]) for entry in ledger.entries()[1:]), ledger.head]
     charged = zip(running(ledger.events), links, strict=False)
     for number, ((event, so_far), digest) in enumerate(charged, 1):
+        stated = dataclasses.asdict(event)
         yield ReleaseRow(
             seq=number,
-            phase=event.phase,
-            round=event.round,
-            field=event.field,
-            shape=event.shape,
-            size=event.size,
-            log2_gamma=event.log2_gamma,
+            s2=str(stated.pop("variance")),
+            **stated,
             clip=event.clip_int / event.gamma,
-            clip_int=event.clip_int,
             sensitivity=event.delta_int / event.gamma,
-            delta_int=event.delta_int,
-            s2=str(event.variance),
-            shares=event.shares,
-            seed_ratio=event.seed_ratio,
             noise_std_share=math.sqrt(event.variance) / event.gamma,
             noise_std_mean=event.noise_std(roster.n_sites, roster.n_subjects),
             mu2=str(event.cost) if event.private else None,

@@ -21,8 +21,6 @@ from cape.space.grayordinates import LEFT, RIGHT, Structure
 SPHERES: Final = "spheres.npz"
 # Pixels across a hemisphere
 PIXELS: Final = 150
-# Pixels whose nearest vertex is sought at once
-_PIXELS: Final = 2048
 # CIFTI: scalars of brain models, of parcels
 INTENTS: Final = {"grayordinates": 3006, "parcels": 3008}
 
@@ -166,6 +164,8 @@ def draw_spheres(
 
 def _nearest(sphere: Sphere, *, outside: bool) -> tuple[Any, Any]:
     """Return the nearest vertex of each pixel of a disc, -1 outside, and whether one is near."""
+    from scipy.spatial import cKDTree
+
     # From the right one looks along -x and sees the front (y) on the right; from the left, not.
     towards = 1.0 if (sphere.side == "right") == outside else -1.0
     at = (np.arange(PIXELS) + 0.5) / PIXELS * 2.0 - 1.0
@@ -175,14 +175,9 @@ def _nearest(sphere: Sphere, *, outside: bool) -> tuple[Any, Any]:
     depth = np.sqrt(depth2[disc])
     pixels = np.stack([towards * depth, towards * across[disc], up[disc]], axis=1)
     facing = np.flatnonzero(sphere.xyz[:, 0] * towards > -0.2)
-    row = np.full(disc.shape, -1)
-    cosine = np.zeros(disc.shape)
-    nearest, largest = np.zeros(len(pixels), dtype=int), np.zeros(len(pixels))
-    for first in range(0, len(pixels), _PIXELS):
-        part = slice(first, first + _PIXELS)
-        product = pixels[part] @ sphere.xyz[facing].T
-        best = product.argmax(axis=1)
-        nearest[part], largest[part] = facing[best], product[np.arange(len(best)), best]
-    row[disc], cosine[disc] = nearest, largest
+    row, near = np.full(disc.shape, -1), np.zeros(disc.shape, dtype=bool)
+    distance, nearest = cKDTree(sphere.xyz[facing]).query(pixels)
+    row[disc] = facing[nearest]
     # A vertex further away than neighbours are lies on the other side of the medial wall.
-    return row, disc & (cosine >= np.cos(far_away(sphere)))
+    near[disc] = distance <= 2.0 * np.sin(far_away(sphere) / 2.0)
+    return row, near
