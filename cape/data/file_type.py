@@ -10,8 +10,10 @@ from cape.arrays import MOST_KEPT
 from cape.data.issues import IssueCode, UnusableFile
 
 IMAGE_SUFFIXES: Final = (".nii", ".nii.gz", ".img")
-CIFTI_SERIES: Final = (".dtseries.nii", ".ptseries.nii")
 MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat")
+# By feature space; every other one is of images.
+CIFTI_SUFFIX: Final = {"grayordinates": ".dtseries.nii", "parcels": ".ptseries.nii"}
+CIFTI_SERIES: Final = tuple(CIFTI_SUFFIX.values())
 TABLES: Final = (".csv", ".tsv")
 # Bytes of a table of one run: as text it takes a few times more than in memory.
 MOST_TABLE: Final = 2**30
@@ -45,6 +47,13 @@ _MAGIC = (
     (b".git/annex", "DataLad pointer"),
     *((bytes((0x80, protocol)), "pickle") for protocol in (2, 3, 4, 5)),
 )
+
+
+def suffixes_of(feature_space: str) -> tuple[str, ...]:
+    """Return the endings of the files that a feature space is read from."""
+    if feature_space in CIFTI_SUFFIX:
+        return (CIFTI_SUFFIX[feature_space],)
+    return MATRIX_SUFFIXES if feature_space == "matrix" else IMAGE_SUFFIXES
 
 
 def sniff(head: bytes) -> str:
@@ -108,3 +117,12 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
     if kind != PROMISED[suffix]:
         observed = f"named {suffix}, is {kind}"
         raise UnusableFile(IssueCode.FILE_TYPE_OTHER, observed, promised=PROMISED[suffix])
+
+
+def visible(path: Path) -> bool:
+    """Tell whether a file of a folder counts, by its name and what it is."""
+    # A Mac leaves ._sub-01.nii.gz beside every image that it copies.  All else counts that has the
+    # name of data: links whose file is gone (DataLad's), folders and pipes are named as what they
+    # are, not passed over.
+    named = path.name.lower().endswith((*IMAGE_SUFFIXES, *MATRIX_SUFFIXES))
+    return not path.name.startswith(".") and (path.is_file() or path.is_symlink() or named)

@@ -1,9 +1,9 @@
-"""One run of a subject: its file as listed, and what a reader makes of it."""
+"""One run of a subject: as listed, its file, and what a reader makes of it."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,28 @@ from cape.data.issues import Issue
 from cape.frozen import dataclass
 
 Kept = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedRun:
+    """One run as listed; empty texts and zeros where the list says nothing.
+
+    Without a file it is a person who is listed and has no run.
+    """
+
+    file: str
+    subject: str = ""
+    ses: str = ""
+    run: str = ""
+    tr: float = 0.0
+    n_dummy: int = 0
+    confounds: str = ""
+    trust_grid: bool = False
+
+
+def leads_out(entry: str) -> bool:
+    """Tell whether an entry of a list names a place outside the site's folder."""
+    return PurePath(entry).is_absolute() or ".." in PurePath(entry).parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -243,3 +243,8 @@ def _fill_first_row(table: Array, columns: Sequence[str], issues: list[Issue]) -
     first = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
     issues.append(Issue(IssueCode.CONFOUND_FILLED, first))
     table[0, empty[0]] = 0.0
+
+
+def is_true(cell: str) -> bool:
+    """Tell whether a cell says yes."""
+    return cell.lower() in ("1", "true", "yes")

@@ -12,21 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from cape.data.bids import PATTERNS, bids_files, confounds_beside, is_bids
 from cape.data.cifti import SPHERE_FILES, read_series_header, structure_file
-from cape.data.discovery import (
-    PATTERNS,
-    bids_files,
-    confounds_beside,
-    discover,
-    entities_of,
-    is_bids,
-    natural_key,
-    subject_of,
-)
+from cape.data.discovery import discover
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
 from cape.data.images import read_image_header
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix_header
+from cape.data.people import entities_of, natural_key, subject_of
 from cape.data.runs import RunFile, Series, SubjectFiles
 from cape.data.space import STRUCTURE_FILES
 from cape.data.strategies import has_nilearn

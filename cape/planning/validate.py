@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cape.data import Finding, Inspection, SiteData, inspect_site
-from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
+from cape.data.bids import is_bids
+from cape.data.discovery import NO_DATA
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.data.manifest import MANIFEST_NAMES
 from cape.data.pipeline import check_layout_is_said
 from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass

@@ -27,9 +27,10 @@ import numpy as np
 
 from cape.algorithms.pca import Subspace
 from cape.computations import load, names
-from cape.data.discovery import discover, read_manifest
+from cape.data.discovery import discover
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
+from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, read_space

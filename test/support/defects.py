@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cape.data.discovery import confounds_beside
+from cape.data.bids import confounds_beside
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from cape.data import Findings, IssueCode
-from cape.data.discovery import discover, natural_key, subject_of
+from cape.data.discovery import discover
 from cape.data.file_type import sniff
 from cape.data.issues import in_full
+from cape.data.people import natural_key, subject_of
 from cape.errors import CATALOGUE, DataError
 from cape.settings.config import Config
 

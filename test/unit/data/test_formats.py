@@ -16,8 +16,10 @@ import scipy.io
 import cape.data
 from cape.cli import validate_command
 from cape.data import Findings, inspect_site, subject_matrix
-from cape.data.discovery import confounds_beside, discover, entities_of
+from cape.data.bids import confounds_beside
+from cape.data.discovery import discover
 from cape.data.images import read_image
+from cape.data.people import entities_of
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, mask_space
 from cape.settings.config import Config
