@@ -1,4 +1,4 @@
-"""Finding the files of a site and reading its manifest; no image is opened here."""
+"""Finding the files of a site; no image is opened here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import pytest
 
 from cape.data import Findings, IssueCode
 from cape.data.discovery import discover
-from cape.data.file_type import sniff
 from cape.data.issues import in_full
-from cape.data.people import natural_key, subject_of
 from cape.errors import CATALOGUE, DataError
 from cape.settings.config import Config
 
@@ -68,56 +66,6 @@ def test_a_table_beside_an_image_is_not_read_through_a_link_to_another_place(tmp
     assert "(a link to another place)" in said
     with pytest.raises(DataError, match="E102"):
         findings.raise_if_blocked()
-
-
-def test_a_manifest_in_the_folder_is_used_when_nothing_is_given(tmp_path):
-    site_with(tmp_path, "a.nii", "b.nii", "c.nii")
-    (tmp_path / "manifest.tsv").write_text(
-        "\ufeff# made by hand\nFile\tsubject\trun\ttr\tn_dummy\texclude\ttrust_grid\n"
-        "b.nii\tP1\t2\t2.5\t3\t0\t\n"
-        "a.nii\tP1\t1\t\t\t\t1\n"
-        "c.nii\tP2\t1\t\t\t1\t\n",
-        encoding="utf-8",
-    )
-    subjects = discover(tmp_path, {}, IMAGES, Findings("B"))
-    assert [subject.label for subject in subjects] == ["P1"]
-    first, second = subjects[0].runs
-    assert (first.name, first.tr, first.n_dummy, first.trust_grid) == ("a.nii", 0.0, 0, True)
-    assert (second.name, second.tr, second.n_dummy, second.trust_grid) == ("b.nii", 2.5, 3, False)
-
-
-def test_unknown_columns_warn_with_the_nearest_known_one(tmp_path):
-    site_with(tmp_path, "a.nii")
-    (tmp_path / "m.csv").write_text("file,subjcet,hair\na.nii,P1,red\n")
-    labels, texts = found(tmp_path, {"manifest": "m.csv"})
-    assert list(labels) == ["a"]
-    assert "CAPE-W139" in texts[0]
-    assert "'subjcet'; did you mean 'subject'?" in texts[0]
-    assert "'hair'" in texts[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "part"),
-    [
-        ("file;tr\na.nii;2\n", "E138", "looks separated by a semicolon"),
-        ("a.nii\nb.nii\n", "E138", "has no header"),
-        ("file,tr\na.nii,2.0 s\n", "E138", "'2.0 s'"),
-        ("file,tr\na.nii,-2\n", "E138", "'-2'"),
-        ("file,n_dummy\na.nii,1.5\n", "E138", "'1.5'"),
-        ("file,tr\n,2\n", "E138", "names no file"),
-        ("file,mask\na.nii,m.nii\n", "E139", "a column 'mask'"),
-        ("file,nii\na.nii,a.nii\n", "E139", "one column 'file'"),
-        ("file,exclude\na.nii,1\n", "E104", "1 rows, none used"),
-        ("# only a comment\n", "E138", "empty"),
-        (b"file\n\xe9.nii\n", "E138", "byte 5"),
-    ],
-)
-def test_a_table_that_cannot_be_read_says_where(tmp_path, text, code, part):
-    site_with(tmp_path, "a.nii", "b.nii")
-    (tmp_path / "m.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    _, texts = found(tmp_path, {"manifest": "m.csv"})
-    matching = [t for t in texts if t.startswith(f"CAPE-{code}") and part in t]
-    assert matching, texts
 
 
 @pytest.mark.parametrize(
@@ -180,31 +128,3 @@ def test_equal_problems_become_one_finding_and_long_lists_are_counted():
     assert "25 times: sub-0: 0.01 mm; sub-1: 0.01 mm; sub-2: 0.01 mm; and 22 more." in only.private
     assert len(in_full([only]).splitlines()) == 1 + 22  # all of them in a file
     assert not findings.blocked
-
-
-def test_subjects_and_order_follow_the_names():
-    assert subject_of("sub-A1_task-rest_bold.nii.gz") == "sub-A1"
-    assert subject_of("sub-A1/func/rest.nii") == "sub-A1"
-    assert subject_of("ann.nii.gz") == "ann"
-    assert subject_of("ann.v2.npy") == "ann.v2"
-    assert sorted(["b10", "b9", "B1", "b"], key=natural_key) == ["b", "B1", "b9", "b10"]
-    assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("head", "kind"),
-    [
-        (b"\x1f\x8b\x08", "gzip"),
-        (b"PK\x03\x04", "zip"),
-        (b"\x93NUMPY", "NumPy array"),
-        (b"\x80\x04\x95", "pickle"),
-        (b"\x5c\x01\x00\x00" + bytes(348), "NIfTI"),
-        (b"\x00\x00\x02\x1c" + bytes(540), "NIfTI"),
-        (bytes(128) + b"DICM", "DICOM"),
-        (b"hello\n", "text"),
-        (b"\x00\x01\x02", "unknown"),
-        (b"", "unknown"),
-    ],
-)
-def test_files_are_known_by_their_first_bytes(head, kind):
-    assert sniff(head) == kind

@@ -1,0 +1,100 @@
+"""Who takes part of a BIDS folder: sessions and runs by the owner, people by the site's list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cape.data.discovery import discover
+from cape.data.issues import Findings
+from cape.errors import ConfigError
+from cape.settings.config import Config
+from cape.settings.words import parse_entities
+
+CONFIG = Config(epsilon=1.0, delta=1e-5, bids_filter="task-rest_space-MNI152NLin6Asym")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    for subject in ("01", "02", "03"):
+        for session in ("1", "2", "3"):
+            folder = tmp_path / f"sub-{subject}" / f"ses-{session}" / "func"
+            folder.mkdir(parents=True)
+            for task in ("rest", "nback"):
+                run = f"sub-{subject}_ses-{session}_task-{task}_space-MNI152NLin6Asym_bold.nii.gz"
+                (folder / run).write_bytes(b"x")
+    return tmp_path
+
+
+def listed(base: Path, config: Config) -> tuple[dict[str, list[str]], list[str]]:
+    findings = Findings("B")
+    subjects = discover(base, {}, config, findings)
+    found = {s.label: [run.name.split("/")[1] for run in s.runs] for s in subjects}
+    return found, [finding.code for finding in findings.listing()]
+
+
+def test_the_owner_names_sessions_and_tasks(base):
+    config = replace(CONFIG, bids_filter="task-rest_ses-1+3_space-MNI152NLin6Asym")
+    assert listed(base, config) == (
+        {f"sub-{n}": ["ses-1", "ses-3"] for n in ("01", "02", "03")}, []
+    )  # fmt: skip
+    both = replace(CONFIG, bids_filter="task-rest+nback_ses-2_space-MNI152NLin6Asym")
+    assert listed(base, both)[0]["sub-02"] == ["ses-2", "ses-2"]
+    assert parse_entities("ses-1+2_run-1") == (("ses", "1+2"), ("run", "1"))
+    for wrong in ("ses-1+", "ses-+1", "ses-1++2", "ses-1 2"):
+        with pytest.raises(ConfigError):
+            parse_entities(wrong)
+
+
+def test_the_sites_participants_table_leaves_people_out(base):
+    """People could only be left out by deleting their folders."""
+    table = base / "participants.tsv"
+    table.write_text("participant_id\tage\texclude\nsub-01\t30\t0\nsub-02\t31\t1\n03\t9\ttrue\n")
+    assert list(listed(base, CONFIG)[0]) == ["sub-01"]
+    table.write_text("participant_id\tage\nsub-01\t30\n")  # no such column
+    assert len(listed(base, CONFIG)[0]) == 3
+    table.write_text("participant_id\texclude\nsub-01\n")
+    # Whom it leaves out is not known: the site stops.
+    assert "CAPE-E138" in listed(base, CONFIG)[1]
+
+
+def test_settings_and_the_sites_table_leave_runs_out(base):
+    """Sessions, tasks and runs could be left out by deleting files only."""
+    everything = replace(CONFIG, bids_filter="space-MNI152NLin6Asym")
+    config = replace(everything, bids_exclude="task-nback,ses-2+3_task-rest")
+    assert listed(base, config)[0]["sub-01"] == ["ses-1"]
+    table = base / "participants.tsv"
+    rows = ["participant_id\tinclude\texclude"]
+    rows += ["sub-01\t1\tses-2,ses-3_task-nback", "sub-02\tses-3\tn/a", "sub-03\t0\t"]
+    table.write_text("\n".join(rows) + "\n")
+    assert listed(base, everything)[0] == {
+        "sub-01": ["ses-1", "ses-1", "ses-3"], "sub-02": ["ses-3", "ses-3"]
+    }  # fmt: skip
+    # Of whom the owner's settings leave nothing over is still counted, and adds zeros.
+    found, codes = listed(base, replace(CONFIG, bids_exclude="ses-3"))
+    assert (found["sub-01"], found["sub-02"]) == (["ses-1"], [])
+    assert codes == ["CAPE-W104"]
+    table.write_text("participant_id\texclude\nsub-01\tthe second\n")
+    assert "CAPE-E138" in listed(base, CONFIG)[1]
+    for wrong in ("ses", "ses-1 2", "ses-1,,x", "sub-01", "ses-1,task-rest_sub-01"):
+        with pytest.raises(ConfigError, match="bids_exclude"):
+            replace(CONFIG, bids_exclude=wrong).check()
+
+
+def test_two_echoes_are_one_run_in_two_versions(tmp_path):
+    folder = tmp_path / "sub-01" / "func"
+    folder.mkdir(parents=True)
+    for echo in (1, 2):
+        name = f"sub-01_task-rest_echo-{echo}_space-MNI152NLin6Asym_bold.nii.gz"
+        (folder / name).write_bytes(b"x")
+    table = folder / "sub-01_task-rest_desc-confounds_timeseries.tsv"
+    table.write_text("a\n1\n")
+    findings = Findings("B")
+    (one,) = discover(tmp_path, {}, CONFIG, findings)
+    assert one.runs == ()  # counted, as zeros
+    assert [finding.code for finding in findings.listing()] == ["CAPE-W105"]
+    config = replace(CONFIG, bids_filter=CONFIG.bids_filter + "_echo-2")
+    (one,) = discover(tmp_path, {}, config, findings)
+    assert [run.confounds for run in one.runs] == [table]  # of all echoes
