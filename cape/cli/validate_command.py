@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,12 +125,14 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
 
 
 def _policy(path: Path | None, site: str) -> SitePolicy:
+    from cape.site.places import SitePlaces
     from cape.site.policy import read_policy
 
+    places = SitePlaces.from_environment(os.environ)
     if path is None:
         # Not "no policy": a site without a file has the defaults, a least number of subjects too.
-        return read_policy(Path(), {}, site)
-    return read_policy(path.parent, {"policy": path.name}, site)
+        return read_policy(places, Path(), {}, site)
+    return read_policy(places, path.parent, {"policy": path.name}, site)
 
 
 def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:

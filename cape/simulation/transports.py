@@ -20,6 +20,7 @@ from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.simulation.dropout import FIRST, ActiveSites
 from cape.site import policy as site_policy
+from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 
 
@@ -63,27 +64,17 @@ class _OnThisComputer:
             "transferDirectory": str(home / "transfer"),
         }
 
-    def environment(self, party: str) -> dict[str, str]:
+    def own(self, party: str) -> SitePlaces:
         """Return its own policy, and a home for this simulation alone: nobody met is remembered."""
         own = self._work / party
-        return {
-            site_policy.POLICY_VARIABLE: str(own / "site-policy.toml"),
-            site_policy.HOME_VARIABLE: str(own / ".cape-site"),
-        }
+        return SitePlaces(policy=own / "site-policy.toml", home=own / ".cape-site")
 
 
 class InProcess(_OnThisComputer):
     """Calls the border function here."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        before = dict(os.environ)
-        os.environ.update(self.environment(party))
-        try:
-            return wire.dumps(run(role, wire.loads(text, MAX_DOCUMENT)))
-        finally:
-            for name in set(os.environ) - set(before):
-                del os.environ[name]
-            os.environ.update(before)
+        return wire.dumps(run(role, wire.loads(text, MAX_DOCUMENT), self.own(party)))
 
 
 # How often one step is started: what kills it again and again is not an accident.
@@ -105,7 +96,7 @@ class NewProcess(_OnThisComputer):
     """A process per call; if killed, again up to `ATTEMPTS`: it repeats, or had sent nothing."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        env = {**os.environ, **self.environment(party)}
+        env = self.own(party).environment(os.environ)
         # Hundreds of starts: without kept bytecode each one compiles the whole package again.
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         # The journal makes it safe: what was charged is not charged again.
@@ -227,7 +218,7 @@ class DocumentTransport:
         return wire.decode(self._input["progress"], Progress), size
 
     def _width(self) -> int:
-        # One process at a time in this one: the policy is passed by environment.
+        # In this process one after the other: each has all its memory.
         return 1 if isinstance(self._call, InProcess) else max(2, os.cpu_count() or 2)
 
 

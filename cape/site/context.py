@@ -59,7 +59,8 @@ class SiteContext(_Party):
 
     `open_keys` finds what outlives the run; without it, as in simulations, keys are of this run.
     `asked` names the run among those that looked at data; empty: they are not counted.  Nor is one
-    that is not `counted`: an answer takes back what an earlier one left.
+    that is not `counted`: an answer takes back what an earlier one left.  `image`: as in
+    `SitePlaces`.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class SiteContext(_Party):
         all_runs: AllRuns | None = None,
         asked: str = "",
         counted: bool = True,
+        image: str = "",
     ) -> None:
         super().__init__(config)
         self.id, self.parcel = site, None
@@ -83,7 +85,7 @@ class SiteContext(_Party):
         self._open_source = open_source
         self._computation, self._owner = computation, owner
         self.open_keys, self._all_runs = open_keys, all_runs
-        self._asked, self._counted = asked, counted
+        self._asked, self._counted, self._image = asked, counted, image
         self._has_looked, self._is_first = False, False
 
     @cached_property
@@ -191,7 +193,8 @@ class SiteContext(_Party):
             self._all_runs.access.told(self.card.nonce, seq, transcript)
 
     def admit(self, facts: object) -> None:
-        self.policy.check_origin(self.id, owner=self._owner, digests=software(self.policy))
+        digests = software(self.policy, self._image)
+        self.policy.check_origin(self.id, owner=self._owner, digests=digests)
         self.policy.check_settings(self.id, self._computation, self.config)
         if isinstance(facts, SiteCard):
             self._admit_card(facts)

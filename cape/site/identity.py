@@ -26,10 +26,8 @@ from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.secagg.keys import identity_public_key, site_order
 from cape.site.files import appending, write_atomically
-from cape.site.policy import POLICY_VARIABLE
+from cape.site.places import SitePlaces
 
-# Names a folder of a site's own for them, where its policy lies elsewhere or is none.
-IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"
 KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
 KNOWN_FILE = "known_sites.jsonl"
@@ -155,7 +153,7 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownSites:
-    """The key of a site and all keys that it met, in the folder `cape.site.policy.site_home`.
+    """The key of a site and all keys that it met, in the folder of what outlives its runs.
 
     By the names of sites alone: what an engine calls an owner or a study is the aggregator's word,
     under another of which all would be strangers again.
@@ -249,14 +247,14 @@ def _forgotten(site: str, detail: str) -> ConfigError:
 
 
 def own_keys(
-    base: Path, home: Path, *, key_trust: str, digest: str, may_add: bool
+    places: SitePlaces, base: Path, home: Path, *, key_trust: str, digest: str, may_add: bool
 ) -> IdentityFiles | KnownSites:
     """Return where a site finds keys: the list that it was sent, or for first use what it met.
 
     A list that people exchanged counts before what a site met by itself, if it lies in a folder
-    that the environment names: others land with the data, where the aggregator could put one.
+    that the site's operator names: others land with the data, where the aggregator could put one.
     """
-    folders = identity_folders(base)
+    folders = identity_folders(places, base)
     if key_trust == "pinned":
         return IdentityFiles(folders=folders, digest=digest)
     named = tuple(folder for folder in folders[:-1] if (folder / ROSTER_FILE).is_file())
@@ -270,11 +268,10 @@ def _secret(path: Path) -> bytes:
     return secret
 
 
-def identity_folders(base: Path) -> tuple[Path, ...]:
-    policy, own = os.environ.get(POLICY_VARIABLE), os.environ.get(IDENTITY_VARIABLE)
+def identity_folders(places: SitePlaces, base: Path) -> tuple[Path, ...]:
     # The site's own folders come first, because files that a site receives land with its data.
-    named = ([Path(own)] if own else []) + ([Path(policy).parent] if policy else [])
-    return (*named, base)
+    named = (places.identity, places.policy and places.policy.parent)
+    return (*filter(None, named), base)
 
 
 def _read(folder: Path, site: str) -> Identity:

@@ -1,7 +1,7 @@
 """The ledger that outlives a run: one file of a site, for all runs on its data.
 
 Kept unless ``ledger_file`` of the site's policy is "none"; where it names no place, in the folder
-`cape.site.policy.site_home`.  Lines of JSON, each with the SHA-256 of the line
+`cape.site.places.SitePlaces.home`.  Lines of JSON, each with the SHA-256 of the line
 before it; only ever grown, under a lock, on disk before any noise is drawn.  A charge that is
 there already is not charged again, so a repeated or resumed round costs nothing; a run that was
 stopped stays counted.  Two runs at the same time see each other's charges.

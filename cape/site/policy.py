@@ -21,16 +21,12 @@ from cape.protocol import wire
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 from cape.settings.config import VERSION, Config
 from cape.settings.option import did_you_mean
+from cape.site.places import SitePlaces
 
-POLICY_VARIABLE = "CAPE_SITE_POLICY"
-# Folder of a site for what outlives its runs; set by who starts the container.
-HOME_VARIABLE = "CAPE_SITE_HOME"
 # A file of this name among the mapped data or beside them counts without being asked for.
 POLICY_FILE = "site-policy.toml"
 # What `ledger_file` says for no ledger over all runs.
 NO_LEDGER = "none"
-# Set by who starts the container: it cannot know the digest of its own image.
-IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
 # Keys that are neither tighter nor looser: they stay as they were first read.
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 
@@ -50,7 +46,7 @@ class SitePolicy:
     # invents would leave little to the real ones.
     max_sites: int = 20
     dataset_id: str = ""  # name of the data set, for `ledger_file`; empty = a digest of the data
-    # File for the charges of all runs, relative to the policy; empty = in `site_home`
+    # File for the charges of all runs, relative to the policy; empty = in `SitePlaces.home`
     ledger_file: str = ""
     # Largest total over all runs on the same people, without end; 0 = no limit
     max_total_epsilon: float = 10.0
@@ -280,15 +276,15 @@ def noise_of(policy: SitePolicy, secret: bytes) -> NoiseSource:
     return RunSecret(secret=secret, label="os" if policy.simulation_seed < 0 else "seeded")
 
 
-def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
+def read_policy(places: SitePlaces, base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
     """Return what holds at a site: its own file, tightened by every other one that it has.
 
-    Its own is the one that the environment names, else the one that it mapped: as `policy`, or
+    Its own is the one that its operator names, else the one that it mapped: as `policy`, or
     among its `data`.  A file that only lies beside the data (`given`: where `policies_below` found
     one) may forbid more and allow nothing: it could be one that an aggregator sent into a folder.
     """
     mapped = _mapped(base, given)
-    own = policy_path(base, given)
+    own = policy_path(places, base, given)
     try:
         policy = SitePolicy() if own is None else load_policy(own)
     except ConfigError as err:
@@ -333,9 +329,8 @@ def unusable_policy(site: str, err: ConfigError) -> ConfigError:
     return ConfigError("E267", site=site, detail=detail)
 
 
-def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
-    named = os.environ.get(POLICY_VARIABLE)
-    return Path(named) if named else _mapped(base, given)
+def policy_path(places: SitePlaces, base: Path, given: Mapping[str, Any]) -> Path | None:
+    return places.policy or _mapped(base, given)
 
 
 def _mapped(base: Path, given: Mapping[str, Any]) -> Path | None:
@@ -375,16 +370,6 @@ def policy_text(policy: SitePolicy) -> str:
     return "\n".join(lines) + "\n"
 
 
-def site_home(output: Path) -> Path:
-    """Return the folder for what outlives a run: the environment's, else beside the run's output.
-
-    Engines keep the output folders of all runs of a site in one place, while its container may be
-    replaced after any round; that place is written to even where nothing else of a site stays.
-    """
-    named = os.environ.get(HOME_VARIABLE)
-    return Path(named) if named else output.resolve().parent / ".cape-site"
-
-
 def code_digest() -> str:
     """Return ``code:`` and the SHA-256 over all files of this package: the same wherever it is."""
     top = Path(__file__).resolve().parents[1]
@@ -395,9 +380,7 @@ def code_digest() -> str:
     return f"code:{found.hexdigest()}"
 
 
-def software(policy: SitePolicy) -> tuple[str, ...]:
+def software(policy: SitePolicy, image: str) -> tuple[str, ...]:
     if not policy.image_digests:
         return ()
-    # Only whoever starts the container knows its digest.
-    image = os.environ.get(IMAGE_VARIABLE)
     return (code_digest(), image) if image else (code_digest(),)

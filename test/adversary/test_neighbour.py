@@ -25,6 +25,7 @@ from cape.engines.coinstac import computation, service
 from cape.errors import CapeError, MessageError
 from cape.protocol.ports import Stacks
 from cape.site.files import write_atomically
+from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.store import FileStore
 from support import consortium as helper
@@ -97,7 +98,7 @@ def test_why_a_site_stopped_is_for_its_own_eyes(tmp_path, open_umask) -> None:
     state = {**places, "baseDirectory": str(tmp_path / "site"), "clientId": "B", "iteration": 1}
     with pytest.raises(CapeError):
         computation.run("local", {"input": helper.settings_of("capemean"), "cache": {},
-                                  "state": state})  # fmt: skip
+                                  "state": state}, SitePlaces())  # fmt: skip
     assert mode(tmp_path / "output" / "site-error.txt") == 0o600
 
 

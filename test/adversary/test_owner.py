@@ -37,7 +37,8 @@ from cape.simulation.simulate import simulate
 from cape.site import files
 from cape.site.access import AccessRecords
 from cape.site.ledger_file import LedgerFile, read_ledger
-from cape.site.policy import POLICY_VARIABLE, SitePolicy
+from cape.site.places import SitePlaces
+from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support import surfaces
 
@@ -96,12 +97,10 @@ class Owner:
                  "owner": self.owner, **places}  # fmt: skip
         asked = {key: value for key, value in {**MATRIX, **settings}.items() if value is not None}
         document = {"input": asked, "cache": {}, "state": state}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(POLICY_VARIABLE, str(self.policy))
-            try:
-                answer = run("local", document)
-            except CapeError as err:
-                return err.public
+        try:
+            answer = run("local", document, SitePlaces(policy=self.policy))
+        except CapeError as err:
+            return err.public
         sent = [path.name for path in Path(places["transferDirectory"]).glob("*")]
         card = answer["output"]
         # The owner's own settings and their digest: a search would take its question for an answer.

@@ -39,7 +39,7 @@ from cape.secagg.keys import RunSecret
 from cape.secagg.site_stages import SharedSite
 from cape.site import ledger_file
 from cape.site.ledger_file import read_ledger
-from cape.site.policy import POLICY_VARIABLE
+from cape.site.places import POLICY_VARIABLE
 from support import auditor, say, tiny, wiretap
 from support import consortium as helper
 

@@ -12,6 +12,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +37,7 @@ from cape.protocol import wire
 from cape.protocol.messages import Masked
 from cape.secagg import keys
 from cape.site import policy as site_policy
+from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 
@@ -98,7 +101,7 @@ def in_process(role: str, text: bytes, environment=None, code: str | None = None
 
 
 def policy_of(engine, site: str) -> dict[str, str]:
-    return {site_policy.POLICY_VARIABLE: str(engine.work / site / "site-policy.toml")}
+    return {POLICY_VARIABLE: str(engine.work / site / "site-policy.toml")}
 
 
 # -- a step that is killed or repeated -------------------------------------------------------------
@@ -469,23 +472,23 @@ def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> 
     engine = recording.at(("join", 1), tmp_path / "work")
     document = json.loads(engine.document("local0", engine.input))
     with pytest.raises(MessageError, match="role 'site', allowed local, remote"):
-        coinstac.run("site", document)
+        coinstac.run("site", document, SitePlaces())
     with pytest.raises(MessageError, match="the first message of a site is its card"):
-        coinstac.run("remote", document)
+        coinstac.run("remote", document, SitePlaces())
     for name in ("input", "cache", "state"):
         for value in (None, [], "x", 1):
             with pytest.raises(
                 MessageError, match=rf"E158 .*request(\.{name})?: (not a mapping|the fields of)"
             ):
-                coinstac.run("local", {**document, name: value})
+                coinstac.run("local", {**document, name: value}, SitePlaces())
     for name in ("clientId", "baseDirectory", "outputDirectory", "transferDirectory"):
         state = {**document["state"], name: 5}
         with pytest.raises(
             MessageError, match=rf"E158 .*request\.state\.{name}: int instead of str"
         ):
-            coinstac.run("local", {**document, "state": state})
+            coinstac.run("local", {**document, "state": state}, SitePlaces())
     with pytest.raises(MessageError, match=r"E158 .*request: the fields of"):
-        coinstac.run("local", [])
+        coinstac.run("local", [], SitePlaces())
     answers = recording.answers["join", 1]
     cards = {site: json.loads(answers[site])["output"] for site in engine.sites}
     with pytest.raises(ConfigError, match="unknown setting 'local"):
@@ -508,12 +511,12 @@ STRAY = """
 import os, sys, warnings
 import cape.engines.coinstac.computation as program
 real = program.run
-def run(role, document):
+def run(role, document, places):
     print("stray"); sys.stdout.write("stray"); sys.stderr.write("stray")
     os.write(1, b"stray"); os.write(2, b"stray"); os.system("echo stray; echo stray >&2")
     warnings.warn("stray"); print("stray", file=sys.__stdout__)
     {then}
-    return real(role, document)
+    return real(role, document, places)
 program.run = run
 raise SystemExit(program.answer_once("local"))
 """
@@ -896,10 +899,11 @@ def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, map
 
 
 def test_without_a_policy_file_the_defaults_hold(tmp_path) -> None:
-    assert site_policy.read_policy(tmp_path, {}, "B") == SitePolicy()
+    assert site_policy.read_policy(SitePlaces(), tmp_path, {}, "B") == SitePolicy()
     (tmp_path / "p.toml").write_text("min_subjects = 7")
-    assert site_policy.read_policy(tmp_path, {"policy": "/somewhere/p.toml"}, "B").min_subjects == 7
-    assert site_policy.read_policy(tmp_path, {"policy": ["p.toml"]}, "B").min_subjects == 7
+    for given in ("/somewhere/p.toml", ["p.toml"]):
+        found = site_policy.read_policy(SitePlaces(), tmp_path, {"policy": given}, "B")
+        assert found.min_subjects == 7
 
 
 def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp_path) -> None:
@@ -920,6 +924,47 @@ def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp
         engine.ask("local0", {**engine.input, "policy": ["p.toml"]})
 
 
+def test_a_folder_of_a_site_outlives_a_run_beside_its_output(tmp_path) -> None:
+    run_1, run_2 = (tmp_path / "output" / "local0" / name for name in ("run1", "run2"))
+    beside = tmp_path / "output" / "local0" / ".cape-site"
+    assert [site_half.home_of(SitePlaces(), run) for run in (run_1, run_2)] == [beside, beside]
+    assert site_half.home_of(SitePlaces(home=tmp_path / "home"), run_1) == tmp_path / "home"
+
+
+def test_two_sites_of_one_process_at_the_same_time_have_each_their_own_places(
+    tmp_path, monkeypatch
+) -> None:
+    """Policy, identity and home: each site is in its exchange when the other one's begins."""
+    both, read = threading.Barrier(2, timeout=60), site_half.read_policy
+
+    def together(*given):
+        both.wait()
+        return read(*given)
+
+    monkeypatch.setattr(site_half, "read_policy", together)
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    strict, open_to_all = tmp_path / "strict.toml", tmp_path / "open.toml"
+    strict.write_text("veto = true\n")
+    open_to_all.write_text(helper.policy_text(replace(helper.POLICY, ledger_file="")))
+    places = {
+        "local0": SitePlaces(policy=strict, home=tmp_path / "home0"),
+        "local1": SitePlaces(policy=open_to_all, home=tmp_path / "home1"),
+    }
+
+    def join(site):
+        document = json.loads(engine.document(site, engine.input))
+        try:
+            return coinstac.run("local", document, places[site])["output"]["phase"]
+        except CapeError as err:
+            return err.code
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(join, places)) == ["CAPE-E154", "join"]
+    assert not (tmp_path / "home0").exists()
+    assert (tmp_path / "home1" / "ledger.jsonl").is_file()
+
+
 # -- order -----------------------------------------------------------------------------------------
 
 
@@ -928,16 +973,13 @@ def test_the_order_of_keys_in_a_site_s_document_never_matters(
     recording, tmp_path, exchange
 ) -> None:
     engine = recording.at(exchange, tmp_path / "work")
-    os.environ.update(policy_of(engine, "local0"))
-    try:
-        document = json.loads(engine.document("local0", engine.input))
+    document = json.loads(engine.document("local0", engine.input))
 
-        def backwards(value):
-            if isinstance(value, dict):
-                return {key: backwards(value[key]) for key in sorted(value, reverse=True)}
-            return value
+    def backwards(value):
+        if isinstance(value, dict):
+            return {key: backwards(value[key]) for key in sorted(value, reverse=True)}
+        return value
 
-        answer = coinstac.run("local", backwards(document))
-    finally:
-        del os.environ[site_policy.POLICY_VARIABLE]
+    own = SitePlaces.from_environment(policy_of(engine, "local0"))
+    answer = coinstac.run("local", backwards(document), own)
     assert answer["output"] == json.loads(recording.answers[exchange]["local0"])["output"]

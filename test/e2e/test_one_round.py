@@ -17,6 +17,7 @@ import cape
 from cape.engines.coinstac import computation as stdio
 from cape.privacy import accounting
 from cape.protocol import phases
+from cape.site.places import SitePlaces
 from support import consortium as helper
 
 MOST_MODULES = 25
@@ -31,16 +32,15 @@ def recording(tmp_path_factory):
 
 
 @pytest.fixture
-def answer(recording, tmp_path, monkeypatch):
+def answer(recording, tmp_path):
     """Return a function that answers a round, with nothing left in memory of other rounds."""
     engine = recording.at(("iterate", 2), tmp_path / "work")
-    policy = engine.work / SITE / "site-policy.toml"
-    monkeypatch.setenv("CAPE_SITE_POLICY", str(policy))
+    own = SitePlaces(policy=engine.work / SITE / "site-policy.toml")
     text = engine.document(SITE, engine.input)
     document = stdio.parse_document(text)
     phases._bind.cache_clear()
     accounting._largest_mu.cache_clear()
-    return lambda: stdio.encode_response("local", stdio.run("local", document))
+    return lambda: stdio.encode_response("local", stdio.run("local", document, own))
 
 
 def functions_called(action: Any) -> Counter[tuple[str, str]]:

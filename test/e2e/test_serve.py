@@ -68,7 +68,7 @@ def document(folder: Path) -> dict:
             "state": {**state, "clientId": "local0", "iteration": 1}}  # fmt: skip
 
 
-def echo(role, document):
+def echo(role, document, places):
     return {"output": document["input"], "cache": {}, "success": False}
 
 
@@ -105,7 +105,7 @@ def test_an_error_goes_out_with_its_code_and_nothing_else(tmp_path):
     ],
 )
 def test_what_would_hang_the_engine_is_an_error_instead(monkeypatch, answer, problem):
-    monkeypatch.setattr(serve, "run", lambda role, document: answer)
+    monkeypatch.setattr(serve, "run", lambda role, document, places: answer)
     monkeypatch.setattr(documents, "MAX_ANSWER", 1000)
     frame = talk(lambda url: call(url, "local", {}))
     assert frame["type"] == "stderr"
@@ -115,7 +115,7 @@ def test_what_would_hang_the_engine_is_an_error_instead(monkeypatch, answer, pro
 
 def test_the_aggregator_may_end_the_run(monkeypatch):
     done = {"output": {}, "cache": {}, "success": True}
-    monkeypatch.setattr(serve, "run", lambda role, document: done)
+    monkeypatch.setattr(serve, "run", lambda role, document, places: done)
     assert talk(lambda url: call(url, "remote", {}))["data"] == done
 
 
@@ -309,7 +309,7 @@ def test_sigterm_ends_the_service_at_once_also_within_a_call(tmp_path):
     program = (
         "import asyncio, time\n"
         "from cape.engines.coinstac import service\n"
-        "service.run = lambda role, document: time.sleep(60)\n"
+        "service.run = lambda role, document, places: time.sleep(60)\n"
         f"service.PORT = {port}\n"
         "real = service.service\n"
         f"service.service = lambda stop: real(stop, host='127.0.0.1', port={port})\n"

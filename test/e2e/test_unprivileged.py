@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cape.site.places import POLICY_VARIABLE
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -154,9 +155,7 @@ def test_a_party_that_may_not_write_says_so_and_goes_on_when_it_may(somebody, ro
         message = {s: engine.take(s, engine.ask(s)) for s in engine.sites}
         for site in engine.sites:
             (engine.place("remote", "base") / site).mkdir(exist_ok=True)
-    somebody.environment[helper.site_policy.POLICY_VARIABLE] = str(
-        engine.work / party / "site-policy.toml"
-    )
+    somebody.environment[POLICY_VARIABLE] = str(engine.work / party / "site-policy.toml")
     for path in engine.work.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     text = engine.document(party, message)

@@ -35,8 +35,8 @@ from cape.simulation import transports
 from cape.simulation.run_loop import may_go_on, read_checkpoint
 from cape.simulation.simulate import resume, simulate
 from cape.site import files
-from cape.site import policy as site_policy
 from cape.site.ledger_file import read_ledger
+from cape.site.places import POLICY_VARIABLE
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -231,7 +231,7 @@ def _process(w: World, role: str, text: bytes, code: str | None = None, **more: 
     stdio = [str(ROOT / f"{role}.py")] if code is None else ["-c", code]
     return subprocess.run(
         [sys.executable, *stdio], input=text, capture_output=True, check=False, cwd=ROOT,
-        env={**os.environ, site_policy.POLICY_VARIABLE: policy}, **more,
+        env={**os.environ, POLICY_VARIABLE: policy}, **more,
     )  # fmt: skip
 
 
@@ -634,7 +634,7 @@ def two_processes_one_document(at) -> str:
     running = [
         subprocess.Popen(
             [sys.executable, str(ROOT / "local.py")], stdin=subprocess.PIPE, cwd=ROOT,
-            stdout=subprocess.PIPE, env={**os.environ, site_policy.POLICY_VARIABLE: policy},
+            stdout=subprocess.PIPE, env={**os.environ, POLICY_VARIABLE: policy},
         )
         for _ in range(2)
     ]  # fmt: skip

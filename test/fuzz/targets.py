@@ -68,6 +68,7 @@ from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import CHECKPOINT_FILE, read_checkpoint
 from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_lines import FIRST_LINK, read_lines
+from cape.site.places import SitePlaces
 from cape.site.policy import read_policy
 from cape.site.store import FileStore
 from cape.space.feature_space import FeatureSpace
@@ -167,7 +168,7 @@ def policy(data: bytes) -> None:
     """The site's own policy."""
     with tempfile.TemporaryDirectory() as top:
         Path(top, "p.toml").write_bytes(data)
-        read = read_policy(Path(top), {"policy": "p.toml"}, "x")
+        read = read_policy(SitePlaces(), Path(top), {"policy": "p.toml"}, "x")
         again = read.tightened("x", read)
         assert again.tightened("x", read) == again
         named = {"allowed_owners": list(read.allowed_owners), "max_epsilon": read.max_epsilon}
@@ -388,7 +389,7 @@ async def _started(*command: str, **streams: int) -> Program:
     return Program()
 
 
-def _answered(role: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def _answered(role: str, document: Mapping[str, Any], places: SitePlaces) -> dict[str, Any]:
     EngineRequest.of(role, document)  # no further: paths of any bytes are not to be written to
     return {"output": dict(document["input"]), "cache": {}, "success": False}
 

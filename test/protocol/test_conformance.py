@@ -43,6 +43,7 @@ from cape.settings.config import PRODUCT
 from cape.settings.option import choices
 from cape.simulation import simulate, transports
 from cape.site import policy as site_policy
+from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.store import MemoryStore
 from support import consortium as helper
@@ -524,7 +525,6 @@ def test_h_public_error_texts_hold_no_path_name_or_number(name, tmp_path, monkey
     unpromised = name not in promising
     limits = SitePolicy.of_simulation(min_subjects=3, stop_for_data=True)
     policy.write_text(site_policy.policy_text(replace(limits, allow_not_private=unpromised)))
-    monkeypatch.setenv(site_policy.POLICY_VARIABLE, str(policy))
     seen: set[str] = set()
     for case, found in hostile(tmp_path / "zq7-data").items():
         places = {
@@ -534,7 +534,7 @@ def test_h_public_error_texts_hold_no_path_name_or_number(name, tmp_path, monkey
         state = {**places, "baseDirectory": str(found["base"]), "clientId": "B", "iteration": 1}
         document = {"input": {**chosen, **found["given"]}, "cache": {}, "state": state}
         with pytest.raises(CapeError) as caught:
-            coinstac.run("local", document)
+            coinstac.run("local", document, SitePlaces(policy=policy))
         public = public_text(caught.value)
         seen.add(caught.value.code)
         text = public.replace("site-error.txt", "").replace("site policy", "")
@@ -643,7 +643,7 @@ def test_k_a_release_imports_four_packages_only(name, recording, tmp_path) -> No
         listed = tmp_path / f"{role}.txt"
         code = SHOW.format(path=str(listed), program=str(ROOT / f"{role}.py"))
         text = engine.document(party, engine.input if role == "local" else inbox)
-        environment = {**os.environ, site_policy.POLICY_VARIABLE: str(
+        environment = {**os.environ, POLICY_VARIABLE: str(
             engine.work / party / "site-policy.toml")}  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-c", code], input=text, capture_output=True, env=environment,

@@ -39,6 +39,7 @@ from cape.protocol.phases import One, Phase, check_table
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys
 from cape.site import files, working_arrays
+from cape.site.places import SitePlaces
 from cape.site.store import FileStore
 from support import consortium as helper
 
@@ -496,7 +497,7 @@ def test_g9_the_order_of_keys_in_documents_gives_identical_bytes(
         return [backwards(item) for item in value] if isinstance(value, list) else value
 
     text = json.dumps(backwards(json.loads(engine.document("remote", inbox))))
-    assert wire.dumps(coinstac.run("remote", json.loads(text))) == answers["remote"]
+    assert wire.dumps(coinstac.run("remote", json.loads(text), SitePlaces())) == answers["remote"]
 
 
 # -- G10: what does not fit ------------------------------------------------------------------------

@@ -285,9 +285,9 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
         tmp_path / "data", preset="paper", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=2
     )
     # Of each site, and longer than a simulation.
-    homes = lambda output: tmp_path / "homes" / output.parent.name  # noqa: E731
+    homes = lambda places, output: tmp_path / "homes" / output.parent.name  # noqa: E731
     monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "real"))
-    monkeypatch.setattr("cape.engines.coinstac.site.site_home", homes)
+    monkeypatch.setattr("cape.engines.coinstac.site.home_of", homes)
     chosen = {"epsilon": 50, "delta": 1e-3, "n_rounds": 1, "n_basis": 4, "min_timepoints": 30}
     # At a first meeting the others may all be invented, after it nobody is.
     for run, met, more in (("one", ["local1", "local2"], math.sqrt(2)), ("two", [], 1)):

@@ -28,7 +28,6 @@ from cape.lab.engines import containers
 from cape.protocol import wire
 from cape.simulation import transports
 from cape.simulation.transports import InProcess
-from cape.site import policy as site_policy
 
 ROOT = Path(__file__).parents[2]
 CARRIERS = ("wire", "process", "service-1", "service-2", "docker")
@@ -63,8 +62,7 @@ class InProcesses(InProcess):
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Start the program, write the document, read the answer."""
-        policy = str(self._work / party / "site-policy.toml")
-        environment = {**os.environ, site_policy.POLICY_VARIABLE: policy}
+        environment = self.own(party).environment(os.environ)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         done = subprocess.run(
             [sys.executable, str(ROOT / f"{role}.py")], input=text, env=environment,
@@ -97,8 +95,7 @@ class InService(InProcess):
         """Hold the dialogue of one call and return what came on the party's standard output."""
         with self._connect():
             pass
-        policy = str(self._work / party / "site-policy.toml")
-        with mock.patch.dict(os.environ, {site_policy.POLICY_VARIABLE: policy}):
+        with mock.patch.dict(os.environ, self.own(party).environment({})):
             with self._connect() as connection:
                 for frame in self._frames(role, text):
                     connection.send(frame)

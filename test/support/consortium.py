@@ -32,6 +32,7 @@ from cape.secagg.keys import RunSecret, seeded_secret
 from cape.settings.config import Config
 from cape.site import policy as site_policy
 from cape.site.context import AggregatorContext, SiteContext
+from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import MemoryStore
@@ -314,13 +315,8 @@ def repeated(text: bytes) -> Any:
 
 def call_here(role: str, text: bytes, environment: Mapping[str, str]) -> bytes:
     """Call the border function in this process."""
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        return wire.dumps(coinstac.run(role, wire.loads(text, documents.MAX_DOCUMENT)))
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    own = SitePlaces.from_environment({**os.environ, **environment})
+    return wire.dumps(coinstac.run(role, wire.loads(text, documents.MAX_DOCUMENT), own))
 
 
 class Engine:
@@ -384,7 +380,7 @@ class Engine:
         """Call one party with the current message, or another one; nothing is kept."""
         role = "local" if party in self.sites else "remote"
         message = self.input if message is None else message
-        environment = {site_policy.POLICY_VARIABLE: str(self.work / party / "site-policy.toml")}
+        environment = {POLICY_VARIABLE: str(self.work / party / "site-policy.toml")}
         text = self.call(role, self.document(party, message), environment)
         self.texts.append(text)
         return text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import AggregatorRounds, RunState, SiteRounds
+from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, policy_text
 
 RUN = "0123456789abcdef" * 2
@@ -25,6 +26,7 @@ class Calls:
             self.own[folder.name] = SiteFile(
                 data=str(folder), runs=str(home), policy=str(home / "site-policy.toml")
             )
+        self.operator = SitePlaces()
         self.asked: list[tuple[str, ...]] = []
         self.said: list[bytes] = []
         self.lose: Callable[[int, str], bool] = lambda call, site: False
@@ -33,7 +35,7 @@ class Calls:
         """Whether the site never gets this call."""
 
     def site(self, name: str) -> SiteRounds:
-        return SiteRounds(name, lambda: self.own[name])
+        return SiteRounds(name, lambda: self.own[name], self.operator)
 
     def ask(self, blobs: Mapping[str, bytes], timeout: float) -> Iterator[tuple[str, bytes]]:
         del timeout

@@ -26,15 +26,18 @@ from cape.engines.coinstac.documents import (
 from cape.errors import CapeError, MessageError, StoppedError, public_text
 from cape.protocol import wire
 from cape.site.files import folder_lock, write_atomically
+from cape.site.places import SitePlaces
 
 
 def run(
     role: str,
     document: Mapping[str, Any],
+    places: SitePlaces,
     arriving: Iterable[tuple[str, Document]] | None = None,
 ) -> Document:
     """Answer the engine, which says "local" for a site; an error's public text is for everybody.
 
+    `places` are the site's own; an aggregator has none.
     An engine that has the sites' replies one by one may give them to the aggregator as they arrive.
     """
     request = EngineRequest.of(role, document)
@@ -43,7 +46,7 @@ def run(
             request.output.mkdir(parents=True, exist_ok=True)
             # A second process for the same party would draw twice for one round.
             with folder_lock(request.output, request.who):
-                return _answer(request, arriving)
+                return _answer(request, places, arriving)
         # A full disk or a folder that is gone: nothing left the party, so it may try again.
         except OSError as err:  # not burnt: the same document may come again
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
@@ -52,14 +55,18 @@ def run(
         raise
 
 
-def _answer(request: EngineRequest, arriving: Iterable[tuple[str, Document]] | None) -> Document:
+def _answer(
+    request: EngineRequest,
+    places: SitePlaces,
+    arriving: Iterable[tuple[str, Document]] | None,
+) -> Document:
     # A party is one of the two in its whole life: it loads the code of one.
     if request.role == "local":
         from cape.engines.coinstac.site import answer_request
 
         if request.cache is not None:  # else the owner's settings
             request = dataclasses.replace(request, input=inline(request.input, request.base))
-        return answer_request(request)
+        return answer_request(request, places)
     from cape.engines.coinstac.aggregator import combine_replies
 
     if arriving is None:
@@ -112,11 +119,11 @@ def become_owner(role: str, document: Mapping[str, Any]) -> None:
     os.setgroups([owner.st_gid])
     os.setegid(owner.st_gid)
     os.seteuid(owner.st_uid)
-    places = {request.base: os.R_OK | os.X_OK, there: os.R_OK | os.W_OK | os.X_OK}
+    needed = {request.base: os.R_OK | os.X_OK, there: os.R_OK | os.W_OK | os.X_OK}
     for folder in (request.working, request.transfer):
         if folder.exists():
-            places[folder] = os.W_OK | os.X_OK
-    may = all(os.access(path, mode, effective_ids=True) for path, mode in places.items())
+            needed[folder] = os.W_OK | os.X_OK
+    may = all(os.access(path, mode, effective_ids=True) for path, mode in needed.items())
     os.seteuid(0)
     os.setegid(0)
     if not may:
@@ -147,7 +154,8 @@ def answer_once(role: str) -> int:
     try:
         document = parse_document(sys.stdin.buffer.read(MAX_DOCUMENT + 1))
         become_owner(role, document)
-        line = encode_response(role, run(role, document)) + b"\n"
+        places = SitePlaces.from_environment(os.environ)
+        line = encode_response(role, run(role, document, places)) + b"\n"
     except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1

@@ -35,6 +35,7 @@ from cape.engines.coinstac.computation import become_owner, parse_document, run
 from cape.engines.coinstac.documents import MAX_DOCUMENT, encode_response
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
+from cape.site.places import SitePlaces
 
 HOST: Final = "0.0.0.0"  # noqa: S104 - the engine reaches the container from outside
 PORT: Final = 8881
@@ -134,7 +135,8 @@ def answer(call: Mapping[str, Any]) -> str:
             raise MessageError("E158", problem="a call has 'mode' and 'data'")
         check_mounts(call["data"])
         become_owner(str(role), call["data"])
-        line = encode_response(str(role), run(str(role), call["data"]))
+        places = SitePlaces.from_environment(os.environ)
+        line = encode_response(str(role), run(str(role), call["data"], places))
         frame = b'{"type":"stdout","data":' + line + b',"end":true}'
     except BaseException as err:  # the engine waits for ever for a frame that never comes
         log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))

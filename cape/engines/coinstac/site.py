@@ -30,7 +30,8 @@ from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_
 from cape.settings.config import PRODUCT, Config
 from cape.site.context import RUN_SECRET, SiteContext
 from cape.site.files import write_atomically
-from cape.site.policy import NO_LEDGER, policies_below, policy_path, read_policy, site_home
+from cape.site.places import SitePlaces
+from cape.site.policy import NO_LEDGER, policies_below, policy_path, read_policy
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
 if TYPE_CHECKING:  # most rounds find their working arrays
@@ -44,10 +45,10 @@ SITE_INPUTS = ("data", "manifest", "policy")
 NOBODYS = ("CAPE-E263",)
 
 
-def answer_request(request: EngineRequest) -> Document:
+def answer_request(request: EngineRequest, places: SitePlaces) -> Document:
     # The same request always gets the same bytes.
     store = FileStore(request.output, request.working, request.party)
-    answer, context = (_join if request.cache is None else _next_round)(request, store)
+    answer, context = (_join if request.cache is None else _next_round)(request, store, places)
     # Replies of all sites make one document.
     output = offload(answer["output"], request.transfer, n_senders(answer))
     # Last: a disk that is full at these files tells what else lies there.
@@ -70,7 +71,9 @@ def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator
         raise
 
 
-def _join(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext]:
+def _join(
+    request: EngineRequest, store: FileStore, places: SitePlaces
+) -> tuple[Document, SiteContext]:
     request.expect(1)
     for name in ("site-error.txt", NOTICE_FILE):  # of an earlier run
         (request.output / name).unlink(missing_ok=True)
@@ -85,12 +88,12 @@ def _join(request: EngineRequest, store: FileStore) -> tuple[Document, SiteConte
     config = computation.config.from_input(settings)
     # Of an earlier run in the same folder.
     store.forget_arrays()
-    strict = read_policy(request.base, inputs, request.party).stop_for_data
+    strict = read_policy(places, request.base, inputs, request.party).stop_for_data
     open_source = _source_of(request, inputs, config, strict=strict)
     store.data = open_source()
     # The run by its folder and question: asked again, it counts once.
     asked = _digest([str(request.output.resolve()), digest])
-    context = _context(request, computation, config, open_source, store, inputs, asked)
+    context = _context(request, places, computation, config, open_source, store, inputs, asked)
     # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
     # it is sealed under a key that nobody has any more.
     secret = context.new_run()
@@ -113,7 +116,9 @@ def _join(request: EngineRequest, store: FileStore) -> tuple[Document, SiteConte
     return _answered(store, computation, state, envelope, digest), context
 
 
-def _next_round(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext | None]:
+def _next_round(
+    request: EngineRequest, store: FileStore, places: SitePlaces
+) -> tuple[Document, SiteContext | None]:
     party = request.who
     # The cache comes from the engine: its types are checked before a field is used.
     cache = read_cache(request.cache, party)
@@ -137,7 +142,9 @@ def _next_round(request: EngineRequest, store: FileStore) -> tuple[Document, Sit
         return stored, None  # only the mark that data were looked at stays
     # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
     open_source = _source_of(request, inputs, state.config)
-    context = _context(request, computation, state.config, open_source, store, inputs, cache.nonce)
+    context = _context(
+        request, places, computation, state.config, open_source, store, inputs, cache.nonce
+    )
     if stored is not None:
         return stored, context
     envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
@@ -238,6 +245,7 @@ def _source_of(
 
 def _context(
     request: EngineRequest,
+    places: SitePlaces,
     computation: Computation[Any],
     config: Config,
     open_source: Callable[[], FileSource],
@@ -245,16 +253,17 @@ def _context(
     inputs: dict[str, Any],
     asked: str,
 ) -> SiteContext:
-    policy = read_policy(request.base, inputs, request.party)
+    policy = read_policy(places, request.base, inputs, request.party)
     if store.record is not None:
         # Files that a site receives land beside those it mapped: a policy may only forbid more.
         policy = store.record.policy_at_join.tightened(request.party, policy)
-    home = site_home(request.output)
+    home = home_of(places, request.output)
 
     def open_keys() -> Any:
         from cape.site.identity import own_keys  # asked for in two rounds
 
         return own_keys(
+            places,
             request.base,
             home,
             key_trust=config.key_trust,
@@ -270,7 +279,7 @@ def _context(
     if policy.ledger_file != NO_LEDGER:
         from cape.site.ledger_file import all_runs_of
 
-        named_in = (policy_path(request.base, inputs) or request.base).parent
+        named_in = (policy_path(places, request.base, inputs) or request.base).parent
         all_runs = all_runs_of(
             policy,
             named_in,
@@ -295,7 +304,17 @@ def _context(
         # In a repeated end the list of files is gone, and with it a policy that the site mapped,
         # which may name another ledger.
         counted=is_join or store.record is not None,
+        image=places.image,
     )
+
+
+def home_of(places: SitePlaces, output: Path) -> Path:
+    """Return the folder of what outlives a run: the site's own, else one beside the run's output.
+
+    Engines keep the output folders of all runs of a site in one place, while its container may be
+    replaced after any round; that place is written to even where nothing else of a site stays.
+    """
+    return places.home or output.resolve().parent / ".cape-site"
 
 
 def _listing(base: Path) -> list[list[Any]]:

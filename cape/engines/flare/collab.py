@@ -7,6 +7,7 @@ weights, and would double the noise or destroy the modular sum.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from cape.engines.coinstac.computation import write_down
 from cape.engines.flare.own_file import SiteFile, read_aggregator_file, read_site_file
 from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
 from cape.errors import public_text
+from cape.site.places import SitePlaces
 
 # Of a setting that FLARE's builder would read: a mapping with it is no component.
 PLAIN_MAPPING = {"config_type": "dict"}
@@ -45,7 +47,7 @@ class Site:
             def open_own() -> SiteFile:
                 return read_site_file(local, site)
 
-            self._rounds = SiteRounds(site, open_own)
+            self._rounds = SiteRounds(site, open_own, SitePlaces.from_environment(os.environ))
         return self._rounds
 
 

@@ -11,7 +11,7 @@ import copy
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.settings.documents import parse_json
+from cape.site.places import SitePlaces
 
 R = TypeVar("R", "SiteFile", "AggregatorFile")
 
@@ -40,9 +41,10 @@ class SiteFile:
     data: str  # folder of the site's images or tables
     runs: str  # a folder for journals and results, one below it for every run
     manifest: str = ""  # name of a manifest in `data`; empty = everything there
-    policy: str = ""  # site-policy.toml; empty = what CAPE_SITE_POLICY names, if anything
+    # Places of its own (`SitePlaces`); empty = as the environment of the process says, else none
+    policy: str = ""  # site-policy.toml
     identity: str = ""  # folder of identity_key and roster.json (key_trust=pinned)
-    home: str = ""  # folder for what outlives runs, such as their ledger; empty = in `runs`
+    home: str = ""  # folder for what outlives runs, such as their ledger; else in `runs`
 
     def __post_init__(self) -> None:
         _check_paths(self, ("data", "runs", "policy", "identity", "home"))
@@ -52,6 +54,17 @@ class SiteFile:
             raise ConfigError("E310", problem="data is no folder, or runs lies in it")
         if "/" in self.manifest or self.manifest in (".", ".."):
             raise ConfigError("E310", problem="manifest is a name in the folder of the data")
+
+    def places(self, operator: SitePlaces) -> SitePlaces:
+        """Return what this file names; where it names nothing, what the operator's process has."""
+        # An output folder is of one run: what outlives it lies beside those.
+        home = operator.home or Path(self.runs) / ".cape-site"
+        return replace(
+            operator,
+            policy=Path(self.policy) if self.policy else operator.policy,
+            identity=Path(self.identity) if self.identity else operator.identity,
+            home=Path(self.home) if self.home else home,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

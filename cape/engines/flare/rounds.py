@@ -15,12 +15,10 @@ A site that does not answer is asked once more, with the same bytes; then it is 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,8 +41,7 @@ from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.config import PRODUCT
 from cape.site.files import folder_lock, overwrite, write_atomically
-from cape.site.identity import IDENTITY_VARIABLE
-from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE
+from cape.site.places import SitePlaces
 
 RUN_NAME = re.compile(r"[0-9a-f]{32}")
 # A part of the name of a result file: no path, nothing hidden.
@@ -57,8 +54,6 @@ MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
 LONGEST_TEXT = 1000
 # Seconds that a new job waits for the one before it.
 PATIENCE = 60.0
-# What names a site's own files to the border
-OWN_VARIABLES = (POLICY_VARIABLE, IDENTITY_VARIABLE, HOME_VARIABLE)
 CACHE_LIMIT = 2 * MAX_DOCUMENT
 
 
@@ -88,14 +83,15 @@ class SiteCache:
 
 
 class SiteRounds:
-    """One site; `answer` and `deliver` never raise: FLARE would send the traceback away."""
+    """One site; `answer` and `deliver` never raise: FLARE would send the traceback away.
 
-    # A question that comes again while the first is computed waits for it, and so does another
-    # site of this process: the environment is one site's at a time.
-    _one_at_a_time = threading.Lock()
+    `operator`: places that the process was started with, for what the site's own file leaves open.
+    """
 
-    def __init__(self, site: str, open_own: Callable[[], SiteFile]) -> None:
-        self._site, self._open_own = site, open_own
+    def __init__(self, site: str, open_own: Callable[[], SiteFile], operator: SitePlaces) -> None:
+        self._site, self._open_own, self._operator = site, open_own, operator
+        # A question that comes again while the first is computed waits for it.
+        self._one_at_a_time = threading.Lock()
 
     def answer(self, blob: bytes, owner: str) -> bytes:
         return self._caught(lambda: self._answer(blob, owner))
@@ -155,8 +151,7 @@ class SiteRounds:
                 "owner": owner,
             },
         }
-        with _own_files(own):
-            answer = border("local", document)
+        answer = border("local", document, own.places(self._operator))
         after = SiteCache(iteration=question.iteration, cache=answer["cache"])
         # In the place of a cache that nobody asks for any more: cut off by a crash it is written
         # again, from the journal.
@@ -190,26 +185,6 @@ class SiteRounds:
 
 def _cache_of(home: Path, iteration: int) -> Path:
     return home / f"cache-{iteration % 2}.json"
-
-
-@contextmanager
-def _own_files(own: SiteFile) -> Iterator[None]:
-    """Let the environment name a site's files for one exchange, and be as it was after it."""
-    before = {name: os.environ.get(name) for name in OWN_VARIABLES}
-    try:
-        for name, value in ((POLICY_VARIABLE, own.policy), (IDENTITY_VARIABLE, own.identity)):
-            if value:
-                os.environ[name] = value
-        # An output folder is of one run: what outlives it lies beside those.
-        os.environ.setdefault(HOME_VARIABLE, own.home or str(Path(own.runs) / ".cape-site"))
-        yield
-    finally:
-        # A process may answer for several sites: none of them takes another's.
-        for name, old in before.items():
-            if old is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = old
 
 
 def _named(err: Exception, site: str) -> Exception:
@@ -308,7 +283,9 @@ class AggregatorRounds:
                 "iteration": number,
             },
         }
-        answer = border("remote", document, self._arriving(state, ask, timeout, arrived))
+        answer = border(
+            "remote", document, SitePlaces(), self._arriving(state, ask, timeout, arrived)
+        )
         return RunState(
             iteration=number,
             cache={**state.cache, **answer["cache"]},

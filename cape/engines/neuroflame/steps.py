@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import secrets
 import shutil
 import tempfile
@@ -32,6 +33,7 @@ from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import RUN_NAME, AggregatorRounds, RunState, SiteRounds, progress_of
 from cape.errors import ConfigError, MessageError, public_text
 from cape.site.files import own_folder, write_atomically
+from cape.site.places import SitePlaces
 from cape.site.policy import POLICY_FILE
 
 # Parameters that are the framework's, not the owner's settings
@@ -78,15 +80,16 @@ class _Site(_Party):
             names = [name for name, nonce in message["names"].items() if nonce == self.nonce]
             if len(names) != 1:
                 raise MessageError("E202", problem="the names of the sites do not have this one")
+            operator = SitePlaces.from_environment(os.environ)
             policy = data / POLICY_FILE
             own = SiteFile(
                 data=str(data),
                 runs=str(self.runs),
                 policy=str(policy) if policy.is_file() else "",
                 identity=str(data),
-                home=str(data / HOME),
+                home=str(operator.home or data / HOME),
             )
-            self.rounds = SiteRounds(names[0], lambda: own)
+            self.rounds = SiteRounds(names[0], lambda: own, operator)
         return self.rounds
 
 

@@ -22,7 +22,7 @@ from typing import Any, Self
 from cape.errors import CapeError, ReportedError
 from cape.settings.config import VERSION
 from cape.simulation.transports import error_detail
-from cape.site import policy as site_policy
+from cape.site.places import HOME_VARIABLE, POLICY_VARIABLE
 
 DEFAULT_IMAGE = f"coinstac-cape:{VERSION}"
 LABEL = "coinstac-cape.simulation"
@@ -110,9 +110,9 @@ class Containers:
                 security_opt=["no-new-privileges"],
                 user=_user(client),
                 environment={
-                    site_policy.POLICY_VARIABLE: POLICY,
+                    POLICY_VARIABLE: POLICY,
                     # Of this simulation only: nothing that a site keeps outlives it.
-                    site_policy.HOME_VARIABLE: "/tmp/.cape-site",  # noqa: S108
+                    HOME_VARIABLE: "/tmp/.cape-site",  # noqa: S108
                     "HOME": "/tmp",  # noqa: S108
                 },
             )

@@ -10,7 +10,7 @@ import pytest
 
 from cape.engines.coinstac import computation as coinstac
 from cape.lab.synthetic.consortium import write_consortium
-from cape.site import policy as site_policy
+from cape.site.places import SitePlaces
 from support import consortium as helper
 
 SETTINGS = {
@@ -28,7 +28,7 @@ def images(tmp_path_factory) -> Path:
     return folder / "local0"
 
 
-def peak_of_join(folder: Path, images: Path, n_subjects: int, monkeypatch) -> tuple[int, int]:
+def peak_of_join(folder: Path, images: Path, n_subjects: int) -> tuple[int, int]:
     """Return the bytes allocated at most while a site joins, and those of the reduced data."""
     state = {"clientId": "local0", "iteration": 1}
     for name in ("base", "output", "cache", "transfer"):
@@ -40,10 +40,10 @@ def peak_of_join(folder: Path, images: Path, n_subjects: int, monkeypatch) -> tu
         os.link(file, folder / "base" / file.name)
     policy = folder / "site-policy.toml"
     policy.write_text(helper.policy_text(helper.POLICY))
-    monkeypatch.setenv(site_policy.POLICY_VARIABLE, str(policy))
     tracemalloc.start()
     try:
-        answer = coinstac.run("local", {"input": SETTINGS, "cache": {}, "state": state})
+        document = {"input": SETTINGS, "cache": {}, "state": state}
+        answer = coinstac.run("local", document, SitePlaces(policy=policy))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -52,12 +52,12 @@ def peak_of_join(folder: Path, images: Path, n_subjects: int, monkeypatch) -> tu
 
 
 def test_a_site_with_more_subjects_needs_no_more_memory_but_for_their_reduced_data(
-    images, tmp_path, monkeypatch
+    images, tmp_path
 ) -> None:
     """Were subjects kept, the peak would grow by the voxels of nine: to more than its double."""
-    peak_of_join(tmp_path / "warm", images, 2, monkeypatch)  # imports, masks, public basis
-    few, few_kept = peak_of_join(tmp_path / "few", images, 3, monkeypatch)
-    many, many_kept = peak_of_join(tmp_path / "many", images, MANY, monkeypatch)
+    peak_of_join(tmp_path / "warm", images, 2)  # imports, masks, public basis
+    few, few_kept = peak_of_join(tmp_path / "few", images, 3)
+    many, many_kept = peak_of_join(tmp_path / "many", images, MANY)
     assert many_kept > 3 * few_kept  # the reduced data do grow
     assert many - few <= 2 * (many_kept - few_kept) + 0.05 * few
     assert few > 10 * few_kept  # and a subject is far larger than what is kept of it

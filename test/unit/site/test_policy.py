@@ -13,7 +13,7 @@ import pytest
 from cape.computations import load
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.settings.config import Config
-from cape.site.policy import NO_LEDGER, SitePolicy, site_home
+from cape.site.policy import NO_LEDGER, SitePolicy
 
 CONFIG = Config(epsilon=4.0, delta=1e-5, n_sites=4)
 
@@ -75,14 +75,6 @@ def test_the_page_states_every_key_with_its_shipped_value() -> None:
               for name in re.findall(r"`([a-z_]+)`", names)}  # fmt: skip
     shipped = dataclasses.asdict(SitePolicy())
     assert stated == {name: json.dumps(value) for name, value in shipped.items()}
-
-
-def test_a_folder_of_a_site_outlives_a_run_beside_its_output(tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
-    run_1, run_2 = (tmp_path / "output" / "local0" / name for name in ("run1", "run2"))
-    assert site_home(run_1) == site_home(run_2) == tmp_path / "output" / "local0" / ".cape-site"
-    monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "home"))
-    assert site_home(run_1) == tmp_path / "home"
 
 
 def test_every_setting_is_read_from_a_file() -> None:

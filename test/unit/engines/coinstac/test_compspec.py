@@ -20,6 +20,7 @@ from cape.engines.coinstac.form import NOT_IN_COINSTAC
 from cape.errors import ConfigError
 from cape.settings.config import VERSION, Config
 from cape.settings.option import choices
+from cape.site.places import SitePlaces
 
 ROOT = Path(__file__).parents[4]
 CONFIGS = [Config, load("capedjica").config]
@@ -306,7 +307,7 @@ def played(data: Path, given: dict[str, Any], work: Path) -> dict[str, Any]:
             (work / party / place).mkdir(parents=True, exist_ok=True)
             state[f"{place}Directory"] = str(work / party / place)
         request = {"input": message, "cache": caches.get(party, {}), "state": state}
-        answer = run(role, request)
+        answer = run(role, request, SitePlaces())
         caches[party] = {**caches.get(party, {}), **answer["cache"]}
         return answer
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
+import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from cape.protocol.phases import Envelope
 from cape.report import add_score
 from cape.simulation.simulate import simulate
 from cape.simulation.truth import compare_with_truth
-from cape.site.identity import IDENTITY_VARIABLE, KEY_FILE, ROSTER_FILE, make_key
-from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE, SitePolicy
+from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
+from cape.site.places import SitePlaces
+from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.flare import RUN, Calls, contents
 
@@ -99,29 +101,31 @@ def test_a_lost_answer_is_repeated_and_costs_nothing(calls, expected):
 
 
 def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
-    """Policy, keys and ledger: a site that names none has its operator's, not another site's."""
-    monkeypatch.setenv(POLICY_VARIABLE, "/its/operator")
-    for name in (HOME_VARIABLE, IDENTITY_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
-    seen = {}
+    """Policy, keys and ledger: a site that names none has its operator's, not another site's.
 
-    def border(who, document):
-        seen[document["state"]["clientId"]] = tuple(map(os.environ.get, rounds.OWN_VARIABLES))
+    Both are answered at the same time: each is in its exchange when the other one's begins.
+    """
+    seen, both = {}, threading.Barrier(2, timeout=60)
+
+    def border(who, document, places):
+        both.wait()
+        seen[document["state"]["clientId"]] = places
+        both.wait()
         raise ConfigError("E010", setting="x", hint="")
 
     monkeypatch.setattr(rounds, "border", border)
+    calls.operator = SitePlaces(policy=Path("/its/operator"))
     policy, runs = calls.own["local0"].policy, {s: own.runs for s, own in calls.own.items()}
     calls.own["local0"] = dataclasses.replace(calls.own["local0"], identity="/keys", home="/ledger")
     calls.own["local1"] = dataclasses.replace(calls.own["local1"], policy="")
-    question = rounds.Question(run=RUN, iteration=1, input={})
-    for site in ("local0", "local1"):
-        calls.site(site).answer(rounds.encode(question, rounds.Question), "")
+    question = rounds.encode(rounds.Question(run=RUN, iteration=1, input={}), rounds.Question)
+    with ThreadPoolExecutor(2) as pool:
+        for said in pool.map(lambda s: calls.site(s).answer(question, ""), ("local0", "local1")):
+            assert b"E010" in said
     assert seen == {
-        "local0": (policy, "/keys", "/ledger"),
-        "local1": ("/its/operator", None, f"{runs['local1']}/.cape-site"),
+        "local0": SitePlaces(policy=Path(policy), identity=Path("/keys"), home=Path("/ledger")),
+        "local1": SitePlaces(policy=Path("/its/operator"), home=Path(runs["local1"], ".cape-site")),
     }
-    after = tuple(map(os.environ.get, rounds.OWN_VARIABLES))
-    assert after == ("/its/operator", None, None)
 
 
 class Killed(BaseException):
@@ -307,7 +311,7 @@ def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
             taken.append(super()._input(question, own))
             return taken[-1]
 
-    Taking("local0", lambda: calls.own["local0"]).answer(
+    Taking("local0", lambda: calls.own["local0"], SitePlaces()).answer(
         rounds.encode(question, rounds.Question), ""
     )
     assert taken == [SETTINGS]

@@ -1,0 +1,30 @@
+"""What the operator of a site names (cape/site/places.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cape.site.places import VARIABLES, SitePlaces
+
+ALL = {
+    "CAPE_SITE_POLICY": "/own/p.toml", "CAPE_SITE_IDENTITY": "/own/keys",
+    "CAPE_SITE_HOME": "/own/home", "CAPE_IMAGE_DIGEST": "sha256:1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_variable_that_is_empty_or_missing_names_nothing(name) -> None:
+    found = SitePlaces.from_environment({name: ALL[name]})
+    assert found == SitePlaces.from_environment(dict.fromkeys(VARIABLES, "") | {name: ALL[name]})
+    values = (found.policy, found.identity, found.home, found.image)
+    assert [str(v) for v in values if v] == [ALL[name]]
+
+
+def test_a_process_that_is_started_gets_these_places_and_no_others() -> None:
+    own = SitePlaces(policy=Path("/site/p.toml"))
+    assert own.environment({**ALL, "PATH": "/bin"}) == {
+        "CAPE_SITE_POLICY": "/site/p.toml", "PATH": "/bin",
+    }  # fmt: skip
+    assert SitePlaces.from_environment(ALL).environment({}) == ALL
