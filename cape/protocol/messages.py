@@ -150,18 +150,8 @@ class Masked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeedSum:
-    """Broadcast of `*.zero-sum`: T, the sum of the seeds of Gaussian zero-sum noise."""
-
-    total: Integers
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Released:
-    """Reply of a release in which every site's own vector is seen, or a refusal.
-
-    With Gaussian zero-sum noise S (x + g) + S e_hat - T; with ``noise=local`` x + g.
-    """
+    """Reply of a release in which every site's own vector x + g is seen, or a refusal."""
 
     total: Annotated[Integers, RELEASED]
     refused: Annotated[bool, PUBLIC]

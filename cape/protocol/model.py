@@ -18,7 +18,6 @@ from cape.protocol.messages import (
     KeyBook,
     Progress,
     Roster,
-    SeedSum,
 )
 from cape.protocol.phases import Attendance
 from cape.secagg.messages import SurvivorSignatures
@@ -93,8 +92,6 @@ class Model:
     drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
     # Of all sites over the key roster, where keys are pinned
     signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
-    # T of Alg. 1 during a release with Gaussian zero-sum noise.
-    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
 
 
 def settings_of(kind: type[Own], config: Config) -> Own:
@@ -155,11 +152,7 @@ def attendance(model: Model) -> Attendance | None:
 
 
 # Exchanges of a run without its releases, and of one release
-EXCHANGES = {
-    ("all-sites", "ring"): (4, 1),
-    ("all-sites", "gaussian"): (4, 2),
-    ("secagg", "ring"): (7, 3),
-}
+EXCHANGES = {"all-sites": (4, 1), "secagg": (7, 3)}
 
 
 def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor) -> Progress:
@@ -168,7 +161,7 @@ def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor
     rounds = sum(event.phase == cursor.phase for event in planned) or 1
     spent = ledger if config.private else None
     step, stability = model.trace.last_step if model.trace is not None else (0.0, 0.0)
-    setting_up, each = EXCHANGES[config.aggregation, config.zero_sum]
+    setting_up, each = EXCHANGES[config.aggregation]
     return Progress(
         phase=cursor.phase,
         round=cursor.round,

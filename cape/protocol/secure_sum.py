@@ -3,9 +3,8 @@
 One release asks every subject one question, bounds the answer, and sums.  A `Release` is one stage
 under the settings of a run: `noisy_sum` clips, charges and adds noise, `masked_sum` hides the
 result.  How sums travel is a carrier: `MaskedSum` (masks that cancel over all sites; nobody sees
-anything but the modular sum), `DroppableSum` (the same over the sites that remain), `GaussianSum`
-(Gaussian zero-sum noise in place of masks, for comparison), `LocalSum` (all noise at every site,
-whose sum is then seen; `ReducedSum` if only a function of it is sent).
+anything but the modular sum), `DroppableSum` (the same over the sites that remain), `LocalSum` (all
+noise at every site, whose sum is then seen; `ReducedSum` if only a function of it is sent).
 Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
 (`cape.secagg`) meet.
 """
@@ -17,20 +16,20 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery
-from cape.errors import MessageError, PrivacyBudgetError, SecureAggregationError, StateLostError
+from cape.errors import MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Plan
-from cape.privacy.mechanisms import overflow_bound, seed_bound, verify_event
+from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Masked, Reduced, Released, RingVector, SeedSum
+from cape.protocol.messages import Masked, Reduced, Released, RingVector
 from cape.protocol.model import (
     Model,
     attendance,
@@ -44,12 +43,10 @@ from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.plan import FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks, View
 from cape.protocol.subject_views import of_each
-from cape.protocol.zero_sum import hide, opening_phase
+from cape.protocol.zero_sum import hide
 from cape.secagg.field import Integers, decode_sum, quantized_sum
-from cape.secagg.keys import DIGEST_BYTES
 from cape.settings.config import Config
 
-SEED = "seed"
 M = TypeVar("M", bound=Model)
 
 # A broadcast, and the phase that it opens
@@ -97,27 +94,18 @@ class SecureSum(Generic[M]):
     enabled_if: Callable[[Any], bool] | None = None
     # Whether a rank guard may keep fewer than the estimator's `n_components` directions
     may_reduce_rank: bool = False
+    # ``carrier(release)``: how its sums travel, if not as the settings say (`carrier_of`)
+    carrier: Callable[[Release[M]], Carrier] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Phases of one release under the chosen aggregation; () if the settings have none."""
         if self.enabled_if is not None and not self.enabled_if(config):
             return ()
-        then = tuple(opening_phase(s.name, config) for s in (self, *self.successors))
+        then = tuple(s.name for s in (self, *self.successors))
         if self.close is not None:
             then = (*then, "report")
         release = Release(stage=self, config=config, then=then)
-        if config.zero_sum == "gaussian":
-            return GaussianSum(release).phases()
-        if releases_are_local(config):
-            reduction = self.local_reduction
-            carrier = LocalSum(release) if reduction is None else ReducedSum(release, reduction)
-            return carrier.phases()
-        if config.aggregation == "secagg":
-            # Imported here: a round without drop-outs does not pay for its messages and states.
-            from cape.protocol.secagg_stages import DroppableSum
-
-            return DroppableSum(release).phases()
-        return MaskedSum(release).phases()
+        return (self.carrier or carrier_of)(release).phases()
 
     def current(self, config: Config, model: M) -> Any:
         released = getattr(model, self.model_field)
@@ -168,9 +156,10 @@ class Release(Generic[M]):
         combine: Callable[[Aggregator, Mapping[str, Any], M], Next],
         absorb: Callable[[M, Any], M] | None = None,
         fold: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+        name: str = "",
     ) -> AnyPhase:
         return Phase(
-            name=self.name,
+            name=name or self.name,
             reply=reply,
             broadcast=self.broadcast,
             answer=answer,
@@ -300,7 +289,7 @@ class Release(Generic[M]):
         state = estimator.step(stage.current(config, model), mean, noise_std)
         after = replace(model, **{stage.model_field: state})
         waiting = (s for s in (stage, *stage.successors) if not s.finished(config, after))
-        name = next((opening_phase(s.name, config) for s in waiting), "report")
+        name = next((s.name for s in waiting), "report")
         if name == "report" and stage.close is not None:
             # Order and signs are fixed here, once, so that no host's arithmetic can flip a map.
             state = stage.close(config, after)
@@ -386,6 +375,26 @@ def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
 # -- carriers ------------------------------------------------------------------------------------
 
 
+class Carrier(Protocol):
+    """How the sums of a release travel."""
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        """Return the phases of one release; the first has the name of its stage."""
+
+
+def carrier_of(release: Release[M]) -> Carrier:
+    """Return the carrier that the settings of a run ask for."""
+    if releases_are_local(release.config):
+        reduction = release.stage.local_reduction
+        return LocalSum(release) if reduction is None else ReducedSum(release, reduction)
+    if release.config.aggregation == "secagg":
+        # Imported here: a round without drop-outs does not pay for its messages and states.
+        from cape.protocol.secagg_stages import DroppableSum
+
+        return DroppableSum(release)
+    return MaskedSum(release)
+
+
 class MaskedSum(Generic[M]):
     """Masks over the integers modulo 2^64 that cancel over all sites: the product."""
 
@@ -398,86 +407,6 @@ class MaskedSum(Generic[M]):
 
     def _combine(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
         return _combined(self._release, party, replies, model)
-
-
-class GaussianSum(Generic[M]):
-    """Gaussian zero-sum noise: Imtiaz et al., Alg. 1 and 2, in exact integers.
-
-    ``X.zero-sum`` is a secure sum of seeds e_hat_s ~ N_Z(0, r s2), pure noise that costs no budget;
-    its result T is broadcast.  In ``X`` every site then sends S (x_s + g_s) + S e_hat_s - T, which
-    is S (x_s + g_s + e_s) with e_s = e_hat_s - T / S kept whole; over all sites the seeds cancel
-    exactly.  Every site's reply is seen, so a release is charged with r
-    (`cape.privacy.cost.Event.mu2`).  A missing site ends the run: the others' e_s would not
-    cancel.  Source: docs/threat-model.md.
-    """
-
-    def __init__(self, release: Release[M]) -> None:
-        self._release = release
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        """Two phases: the sum of the seeds, then the release."""
-        release = self._release
-        seeds = Phase(
-            name=opening_phase(release.name, release.config),
-            reply=Masked,
-            broadcast=SeedSum,
-            answer=self._seed,
-            combine=self._sum_seeds,
-            absorb=lambda model, total: replace(model, seed_sum=total),
-            then=(release.name,),
-            attendance=attendance,
-            fold=Masked.folded,
-        )
-        return (seeds, release.phase(Released, self._answer, self._combine, self._absorb))
-
-    def _seed(self, site: Site, model: M) -> Masked:
-        """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
-        event, size = self._release.event(site, model), self._release.size(model)
-        line = wire.dumps(wire.encode(event, Event))
-        entropy = site.noise.stream("seed", site.transcript, line)
-        seed = discrete_gaussian(event.seed_variance, size, entropy)
-        # What x depends on is settled here.  Under another T the same e_hat must hide the same
-        # x + g: other noise could be averaged away, as T / S is known.
-        site.keep(SEED, site.transcript + seed.astype("<i8").tobytes())
-        return Masked(total=hide(site, model, seed, SEED), refused=False)
-
-    def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
-        bound = seed_bound(self._release.event(party, model), joined(model).n_sites)
-        vectors = _vectors(replies, self._release.size(model))
-        return SeedSum(total=decode_sum(vectors, bound=bound)), self._release.name
-
-    def _answer(self, site: Site, model: M) -> Released:
-        """Send S (x + g) + S e_hat - T.  Alg. 1, line 4, and Alg. 2, line 4."""
-        stored = site.secret(SEED)
-        if not stored:
-            raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
-        question, seeds = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
-        noisy = self._release.noisy_sum(site, model, question)
-        if noisy is None or model.seed_sum is None:
-            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
-        seed = np.frombuffer(seeds, dtype="<i8").astype(np.int64)
-        if not noisy.shape == seed.shape == model.seed_sum.total.shape:
-            raise SecureAggregationError("E220", problem="the seeds have another length")
-        # Gone before it is sent: used twice, the difference of two replies would be free of it.
-        site.keep(SEED, b"")
-        total = joined(model).n_sites * (noisy + seed) - model.seed_sum.total
-        return Released(total=total, refused=False)
-
-    def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: M) -> Next:
-        release, n_sites = self._release, joined(model).n_sites
-        size = release.charge(party, model)
-        if site := _first_refusal(replies):
-            return release.stopped(model, site)
-        bound = n_sites * release.bound(party, model)
-        total = decode_sum(_vectors(replies, size), bound=bound)
-        # Every true sum is S times an integer; a remainder says that some seed was not the one
-        # that entered T.
-        if np.any(total % n_sites):
-            raise SecureAggregationError("E220", problem="the zero-sum noise does not cancel")
-        return release.step(party, model, total // n_sites)
-
-    def _absorb(self, model: M, state: Any) -> M:
-        return self._release.absorb(replace(model, seed_sum=None), state)
 
 
 class LocalSum(Generic[M]):
@@ -523,7 +452,7 @@ class ReducedSum(Generic[M]):
     def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: M) -> Next:
         release, roster = self._release, joined(model)
         size = release.charge(party, model)
-        if site := _first_refusal(replies):
+        if site := first_refusal(replies):
             return release.stopped(model, site)
         mean = np.zeros(size)
         for entry in roster.sites:
@@ -538,18 +467,18 @@ Vectors = Mapping[str, Masked] | Mapping[str, Released]
 def _combined(release: Release[M], party: Aggregator, replies: Vectors, model: M) -> Next:
     """Sum the vectors of all sites and take the step, or stop at the first refusal."""
     size = release.charge(party, model)  # the sites that answered have charged it too
-    if site := _first_refusal(replies):
+    if site := first_refusal(replies):
         return release.stopped(model, site)
-    total = decode_sum(_vectors(replies, size), bound=release.bound(party, model))
+    total = decode_sum(vectors(replies, size), bound=release.bound(party, model))
     return release.step(party, model, total)
 
 
-def _first_refusal(replies: Mapping[str, Any]) -> str:
+def first_refusal(replies: Mapping[str, Any]) -> str:
     """Return the first site whose policy or budget refused; empty if none did."""
     return next((site for site, reply in replies.items() if reply.refused), "")
 
 
-def _vectors(replies: Vectors, size: int) -> list[RingVector]:
+def vectors(replies: Vectors, size: int) -> list[RingVector]:
     """Vectors of all sites modulo 2^64, in the order of the sites."""
     for site, reply in replies.items():
         if reply.total.shape != (size,):

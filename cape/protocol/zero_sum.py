@@ -41,10 +41,6 @@ PROBE = "zero-sum.probe"
 PROBE_SIZE = 8
 
 
-def opening_phase(stage: str, config: Config) -> str:
-    return f"{stage}.zero-sum" if config.zero_sum == "gaussian" else stage
-
-
 def empty_ledger(config: Config) -> Ledger:
     """Return the ledger of a run that has released nothing; without a budget if not private."""
     if not config.private:
@@ -63,8 +59,7 @@ class ZeroSum:
         self._then = then
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        stage = self._then if isinstance(self._then, str) else self._then(config)
-        then = opening_phase(stage, config)
+        then = self._then if isinstance(self._then, str) else self._then(config)
         if config.aggregation == "secagg":
             # Imported here: a round without drop-outs does not pay for its messages and states.
             from cape.protocol.secagg_stages import DroppableSum, key_phases

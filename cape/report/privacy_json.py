@@ -151,7 +151,6 @@ class PrivacyStatement:
     subjects_per_site: Mapping[str, int]
     noise: str | None = None
     aggregation: str | None = None
-    zero_sum: str | None = None
     key_trust: str | None = None
     roster_fingerprint: str
     views: tuple[View, ...]
@@ -168,7 +167,7 @@ class PrivacyStatement:
     def single_sums_are_seen(self) -> bool:
         """Whether the aggregator sees the noisy sum of every site, not their total alone."""
         alone = self.noise == "local" and self.aggregation != "secagg"
-        return self.zero_sum == "gaussian" or alone
+        return alone or any(row.seed_ratio for row in self.events)
 
 
 def survivors(outcome: Outcome) -> tuple[str, ...]:
@@ -208,7 +207,7 @@ def statement(outcome: Outcome) -> PrivacyStatement:
     budget = outcome.ledger.budget
     texts: dict[str, Any] = {
         name: None if settings.get(name) is None else str(settings[name])
-        for name in ("noise", "aggregation", "zero_sum", "key_trust")
+        for name in ("noise", "aggregation", "key_trust")
     }
     return PrivacyStatement(
         guarantee=outcome.label,

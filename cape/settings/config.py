@@ -60,10 +60,6 @@ class Config:
     assumed_colluders: int = option(-1, low=-1, group="Privacy")
     aggregation: Literal["all-sites", "secagg"] = option("all-sites", group="Privacy")
     min_survivors: int = option(0, low=0, group="Privacy", when=("aggregation", "secagg"))
-    zero_sum: Literal["ring", "gaussian"] = option("ring", group="Privacy")
-    seed_ratio: int = option(
-        1000, low=0, high=10**6, group="Privacy", when=("zero_sum", "gaussian")
-    )
     noise: Literal["correlated", "local"] = option("correlated", group="Privacy")
     key_trust: Literal["first-use", "pinned", "aggregator"] = option("first-use", group="Privacy")
     n_sites: int = option(0, low=0, group="Privacy")
@@ -141,8 +137,6 @@ class Config:
             raise ConfigError(
                 "E011", setting="delta", got=self.delta, allowed="1e-15 to 0.1", do="1e-5 is usual."
             )
-        if self.zero_sum == "gaussian":
-            self._check_gaussian()
         self._check_roster()
         if self.min_sites < 2 and not (self.noise == "local" and self.private):
             problem = "min_sites=1: the noise of one site alone must be all of it"
@@ -220,22 +214,10 @@ class Config:
             return f"{n_sites} sites joined, min_sites={self.min_sites}"
         return ""
 
-    def _check_gaussian(self) -> None:
-        problem = ""
-        if self.aggregation != "all-sites":
-            problem = "zero_sum=gaussian with sites that may drop out: e_s would no longer cancel"
-        elif not self.private:
-            problem = "zero_sum=gaussian with private=false: every site's sum would be seen"
-        elif self.noise != "correlated":
-            problem = "zero_sum=gaussian with noise=local: it only hides correlated noise"
-        if problem:
-            raise ConfigError("E012", problem=problem, do="use zero_sum=ring.")
-
     def ratio(self, n_sites: int) -> int:
-        # r of the Gaussian zero-sum noise; masks have none, which stands for an infinite r.
-        if self.zero_sum != "gaussian":
-            return 0
-        return self.seed_ratio or n_sites
+        """Return the seed_ratio of every release; 0, as sums travel under masks."""
+        # A method: a computation of the papers has another carrier (`cape.papers.carriers`).
+        return 0
 
     def colluders(self, n_sites: int) -> int:
         # S_C: max(1, ceil(S/3) - 1) by default, the papers' number but at least one site; with one

@@ -197,7 +197,7 @@ OF_IMAGES: dict[str, list[dict[str, object]]] = {
 }  # fmt: skip
 # Settings that no check of content reads: budget, parties, carriers, mathematics, the mask's file.
 UNREAD = {
-    "epsilon", "delta", "assumed_colluders", "min_survivors", "zero_sum", "seed_ratio", "key_trust",
+    "epsilon", "delta", "assumed_colluders", "min_survivors", "key_trust",
     "min_sites", "accept_low_quality", "feature_space", "mask", "mask_hash", "atlas", "n_basis",
     "bids_filter", "bids_exclude", "smoothing_fwhm", "global_signal",
 }  # fmt: skip

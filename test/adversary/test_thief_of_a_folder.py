@@ -54,7 +54,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "infomax": ("capedjica", {"solver": "infomax"}),
     "covariance": ("capedjica", {"pca": "covariance"}),
     "spatial": ("capedjica", {"separation": "spatial"}),
-    "gaussian": ("capedjica", {"zero_sum": "gaussian"}),
+    "gaussian": ("papermean", {}),
     "local": ("capedjica", {"noise": "local"}),
     "secagg": ("capedjica", {"aggregation": "secagg", "n_rounds": 1}),
     "capemean": ("capemean", {}),
@@ -139,7 +139,7 @@ def test_a_folder_restored_before_any_exchange_gives_the_same_bytes(tmp_path, wa
     ("way", "phase"),
     [("capemean", "mean"), *(
         pytest.param(*row, marks=pytest.mark.trust)
-        for row in (("local", "pca"), ("gaussian", "iterate"), ("secagg", "whitening"))
+        for row in (("local", "pca"), ("gaussian", "mean.released"), ("secagg", "whitening"))
     )],
 )  # fmt: skip
 def test_200_restores_of_a_release_give_one_answer_and_one_charge(tmp_path, way, phase) -> None:
@@ -247,7 +247,7 @@ def test_one_last_broadcast_after_two_histories_has_two_masks(tmp_path) -> None:
 
 def test_a_second_sum_of_the_seeds_gives_the_same_vector_less_what_was_said(tmp_path) -> None:
     """0 bits: under Gaussian zero-sum noise T is all that differs, and the aggregator chose it."""
-    engine = engine_of(tmp_path, "gaussian").until("pca")
+    engine = engine_of(tmp_path, "gaussian").until("mean.released")
     snapshot, total = Snapshot(engine, tmp_path / "old"), engine.input["body"]["total"]
     T = np.frombuffer(base64.b64decode(total["base64"]), dtype="<i8")
     other = T + np.arange(len(T))
@@ -312,7 +312,7 @@ def test_the_ledger_of_all_runs_remembers_what_a_folder_that_was_set_back_forgot
 
 
 def test_gaussian_seeds_and_keys_of_another_question_are_others() -> None:
-    party = helper.Consortium(zero_sum="gaussian", seed=None).until("zero-sum")
+    party = helper.Consortium("papermean", seed=None).until("zero-sum")
     site, roster = party.parties[THIEF], replace(party.request.body, warnings=("w",))
     lie = replace(party.request, body=roster, run=site.digest(roster)[:16].hex())
     drawn = set()
@@ -320,7 +320,7 @@ def test_gaussian_seeds_and_keys_of_another_question_are_others() -> None:
         party.answer(THIEF, message)
         drawn.add(site.secret("x25519"))
     assert len(drawn) == 2
-    party.until("iterate.zero-sum", 2)
+    party.until("histogram")
     record = replace(party.request.body.record, noise_norm=0.125)
     drawn = set()
     for message in (party.request, helper.changed(party.request, record=record), party.request):

@@ -252,7 +252,7 @@ def check_failing(folder: Path, name: str, through: str) -> typing.Any:
 
 def configurations(name: str) -> Iterator[typing.Any]:
     made = load(name)
-    for changed in ({}, {"aggregation": "secagg"}, {"zero_sum": "gaussian"}):
+    for changed in ({}, {"aggregation": "secagg"}):
         if allows(name, **changed):
             yield made, made.config.from_input(helper.settings_of(name, **changed))
 

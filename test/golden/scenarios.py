@@ -70,7 +70,6 @@ PRODUCT = {
     "secagg-drop-unmask": Play(
         _run(" --set aggregation=secagg --drop local3@iterate.unmask:1", data=FIVE)
     ),
-    "zero-sum-gaussian": Play(_run(" --set zero_sum=gaussian")),
     "noise-local": Play(_run(" --set noise=local")),
     "not-private": Play(_run(run=OPEN)),
     "pinned": Play((IMAGES, "@pinned_keys data", f"{RUN}{SHORT} --set key_trust=pinned")),
@@ -102,6 +101,7 @@ OTHERS = {
         _run(" --set centre=range --set ridge=0.1 --set bounds=4:-2:2", data=RECORDS, short="")
     ),
     "capemean": Play(_run(MEAN, short=""), BOTH, slow=()),
+    "papermean": Play(_run(MEAN.replace("capemean", "papermean"), short="")),
     "capepca": Play(_run(" --set computation=capepca", data=RECORDS, short="")),
     "dpdispca": Play(
         _run(" --set computation=dpdispca --set n_sent=4", data=RECORDS, short="")
@@ -218,7 +218,7 @@ COMMANDS = {
             "budget --subjects 2000 --sites 8 --components 20 --epsilon 1 --colluders 3 --json",
             "budget --subjects 900 --sites 3 --components 5 --epsilon 1 --set noise=local"
             " --set solver=infomax --set pca=covariance --rounds 9 --basis 60",
-            "budget --subjects 900 --sites 3 --components 5 --epsilon 1 --set zero_sum=gaussian",
+            "budget --subjects 900 --sites 3 --epsilon 1 --set computation=papermean",
             "budget --subjects 900 --sites 6 --components 5 --set private=false",
             "budget --subjects 20 --sites 2 --components 5 --epsilon 1",
         ),

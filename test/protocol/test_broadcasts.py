@@ -33,7 +33,6 @@ CHOICES = [
     *((name, {}) for name in names()),
     ("capedjica", {"separation": "spatial"}),
     ("capemean", {"aggregation": "secagg"}),
-    ("capemean", {"zero_sum": "gaussian"}),
     ("capemean", {"noise": "local"}),
 ]
 

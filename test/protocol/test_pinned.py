@@ -30,7 +30,7 @@ from cape.site.identity import IdentityFiles, make_key
 from support import report_example as example
 from support import tiny
 
-WAYS = ({"zero_sum": "ring"}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})
+WAYS = ({}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})
 
 
 def folders_of(top: Path, sites: Any) -> dict[str, Path]:

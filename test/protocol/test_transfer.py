@@ -18,7 +18,7 @@ from support import consortium as helper
 
 Engine, settings_of = helper.Engine, helper.settings_of
 
-GAUSSIAN = settings_of("capedjica", zero_sum="gaussian")
+GAUSSIAN = settings_of("papermean", computation="papermean")
 """The paper's zero-sum noise broadcasts a vector as long as a reply: files both ways."""
 
 
@@ -43,10 +43,10 @@ def test_a_run_whose_arrays_travel_as_files_gives_the_same_bits(tmp_path, monkey
     from_sites, from_aggregator = files_of(beside)
     assert len(from_sites) >= 2 * len(beside.sites)
     assert len(from_aggregator) >= 1
-    maps = [
-        (e.work / "remote" / "transfer" / "unmixing.npz").read_bytes() for e in (inline, beside)
+    results = [
+        (e.work / "remote" / "transfer" / "histogram.csv").read_bytes() for e in (inline, beside)
     ]
-    assert maps[0] == maps[1]
+    assert results[0] == results[1]
 
 
 def test_a_file_is_named_after_run_round_and_content_and_never_pickled(tmp_path, monkeypatch):
@@ -77,8 +77,8 @@ def test_files_of_an_earlier_run_that_were_never_deleted_are_not_read(tmp_path, 
             runs[name].play()
         for file in list(first.data.glob("*/*.bin")):
             file.unlink()
-    maps = [(e.work / "remote/transfer/unmixing.npz").read_bytes() for e in runs.values()]
-    assert maps[0] == maps[1] != (first.work / "remote/transfer/unmixing.npz").read_bytes()
+    results = [(e.work / "remote/transfer/histogram.csv").read_bytes() for e in runs.values()]
+    assert results[0] == results[1] != (first.work / "remote/transfer/histogram.csv").read_bytes()
 
 
 @pytest.fixture

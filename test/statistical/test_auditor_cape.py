@@ -182,7 +182,7 @@ def audit_gaussian(
     for _ in range(n_runs):
         own = coins(size)
         link, owned = start(case, own, n_rounds)
-        link.until("canary.zero-sum")
+        link.until("canary")
         for round_ in range(1, n_rounds + 1):
             b, T_H, event = zero_sum_view(link, copies)
             r = float(event.seed_ratio)

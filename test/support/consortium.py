@@ -46,6 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
     },
     "capemean": {**MATRIX, "min_timepoints": 30, "low": -3.0, "high": 3.0},
+    "papermean": {**MATRIX, "min_timepoints": 30, "low": -3.0, "high": 3.0},
     "capecca": {"n_features": N_FEATURES, "min_timepoints": 30},
     "capepca": {"n_features": N_FEATURES, "min_timepoints": 30},
     "dpdispca": {"n_features": N_FEATURES, "min_timepoints": 30},

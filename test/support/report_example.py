@@ -102,7 +102,7 @@ def outcome(
         config_digest="c0ffee" * 10 + "c0ff",
         settings={
             "epsilon": 1.0, "delta": DELTA, "private": private, "noise": "correlated",
-            "zero_sum": "ring", "key_trust": "aggregator", "feature_space": space.kind,
+            "key_trust": "aggregator", "feature_space": space.kind,
             "mask": "file", "atlas": "", "n_components": rank, "pca": "projector",
             "whitening": "log-euclidean", "solver": "quasi-newton", "n_rounds": rounds,
         },

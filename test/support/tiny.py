@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
 from cape.frozen import dataclass
+from cape.papers import carriers
+from cape.papers.carriers import SeedSum, ZeroSumSettings, check_zero_sum, zero_sum_carrier
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import secure_sum, subject_views
 from cape.protocol.join import RunPlan, join
@@ -29,6 +31,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
 from cape.settings.config import Config
+from cape.settings.option import option
 from cape.simulation.dropout import Drop
 from cape.simulation.memory import MemoryTransport
 from cape.site.policy import SitePolicy
@@ -41,7 +44,7 @@ ROUNDS = 3
 def fixed_noise(monkeypatch: Any) -> None:
     """Let every site add the same known integers: runs told other things draw other noise."""
     fixed = lambda variance, size, source: np.full(size, variance % 997)  # noqa: E731
-    monkeypatch.setattr(secure_sum, "discrete_gaussian", fixed)
+    _draw_by(monkeypatch, fixed)
 
 
 def draws(monkeypatch: Any) -> list[Any]:
@@ -52,8 +55,13 @@ def draws(monkeypatch: Any) -> list[Any]:
         drawn.append(discrete_gaussian(variance, size, source))
         return drawn[-1]
 
-    monkeypatch.setattr(secure_sum, "discrete_gaussian", listening)
+    _draw_by(monkeypatch, listening)
     return drawn
+
+
+def _draw_by(monkeypatch: Any, draw: Any) -> None:
+    for module in (secure_sum, carriers):
+        monkeypatch.setattr(module, "discrete_gaussian", draw)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +151,34 @@ TINY = Computation(
     ),
 )
 
+# -- the same with the papers' carrier -----------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeededConfig(ZeroSumSettings, Config):
+    zero_sum: Literal["ring", "gaussian"] = option("gaussian")
+    seed_ratio: int = option(1000, low=0)
+
+    def check(self) -> None:
+        Config.check(self)
+        check_zero_sum(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeededModel(TinyModel):
+    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
+
+
+SEEDED = replace(
+    TINY,
+    config=SeededConfig,
+    model=SeededModel,
+    start=SeededModel,
+    table=tuple(
+        replace(line, carrier=zero_sum_carrier) if line is MEAN else line for line in TINY.table
+    ),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class TinySource:
@@ -175,7 +211,8 @@ def settings(**given: object) -> Config:
         "basis": "none",
         **given,
     }
-    return Config.from_input(chosen)
+    kind = SeededConfig if {"zero_sum", "seed_ratio"} & set(given) else Config
+    return kind.from_input(chosen)
 
 
 def counted(config: Config, sites: Collection[str]) -> Config:
@@ -189,12 +226,13 @@ def link_of(
     *,
     drops: Sequence[Drop] = (),
     seed: int = 3,
-    computation: Computation[Any] = TINY,
+    computation: Computation[Any] | None = None,
     folders: Mapping[str, Path] | None = None,
 ) -> MemoryTransport:
     policy = SitePolicy.of_simulation(simulation_seed=seed)
     sources = {site: TinySource(values) for site, values in data.items()}
     config = counted(config, sources)
+    computation = computation or (SEEDED if isinstance(config, SeededConfig) else TINY)
     return MemoryTransport(computation, config, sources, policy, None, drops=drops, folders=folders)
 
 

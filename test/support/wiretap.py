@@ -11,13 +11,16 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import field
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
 from cape.algorithms.estimators import PlannedRelease, StepRecord, SubjectQuery
 from cape.frozen import dataclass
+from cape.papers import carriers
+from cape.papers.carriers import SeedSum, ZeroSumSettings, zero_sum_carrier
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import Event
 from cape.privacy.mechanisms import overflow_bound
@@ -137,11 +140,11 @@ class Wiretap(links.MemoryTransport):
             self._heard[id(source)] = source, found
             return found
 
-        secure_sum.discrete_gaussian = heard
+        secure_sum.discrete_gaussian = carriers.discrete_gaussian = heard
         try:
             yield
         finally:
-            secure_sum.discrete_gaussian = honest
+            secure_sum.discrete_gaussian = carriers.discrete_gaussian = honest
 
     def drawn(self, site: str, event: Event, purpose: str = "noise") -> np.ndarray:
         """Return the noise, or the seed, that a colluding site drew for a release."""
@@ -183,8 +186,8 @@ class Wiretap(links.MemoryTransport):
 
     def event(self) -> Event:
         """Return the release that was just made."""
-        plan = joined(self._state.model).plan
-        return next(e for e in plan if (e.phase, e.round) == (self.cursor.phase, self.cursor.round))
+        made = stage_of(self.cursor.phase), self.cursor.round
+        return next(e for e in joined(self._state.model).plan if (e.phase, e.round) == made)
 
     def seen(self) -> np.ndarray:
         """Return the decoded sum less the colluders' noise: all that is left of the honest sites.
@@ -207,9 +210,11 @@ class Wiretap(links.MemoryTransport):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CanaryConfig(Config):
+class CanaryConfig(ZeroSumSettings, Config):
     n_rounds: int = option(1)
     mu: float = option(2.0)
+    zero_sum: Literal["ring", "gaussian"] = option("ring")
+    seed_ratio: int = option(1000, low=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,6 +227,7 @@ class CanaryState:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryModel(Model):
     canary: CanaryState | None = None
+    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -289,6 +295,7 @@ CANARY = Computation(
             rows=lambda model: joined(model).n_basis,
             input=lambda site, model: prepared(site, joined(model).space),
             close=lambda config, model: model.canary,
+            carrier=zero_sum_carrier,
         ),
         report(
             nothing_for_sites,

@@ -3,8 +3,8 @@
 A subject is one record z = [x ; y], such as the strengths of brain networks and scores of
 behaviour.  Each column has a public range, which standardises it; one release of the joint second
 moment gives means, standard deviations, canonical correlations and weights.  For comparison:
-``zero_sum=gaussian`` is the paper's correlated noise, ``noise=local`` its "conv", and ``noise=local
-min_sites=1`` on one folder its "local".  Not iterative.
+``noise=local`` is the paper's "conv", and ``noise=local min_sites=1`` on one folder its "local".
+Not iterative.
 """
 
 from __future__ import annotations

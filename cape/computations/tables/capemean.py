@@ -115,7 +115,7 @@ def plan_run(config: CapeMeanConfig, n_sites: int, n_subjects: int, space: Featu
     return RunPlan(releases=plan, n_basis=D, warnings=warnings)
 
 
-def _verify(site: Site, roster: Roster) -> None:
+def verify(site: Site, roster: Roster) -> None:
     # Nothing of the roster is believed: the same plan is made again from what this site has.
     config, D = settings_of(CapeMeanConfig, site.config), roster.space.n_features
     verify_basis(site, roster, D)
@@ -135,7 +135,7 @@ NOTE = (
 )
 
 
-def _outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
+def outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
     if model.mean is None or model.histogram is None:
         raise RuntimeError("no release before report")
     config = settings_of(CapeMeanConfig, party.config)
@@ -220,9 +220,9 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("capemean", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        ZeroSum(verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
         MEAN,  # Masked -> ColumnStatistic
         HISTOGRAM,  # Masked -> ColumnStatistic
-        report(nothing_for_sites, _outcome),  # Done -> Closing
+        report(nothing_for_sites, outcome),  # Done -> Closing
     ),
 )

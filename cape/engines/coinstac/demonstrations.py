@@ -44,6 +44,16 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
         "accept_low_quality": True,
     },
     "capepca": {"epsilon": 4, "delta": 1e-5, "norm_bound": 6, "accept_low_quality": True},
+    "papermean": {
+        "epsilon": 4,
+        "delta": 1e-5,
+        "feature_space": "matrix",
+        "n_features": 12,
+        "min_timepoints": 30,
+        "low": -3,
+        "high": 3,
+        "accept_low_quality": True,
+    },
     "djica": {
         "private": False,
         "feature_space": "matrix",
@@ -76,6 +86,7 @@ _RECORDS: Final = ("capecca", "capepca", "dpdispca")
 _SUBJECT_FILE: Final = {
     "capedjica": "_bold.nii.gz",
     "capemean": ".npy",
+    "papermean": ".npy",
     "djica": ".npy",
     "dpdjica": ".npy",
 }

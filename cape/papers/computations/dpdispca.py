@@ -44,7 +44,6 @@ class DpDisPcaConfig(CapePcaConfig):
     n_sent: int = option(6, low=1, high=1000)
     noise: Literal["local"] = option("local", group="Privacy")
     aggregation: Literal["all-sites"] = option("all-sites", group="Privacy")
-    zero_sum: Literal["ring"] = option("ring", group="Privacy")
 
     def check(self) -> None:
         CapePcaConfig.check(self)

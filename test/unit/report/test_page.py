@@ -332,7 +332,6 @@ def test_an_eigenvalue_under_the_noise_edge_is_shown_and_no_warning(tmp_path):
     ({}, "only sums over all sites are ever released"),
     ({"noise": "local"}, "is kept in no file"),
     ({"noise": "local", "aggregation": "secagg"}, "only sums over all sites are ever released"),
-    ({"zero_sum": "gaussian"}, "is kept in no file"),
 ])  # fmt: skip
 def test_the_page_says_why_the_agreement_of_sites_is_not_assessed(folders, changed, why):
     read = MapFolder.read(folders["brain"])

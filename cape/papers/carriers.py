@@ -1,0 +1,175 @@
+"""How sums travel in the papers: Gaussian zero-sum noise in place of masks, for comparison.
+
+The product has `cape.protocol.secure_sum.MaskedSum` in its place: the limit of infinite seed
+variance, which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and noise stay in
+`Release`, as for every carrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from cape.errors import ConfigError, SecureAggregationError, StateLostError
+from cape.frozen import dataclass
+from cape.privacy.cost import Event
+from cape.privacy.ledger import Ledger
+from cape.privacy.mechanisms import seed_bound
+from cape.privacy.noise import discrete_gaussian
+from cape.protocol import model as models
+from cape.protocol import wire
+from cape.protocol.messages import Cursor, Masked, Progress, Released
+from cape.protocol.model import attendance, joined
+from cape.protocol.phases import AnyPhase, Phase
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.secure_sum import Carrier, Next, Release, carrier_of, first_refusal, vectors
+from cape.protocol.zero_sum import hide
+from cape.secagg.field import Integers, decode_sum
+from cape.secagg.keys import DIGEST_BYTES
+from cape.settings.config import Config
+
+SEED: Final = "seed"
+
+
+# -- settings and model of a computation with this carrier ---------------------------------------
+
+
+class ZeroSumSettings:
+    """The meaning of `zero_sum` and `seed_ratio`, for settings that have the two fields.
+
+    Its public model has a field `seed_sum`.  Two records with slots have no common heir, so the
+    fields stand in the computation.
+    """
+
+    __slots__ = ()
+    zero_sum: Literal["ring", "gaussian"]
+    seed_ratio: int
+
+    def ratio(self, n_sites: int) -> int:
+        """Return r of the Gaussian zero-sum noise; masks have none: 0 stands for an infinite r."""
+        return (self.seed_ratio or n_sites) if self.zero_sum == "gaussian" else 0
+
+
+def check_zero_sum(config: Any) -> None:
+    """Raise ConfigError for settings under which Gaussian zero-sum noise would not protect."""
+    problem = ""
+    if config.aggregation != "all-sites":
+        problem = "zero_sum=gaussian with sites that may drop out: e_s would no longer cancel"
+    elif not config.private:
+        problem = "zero_sum=gaussian with private=false: every site's sum would be seen"
+    elif config.noise != "correlated":
+        problem = "zero_sum=gaussian with noise=local: it only hides correlated noise"
+    if problem and config.zero_sum == "gaussian":
+        raise ConfigError("E012", problem=problem, do="use zero_sum=ring.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeedSum:
+    """Broadcast of a stage's first phase: T, the sum of the seeds."""
+
+    total: Integers
+
+
+def progress(config: Config, model: Any, ledger: Ledger | None, cursor: Cursor) -> Progress:
+    """As in the product; with Gaussian zero-sum noise every release takes an exchange more."""
+    line = models.progress(config, model, ledger, cursor)
+    planned = model.roster.plan if model.roster else ()
+    return replace(line, exchanges=line.exchanges + sum(e.seed_ratio > 0 for e in planned))
+
+
+# -- the carrier ---------------------------------------------------------------------------------
+
+
+def zero_sum_carrier(release: Release[Any]) -> Carrier:
+    """Return the carrier that `zero_sum` asks for: a `carrier` of `SecureSum`."""
+    gaussian = release.config.ratio(1) > 0
+    return GaussianSum(release) if gaussian else carrier_of(release)
+
+
+class GaussianSum:
+    """Gaussian zero-sum noise: Imtiaz et al., Alg. 1 and 2, in exact integers.
+
+    ``X`` is a secure sum of seeds e_hat_s ~ N_Z(0, r s2), pure noise that costs no budget; its
+    result T is broadcast.  In ``X.released`` every site sends S (x_s + g_s) + S e_hat_s - T, which
+    is S (x_s + g_s + e_s) with e_s = e_hat_s - T / S kept whole; over all sites the seeds cancel
+    exactly.  Every site's reply is seen, so a release is charged with r
+    (`cape.privacy.cost.Event.mu2`).  A missing site ends the run: the others' e_s would not
+    cancel.  Source: docs/threat-model.md.
+    """
+
+    def __init__(self, release: Release[Any]) -> None:
+        self._release = release
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        """Two phases: the sum of the seeds, then the release."""
+        release = self._release
+        second = f"{release.name}.released"
+        seeds = Phase(
+            name=release.name,
+            reply=Masked,
+            broadcast=SeedSum,
+            answer=self._seed,
+            combine=self._sum_seeds,
+            absorb=_absorb_seeds,
+            then=(second,),
+            attendance=attendance,
+            fold=Masked.folded,
+        )
+        answers = release.phase(Released, self._answer, self._combine, self._absorb, name=second)
+        return (seeds, answers)
+
+    def _seed(self, site: Site, model: Any) -> Masked:
+        """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
+        event, size = self._release.event(site, model), self._release.size(model)
+        line = wire.dumps(wire.encode(event, Event))
+        entropy = site.noise.stream("seed", site.transcript, line)
+        seed = discrete_gaussian(event.seed_variance, size, entropy)
+        # What x depends on is settled here.  Under another T the same e_hat must hide the same
+        # x + g: other noise could be averaged away, as T / S is known.
+        site.keep(SEED, site.transcript + seed.astype("<i8").tobytes())
+        return Masked(total=hide(site, model, seed, SEED), refused=False)
+
+    def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: Any) -> Next:
+        bound = seed_bound(self._release.event(party, model), joined(model).n_sites)
+        replied = vectors(replies, self._release.size(model))
+        return SeedSum(total=decode_sum(replied, bound=bound)), f"{self._release.name}.released"
+
+    def _answer(self, site: Site, model: Any) -> Released:
+        """Send S (x + g) + S e_hat - T.  Alg. 1, line 4, and Alg. 2, line 4."""
+        stored = site.secret(SEED)
+        if not stored:
+            raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
+        question, seeds = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
+        noisy = self._release.noisy_sum(site, model, question)
+        if noisy is None or model.seed_sum is None:
+            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
+        seed = np.frombuffer(seeds, dtype="<i8").astype(np.int64)
+        if not noisy.shape == seed.shape == model.seed_sum.total.shape:
+            raise SecureAggregationError("E220", problem="the seeds have another length")
+        # Gone before it is sent: used twice, the difference of two replies would be free of it.
+        site.keep(SEED, b"")
+        total = joined(model).n_sites * (noisy + seed) - model.seed_sum.total
+        return Released(total=total, refused=False)
+
+    def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: Any) -> Next:
+        release, n_sites = self._release, joined(model).n_sites
+        size = release.charge(party, model)
+        if site := first_refusal(replies):
+            return release.stopped(model, site)
+        bound = n_sites * release.bound(party, model)
+        total = decode_sum(vectors(replies, size), bound=bound)
+        # Every true sum is S times an integer; a remainder says that some seed was not the one
+        # that entered T.
+        if np.any(total % n_sites):
+            raise SecureAggregationError("E220", problem="the zero-sum noise does not cancel")
+        return release.step(party, model, total // n_sites)
+
+    def _absorb(self, model: Any, state: Any) -> Any:
+        return self._release.absorb(replace(model, seed_sum=None), state)
+
+
+def _absorb_seeds(model: Any, total: SeedSum) -> Any:
+    return replace(model, seed_sum=total)

@@ -1,0 +1,81 @@
+"""Private mean with the papers' own noise (Imtiaz et al., Alg. 1 and 2): `capemean` as printed.
+
+Gaussian zero-sum noise hides the sums of sites in place of masks: r = S seed variances in the
+papers (``seed_ratio=0``).  Every site's noisy sum is seen, and charged so.  What is asked, and what
+comes out, is that of `capemean`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import Literal
+
+from cape.computations.tables.capemean import (
+    HISTOGRAM,
+    MEAN,
+    CapeMeanConfig,
+    CapeMeanModel,
+    outcome,
+    plan_run,
+    verify,
+)
+from cape.frozen import dataclass
+from cape.papers.carriers import (
+    SeedSum,
+    ZeroSumSettings,
+    check_zero_sum,
+    progress,
+    zero_sum_carrier,
+)
+from cape.protocol.join import join
+from cape.protocol.outcome import Outcome
+from cape.protocol.phases import Computation
+from cape.protocol.ports import Aggregator
+from cape.protocol.report_phase import nothing_for_sites, report
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.option import option
+
+_NAME = "papermean"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperMeanConfig(ZeroSumSettings, CapeMeanConfig):
+    """Settings of papermean."""
+
+    zero_sum: Literal["ring", "gaussian"] = option("gaussian", group="Privacy")
+    seed_ratio: int = option(
+        1000, low=0, high=10**6, group="Privacy", when=("zero_sum", "gaussian")
+    )
+
+    def check(self) -> None:
+        CapeMeanConfig.check(self)
+        check_zero_sum(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperMeanModel(CapeMeanModel):
+    """As of capemean, with T of Alg. 1 during a release."""
+
+    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
+
+
+def _outcome(party: Aggregator, model: PaperMeanModel) -> Outcome:
+    return replace(outcome(party, model), computation=_NAME)
+
+
+COMPUTATION = Computation(
+    name=_NAME,
+    cite="Imtiaz et al., Alg. 1 and 2",
+    config=PaperMeanConfig,
+    model=PaperMeanModel,
+    start=PaperMeanModel,
+    progress=progress,
+    table=(
+        join(_NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        # Masked -> SeedSum, then Released -> ColumnStatistic
+        replace(MEAN, carrier=zero_sum_carrier),
+        replace(HISTOGRAM, carrier=zero_sum_carrier),
+        report(nothing_for_sites, _outcome),  # Done -> Closing
+    ),
+)
