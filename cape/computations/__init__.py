@@ -22,8 +22,8 @@ __all__ = ["about", "load", "module_of", "names"]
 
 # Packages whose modules are computations
 PLACES = (__name__, "cape.computations.tables", "cape.papers.computations")
-# The only one that needs another, which lies in another wing
-BUILT_ON = {"dpdispca": "capepca"}
+# Those that need another, which lies in another wing
+BUILT_ON = {"dpdispca": "capepca", "papermean": "capemean"}
 
 
 @functools.cache
