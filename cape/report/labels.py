@@ -22,6 +22,7 @@ from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.report import files, maps, public_networks
 from cape.report.maps import Component
+from cape.report.page import text_of
 from cape.report.results import LabelSource
 from cape.space.feature_space import is_cifti
 from cape.space.public_basis import voxel_mm
@@ -86,15 +87,20 @@ def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Temp
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     volumes = volumes[..., None] if volumes.ndim == 3 else volumes
     count = volumes.shape[3]
-    # A shifted list would name every component after its neighbour.
-    if names and len(names) != count:
-        raise ConfigError("E273", got=len(names), allowed=count)
     grid = space.labels()
     values = np.nan_to_num(volumes[grid > 0])
     if space.kind == "atlas":
         values = maps.means_by_parcel(values, grid)
-    labels = tuple(names) or tuple(f"T{k:02d}" for k in range(1, count + 1))
+    labels = chosen(names, [f"T{k:02d}" for k in range(1, count + 1)])
     return Template(name=name, labels=labels, values=values)
+
+
+def chosen(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+    """Return the user's names, without any those `given`; ConfigError E273 for another number."""
+    # A shifted list would name every component after its neighbour.
+    if names and len(names) != len(given):
+        raise ConfigError("E273", got=len(names), allowed=len(given))
+    return tuple(names or given)
 
 
 def _holds_labels(image: Any) -> bool:
@@ -109,9 +115,7 @@ def _of_labels(
     path: Path, image: Any, space: FeatureSpace, names: Sequence[str], name: str
 ) -> Template:
     numbers = [int(n) for n in np.unique(np.asarray(image.dataobj)) if n > 0]
-    if names and len(names) != len(numbers):
-        raise ConfigError("E273", got=len(names), allowed=len(numbers))
-    given = tuple(names) or tuple(f"T{k:02d}" for k in numbers)
+    given = chosen(names, [f"T{k:02d}" for k in numbers])
     called = dict(zip(numbers, given, strict=True))
     found = public_networks.of_labels(path, maps.coordinates(space), called)
     return Template(name=name, labels=found.names, values=found.values)
@@ -190,14 +194,14 @@ def _on_grid(image: Any, space: FeatureSpace) -> Any:
 def match(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...]:
     """Best template of every map (D, R); constant templates match nothing."""
     reference = unit(template.values)
+    return best_of(unit(z).T @ reference, template, _chances(z, reference, space))
+
+
+def best_of(r: Array, template: Template, chances: Sequence[float]) -> tuple[Match, ...]:
+    """Return the strongest of the correlations r (R, K) of every map, with what chance gives."""
     # The sign of a map is a convention, so the strongest |r| counts and its sign is kept.
-    r = unit(z).T @ reference
-    best = np.argmax(np.abs(r), axis=1)
-    chances = _chances(z, reference, space)
-    return tuple(
-        Match(label=template.labels[j], r=float(r[k, j]), chance=chances[k])
-        for k, j in enumerate(best.tolist())
-    )
+    best = zip(np.argmax(np.abs(r), axis=1).tolist(), r, chances, strict=True)
+    return tuple(Match(label=template.labels[j], r=float(x[j]), chance=c) for j, x, c in best)
 
 
 def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
@@ -318,11 +322,9 @@ def _mirror(space: FeatureSpace) -> Any:
     """Return for every voxel the one opposite, -1 for none; None where nobody knows the middle."""
     if not (space.in_mni and space.kind == "mask"):
         return None
-    where, inverse = maps.coordinates(space), np.linalg.inv(np.asarray(space.affine).reshape(4, 4))
-    ijk = np.rint((where * [-1.0, 1.0, 1.0]) @ inverse[:3, :3].T + inverse[:3, 3]).astype(int)
-    inside = np.all((ijk >= 0) & (ijk < space.shape), axis=1)
-    i, j, k = np.where(inside[:, None], ijk, 0).T
-    return np.where(inside, _numbers(space)[i, j, k], -1)
+    across = maps.coordinates(space) * [-1.0, 1.0, 1.0]
+    numbers, affine = _numbers(space)[..., None] + 1, np.asarray(space.affine).reshape(4, 4)
+    return public_networks.at_places(numbers, affine, across)[:, 0].astype(int) - 1
 
 
 def _alike(column: Array, mirror: Any) -> float:
@@ -358,12 +360,7 @@ def labelled(
 def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Component, ...]:
     # A name would make a finding of a map that its time courses did not confirm, and of chance.
     return tuple(
-        replace(
-            row,
-            label=best.name,
-            label_r=best.r,
-            label_chance=best.chance,
-        )
+        replace(row, label=best.name, label_r=best.r, label_chance=best.chance)
         if row.verdict in CONFIRMED
         else row
         for row, best in zip(rows, matches, strict=True)
@@ -371,18 +368,8 @@ def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Componen
 
 
 def source(template: Template | None, settings: Mapping[str, object]) -> LabelSource:
+    space = str(settings.get("feature_space"))
+    note = text_of("labels.txt.j2", found=template is not None, space=space, cifti=is_cifti(space))
     if template is None:
-        why = (
-            "the features are plain columns"
-            if settings.get("feature_space") == "matrix"
-            else "public sets here are of volumes; cape report FOLDER --template FILE.dlabel.nii "
-            "takes labels of the same vertices"
-            if is_cifti(str(settings.get("feature_space")))
-            else "nobody said that the grid is in MNI space (setting space), or there is no nilearn"
-        )
-        return LabelSource(template=None, labels=(), note=f"No labels: {why}.")
-    note = (
-        "label: best |r| among the labels; label_chance: 95th percentile of the best |r| of random "
-        "maps, as smooth as this one and as alike on both sides; no name below it."
-    )
+        return LabelSource(template=None, labels=(), note=note)
     return LabelSource(template=template.name, labels=template.labels, note=note)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -23,21 +24,8 @@ from cape.report import files
 # mm; a network of single places is a sum of Gaussians of this width
 BLOB_SD: Final = 9.0
 
-# Smith et al. (2009), figure 1, in the order of the volumes
-SMITH: Final = (
-    "visual medial", "visual occipital pole", "visual lateral", "default mode", "cerebellum",
-    "sensorimotor", "auditory", "executive control", "frontoparietal right", "frontoparietal left",
-)  # fmt: skip
-YEO_7: Final = (
-    "visual", "somatomotor", "dorsal attention", "ventral attention", "limbic", "frontoparietal",
-    "default",
-)  # fmt: skip
-# Networks in the names of Schaefer's parcels
-SCHAEFER: Final = {
-    "Vis": "visual", "SomMot": "somatomotor", "DorsAttn": "dorsal attention",
-    "SalVentAttn": "ventral attention", "Limbic": "limbic", "Cont": "frontoparietal",
-    "Default": "default",
-}  # fmt: skip
+# Names of networks, by set
+WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -109,7 +97,7 @@ def _blobs(regions: Sequence[tuple[str, Array]], where: Array) -> Networks:
 
 def _yeo(where: Array) -> Networks | None:
     path = fetched("yeo_2011/**/Yeo2011_7Networks_*LiberalMask.nii.gz")
-    return None if path is None else of_labels(path, where, dict(enumerate(YEO_7, 1)))
+    return None if path is None else of_labels(path, where, dict(enumerate(WORDS["yeo_2011"], 1)))
 
 
 def _schaefer(where: Array) -> Networks | None:
@@ -121,7 +109,7 @@ def _schaefer(where: Array) -> Networks | None:
     for line in table.read_text(encoding="utf-8").splitlines():
         number, name, *_ = line.split()
         short = name.split("_")[2]
-        names[int(number)] = SCHAEFER.get(short, short)
+        names[int(number)] = WORDS["schaefer_2018"].get(short, short)
     return of_labels(path, where, names)
 
 
@@ -131,15 +119,15 @@ def _smith(where: Array) -> Networks | None:
         return None
     image = files.load_image(path)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
-    values = _at_places(volumes, np.asarray(image.affine), where)
-    return Networks(names=SMITH, values=values) if values.shape[1] == len(SMITH) else None
+    values, names = at_places(volumes, np.asarray(image.affine), where), WORDS["smith_2009"]
+    return Networks(names=tuple(names), values=values) if values.shape[1] == len(names) else None
 
 
 def of_labels(path: Path, where: Array, names: Mapping[int, str]) -> Networks:
     """Return one map per name of a label image: 1 where the nearest voxel has it, else 0."""
     image = files.load_image(path)
     labels = np.squeeze(np.asarray(image.dataobj))[..., None]
-    found = np.rint(_at_places(labels, np.asarray(image.affine), where)[:, 0])
+    found = np.rint(at_places(labels, np.asarray(image.affine), where)[:, 0])
     unique = tuple(dict.fromkeys(names.values()))
     values = np.zeros((len(where), len(unique)))
     for number, name in names.items():
@@ -147,7 +135,8 @@ def of_labels(path: Path, where: Array, names: Mapping[int, str]) -> Networks:
     return Networks(names=unique, values=values)
 
 
-def _at_places(volumes: npt.NDArray[np.generic], affine: Array, where: Array) -> Array:
+def at_places(volumes: npt.NDArray[np.generic], affine: Array, where: Array) -> Array:
+    """Return volumes (x, y, z, K) at the voxels nearest to places (D, 3) in mm; 0 outside."""
     inverse = np.linalg.inv(affine)
     ijk = np.rint(where @ inverse[:3, :3].T + inverse[:3, 3]).astype(int)
     inside = np.all((ijk >= 0) & (ijk < volumes.shape[:3]), axis=1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
-from cape.report.labels import CHANCE, Match, Template, unit
+from cape.report.labels import CHANCE, Match, Template, best_of, chosen, unit
 from cape.report.surfaces import Sphere, far_away
 from cape.space.grayordinates import LEFT, RIGHT
 
@@ -48,11 +48,10 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
         values = np.stack(maps, axis=1).astype(np.float64) if maps else values[:, :0]
     else:
         labels = tuple(str(name) for name in rows.name)
-    if names and len(names) != len(labels):
-        raise ConfigError("E273", got=len(names), allowed=len(labels))
+    labels = chosen(names, labels)
     if not np.ptp(values, axis=0).any():
         raise ConfigError("E271", got="no value on the vertices of this result", detail=path.name)
-    return Template(name=path.name, labels=tuple(names) or labels, values=values)
+    return Template(name=path.name, labels=labels, values=values)
 
 
 def _models(columns: Any) -> Any:
@@ -73,12 +72,8 @@ def match(z: Array, template: Template, spheres: Sequence[Sphere]) -> tuple[Matc
     """Return the best label of every map (D, R), with the |r| that its turned copies reach."""
     points = np.concatenate([z[sphere.feature] for sphere in spheres])
     r = unit(points).T @ unit(template.values)
-    best = np.argmax(np.abs(r), axis=1)
     chances = np.percentile(_turned(points, template.values, spheres), CHANCE, axis=0)
-    return tuple(
-        Match(label=template.labels[j], r=float(r[k, j]), chance=float(chances[k]))
-        for k, j in enumerate(best.tolist())
-    )
+    return best_of(r, template, chances.tolist())
 
 
 def _turned(points: Array, reference: Array, spheres: Sequence[Sphere]) -> Array:
