@@ -152,25 +152,20 @@ def paint_planes(
     axes: Axes, canvas: Canvas, values: Array, place: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> None:
     """Draw the sagittal, coronal and axial plane through `place`, from `corner` (mm) on."""
-    left, bottom = corner
-    for normal, right, up in PLANES:
+    for normal, _, _, box in _boxes(canvas, corner):
         points = canvas.places[normal]
         k = int(np.abs(points - place[normal]).argmin())
-        box = _box(canvas, right, up, left, bottom)
         grey = np.take(canvas.grey, k, axis=normal)
         _layer(axes, grey, box, cmap="gray", vmin=0.0, vmax=1.0, interpolation="bilinear")
         _coloured(axes, np.take(values, k, axis=normal), box, limit)
         _mark(axes, box, f"{'xyz'[normal]} {round(float(place[normal]))}", left=normal == 0)
-        left = box[1] + GAP
 
 
 def paint_glass(
     axes: Axes, canvas: Canvas, values: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> None:
     """Draw the largest |z| along each axis, with its sign, over the outline of the features."""
-    left, bottom = corner
-    for normal, right, up in PLANES:
-        box = _box(canvas, right, up, left, bottom)
+    for normal, right, up, box in _boxes(canvas, corner):
         outline = canvas.inside.any(axis=normal)
         _layer(axes, np.where(outline, GLASS, 1.0), box, cmap="gray", vmin=0.0, vmax=1.0)
         across = canvas.places[right] - canvas.places[right][0] + box[0]
@@ -181,12 +176,15 @@ def paint_glass(
         through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
         _coloured(axes, through.squeeze(normal), box, limit)
         _mark(axes, box, "", left=normal == 0)
-        left = box[1] + GAP
 
 
-def _box(canvas: Canvas, right: int, up: int, left: float, bottom: float) -> tuple[float, ...]:
-    across, upward = canvas.places[right], canvas.places[up]
-    return left, left + float(np.ptp(across)), bottom, bottom + float(np.ptp(upward))
+def _boxes(canvas: Canvas, corner: Any) -> Iterator[tuple[int, int, int, tuple[float, ...]]]:
+    """Yield the planes side by side, each with its box: left, right, bottom, top in mm."""
+    left, bottom = corner
+    for normal, right, up in PLANES:
+        wide, tall = float(np.ptp(canvas.places[right])), float(np.ptp(canvas.places[up]))
+        yield normal, right, up, (left, left + wide, bottom, bottom + tall)
+        left = left + wide + GAP
 
 
 def _layer(axes: Axes, plane: Array, box: Any, **style: Any) -> None:
@@ -226,10 +224,8 @@ def draw_maps(
         values = canvas.values(volumes[..., k])
         place = place_of(k, volumes, affine, peaks)
         pictures = []
-        for shape, what in (
-            ("planes", "Three planes through the peak."),
-            ("glass", "Glass brain."),
-        ):
+        words = {"planes": "Three planes through the peak.", "glass": "Glass brain."}
+        for shape, what in words.items():
             figure = new_figure(WIDTH, WIDTH * tall / wide)
             axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
             if shape == "planes":

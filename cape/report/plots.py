@@ -189,18 +189,15 @@ def draw_spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture
 def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array) -> Picture:
     rounds = np.arange(1, statistic.size + 1)
     figure = new_figure(7.2, 5.4)
-    top = _axes(figure, "", "statistic norm", (3, 1, 1))
-    top.plot(rounds, statistic, "-o", color=BLUE, markersize=3, label="released statistic")
-    top.plot(rounds, noise, "--", color=VERMILION, linewidth=1.5, label="expected of noise alone")
-    top.set_ylim(bottom=0.0)
-    top.legend(frameon=False, fontsize=8, loc="best", ncols=2)
-    middle = _axes(figure, "", "step size", (3, 1, 2))
-    middle.plot(rounds, step, "-o", color=BLUE, markersize=3)
-    middle.set_ylim(bottom=0.0)
-    low = _axes(figure, "round of the solver", "stability", (3, 1, 3))
-    low.plot(rounds, stability, "-o", color=BLUE, markersize=3)
-    low.set_ylim(0.0, 1.05)
-    for axes in (top, middle, low):
+    panels = {"statistic norm": statistic, "step size": step, "stability": stability}
+    for k, (name, values) in enumerate(panels.items(), 1):
+        axes = _axes(figure, "round of the solver" if k == 3 else "", name, (3, 1, k))
+        axes.plot(rounds, values, "-o", color=BLUE, markersize=3, label="released statistic")
+        if k == 1:
+            style: dict[str, Any] = {"color": VERMILION, "linewidth": 1.5}
+            axes.plot(rounds, noise, "--", label="expected of noise alone", **style)
+            axes.legend(frameon=False, fontsize=8, loc="best", ncols=2)
+        axes.set_ylim(0.0, 1.05 if k == 3 else None)
         axes.set_xlim(0.5, statistic.size + 0.5)
     figure.align_ylabels()
     last = float(stability[-1]) if stability.size else math.nan
