@@ -342,6 +342,13 @@ def test_the_page_says_why_the_agreement_of_sites_is_not_assessed(folders, chang
     assert why in told
 
 
+def test_sums_under_gaussian_zero_sum_noise_are_seen_one_by_one(folders):
+    privacy = MapFolder.read(folders["brain"]).privacy
+    seeded = tuple(dataclasses.replace(row, seed_ratio=4) for row in privacy.events)
+    assert not privacy.single_sums_are_seen
+    assert dataclasses.replace(privacy, events=seeded).single_sums_are_seen
+
+
 def test_a_large_epsilon_is_called_weak(folders):
     told = {}
     read = MapFolder.read(folders["brain"])
