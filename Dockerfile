@@ -17,6 +17,9 @@ RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-che
         --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY cape cape
+# Wings that no run of a hospital needs; with LEFT_OUT=lab the papers' computations stay.
+ARG LEFT_OUT="papers lab"
+RUN cd cape && for wing in ${LEFT_OUT}; do rm -r "$wing" || exit 1; done
 RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         --no-deps --no-build-isolation --prefix /opt/package .
 

@@ -17,6 +17,7 @@ FLARE  := $(VENV)/.stamp-flare
 SHIP   := $(VENV)/.stamp-ship
 LOWER  := $(VENV)-lower/.stamp
 OUT    ?= out
+NAME   ?= coinstac-cape
 SECONDS ?= 60
 # Tests run side by side; one at a time: make test SIDE=
 SIDE   ?= -n auto --maxprocesses 4 --dist worksteal
@@ -28,7 +29,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image test-engine test-flare test-lower test-browser test-site check format compspec docs bench figures lock \
+.PHONY: help run test image image-papers test-engine test-flare test-lower test-browser test-site check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -139,8 +140,11 @@ test-site: docs  ## open the documentation site in chromium: links, widths, axe
 
 image:  ## build the container image coinstac-cape with docker (or podman)
 	$(or $(shell command -v docker || command -v podman),$(error neither docker nor podman is here)) \
-		build --tag coinstac-cape:$(VERSION) --tag coinstac-cape:latest \
-		--build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) .
+		build --tag $(NAME):$(VERSION) --tag $(NAME):latest \
+		--build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) $(MORE) .
+
+image-papers:  ## the same with the papers' computations, under a name of its own: coinstac-cape-papers
+	$(MAKE) image NAME=coinstac-cape-papers MORE="--build-arg LEFT_OUT=lab"
 
 test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers; root on Debian, see the script
 	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and not trust"

@@ -14,6 +14,7 @@ SELF=$PWD/packaging/with-engine.sh
 WORK=${CAPE_ENGINE_FOLDER:-$PWD/.engine}
 BASE=localhost/cape-base:latest
 IMAGE=localhost/coinstac-cape:latest
+PAPERS=localhost/coinstac-cape-papers:latest
 DEPENDENCIES=localhost/cape-dependencies:latest
 SUITE=bookworm
 export CONTAINERS_CONF=$WORK/containers.conf
@@ -133,6 +134,7 @@ build_image() {
     # The stage with the dependencies has a name, so that pruning keeps it for the next build.
     build --target trimmed --tag "$DEPENDENCIES" .
     build --build-arg "REVISION=$revision" --tag "$IMAGE" .
+    build --build-arg "REVISION=$revision" --build-arg LEFT_OUT=lab --tag "$PAPERS" .
     podman_here image prune --force >/dev/null
 }
 

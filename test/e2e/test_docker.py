@@ -141,7 +141,9 @@ def test_a_site_cannot_reach_a_network_another_site_or_its_own_data_for_writing(
     from cape.site.policy import SitePolicy
 
     make_places((*sites, "remote"), SitePolicy.of_simulation(), work)
-    with container.Containers(sites, work, tmp_path / "logs", image=IMAGE) as containers:
+    with container.Containers(
+        sites, work, tmp_path / "logs", image=IMAGE, memory="4g"
+    ) as containers:
 
         def run(program: str) -> int:
             return containers._execute("local0", ["python", "-c", program], b"")[0]

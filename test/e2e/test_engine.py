@@ -34,7 +34,7 @@ from cape.protocol import wire
 from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport
 from cape.site.policy import SitePolicy, policy_text
-from support.engines import IMAGE, content, derived
+from support.engines import IMAGE, content, derived, image_of
 
 pytestmark = [
     pytest.mark.engine,
@@ -415,7 +415,7 @@ def test_the_folder_of_every_other_computation_runs_in_the_engine(name, tmp_path
         for site, one in zip(SITES, listed, strict=True)
     }
     document = json.loads((folder / "compspec.json").read_text())
-    ends = run_engine(tmp_path, adapted(document, image=IMAGE, version=2), given)
+    ends = run_engine(tmp_path, adapted(document, image=image_of(name), version=2), given)
     assert all(end.fulfilled for end in ends), [end.error for end in ends]
     assert {end.output["summary"]["computation"] for end in ends} == {name}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -181,3 +182,12 @@ def test_the_table_of_wings_names_what_their_folders_hold() -> None:
         files = {path.stem for path in (PACKAGE / folder).glob("[!_]*.py")}
         assert set(WINGS[wing].computations) == files
     assert {name for wing in WINGS.values() for name in wing.commands} < {*COMMANDS, "flare"}
+
+
+def test_the_image_leaves_out_papers_and_laboratory_and_pages_name_every_wing() -> None:
+    root = PACKAGE.parent
+    (line,) = re.findall(r'^ARG LEFT_OUT="(.*)"$', (root / "Dockerfile").read_text(), re.M)
+    assert {f"cape.{folder}" for folder in line.split()} == {PAPERS, LABORATORY}
+    for page in ("docs/install.md", "docs/architecture.md"):
+        text = (root / page).read_text(encoding="utf-8")
+        assert all(f"`{wing.replace('.', '/')}`" in text for wing in WINGS), page

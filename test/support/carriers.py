@@ -28,6 +28,7 @@ from cape.lab.engines import containers
 from cape.protocol import wire
 from cape.simulation import transports
 from cape.simulation.transports import InProcess
+from support import engines
 
 ROOT = Path(__file__).parents[2]
 CARRIERS = ("wire", "process", "service-1", "service-2", "docker")
@@ -42,8 +43,8 @@ def carrying(through: str, sites: Mapping[str, Path], work: Path, transcript: An
     if through == "process":
         return nullcontext(InProcesses(sites, work, transcript))
     if through == "docker":
-        image = os.environ.get("CAPE_IMAGE", containers.DEFAULT_IMAGE)
-        return containers.Containers(sites, work, work / "logs", image=image)
+        image = engines.image_of(transcript.computation)
+        return containers.Containers(sites, work, work / "logs", image=image, memory="4g")
     return _service(InService(sites, work, transcript, version=int(through[-1])))
 
 

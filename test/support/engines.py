@@ -19,6 +19,7 @@ from unittest import mock
 
 import numpy as np
 
+from cape.engines.coinstac import compspec
 from cape.lab.engines import containers
 from cape.lab.engines.coinstac import RUN, simulate_in_engine
 from cape.protocol import wire
@@ -26,7 +27,7 @@ from cape.site.policy import SitePolicy
 
 HERE = Path(__file__).parent
 SERVICE = HERE / "listening_service.py"
-IMAGE = os.environ.get("CAPE_IMAGE", containers.DEFAULT_IMAGE)
+IMAGE = os.environ.get("CAPE_IMAGE", containers.image_for({}))
 ENGINES = ("engine-1", "engine-2")
 """The engine, with both of its versions of a computation."""
 LISTENING = "localhost/coinstac-cape-listening"
@@ -54,7 +55,8 @@ def play_in_engine(
         "NODE_OPTIONS": f"--require {HERE / 'listening_broker.js'}",
         "HEARD_PACKETS": str(packets),
     }
-    image = derived(DOCKERFILE, LISTENING, {SERVICE.name: SERVICE.read_bytes()})
+    base = image_of(str(settings.get("computation", "")))
+    image = derived(DOCKERFILE, LISTENING, {SERVICE.name: SERVICE.read_bytes()}, base=base)
     try:
         with mock.patch.dict(os.environ, ears):
             simulate_in_engine(
@@ -95,10 +97,16 @@ def content(path: Path) -> Any:
     return path.read_bytes()
 
 
-def derived(dockerfile: str, name: str, files: dict[str, bytes]) -> str:
+def image_of(computation: str) -> str:
+    """Return our image that has a computation: those of the papers are in one of their own."""
+    name, _, tag = IMAGE.rpartition(":")
+    return f"{compspec.image_of(computation, name)}:{tag}"
+
+
+def derived(dockerfile: str, name: str, files: dict[str, bytes], base: str = IMAGE) -> str:
     """Build an image on ours, ``{image}`` in the Dockerfile, and return its name."""
     context = io.BytesIO()
-    named = {**files, "Dockerfile": dockerfile.format(image=IMAGE).encode()}
+    named = {**files, "Dockerfile": dockerfile.format(image=base).encode()}
     with tarfile.open(fileobj=context, mode="w") as archive:
         for file, raw in named.items():
             entry = tarfile.TarInfo(file)

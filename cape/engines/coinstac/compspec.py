@@ -17,6 +17,7 @@ from cape.engines.setting_texts import Text, default_text, groups, texts_of, val
 from cape.errors import ConfigError
 from cape.settings.config import PRODUCT, VERSION, Config
 from cape.settings.option import choices
+from cape.settings.wings import PAPERS, WINGS
 
 # Without a tag; COINSTAC's application shows logs of containers whose image starts with coinstac.
 IMAGE_NAME: Final = "coinstac-cape"
@@ -116,6 +117,11 @@ def compspec_document(
     }
 
 
+def image_of(computation: str, image: str = IMAGE_NAME) -> str:
+    # The image leaves the papers' wing out; one that keeps it has a name of its own.
+    return f"{image}-papers" if computation in WINGS[PAPERS].computations else image
+
+
 def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     """Return the compspec.json that starts a computation of the image."""
     if name == PRODUCT:
@@ -125,7 +131,7 @@ def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     return compspec_document(
         load(name).config,
         title=f"{name}: {title}",
-        image=image,
+        image=image_of(name, image),
         description=first,
         chosen=name,
     )

@@ -21,7 +21,7 @@ from typing import Any
 from cape.engines.coinstac import compspec
 from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
-from cape.lab.engines.containers import DEFAULT_IMAGE, connect
+from cape.lab.engines.containers import connect, image_for
 from cape.settings.config import PRODUCT
 from cape.settings.documents import parse_json
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
@@ -168,7 +168,7 @@ def simulate_in_engine(
         shutil.copytree(data, base, copy_function=_link_or_copy)
         (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
         inputs[site] = {"computation": name, **settings, "policy": ["site-policy.toml"]}
-    chosen = adapted(compspec.compspec_of(name), image=image or DEFAULT_IMAGE, version=version)
+    chosen = adapted(compspec.compspec_of(name), image=image_for(settings, image), version=version)
     try:
         ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
     finally:

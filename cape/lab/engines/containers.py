@@ -19,17 +19,23 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from cape.engines.coinstac.compspec import image_of
 from cape.errors import CapeError, ReportedError
-from cape.settings.config import VERSION
+from cape.settings.config import PRODUCT, VERSION
 from cape.simulation.transports import error_detail
 from cape.site.places import HOME_VARIABLE, POLICY_VARIABLE
 
-DEFAULT_IMAGE = f"coinstac-cape:{VERSION}"
 LABEL = "coinstac-cape.simulation"
 WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
 POLICY = "/policy/site-policy.toml"
 # Numbers of the streams in the frames of Docker's API.
 STDOUT, STDERR = 1, 2
+
+
+def image_for(settings: Mapping[str, object], image: str = "") -> str:
+    """Return `image`, or the one of this version that has the computation of a run."""
+    computation = str(settings.get("computation", PRODUCT))
+    return image or f"{image_of(computation)}:{VERSION}"
 
 
 class Containers:
@@ -41,8 +47,8 @@ class Containers:
         work: Path,
         logs: Path,
         *,
-        image: str = DEFAULT_IMAGE,
-        memory: str = "4g",
+        image: str,
+        memory: str,
     ) -> None:
         self._sites, self._work, self._logs = dict(sites), work, logs
         self._image, self._memory = image, memory
@@ -118,7 +124,9 @@ class Containers:
             )
         except errors.ImageNotFound as err:
             raise CapeError(
-                "E290", problem=f"there is no image {self._image}", do="build it: make image."
+                "E290",
+                problem=f"there is no image {self._image}",
+                do="build it: make image, or make image-papers.",
             ) from err
         except errors.APIError as err:
             raise CapeError(

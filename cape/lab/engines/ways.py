@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from cape.lab.engines.coinstac import simulate_in_engine
-from cape.lab.engines.containers import Containers
+from cape.lab.engines.containers import Containers, image_for
 from cape.settings.wings import FLARE, require
 from cape.simulation import ways
 from cape.simulation.ways import Play, Way, chosen_way, in_documents
@@ -23,9 +23,8 @@ def find_way(through: str) -> Way:
 
 def _in_containers(play: Play) -> None:
     setup = play.setup
-    options = {"image": setup.image, "memory": setup.memory}
-    chosen = {name: value for name, value in options.items() if value}
-    with Containers(play.sites, play.work, play.logs, **chosen) as call:
+    image, memory = image_for(setup.settings, setup.image), setup.memory or "4g"
+    with Containers(play.sites, play.work, play.logs, image=image, memory=memory) as call:
         in_documents(play, call)
 
 
