@@ -476,15 +476,8 @@ def _tables(folder: TableFolder, drawn: bool) -> Values:
 
 
 def _settings(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    rows = [(name, setting_text(value)) for name, value in folder.settings.items()]
+    rows = [(name, page.setting_text(value)) for name, value in folder.settings.items()]
     return {"rows": rows, "files": sorted(path.name for path in folder.path.iterdir())}
-
-
-def setting_text(value: object) -> str:
-    # As in settings.toml, so that a setting can be copied from the page.
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "(empty)" if value in ("", None) else str(value)
 
 
 def label_line(results: Results) -> str:

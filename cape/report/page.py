@@ -132,7 +132,15 @@ def _environment(*, markup: bool) -> jinja2.Environment:
     )
     environment.filters["num"] = format
     environment.filters["epsilon"] = display_epsilon
+    environment.filters["setting"] = setting_text
     return environment
+
+
+def setting_text(value: object) -> str:
+    # As in settings.toml, so that a setting can be copied from the page.
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "(empty)" if value in ("", None) else str(value)
 
 
 def _markup(text: str) -> Any:

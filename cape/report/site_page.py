@@ -10,7 +10,6 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, plots
-from cape.report.consortium_page import setting_text
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Page, Values
 from cape.report.plots import Courses, Picture
@@ -19,14 +18,6 @@ from cape.space.feature_space import is_mni
 
 # Subjects and maps with pictures, and subjects whose maps are drawn; all of them have files
 DRAWN, DRAWN_MAPS = 10, 3
-HEADS = {
-    "timepoints": "time points",
-    "tr": "TR, s",
-    "tsnr": "tSNR",
-    "mean_fd": "mean FD, mm",
-    "scrubbed": "volumes scrubbed",
-    "minutes": "minutes left",
-}
 
 
 def render_site(folder: Path) -> Path:
@@ -42,6 +33,7 @@ def compose_site(folder: PrivateFolder, *, drawn: bool) -> Page:
             "names": folder.names,
             "subjects": folder.subjects,
             "accepted": folder.accepted,
+            "checks": folder.checks,
             "replies": len(folder.sent),
         },
         chapters=page.chapters(SITE_CHAPTERS, folder, drawn=drawn),
@@ -52,7 +44,7 @@ def compose_site(folder: PrivateFolder, *, drawn: bool) -> Page:
 def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
     columns = _columns(folder)
     return {
-        "header": [HEADS.get(name, name.replace("clip_", "clip ")) for name in columns],
+        "columns": columns,
         "rows": [[_cell(name, row[name]) for name in columns] for row in folder.subjects],
         "picture": _subjects_picture(folder) if drawn else None,
     }
@@ -96,12 +88,6 @@ def _cell(name: str, text: str) -> str:
     if name == "tsnr":
         return f"{float(text):.4g}"
     return f"{float(text):.2f}" if name.startswith(("clip_", "mean_fd")) else text
-
-
-def _checks(folder: PrivateFolder, drawn: bool) -> Values:
-    words = {"E": "stops", "X": "counts as zeros", "W": "warning"}
-    rows = [(one.code, words.get(one.severity, one.severity), one.text) for one in folder.checks]
-    return {"rows": rows}
 
 
 def _clipping(folder: PrivateFolder, drawn: bool) -> Values | None:
@@ -262,26 +248,10 @@ def _methods(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {} if folder.about.data else None
 
 
-def _handling(folder: PrivateFolder, drawn: bool) -> Values:
-    return {"policy": [(name, _limit(name, value)) for name, value in folder.about.policy.items()]}
-
-
-def _limit(name: str, value: object) -> str:
-    # What is not set is no limit, not the number 0 or -1.
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "any"
-    if name == "ledger_file" and value == "":
-        return "in CAPE_SITE_HOME, else beside the output folders"
-    unset = value == "" or (name.startswith("max_") and value == 0)
-    if unset or (name == "simulation_seed" and value == -1):
-        return "none"
-    return setting_text(value)
-
-
 # The page from top to bottom
 SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/subjects", "Subjects", _subjects),
-    ("site/checks", "Checks", _checks),
+    ("site/checks", "Checks", page.no_values),
     ("site/clipping", "Clipping", _clipping),
     ("site/courses", "Time courses", _time_courses),
     ("site/spectra", "Spectra", _spectra),
@@ -290,5 +260,5 @@ SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/sent", "What left this site", _sent),
     ("site/ledger", "Ledger of this site", page.no_values),
     ("site/methods", "What was done to the data", _methods),
-    ("site/handling", "Handling", _handling),
+    ("site/handling", "Handling", page.no_values),
 )
