@@ -2,6 +2,8 @@
 
 A trusted curator adds continuous noise; the integer mechanism differs by less than 2e-6 of its
 std.  Because noise enters only through G = M mu, every cell runs on one study of 512 subjects.
+
+Belongs to `cape/algorithms/quasi_newton.py`.
 """
 
 from __future__ import annotations

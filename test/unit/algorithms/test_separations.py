@@ -1,4 +1,7 @@
-"""Kernel basis, spatial components and their surrogates, private dual regression."""
+"""Kernel basis, spatial components and their surrogates, private dual regression.
+
+Belongs to `cape/algorithms/spatial.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command `cape`: what it prints, its exit codes, and that it never shows a traceback."""
+"""The command `cape`: what it prints, its exit codes, and that it never shows a traceback.
+
+Belongs to `cape/cli/__init__.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""docs/json.md: every command prints for machines what the page says, and nothing else."""
+"""docs/json.md: every command prints for machines what the page says, and nothing else.
+
+Belongs to `cape/cli/common.py`.
+"""
 
 from __future__ import annotations
 

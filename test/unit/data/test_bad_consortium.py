@@ -3,6 +3,8 @@
 Every case asserts the code, what was got, what is allowed and what to do; that the public text
 holds no name, path or count of a site; and that no file of the data changed, nothing was written
 and nothing was spent.
+
+Belongs to `cape/data/pipeline.py`.
 """
 
 from __future__ import annotations

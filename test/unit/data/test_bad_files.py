@@ -2,6 +2,8 @@
 
 Each is named by its code at the site, nobody else is blamed for it, and none of them takes more
 memory than a few times its size or hangs.
+
+Belongs to `cape/data/images.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Rows that can be made in files are in `support.defects` and in test_data_rows.py; all others
 carry the marker `row`.
+
+Belongs to `cape/data/issues.py`.
 """
 
 from __future__ import annotations

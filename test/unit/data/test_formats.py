@@ -1,4 +1,7 @@
-"""The layouts that a site may have on its disk: BIDS derivatives, text tables, .mat, .img pairs."""
+"""The layouts that a site may have on its disk: BIDS derivatives, text tables, .mat, .img pairs.
+
+Belongs to `cape/data/discovery.py`.
+"""
 
 from __future__ import annotations
 

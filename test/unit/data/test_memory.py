@@ -1,4 +1,7 @@
-"""Memory of a site in `join`: its largest subject, whatever their number (bench/memory.py: all)."""
+"""Memory of a site in `join`: its largest subject, whatever their number (bench/memory.py: all).
+
+Belongs to `cape/data/pipeline.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Mistakes of preprocessing, planted in a tree of fMRIPrep: each ends in one clear finding."""
+"""Mistakes of preprocessing, planted in a tree of fMRIPrep: each ends in one clear finding.
+
+Belongs to `cape/data/checks.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Template maps of a site's folder: read, checked, refused with a reason that stays at the site."""
+"""Template maps of a site's folder: read, checked, refused with a reason that stays at the site.
+
+Belongs to `cape/data/space.py`.
+"""
 
 from __future__ import annotations
 

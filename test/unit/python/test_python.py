@@ -1,4 +1,7 @@
-"""What people meet in Python: names, warnings, scikit-learn's rules, comparisons, generators."""
+"""What people meet in Python: names, warnings, scikit-learn's rules, comparisons, generators.
+
+Belongs to `cape/python/estimator.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Streams of the secret of a run: what names one, and that nothing else changes it."""
+"""Streams of the secret of a run: what names one, and that nothing else changes it.
+
+Belongs to `cape/secagg/keys.py`.
+"""
 
 import hashlib
 

@@ -2,6 +2,8 @@
 
 A site that dies at stage k sends nothing from stage k on.  The result is the survivors' plain
 sum, exactly, or the run ends because fewer than t sites are left at some stage.
+
+Belongs to `cape/secagg/site_stages.py`.
 """
 
 from __future__ import annotations

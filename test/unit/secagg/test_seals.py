@@ -1,4 +1,7 @@
-"""Signatures and sealed storage (cape/secagg/keys.py)."""
+"""Signatures and sealed storage (cape/secagg/keys.py).
+
+Belongs to `cape/secagg/keys.py`.
+"""
 
 from __future__ import annotations
 

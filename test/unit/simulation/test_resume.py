@@ -1,4 +1,7 @@
-"""`cape resume`: a stopped simulation goes on, ends as if nothing had happened, or says why not."""
+"""`cape resume`: a stopped simulation goes on, ends as if nothing had happened, or says why not.
+
+Belongs to `cape/simulation/simulate.py`.
+"""
 
 from __future__ import annotations
 
