@@ -46,11 +46,11 @@ OTHER_NOISE = ((7.5, 0.8), (10.5, 0.8), (14.0, 0.8), (19.0, 0.8))
 
 def play(voxels: Path, g: float, n_components: int, seed: int) -> tuple[Any, str]:
     """Run this interpreter's cape on the voxels of a file; return the maps and the status."""
-    outcome = run(voxels, g, n_components, seed, "spatial")
+    outcome = run(voxels, g, n_components, seed, "capegica")
     return outcome.A, outcome.status
 
 
-def run(voxels: Path, g: float, n_components: int, seed: int, separation: str) -> Any:
+def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
     """Return the outcome of a run on the voxels of a file."""
     import separations as bench
     from cape.computations import load
@@ -63,15 +63,15 @@ def run(voxels: Path, g: float, n_components: int, seed: int, separation: str) -
         from cape.data.signals import clean
 
     data = np.load(voxels, mmap_mode="r")
-    settings = {"separation": separation, "mask": MASK, "n_components": n_components}
-    config = load("capedjica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **settings})
+    settings = {"mask": MASK, "n_components": n_components}
+    config = load(name).config.from_input({"epsilon": 1.0, "delta": 1e-5, **settings})
     arguments = argparse.Namespace(subjects=len(data), sites=SITES, g=g * 1.001)
     space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
 
     def subject(m: int) -> Any:
         return clean(np.array(data[m]), 0, config)[0].astype(np.float64)
 
-    return bench.run(space, subject, arguments, seed, **settings)
+    return bench.run(name, space, subject, arguments, seed, **settings)
 
 
 def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
@@ -168,7 +168,7 @@ def test() -> dict[str, Any]:
 def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.algorithms import left_right as lr
     from cape.computations import load
-    from cape.computations.capedjica.brains import mirror_of, null_of
+    from cape.computations.ica.mirror import mirror_of, null_of
     from cape.data import grid_of, mask_space
     from cape.forecast.one_release import spatial_basis
     from cape.lab.synthetic.resting import two_sided
@@ -176,8 +176,8 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.space.public_basis import public_basis
 
     pool = 60
-    given = {"separation": "spatial", "mask": MASK, "n_components": R}
-    config = load("capedjica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **given})
+    given = {"mask": MASK, "n_components": R}
+    config = load("capegica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **given})
     space = mask_space(config)
     grid, d = grid_of(space), spatial_basis(g, R)
     J = mirror_of(config, space, d).weighed

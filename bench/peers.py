@@ -6,7 +6,7 @@ Synthetic brains on the 10 mm mask (``cape synth``: smooth noise, subjects that 
 files.  Every task is a process of its own, so that time and peak memory belong to it; imports are
 inside, as for a user.
 
-    cape        `cape.simulate`, four sites, ``private=false separation=spatial``, to files
+    cape        `cape.simulate`, four sites, ``private=false computation=capegica``, to files
     canica      nilearn CanICA on all images at once, one job, its defaults but for smoothing (none:
                 the data are smooth) and the mask
     fastica     scikit-learn: voxels scaled, subjects' time courses stacked, PCA to R, FastICA
@@ -74,7 +74,7 @@ def cape_maps(folder: Path, n_components: int) -> np.ndarray:
     from cape.simulation.simulate import simulate
 
     settings = {
-        "private": False, "separation": "spatial", "n_components": n_components,
+        "private": False, "computation": "capegica", "n_components": n_components,
         "mask": "MNI152-10mm",
     }  # fmt: skip
     out = simulate(folder / "data", out=folder / "out", settings=settings)

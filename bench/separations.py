@@ -1,4 +1,4 @@
-"""Quality of the two other separations, on public generators, through the whole protocol.
+"""Quality of the two computations of one release, on public generators, through the whole protocol.
 
     python bench/separations.py spatial --seeds 601,602,603 --json
     python bench/separations.py template --seeds 611,612,613 --json
@@ -76,13 +76,18 @@ class VoxelSource:
 
 
 def run(
-    space: FeatureSpace, subject: Any, arguments: argparse.Namespace, seed: int, **settings: object
+    name: str,
+    space: FeatureSpace,
+    subject: Any,
+    arguments: argparse.Namespace,
+    seed: int,
+    **settings: object,
 ) -> IcaOutcome:
     """Run the protocol at the G_eff asked for."""
     M, S = arguments.subjects, arguments.sites
     noise_shares = S - max(1, -(-S // 3) - 1)
     size = RunSize(n_sites=S, n_subjects=M, noise_shares=noise_shares, delta=DELTA)
-    computation = load("capedjica")
+    computation = load(name)
     config = computation.config.from_input(
         {
             "epsilon": size.epsilon_for(arguments.g), "delta": DELTA, "accept_low_quality": True,
@@ -122,8 +127,8 @@ def spatial(arguments: argparse.Namespace, seed: int, *, smooth: bool) -> dict[s
     fields = random_fields(rng, PIXELS, arguments.components) if smooth else None
     A, subject = image_study("realistic", arguments.subjects, seed, fields)
     outcome = run(
-        FeatureSpace.of_matrix(PIXELS * PIXELS, (PIXELS, PIXELS)), subject, arguments, seed,
-        separation="spatial", feature_space="matrix", image_shape=f"{PIXELS},{PIXELS}",
+        "capegica", FeatureSpace.of_matrix(PIXELS * PIXELS, (PIXELS, PIXELS)), subject, arguments,
+        seed, feature_space="matrix", image_shape=f"{PIXELS},{PIXELS}",
         basis="kernel", n_components=arguments.components,
     )  # fmt: skip
     assert outcome.spatial is not None
@@ -158,8 +163,8 @@ def template(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         return values - np.outer(values @ line, line) / (line @ line)
 
     outcome = run(
-        space.with_templates(templates), subject, arguments, seed,
-        separation="template", mask="MNI152-10mm", n_components=len(names),
+        "capedualreg", space.with_templates(templates), subject, arguments, seed,
+        mask="MNI152-10mm", n_components=len(names),
     )  # fmt: skip
     reading = outcome.template
     assert reading is not None

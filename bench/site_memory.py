@@ -58,9 +58,9 @@ def write_site(folder: Path, mm: int, n_times: int, n_people: int) -> None:
 
 
 def config(mask: str) -> Any:
-    from cape.computations.capedjica.settings import CapeDjicaConfig
+    from cape.computations.capegica.settings import CapeGicaConfig
 
-    return CapeDjicaConfig(epsilon=1.0, delta=1e-5, mask=mask, separation="spatial")
+    return CapeGicaConfig(epsilon=1.0, delta=1e-5, mask=mask)
 
 
 def child(task: str, folder: Path, mask: str) -> None:

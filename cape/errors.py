@@ -121,7 +121,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
     "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
     "E275": "the public maps {got} are not on this computer, or the result is not known to be in MNI space; let nilearn fetch them once, or give an image file.",
-    # 28n: other separations
+    # 28n: computations of one release
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
     "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",

@@ -1,7 +1,7 @@
-"""Spatial and temporal separation of the same subspace.
+"""Temporal and spatial ICA of the same people.
 
-`temporal` looks for networks with independent time courses, `spatial` for maps that are
-independent over the brain; the second costs one release only.
+The first, capedjica, looks for networks with independent time courses, the second, capegica, for
+maps that are independent over the brain; it costs one release only.
 """
 
 # %%
@@ -11,7 +11,7 @@ study = cape.datasets.make_study("realistic", n_subjects=40, n_components=3, see
 common = {"n_components": 3, "basis": "dct", "n_basis": 40, "epsilon": 20.0}
 table = cape.compare(
     study.sites(3),
-    {"temporal": common, "spatial": {**common, "separation": "spatial"}},
+    {"temporal": common, "spatial": {**common, "computation": "capegica"}},
     space=study.space,
     truth=study.maps,
 )

@@ -46,7 +46,7 @@ print(f"time courses of one subject: {courses.shape}")
 
 # %% Another model on the same data needs its own budget: mu^2 adds over runs on the same people.
 spatial = consortium.run(
-    epsilon=4.0, settings={"n_components": N_COMPONENTS, "separation": "spatial"}
+    epsilon=4.0, computation="capegica", settings={"n_components": N_COMPONENTS}
 )
 print(f"spatial components: correlation with the true maps {spatial.map_correlation:.2f}")
 print(f"sparser than smooth noise: {spatial.outcome.spatial.sparseness.fits}")

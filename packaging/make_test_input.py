@@ -25,20 +25,27 @@ from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import PRODUCT
 
 ROOT = Path(__file__).resolve().parents[1]
-INPUT = ROOT / "test" / "input"
 SITES, SUBJECTS, TIMEPOINTS, NETWORKS, SEED = 3, 4, 60, 3, 7
 # Of the other computations: columns of a table of people, features of a matrix
 COLUMNS, FEATURES = 8, 12
 
 
 def main() -> None:
-    """Make the consortia, store images coarsely, say how large they are."""
+    """Make the consortia."""
     for name in names():
-        if name != PRODUCT:
-            write_numbers(ROOT / "compspecs" / name / "test" / "input", name)
-    shutil.rmtree(INPUT, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "data"
+        folder = ROOT / ("" if name == PRODUCT else f"compspecs/{name}") / "test" / "input"
+        shutil.rmtree(folder, ignore_errors=True)
+        files = inputspec_document(name)[0]["data"]["value"]
+        if files[0].endswith(".nii.gz"):
+            write_images(folder)
+        else:
+            write_numbers(folder, name)
+
+
+def write_images(folder: Path) -> None:
+    """Write one image a subject, coarsely, and say how large they are."""
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / "data"
         write_consortium(
             made,
             preset="brain",
@@ -49,18 +56,17 @@ def main() -> None:
         )
         number = 0
         for site in range(SITES):
-            target = INPUT / f"local{site}" / "simulatorRun"
+            target = folder / f"local{site}" / "simulatorRun"
             target.mkdir(parents=True)
             for image in sorted((made / f"local{site}").glob("*.nii*")):
                 number += 1
                 store(image, target / f"sub-{number:03d}_bold.nii.gz")
-    written = [path.stat().st_size for path in INPUT.rglob("*.nii.gz")]
-    sys.stdout.write(f"{INPUT.name}: {len(written)} images, {sum(written) / 1e6:.2f} MB\n")
+    written = [path.stat().st_size for path in folder.rglob("*.nii.gz")]
+    sys.stdout.write(f"{folder}: {len(written)} images, {sum(written) / 1e6:.2f} MB\n")
 
 
 def write_numbers(folder: Path, name: str) -> None:
     """Write what the inputspec of a computation maps: a table of people, or a matrix a subject."""
-    shutil.rmtree(folder, ignore_errors=True)
     random = np.random.default_rng(SEED)
     mixing = random.standard_normal((FEATURES, NETWORKS))
     for site, inputs in enumerate(inputspec_document(name)):
@@ -74,6 +80,9 @@ def write_numbers(folder: Path, name: str) -> None:
                 rows = zip(people, scores, strict=True)
                 lines += [",".join((person, *(f"{v:.3f}" for v in row))) for person, row in rows]
                 (target / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+                continue
+            if file == "templates.npy":  # public maps that the networks differ from
+                np.save(target / file, np.round(mixing).astype(np.float32))
                 continue
             courses = random.laplace(size=(NETWORKS, TIMEPOINTS))
             noise = 0.3 * random.standard_normal((FEATURES, TIMEPOINTS))

@@ -149,7 +149,7 @@ def _print_curve(plan: PlannedRun) -> None:
                 bar,
             )
         )
-    most = LARGEST[plan.separation]
+    most = LARGEST.get(plan.computation, "most components")
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
         f"G {needed:.0f} for a yes",
@@ -159,11 +159,7 @@ def _print_curve(plan: PlannedRun) -> None:
 
 
 # What `largest_n_components` of a point means.
-LARGEST = {
-    "temporal": "most components",
-    "spatial": "real data carried",
-    "template": "most templates",
-}
+LARGEST = {"capegica": "real data carried", "capedualreg": "most templates"}
 
 
 def _noise(stage: StageSummary) -> str:

@@ -1,7 +1,7 @@
-"""The computations: one file each, both sides of the protocol.  Adding a file adds a computation.
+"""The computations: a file or folder each, both sides of the protocol; adding one adds it.
 
-Files with a leading underscore are building blocks.  Those of tables and of the papers lie in
-wings, which are found by name and may be left out (`cape.settings.wings`).
+Those of tables and of the papers lie in wings, which are found by name and may be left out
+(`cape.settings.wings`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cape.errors import ConfigError
 from cape.protocol.phases import Computation
 from cape.settings.option import did_you_mean
 
-__all__ = ["about", "load", "module_of", "names"]
+__all__ = ["about", "load", "module_of", "names", "planner_of"]
 
-# Packages whose modules are computations
+if TYPE_CHECKING:  # most computations have none
+    from cape.computations.ica.plan import IcaPlanner
+
+# Packages whose modules are computations, and those that are parts of several
 PLACES = (__name__, "cape.computations.tables", "cape.papers.computations")
+SHARED = (f"{__name__}.ica",)
 # Those that need another, which lies in another wing
 BUILT_ON = {"dpdispca": "capepca", "papermean": "capemean"}
 
@@ -36,7 +40,8 @@ def _homes() -> Mapping[str, str]:
         except ModuleNotFoundError:  # the whole wing was left out
             spec = None
         found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
-        homes |= {m.name: f"{place}.{m.name}" for m in found if f"{place}.{m.name}" not in PLACES}
+        homes |= {module.name: f"{place}.{module.name}" for module in found}
+    homes = {name: home for name, home in homes.items() if home not in (*PLACES, *SHARED)}
     return {name: homes[name] for name in sorted(homes) if BUILT_ON.get(name, name) in homes}
 
 
@@ -66,6 +71,11 @@ def about(name: str) -> tuple[str, str]:
     title, _, rest = (module_of(name).__doc__ or "").partition("\n\n")
     first = " ".join(rest.partition("\n\n")[0].split()).replace("``", "")
     return title.rstrip("."), first
+
+
+def planner_of(name: str) -> IcaPlanner | None:
+    """Return what plans a run of a computation before there are data; None for most."""
+    return getattr(module_of(name), "PLANNER", None)
 
 
 def load(name: str) -> Computation[Any]:

@@ -13,7 +13,8 @@ from typing import ClassVar, Final, Literal
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
-Separation = Literal["temporal", "spatial", "template"]
+# Components that are independent in time, in space, or those of templates
+Kind = Literal["temporal", "spatial", "template"]
 Answer = Literal["no", "perhaps", "yes"]
 
 # The three words, as every command and page says them.
@@ -108,7 +109,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastRule(ABC):
-    """The rule of one model of separation, for R components (K templates)."""
+    """The rule of one kind of components, for R components (K templates)."""
 
     n_components: int
     # What the components are called

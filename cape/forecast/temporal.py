@@ -225,7 +225,7 @@ class TemporalRule(ForecastRule):
     def real_data(self, g: float) -> str:
         return (
             "On one real data set (40 subjects, 10 mm) rounds took away what spatial ICA had "
-            "found, at every G up to 400: for images separation=spatial is advised."
+            "found, at every G up to 400: for images capegica is advised."
         )
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
@@ -260,10 +260,10 @@ class TemporalRule(ForecastRule):
         # The other models need less G; spatial is named first, because it discovers its maps.
         if g >= LEAST_CLEAR:
             changes.append(
-                "separation: spatial, another model, which needs less (docs/separations.md)"
+                "computation: capegica, another model, which needs less (docs/separations.md)"
             )
         elif g >= LEAST_TEMPLATE:
-            changes.append("separation: template, another model, with public template maps")
+            changes.append("computation: capedualreg, another model, with public template maps")
         return tuple(changes)
 
 

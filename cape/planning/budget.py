@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cape.computations import capedjica, load
+from cape.computations import names, planner_of
+from cape.computations.ica.plan import IcaPlanner
+from cape.computations.ica.settings import IcaConfig, sized
 from cape.data import mask_space
 from cape.errors import ConfigError
-from cape.forecast.rule import Advice, CurvePoint, RunSize, Separation, Verdict
+from cape.forecast.rule import Advice, CurvePoint, Kind, RunSize, Verdict
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
@@ -46,7 +48,7 @@ class PlannedRun:
     why_sizes: str  # where R and d come from, in a sentence
     colluders: int  # S_C
     shares: int  # h, noise shares
-    separation: Separation
+    computation: str
     stages: tuple[StageSummary, ...]
     mu: float | None  # of the whole plan against the headline viewer; None without noise
     epsilon: Mapping[Viewer, float] | None  # in all
@@ -74,15 +76,18 @@ def budget_of(
     `settings` have epsilon and delta at least (or ``private = false``); without a `space` a usual
     one of their kind is taken.
     """
-    config = capedjica.CapeDjicaConfig.from_input(_of_product(settings))
+    chosen = dict(settings)
+    name = str(chosen.pop("computation", PRODUCT))
+    planner = _planner(name)
+    config = planner.config.from_input(chosen)
     check_shares(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.
-    lenient, space = replace(config, accept_low_quality=True), space or _space(config)
-    run_plan = capedjica.plan_run(lenient, n_sites, n_subjects, space)
+    lenient, space = replace(config, accept_low_quality=True), space or _space(planner.kind, config)
+    run_plan = planner.plan_run(lenient, n_sites, n_subjects, space)
     d = run_plan.n_basis
-    asked, config = config.n_components, capedjica.sized(config, n_sites, n_subjects, space)
+    asked, config = config.n_components, sized(config, n_sites, n_subjects, space)
     events = run_plan.releases
     weight = weight_of(config, events, n_sites, d)
     check_weight(weight, config)
@@ -94,7 +99,7 @@ def budget_of(
     # All releases of a run count on the same noise shares.
     shares = events[0].shares
     size = RunSize(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
-    rule = capedjica.rule(config, d)
+    rule = planner.rule(config, d)
     if isinstance(rule, TemporalRule) and stages[0].mu is not None:
         # What this plan gives its first stage, the subspace, not what most plans do.
         rule = replace(rule, pca_share=(stages[0].mu / total) ** 2)
@@ -103,10 +108,12 @@ def budget_of(
         n_sites=n_sites,
         n_components=config.n_components,
         n_basis=d,
-        why_sizes=_why_sizes(config, asked, size.g_of(total), whole=d == space.n_features),
+        why_sizes=_why_sizes(
+            planner.kind, config, asked, size.g_of(total), whole=d == space.n_features
+        ),
         colluders=config.colluders(n_sites),
         shares=shares,
-        separation=config.separation,
+        computation=name,
         stages=stages,
         mu=mu,
         epsilon=_epsilon_by_viewer(config, cost, shares, n_sites),
@@ -124,8 +131,8 @@ def budget_of(
     )
 
 
-def _why_sizes(config: capedjica.CapeDjicaConfig, asked: int, g: float, *, whole: bool) -> str:
-    if config.separation == "template":
+def _why_sizes(kind: Kind, config: IcaConfig, asked: int, g: float, *, whole: bool) -> str:
+    if kind == "template":
         return "R is the number of templates."
     at = f"G {g:.0f}" if math.isfinite(g) else "the data, as there is no noise"
     d = "the basis is yours" if config.n_basis else f"the basis follows from {at}"
@@ -145,25 +152,22 @@ def _epsilon_by_viewer(
     return {viewer: seen.epsilon(config.delta) or 0.0 for viewer, seen in costs.items()}
 
 
-def _of_product(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings without `computation`; ConfigError if it is one without a planner."""
-    chosen = dict(settings)
-    # There is a forecast for the product alone.
-    name = load(str(chosen.pop("computation", PRODUCT))).name
-    if name != PRODUCT:
+def _planner(name: str) -> IcaPlanner:
+    """Return what plans a computation; ConfigError if nothing does."""
+    planner = planner_of(name)
+    if planner is None:
+        planned = ", ".join(known for known in names() if planner_of(known))
         do = (
-            f"only {PRODUCT} is planned. A run of another costs the epsilon of its settings: "
+            f"only {planned} are planned. A run of another costs the epsilon of its settings: "
             "try it with `cape simulate`, on the sites of `cape synth`."
         )
-        raise ConfigError("E011", setting="computation", got=name, allowed=PRODUCT, do=do)
-    return chosen
+        raise ConfigError("E011", setting="computation", got=name, allowed=planned, do=do)
+    return planner
 
 
-def _space(config: capedjica.CapeDjicaConfig) -> FeatureSpace:
+def _space(kind: Kind, config: IcaConfig) -> FeatureSpace:
     space = _features(config)
-    if config.separation != "template":
-        return space
-    return replace(space, n_templates=config.n_components)
+    return replace(space, n_templates=config.n_components) if kind == "template" else space
 
 
 def _features(config: Config) -> FeatureSpace:

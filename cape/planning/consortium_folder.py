@@ -57,15 +57,18 @@ def read_file(path: Path) -> dict[str, object]:
 def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """Return the settings given, over those of the file that are meant for the same run.
 
-    If `given` chooses another computation, a setting of the file stays if every computation has it,
-    the chosen one has no default of its own, and allows it; a CapeWarning names the others.
+    If `given` chooses another computation, a setting of the file stays if both have it from a class
+    that they share, the chosen one has no default of its own, and allows it; a CapeWarning names
+    the others.
     """
-    named = in_file.get("computation", PRODUCT)
-    chosen = given.get("computation") or named
+    named = str(in_file.get("computation", PRODUCT))
+    chosen = str(given.get("computation") or named)
     if chosen == named:
         return {**in_file, **given}
+    ours, theirs = load(chosen).config, load(named).config
+    shared = next(base for base in ours.__mro__ if issubclass(theirs, base))
     common = {
-        name: value for name, value in in_file.items() if _meant_for(str(chosen), name, value)
+        name: value for name, value in in_file.items() if _meant_for(ours, shared, name, value)
     }
     ignored = [name for name in in_file if name not in (*common, *given)]
     if ignored:
@@ -74,10 +77,9 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     return {**common, **given}
 
 
-def _meant_for(computation: str, name: str, value: object) -> bool:
-    config = load(computation).config
+def _meant_for(config: type[Config], shared: type[Config], name: str, value: object) -> bool:
     fields = {field.name: field for field in dataclasses.fields(config)}
-    general = {field.name: field for field in dataclasses.fields(Config)}
+    general = {field.name: field for field in dataclasses.fields(shared)}
     if name not in general:
         return False
     # A default of its own says that the computation needs another value than the rest.

@@ -152,7 +152,7 @@ def _of_bids(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list
         counts.append(f"not readable: {len(chosen) - len(headers)} images; cape validate says why")
     confounds, more = _confounds(chosen, headers)
     text = [
-        *_separation(),
+        *_for_images(),
         "# Which images: task, template space and version, as their names say.  All sessions and",
         "# runs of a person are joined; bids_exclude leaves some out, such as ses-2 or task-nback.",
         f'bids_filter = "{bids_filter}"',
@@ -192,7 +192,7 @@ def _of_cifti(
     headers = _headers(map(_run, chosen), read_series_header)
     confounds, more = _confounds(chosen, headers)
     text = [
-        *_separation(),
+        *_for_images(),
         *_components(sum(people.values())),
         f"# Every site has the same {name} in its folder, and spheres of both hemispheres.",
         f'feature_space = "{kind}"',
@@ -295,13 +295,12 @@ def _choose(
     return max(ranked, key=lambda value: usable[value], default="")
 
 
-def _separation() -> list[str]:
+def _for_images() -> list[str]:
     return [
-        'computation = "capedjica"',
+        'computation = "capegica"',
         "# Independent maps from one release, with a left-right test: on real brains rounds of",
         "# temporal ICA removed what the release had found (docs/choosing.md).  How many follows",
         "# from people and budget: cape budget says it.",
-        'separation = "spatial"',
         "",
     ]
 
@@ -402,7 +401,7 @@ def _of_images(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], li
     spaces = Counter(_space(run.path) for run in runs)
     counts.append("images by space: " + ", ".join(f"{s or 'none'} {n}" for s, n in spaces.items()))
     known = [space for space in spaces if space.startswith(MNI152)]
-    text = _separation()
+    text = _for_images()
     if len(known) == 1:
         text += _grid(known[0], [run.path for run in runs], counts)
     else:

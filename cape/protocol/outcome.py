@@ -13,6 +13,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Verdict
+from cape.forecast.rule import Kind
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.privacy.spending import Total
@@ -110,6 +111,7 @@ class IcaOutcome(Outcome):
     budget_exhausted | diverged.
     """
 
+    kind: Kind
     stability: float
     V: Array
     U: Array
@@ -144,6 +146,7 @@ class SiteOutcome:
     epsilon_if_invented: float | None = None
     A: Array | None = None  # (D, k): the common maps, as the consortium's files have them
     space: FeatureSpace | None = None  # what their rows are
+    computation: str = ""  # that made the maps; empty without any
     settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run
     # Phase, and the factor of clipping for every subject in the order of `time_courses`
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()

@@ -90,17 +90,13 @@ class SecureSum(Generic[M]):
     hand_over: Callable[[Any, M, Array], Any] | None = None
     # What a site sends of its own noisy sum where it is seen by itself (``noise=local``)
     local_reduction: LocalReduction | None = None
-    # ``enabled_if(config)``: whether these settings have the stage at all
-    enabled_if: Callable[[Any], bool] | None = None
     # Whether a rank guard may keep fewer than the estimator's `n_components` directions
     may_reduce_rank: bool = False
     # ``carrier(release)``: how its sums travel, if not as the settings say (`carrier_of`)
     carrier: Callable[[Release[M]], Carrier] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Phases of one release under the chosen aggregation; () if the settings have none."""
-        if self.enabled_if is not None and not self.enabled_if(config):
-            return ()
+        """Phases of one release under the chosen aggregation."""
         then = tuple(s.name for s in (self, *self.successors))
         if self.close is not None:
             then = (*then, "report")

@@ -24,7 +24,7 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
-from cape.computations import capedjica, load
+from cape.computations import load, planner_of
 from cape.errors import ConfigError, NoiseWarning
 from cape.frozen import dataclass
 from cape.planning import budget as planning
@@ -211,7 +211,7 @@ class Consortium:
         options = {option.name for option in dataclasses.fields(table.config)}
         meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
         config = table.config.from_input(meant)
-        noise = self._expected_noise(config)
+        noise = self._expected_noise(computation, config)
         if noise:
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         sources = {
@@ -229,11 +229,12 @@ class Consortium:
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         return _result(transport.outcome, self._truth)
 
-    def _expected_noise(self, config: Config) -> str:
+    def _expected_noise(self, computation: str, config: Config) -> str:
         # Where a real run would be refused; here a trial is allowed, but never in silence.
-        if not isinstance(config, capedjica.CapeDjicaConfig):
+        planner = planner_of(computation)
+        if planner is None:
             return ""
-        return capedjica.expected_noise(config, len(self._sites), self.n_subjects)
+        return planner.expected_noise(config, len(self._sites), self.n_subjects)
 
     def _shape(self) -> dict[str, object]:
         # Voxels of the caller's own mask: none of the masks that the package brings.
@@ -338,5 +339,6 @@ def budget(
     ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
     ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
     """
-    chosen = {"epsilon": epsilon, "delta": delta, "n_components": components, **(settings or {})}
+    given = {"epsilon": epsilon, "delta": delta, "n_components": components or None}
+    chosen: dict[str, object] = {**given, **(settings or {})}
     return planning.budget_of(chosen, n_sites=sites, n_subjects=subjects)

@@ -20,6 +20,7 @@ from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
+from cape.settings.config import PRODUCT
 from cape.simulation.run_loop import OnProgress
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ class JointICA(_Base, auto_wrap_output_keys=None):
 
     Parameters are those of docs/config.md; ``epsilon=None`` is as `settings` say and is refused
     where they say nothing, ``private=False`` asks for a run without noise, which protects nobody.
-    With a `random_state`, 0 to 2^63 - 1, the result is not private either.  `separation`:
-    temporal, spatial or template.  Voxels of a nilearn `masker` are projected on the public basis.
+    With a `random_state`, 0 to 2^63 - 1, the result is not private either.  `computation`:
+    capedjica, capegica or capedualreg.  Voxels of a nilearn `masker` are projected on the
+    public basis.
 
     After the fit: `components_` (n_components, n_features), z-scores of the released maps;
     `unmixing_` of the same shape, which gives time courses of centred data; `mixing_`, its
@@ -96,7 +98,7 @@ class JointICA(_Base, auto_wrap_output_keys=None):
         epsilon: float | None = None,
         delta: float = 1e-5,
         private: bool = True,
-        separation: str = "temporal",
+        computation: str = PRODUCT,
         masker: Any = None,
         settings: Mapping[str, object] | None = None,
         random_state: int | None = None,
@@ -106,7 +108,7 @@ class JointICA(_Base, auto_wrap_output_keys=None):
         self.epsilon = epsilon
         self.delta = delta
         self.private = private
-        self.separation = separation
+        self.computation = computation
         self.masker = masker
         self.settings = settings
         self.random_state = random_state
@@ -124,11 +126,9 @@ class JointICA(_Base, auto_wrap_output_keys=None):
             name: [self._array(subject).T for subject in _several(subjects)]
             for name, subjects in _by_site(X, groups).items()
         }
-        settings = {
-            "n_components": self.n_components,
-            "separation": self.separation,
-            **(self.settings or {}),
-        }
+        settings = dict(self.settings or {})
+        if self.n_components:
+            settings.setdefault("n_components", self.n_components)
         # After the arrays: only a masker that is fitted knows its mask.
         consortium = Consortium(sites, space=self._space())
         self.result_: Result = consortium.run(
@@ -136,6 +136,7 @@ class JointICA(_Base, auto_wrap_output_keys=None):
             delta=self.delta,
             private=None if self.private else False,
             settings=settings,
+            computation=self.computation,
             seed=self.random_state,
             on_progress=self.on_progress,
         )

@@ -26,13 +26,12 @@ from cape.algorithms.quasi_newton import (
     tuned_constants,
 )
 from cape.algorithms.verdict import Verdict
-from cape.forecast.rule import g_eff
+from cape.forecast.rule import Kind, g_eff
 from cape.forecast.rules import rule_of
 from cape.forecast.temporal import FEW_ROUNDS, MEASURED
 from cape.frozen import dataclass
 from cape.privacy.cost import total_cost
 from cape.protocol.outcome import IcaOutcome
-from cape.report.results import separation_of
 
 # Largest number of components that can be asked for
 MOST = 50
@@ -50,7 +49,7 @@ LEVEL = 1.96
 MARGIN_R = 0.05
 MARGIN_BAND = 0.07
 # Settings for which the band was compared with planted maps
-CHECKED_SETTINGS = {"separation": "temporal", "score": "volatility", **MEASURED}
+CHECKED_SETTINGS = {"score": "volatility", **MEASURED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +92,8 @@ def why_not(outcome: IcaOutcome) -> str:
     strength = _noise_strength(outcome)
     if strength is None:
         return "no noise was added"
-    if any(settings.get(name, value) != value for name, value in CHECKED_SETTINGS.items()):
+    others = any(settings.get(name, value) != value for name, value in CHECKED_SETTINGS.items())
+    if outcome.kind != "temporal" or others:
         return "it was checked against planted maps for the default algorithm only"
     done = sum(record.phase == "iterate" for record in outcome.trace)
     verdict = outcome.verdict
@@ -208,6 +208,7 @@ def hint(
     eigenvalues: Array,
     settings: Mapping[str, object],
     *,
+    kind: Kind,
     edge: float,
     n_components: int,
     g: float | None,
@@ -219,7 +220,6 @@ def hint(
     above it at G 110 and 170.
     """
     requested = int(str(settings.get("n_components", 0))) or n_components  # 0: by G
-    kind = separation_of(settings)
     values = np.sort(eigenvalues)[::-1]
     if edge <= 0.0 or values.size < 3:
         return ModelOrderHint(requested=requested)

@@ -45,7 +45,6 @@ from cape.report.results import (
     TemplateRow,
     VerdictFigures,
     read_results,
-    separation_of,
 )
 from cape.space.feature_space import is_cifti
 
@@ -127,8 +126,8 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
 def _found_free(results: MapResults) -> bool:
     """Whether the free spatial set is more than smooth noise gives: only then it has names."""
     model = results.separation
-    sparse = model is not None and model.spatial is not None and model.spatial.fits
-    sides = None if model is None else model.left_right
+    sparse = model.spatial is not None and model.spatial.fits
+    sides = model.left_right
     return bool(sparse) or (sides is not None and sides.verdict != "nothing")
 
 
@@ -145,13 +144,17 @@ def results_of(outcome: Outcome) -> MapResults | TableResults:
 def map_results_of(outcome: IcaOutcome) -> MapResults:
     # The rank guard may have left fewer components than the settings ask for.
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
-    kind = separation_of(settings)
     # Of the number that was asked for: the forecast is one of before the run.
-    rule = rule_of(kind, int(str(settings.get("n_components") or n_components)), settings)
+    rule = rule_of(outcome.kind, int(str(settings.get("n_components") or n_components)), settings)
     mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
     hint = confidence.hint(
-        outcome.eigenvalues, settings, edge=outcome.edge, n_components=n_components, g=size
+        outcome.eigenvalues,
+        settings,
+        kind=outcome.kind,
+        edge=outcome.edge,
+        n_components=n_components,
+        g=size,
     )
     # The margins stand in the file, so that whoever reads the numbers knows how well they held.
     noise_band = NoiseBand(
@@ -174,7 +177,9 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_eff=size,
         g_needed=None if size is None else rule.needed_g(),
         forecast=None if size is None else rule.sentence(size),
-        suggested_n_components=None if kind == "spatial" or _by_recipe(outcome) else hint.suggested,
+        suggested_n_components=None
+        if outcome.kind == "spatial" or _by_recipe(outcome)
+        else hint.suggested,
         noise_band=noise_band,
         labels=labels.source(_bundled_labels(outcome), settings),
         separation=_model_figures(outcome),
@@ -244,8 +249,7 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
             sides = LeftRightFigures(**figures, verdict=verdict, mirrored=found.mirrored)
     if outcome.template is not None:
         template = tuple(_template_rows(outcome.A, outcome.template))
-    kind = separation_of(outcome.settings)
-    return ModelFigures(kind=kind, spatial=spatial, left_right=sides, template=template)
+    return ModelFigures(kind=outcome.kind, spatial=spatial, left_right=sides, template=template)
 
 
 def _template_rows(released: Array, reading: TemplateReading) -> Iterator[TemplateRow]:
@@ -269,7 +273,7 @@ def _r(a: Array, b: Array) -> float:
 
 def components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
     noise, template = confidence.confidence(outcome), _bundled_labels(outcome)
-    rows = maps.describe(outcome.A, outcome.space, shares=not _is_spatial(outcome))
+    rows = maps.describe(outcome.A, outcome.space, shares=outcome.kind != "spatial")
     if not noise.why_not:
         levels = zip(rows, noise.band, noise.expected_r, strict=True)
         rows = tuple(replace(row, noise_z=z, expected_r=r) for row, z, r in levels)
@@ -278,7 +282,7 @@ def components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
             rows, outcome.verdict.components, outcome.verdict.component_curvature, strict=True
         )
         rows = tuple(replace(row, verdict=word, curvature=c) for row, word, c in said)
-    if outcome.spatial is not None and outcome.spatial.claims and _is_spatial(outcome):
+    if outcome.spatial is not None and outcome.spatial.claims and outcome.kind == "spatial":
         claims = outcome.spatial.claims
         rows = tuple(replace(row, claimed_r=r) for row, r in zip(rows, claims, strict=True))
     return (
@@ -306,10 +310,6 @@ def _spatial_set(outcome: IcaOutcome) -> tuple[Component, ...]:
 
 def _by_recipe(outcome: IcaOutcome) -> bool:
     return outcome.spatial is not None and outcome.spatial.recipe
-
-
-def _is_spatial(outcome: Outcome) -> bool:
-    return separation_of(outcome.settings) == "spatial"
 
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
@@ -343,7 +343,9 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     sets = {maps.file_of(outcome.status): z_scores(outcome.A)}
     # In a spatial run they are the maps themselves, and where rounds were taken back nearly so.
-    same = _is_spatial(outcome) or (outcome.status == "unconfirmed" and not _by_recipe(outcome))
+    same = outcome.kind == "spatial" or (
+        outcome.status == "unconfirmed" and not _by_recipe(outcome)
+    )
     if outcome.spatial is not None and not same:
         sets[maps.free_file_of(outcome.spatial)] = z_scores(outcome.spatial.A)
         files.write_rows(folder / SPATIAL_TABLE, Component, _spatial_set(outcome))

@@ -28,7 +28,6 @@ from cape.report.results import (
     Round,
     SurrogateFigures,
     TableFolder,
-    separation_of,
 )
 from cape.space.feature_space import is_cifti, is_mni
 
@@ -74,7 +73,7 @@ def render(folder: Path) -> Path:
 def compose_maps(folder: MapFolder, *, drawn: bool) -> Page:
     return Page(
         template="consortium/page.html.j2",
-        values={**_common(folder), "kind": folder.kind},
+        values={**_common(folder), "kind": folder.results.kind},
         chapters=page.chapters(MAP_CHAPTERS, folder, drawn=drawn),
         illustrated=drawn,
     )
@@ -175,7 +174,7 @@ def _range(first: float, last: float) -> str:
 
 def _quality(folder: MapFolder, drawn: bool) -> Values:
     results, rounds = folder.results, folder.rounds
-    kind = "temporal" if results.separation is None else results.separation.kind
+    kind = results.kind
     # The curve is of the last phase alone: norms of different phases have no common scale.
     solver = [_measures(row) for row in rounds if row.phase == rounds[-1].phase]
     progress = None
@@ -226,14 +225,20 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         "images": images,
         "hint": None
         if images
-        else confidence.hint(values, folder.settings, edge=edge, n_components=n, g=results.g_eff),
+        else confidence.hint(
+            values,
+            folder.settings,
+            kind=results.kind,
+            edge=edge,
+            n_components=n,
+            g=results.g_eff,
+        ),
     }
 
 
 def _of_images(results: MapResults) -> bool:
     model = results.separation
-    recipe = model is not None and model.spatial is not None and model.spatial.recipe
-    return recipe or (model is not None and model.kind == "spatial")
+    return model.kind == "spatial" or (model.spatial is not None and model.spatial.recipe)
 
 
 def _components(folder: MapFolder, drawn: bool) -> Values:
@@ -411,10 +416,8 @@ def _alt(row: Component, results: MapResults) -> str:
     return f"{text}, most like {row.label}." if row.label else f"{text}."
 
 
-def _separation(folder: MapFolder, drawn: bool) -> Values | None:
+def _separation(folder: MapFolder, drawn: bool) -> Values:
     model = folder.results.separation
-    if model is None:  # results of before there was a choice
-        return None
     rows, images = model.template or (), _of_images(folder.results)
     templates = [
         (f"C{k:02d}", *(f"{x:.2f}" for x in dataclasses.astuple(row)))
@@ -427,8 +430,8 @@ def _separation(folder: MapFolder, drawn: bool) -> Values | None:
         "templates": templates,
         "noise_only": sum(row.kept == 0.0 for row in rows),
         "surrogate": compared,
-        # Of images they stand first, in a chapter of their own.
-        **_free_set(folder, drawn=drawn and folder.kind == "temporal" and not images),
+        # Of images they stand in a chapter of their own.
+        **_free_set(folder, drawn=drawn and model.kind == "temporal" and not images),
     }
 
 
@@ -464,9 +467,9 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     }
 
 
-def _spatial_first(folder: MapFolder, drawn: bool) -> Values | None:
+def _free_spatial_set(folder: MapFolder, drawn: bool) -> Values | None:
     model = folder.results.separation
-    if folder.kind != "temporal" or not _of_images(folder.results) or not folder.spatial:
+    if model.kind != "temporal" or not _of_images(folder.results) or not folder.spatial:
         return None
     return {"model": model, **_free_set(folder, drawn=drawn)}
 
@@ -490,25 +493,25 @@ def _methods(folder: MapFolder, drawn: bool) -> Values:
 
 
 def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Settings) -> Values:
-    kind = separation_of(settings)
     words = {"pca": "subspace", "whitening": "whitening", "solver": "solver"}
     # Only the temporal model has these stages, whatever else its settings may name.
-    stages = [key for key in words if key in settings and kind == "temporal"]
+    stages = [key for key in words if key in settings and results.kind == "temporal"]
     paragraph = text_of(
         "methods_paragraph.txt.j2",
         results=results,
         privacy=privacy,
         settings=settings,
-        kind=kind,
+        kind=results.kind,
         algorithms=[f"{words[key]} '{settings[key]}'" for key in stages],
         # Who is in the last sum: the text must not count those that left.
         present={s: n for s, n in results.sites.items() if s not in results.departed},
     )
-    cited = references_of(settings, kind=kind, labels=results.labels.template)
+    cited = references_of(settings, kind=results.kind, labels=results.labels.template)
     place = (results.grid, results.affine, results.template_space)
+    said = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
     return {
         "paragraph": paragraph,
-        "data": methods.data_paragraph(settings, results.feature_space, *place),
+        "data": said,
         "software": methods.software_sentence(results.date, results.software),
         "references": tuple(reference.text for reference in cited),
         "bibliography": bibliography(cited),
@@ -526,12 +529,12 @@ def write_methods(
 
 # The page from top to bottom. A new chapter is one more line and one more template.
 MAP_CHAPTERS: page.Outline[MapFolder] = (
-    ("consortium/spatial", "Spatial components: for images, read these first", _spatial_first),
+    ("consortium/components", "Components", _components),
+    ("consortium/spatial", "Spatial components of the first release", _free_spatial_set),
     ("consortium/privacy", "Privacy in plain words", _privacy),
     ("consortium/ledger", "What was released and what it cost", _ledger),
     ("consortium/quality", "Quality of the result", _quality),
     ("consortium/order", "Number of components", _order),
-    ("consortium/components", "Components", _components),
     ("consortium/separation", "What the model assumes", _separation),
     ("consortium/sites", "Sites", page.no_values),
     ("consortium/settings", "Settings and provenance", _settings),

@@ -9,13 +9,13 @@ import numpy as np
 from cape.computations import load
 from cape.errors import CapeError
 from cape.report.page import text_of
-from cape.settings.config import PRODUCT
 from cape.settings.resolved import Cleaning, resolve
 
 Settings = Mapping[str, object]
 
 
 def data_paragraph(
+    computation: str,
     settings: Settings,
     feature_space: str,
     grid: Sequence[int],
@@ -33,17 +33,16 @@ def data_paragraph(
         grid=grid,
         template_space=template_space,
         s=settings,
-        cleaning=_cleaning(settings),
+        cleaning=_cleaning(computation, settings),
         voxel=edges[0] if len(set(edges)) == 1 else " x ".join(edges),
     )
     return " ".join(text.split())
 
 
-def _cleaning(settings: Settings) -> Cleaning | None:
+def _cleaning(computation: str, settings: Settings) -> Cleaning | None:
     """Return how runs were cleaned, every `auto` resolved; None for settings of another build."""
     try:
-        name = str(settings.get("computation", PRODUCT))
-        return resolve(load(name).config.from_input(dict(settings))).cleaning
+        return resolve(load(computation).config.from_input(settings)).cleaning
     except CapeError:
         return None
 

@@ -140,7 +140,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         policy=dict(summary.policy),
         date=software.today(),
         software=software.versions(),
-        data=_data(site.space, site.settings) if site.space is not None and site.names else "",
+        data=_data(site, site.space) if site.space is not None and site.names else "",
         counts=_counts(summary),
         networks=_networks(site),
     )
@@ -157,9 +157,9 @@ def _networks(site: SiteOutcome) -> tuple[str, ...]:
     return tuple(one.name or "" for one in found)
 
 
-def _data(space: FeatureSpace, settings: Mapping[str, Any]) -> str:
+def _data(site: SiteOutcome, space: FeatureSpace) -> str:
     place = (space.shape, space.affine, space.template_space)
-    return methods.data_paragraph(settings, space.kind, *place)
+    return methods.data_paragraph(site.computation, site.settings, space.kind, *place)
 
 
 def _counts(summary: PrivateSummary) -> str:

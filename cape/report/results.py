@@ -10,7 +10,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.delimited import split_lines
-from cape.forecast.rule import Separation
+from cape.forecast.rule import Kind
 from cape.frozen import dataclass
 from cape.report import files
 from cape.report.maps import Component
@@ -145,7 +145,7 @@ class VerdictFigures:
 class ModelFigures:
     """The model of a run, with what its free or additional sets of maps say."""
 
-    kind: Separation
+    kind: Kind
     spatial: SpatialFit | None = None
     left_right: LeftRightFigures | None = None  # of brains, before any mirroring
     template: tuple[TemplateRow, ...] | None = None
@@ -173,8 +173,11 @@ class MapResults(Results):
     suggested_n_components: int | None
     noise_band: NoiseBand
     labels: LabelSource
-    # None in results of before there was a choice.
-    separation: ModelFigures | None = None
+    separation: ModelFigures
+
+    @property
+    def kind(self) -> Kind:
+        return self.separation.kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,7 +231,7 @@ class SurrogateFigures:
 
     @classmethod
     def of(cls, results: MapResults) -> SurrogateFigures:
-        model = results.separation or ModelFigures(kind="temporal")
+        model = results.separation
         rows = model.template or ()
         return cls(
             stability=results.stability or None,
@@ -299,16 +302,6 @@ class MapFolder:
             surrogate=files.read_record(beside, SurrogateFigures) if beside.is_file() else None,
             **_common(path),
         )
-
-    @property
-    def kind(self) -> Separation:
-        return separation_of(self.settings)
-
-
-def separation_of(settings: Mapping[str, object]) -> Separation:
-    # Runs of before there was a choice were temporal.
-    kind = settings.get("separation", "temporal")
-    return "spatial" if kind == "spatial" else "template" if kind == "template" else "temporal"
 
 
 def _common(path: Path) -> dict[str, Any]:

@@ -60,52 +60,56 @@ class Config:
     assumed_colluders: int = option(-1, low=-1, group="Privacy")
     aggregation: Literal["all-sites", "secagg"] = option("all-sites", group="Privacy")
     min_survivors: int = option(0, low=0, group="Privacy", when=("aggregation", "secagg"))
-    noise: Literal["correlated", "local"] = option("correlated", group="Privacy")
-    key_trust: Literal["first-use", "pinned", "aggregator"] = option("first-use", group="Privacy")
+    noise: Literal["correlated", "local"] = option("correlated", group="Privacy", expert=True)
+    key_trust: Literal["first-use", "pinned", "aggregator"] = option(
+        "first-use", group="Privacy", expert=True
+    )
     n_sites: int = option(0, low=0, group="Privacy")
     site_names: str = option("", group="Privacy")
-    min_sites: int = option(3, low=1, group="Privacy")
+    min_sites: int = option(3, low=1, group="Privacy", expert=True)
     accept_low_quality: bool = option(False, group="Privacy")
     feature_space: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"] = option(
         "mask", group="Data"
     )
     mask: str = option("MNI152-4mm", group="Data", when=("feature_space", "mask"))
-    mask_hash: str = option("", group="Data", when=("feature_space", "mask"))
+    mask_hash: str = option("", group="Data", when=("feature_space", "mask"), expert=True)
     atlas: str = option("", group="Data", when=("feature_space", "atlas"))
     space: str = option("", group="Data")
     basis: Literal["auto", "dct", "kernel", "atlas", "templates", "none"] = option(
-        "auto", group="Data"
+        "auto", group="Data", expert=True
     )
-    n_basis: int = option(0, low=0, high=LARGEST_BASIS, group="Data")
-    max_features: int = option(1000, low=2, high=LARGEST_BASIS, group="Data")
+    n_basis: int = option(0, low=0, high=LARGEST_BASIS, group="Data", expert=True)
+    max_features: int = option(1000, low=2, high=LARGEST_BASIS, group="Data", expert=True)
     n_features: int = option(0, low=0, group="Data", when=("feature_space", "matrix"))
     image_shape: str = option("", group="Data", when=("feature_space", "matrix"))
     columns: str = option("", group="Data", when=("feature_space", "matrix"))
     orientation: Literal["time_by_feature", "feature_by_time"] = option(
         "feature_by_time", group="Data", when=("feature_space", "matrix")
     )
-    variable: str = option("X", group="Data", when=("feature_space", "matrix"))
+    variable: str = option("X", group="Data", when=("feature_space", "matrix"), expert=True)
     bids_filter: str = option("auto", group="Data")
     bids_exclude: str = option("", group="Data")
     tr: float = option(0.0, low=0.0, high=20.0, group="Data")
-    tr_tolerance: float = option(1e-3, low=0.0, group="Data")
+    tr_tolerance: float = option(1e-3, low=0.0, group="Data", expert=True)
     min_timepoints: int = option(100, low=3, group="Data")
-    max_timepoints: int = option(0, low=0, group="Data")
+    max_timepoints: int = option(0, low=0, group="Data", expert=True)
     drop_first_volumes: int = option(0, low=0, high=1000, group="Data")
     smoothing_fwhm: float = option(0.0, low=0.0, high=30.0, group="Data")
     resample: Literal["within_space", "never", "to_mask"] = option("within_space", group="Data")
-    detrend: Literal["auto", "linear", "quadratic", "none"] = option("auto", group="Data")
+    detrend: Literal["auto", "linear", "quadratic", "none"] = option(
+        "auto", group="Data", expert=True
+    )
     high_pass: float = option(0.0, low=0.0, high=5.0, group="Data")
-    low_pass: float = option(0.0, low=0.0, high=5.0, group="Data")
+    low_pass: float = option(0.0, low=0.0, high=5.0, group="Data", expert=True)
     confounds: str = option("none", group="Data")
     confound_strategy: str = option("none", group="Data")
-    fd_threshold: float = option(0.5, low=0.0, high=100.0, group="Data")
-    dvars_threshold: float = option(1.5, low=0.0, high=1000.0, group="Data")
+    fd_threshold: float = option(0.5, low=0.0, high=100.0, group="Data", expert=True)
+    dvars_threshold: float = option(1.5, low=0.0, high=1000.0, group="Data", expert=True)
     max_mean_fd: float = option(0.0, low=0.0, high=100.0, group="Data")
     min_minutes: float = option(0.0, low=0.0, high=1440.0, group="Data")
-    global_signal: Literal["auto", "true", "false"] = option("auto", group="Data")
+    global_signal: Literal["auto", "true", "false"] = option("auto", group="Data", expert=True)
     standardize: Literal["auto", "variance", "floored", "demean", "none"] = option(
-        "auto", group="Data"
+        "auto", group="Data", expert=True
     )
 
     # A method, not a setting: it follows from settings that only some computations have.

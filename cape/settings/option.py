@@ -20,14 +20,16 @@ def option(
     high: float | None = None,
     group: str = "Analysis",
     when: tuple[str, Value] | None = None,
+    expert: bool = False,
 ) -> Any:
     """Declare a setting; without a default the owner must choose.  Bounds are inclusive.
 
     Its label, unit and help stand in the TOML file beside its module.  `when` names another
-    setting and the value of it without which this one does nothing.
+    setting and the value of it without which this one does nothing.  `expert`: a form shows it to
+    who asks for all settings only.
     """
     # In the metadata of the field, so that forms and pages are generated from one declaration.
-    metadata = dict(low=low, high=high, group=group, when=when)
+    metadata = dict(low=low, high=high, group=group, when=when, expert=expert)
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)

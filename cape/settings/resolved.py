@@ -99,7 +99,7 @@ def check_basis(config: Config) -> None:
         "grayordinates": ("kernel",),
         "parcels": ("none",),
     }
-    # The rules of the other models were measured in a kernel basis, never in templates.
+    # The rules of the one-release models were measured in a kernel basis, never in templates.
     templates = ("templates",) if has_cosines else ()
     if config.feature_space == "grayordinates":
         templates = ()
@@ -110,7 +110,7 @@ def check_basis(config: Config) -> None:
             setting="basis",
             got=config.basis,
             allowed=f"{', '.join(allowed)} with feature_space={config.feature_space}",
-            do="parcels: feature_space=atlas; kernel: another separation than temporal.",
+            do="parcels: feature_space=atlas; kernel: computation=capegica.",
         )
     smooth_matrix = config.feature_space == "matrix" and config.basis in ("dct", "kernel")
     if smooth_matrix and not config.image_shape:

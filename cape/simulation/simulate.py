@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cape.computations import capedjica, load
+from cape.computations import load, planner_of
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -133,14 +133,15 @@ def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> 
     from cape.data.pipeline import start_scan
 
     settings = dict(chosen)
-    if settings.pop("computation", PRODUCT) != PRODUCT:  # there is a forecast for it alone
-        return ""
     try:
-        config = capedjica.CapeDjicaConfig.from_input(settings)
+        planner = planner_of(str(settings.pop("computation", PRODUCT)))
+        if planner is None:  # there is no forecast
+            return ""
+        config = planner.config.from_input(settings)
         scans = [start_scan(path, {}, config, site=site) for site, path in sites.items()]
     except CapeError:  # the run itself says it
         return ""
-    return capedjica.expected_noise(config, len(sites), sum(len(scan.listed) for scan in scans))
+    return planner.expected_noise(config, len(sites), sum(len(scan.listed) for scan in scans))
 
 
 def _warn_of_noise_in(consortium: Path) -> None:

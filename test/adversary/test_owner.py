@@ -181,7 +181,7 @@ CHECKS: dict[str, list[dict[str, object]]] = {
     "max_features": [{"max_features": n} for n in (2, 11, 12)],
     "noise": [{"noise": "local"}],
     "aggregation": [{"aggregation": "secagg", "min_survivors": 3}],
-    "separation": [{"separation": "spatial"}],
+    "capegica": [{**helper.settings_of("capegica"), "computation": "capegica"}],
     "capemean": [{**helper.settings_of("capemean"), "computation": "capemean",
                   "min_timepoints": n} for n in (3, 70)],
     "capepca": [{**helper.settings_of("capepca"), "computation": "capepca", "min_timepoints": n,
@@ -872,8 +872,8 @@ COMPUTATIONS = {
     "temporal": {"computation": "capedjica"},
     "infomax": {"computation": "capedjica", "solver": "infomax"},
     "papers": {"computation": "capedjica", "pca": "covariance", "whitening": "eigen"},
-    "spatial": {"computation": "capedjica", "separation": "spatial"},
-    "template": {"computation": "capedjica", "separation": "template"},
+    "capegica": {"computation": "capegica"},
+    "capedualreg": {"computation": "capedualreg"},
     "capemean": {"computation": "capemean"},
     "capecca": {"computation": "capecca"},
     "capepca": {"computation": "capepca"},
@@ -903,10 +903,6 @@ def test_who_fails_is_the_zero_vector_of_every_release(name, tmp_path, sums) -> 
     asked = COMPUTATIONS[name]
     settings = {**helper.settings_of(asked["computation"]), **asked, "private": False}
     data = helper.write_data(tmp_path / "data")
-    if name == "template":
-        maps = np.random.default_rng(21).standard_normal((helper.N_FEATURES, 3))
-        for site in data.iterdir():
-            np.save(site / "templates.npy", maps)
     victim = data / "local1" / "sub-01.npy"
     policy = SitePolicy.of_simulation()
     found = {}

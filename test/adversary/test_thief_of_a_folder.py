@@ -53,7 +53,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "capedjica": ("capedjica", {}),
     "infomax": ("capedjica", {"solver": "infomax"}),
     "covariance": ("capedjica", {"pca": "covariance"}),
-    "spatial": ("capedjica", {"separation": "spatial"}),
+    "capegica": ("capegica", {}),
     "gaussian": ("papermean", {}),
     "local": ("capedjica", {"noise": "local"}),
     "secagg": ("capedjica", {"aggregation": "secagg", "n_rounds": 1}),

@@ -1,4 +1,4 @@
-"""The other separations through the whole protocol, on data whose maps are known; fixed seeds.
+"""The computations of one release through the whole protocol, on data whose maps are known.
 
 Short forms of bench/separations.py (256 subjects, three seeds): the figures there are the ones to
 quote.  Bounds are those of the acceptance.
@@ -46,7 +46,7 @@ def test_a_folder_with_templates_runs_and_its_report_has_the_surrogate_beside(tm
     cape("synth", plan, "--preset", "realistic", "--subjects", "9", "--sites", "3",
          "--timepoints", "60", "--networks", "3", "--templates", "0.6", "--quiet")  # fmt: skip
     common = ("--delta", "1e-5", "--epsilon", "50", "--set", "basis=kernel", "--set", "n_basis=20")
-    cape("simulate", plan, "--out", str(out), *common, "--set", "separation=template",
+    cape("simulate", plan, "--out", str(out), *common, "--set", "computation=capedualreg",
          "--surrogate", "--quiet")  # fmt: skip
     folder = out / "consortium"
     results = json.loads((folder / "results.json").read_text())
@@ -75,8 +75,8 @@ def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path) -> None:
         "realistic", 96, 622, bench.random_fields(np.random.default_rng([622, 6]), 30, 8)
     )
     outcome = bench.run(
-        bench.FeatureSpace.of_matrix(900, (30, 30)), subject, arguments(), 622,
-        separation="spatial", feature_space="matrix", image_shape="30,30", basis="kernel",
+        "capegica", bench.FeatureSpace.of_matrix(900, (30, 30)), subject, arguments(), 622,
+        feature_space="matrix", image_shape="30,30", basis="kernel",
         n_components=8,
     )  # fmt: skip
     assert not outcome.spatial.sparseness.fits

@@ -35,14 +35,15 @@ def settings(folder, **values) -> None:
     )
 
 
-@pytest.mark.parametrize("separation", ["spatial", "temporal"])
-def test_grayordinates_from_files_to_maps_and_page(tmp_path, separation) -> None:
+@pytest.mark.parametrize("name", ["capegica", "capedjica"])
+def test_grayordinates_from_files_to_maps_and_page(tmp_path, name) -> None:
     study, out = tmp_path / "study", tmp_path / "out"
     columns = axis(3)
     maps = write_study(study, columns, 3)
-    settings(study, feature_space="grayordinates", separation=separation, private=False)
+    few = {"n_rounds": 10} if name == "capedjica" else {}
+    settings(study, feature_space="grayordinates", computation=name, private=False, **few)
     # A run that protects nobody: what is asked is whether the maps are right.
-    simulate_folder(study, out=out, seed=1, settings={"n_rounds": 10})
+    simulate_folder(study, out=out, seed=1)
     folder = out / "consortium"
     image = nib.load(folder / "group_maps.dscalar.nii")
     assert image.header.get_axis(1) == columns
@@ -50,7 +51,7 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, separation) -> None
     assert found(image.get_fdata().T, maps) > 0.75
     results = json.loads((folder / "results.json").read_text())
     assert results["feature_space"] == "grayordinates"
-    if separation == "spatial":
+    if name == "capegica":
         sides = results["separation"]["left_right"]
         assert sides["verdict"] == "brain"
         # Of these maps both sides are the same; of smooth noise about none.
@@ -58,7 +59,7 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, separation) -> None
     page = (folder / "index.html").read_text()
     assert "as spheres" in page
     assert "open group_maps.dscalar.nii in Connectome Workbench" in page
-    if separation == "spatial":
+    if name == "capegica":
         # Labels of the owner, on the same vertices: each map is called like the one it is.
         names = {0: ("???", (0, 0, 0, 0))} | {k: (f"net{k}", (1, 0, 0, 1)) for k in range(1, 5)}
         largest = np.where(maps.max(axis=1) > 0.3, maps.argmax(axis=1) + 1, 0)
@@ -79,7 +80,7 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, separation) -> None
 def test_noise_of_grayordinates_is_no_brain(tmp_path) -> None:
     study, out = tmp_path / "study", tmp_path / "out"
     write_study(study, axis(3), 3, networks=0)
-    settings(study, feature_space="grayordinates", separation="spatial", private=False)
+    settings(study, feature_space="grayordinates", computation="capegica", private=False)
     simulate_folder(study, out=out, seed=1)
     results = json.loads((out / "consortium" / "results.json").read_text())
     assert results["separation"]["left_right"]["z"] < 4
@@ -118,7 +119,7 @@ def test_sites_with_other_spheres_do_not_fit(tmp_path) -> None:
 
 def test_the_budget_of_grayordinates_is_planned_without_files() -> None:
     chosen = {
-        "feature_space": "grayordinates", "separation": "spatial", "epsilon": 4.0, "delta": 1e-5,
+        "feature_space": "grayordinates", "computation": "capegica", "epsilon": 4.0, "delta": 1e-5,
     }  # fmt: skip
     plan = budget_of(chosen, n_sites=4, n_subjects=400)
     assert (

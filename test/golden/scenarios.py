@@ -45,7 +45,8 @@ BRAIN = "synth data --preset brain --site-sizes 2,2,2 --timepoints 40 --networks
 RECORDS = "synth data --preset records --site-sizes 40,30,30 --seed 14"
 RUN = "simulate data --out out --through {through} --seed 7 --epsilon 20 --delta 1e-5"
 OPEN = "simulate data --out out --through {through} --seed 7 --set private=false"
-SHORT = " --set n_rounds=2 --set n_looks=1 --set n_basis=40"
+BASIS = " --set n_basis=40"
+SHORT = " --set n_rounds=2 --set n_looks=1" + BASIS
 
 
 def _run(more: str = "", *, data: str = IMAGES, short: str = SHORT, run: str = RUN) -> tuple:
@@ -53,12 +54,13 @@ def _run(more: str = "", *, data: str = IMAGES, short: str = SHORT, run: str = R
 
 
 TEMPLATES = " --templates 0.8"
-TEMPLATE = " --set separation=template --set basis=kernel"
+GROUP = " --set computation=capegica --set n_components=3"
+TEMPLATE = " --set computation=capedualreg --set basis=kernel"
 FIVE = IMAGES.replace("3,2,2", "3,2,2,2,2")
 PRODUCT = {
     "temporal": Play(_run(), BOTH),
-    "spatial": Play(_run(" --set separation=spatial")),
-    "template": Play(_run(TEMPLATE, data=IMAGES + TEMPLATES)),
+    "spatial": Play(_run(GROUP, short=BASIS)),
+    "template": Play(_run(TEMPLATE, data=IMAGES + TEMPLATES, short=BASIS)),
     "secagg-drop": Play(_run(" --set aggregation=secagg --drop local3@iterate:2", data=FIVE)),
     "secagg-drop-of-four": Play(
         _run(
@@ -121,10 +123,10 @@ LAYOUT = " --set n_rounds=2 --set n_looks=1"
 PICTURES = {
     "brain": Play(_run(data=BRAIN, short=LAYOUT), pictures=True),
     "brain-spatial": Play(
-        _run(" --set separation=spatial", data=BRAIN, short=LAYOUT), pictures=True, slow=("memory",)
+        _run(GROUP, data=BRAIN, short=""), pictures=True, slow=("memory",)
     ),
     "brain-template": Play(
-        _run(TEMPLATE, data=BRAIN + TEMPLATES, short=LAYOUT), pictures=True, slow=("memory",)
+        _run(TEMPLATE, data=BRAIN + TEMPLATES, short=""), pictures=True, slow=("memory",)
     ),
     "images": Play(_run(), pictures=True, slow=("memory",)),
     "capecca-pictures": Play(_run(data=RECORDS, short=""), pictures=True, slow=("memory",)),
@@ -173,6 +175,7 @@ def _defects(data: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(steps)
 
 
+BUDGET = "budget --subjects 256 --sites 4 --components 15 --epsilon 2"
 COMMANDS = {
     "data": Play(
         (
@@ -212,9 +215,9 @@ COMMANDS = {
     ),
     "budget": Play(
         (
-            "budget --subjects 256 --sites 4 --components 15 --epsilon 2",
-            "budget --subjects 256 --sites 4 --components 15 --epsilon 2 --set separation=spatial",
-            "budget --subjects 256 --sites 4 --components 15 --epsilon 2 --set separation=template",
+            BUDGET,
+            BUDGET + " --set computation=capegica",
+            BUDGET + " --set computation=capedualreg",
             "budget --subjects 2000 --sites 8 --components 20 --epsilon 1 --colluders 3 --json",
             "budget --subjects 900 --sites 3 --components 5 --epsilon 1 --set noise=local"
             " --set solver=infomax --set pca=covariance --rounds 9 --basis 60",

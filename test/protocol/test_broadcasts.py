@@ -31,7 +31,6 @@ from support.consortium import Consortium, settings_of
 
 CHOICES = [
     *((name, {}) for name in names()),
-    ("capedjica", {"separation": "spatial"}),
     ("capemean", {"aggregation": "secagg"}),
     ("capemean", {"noise": "local"}),
 ]

@@ -585,6 +585,7 @@ def test_j_settings_survive_the_way_through_the_form(name) -> None:
     fields = {field.name: field for field in dataclasses.fields(config)}
     # Which computation it is; and what can do nothing there is left out, so it keeps its default.
     assert owner.pop("computation")["values"] == ["capedjica"]
+    assert owner.pop("expert")["type"] == "boolean"
     assert set(owner) <= set(fields)
     useless = {
         *NOT_IN_COINSTAC,

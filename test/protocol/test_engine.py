@@ -98,16 +98,18 @@ def test_g1_a_table_is_checked_when_it_is_loaded() -> None:
 
 
 def test_g1_what_a_stage_releases_is_of_the_type_of_its_field_of_the_model() -> None:
-    computation = load("capedjica")
-    hints = typing.get_type_hints(computation.model)
-    stages = [entry for entry in computation.table if isinstance(entry, SecureSum)]
-    names = [stage.name for stage in stages]
-    assert names == ["pca", "whitening", "iterate", "spatial", "template"]
-    config = Consortium().config
-    for stage in stages:
-        own = stage.name if stage.name in ("spatial", "template") else "temporal"
-        (phase,) = stage.phases(replace(config, separation=own))
-        assert hints[stage.model_field] == phase.broadcast | None
+    for name, own in (
+        ("capedjica", ["pca", "whitening", "iterate"]),
+        ("capegica", ["spatial"]),
+        ("capedualreg", ["template"]),
+    ):
+        run = Consortium(name)
+        hints = typing.get_type_hints(run.computation.model)
+        stages = [entry for entry in run.computation.table if isinstance(entry, SecureSum)]
+        assert [stage.name for stage in stages] == own
+        for stage in stages:
+            (phase,) = stage.phases(run.config)
+            assert hints[stage.model_field] == phase.broadcast | None
 
 
 def test_g2_reply_and_broadcast_have_exactly_the_types_of_the_table() -> None:

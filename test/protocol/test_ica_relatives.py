@@ -11,8 +11,9 @@ import pytest
 from cape.algorithms.basis import dct_image
 from cape.algorithms.infomax import GRADIENT_BOUND
 from cape.algorithms.scores import isi, match_maps
-from cape.computations import capedjica, load
-from cape.computations.capedjica import plan_run
+from cape.computations import load
+from cape.computations.capedjica import PLANNER
+from cape.computations.capedjica.stages import ITERATE
 from cape.lab.synthetic.generators import djica_sim, generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.messages import FeatureSpace
@@ -142,7 +143,7 @@ def planned(n_sites: int, n_subjects: int, eps_i: float, **changed: object):
         "round_mu": math.sqrt(2.0) * eps_i / CALIBRATION,
     }  # fmt: skip
     config = load("capedjica").config.from_input({**given, **changed})
-    run_plan = plan_run(config, n_sites, n_subjects, FeatureSpace.of_matrix(D))
+    run_plan = PLANNER.plan_run(config, n_sites, n_subjects, FeatureSpace.of_matrix(D))
     return next(event for event in run_plan.releases if event.phase == "iterate")
 
 
@@ -189,10 +190,10 @@ def test_the_rounds_of_the_protocol_are_those_of_algorithm_4() -> None:
                      n_rounds=3, **PAPER, **bounds)  # fmt: skip
     run.until("iterate").exchange()  # V and U are released, white data are kept
     model = replace(run.state.model, unmixing=None)
-    stacks = [capedjica.ITERATE.input(party, model) for party in run.parties.values()]
+    stacks = [ITERATE.input(party, model) for party in run.parties.values()]
     white = np.concatenate([a for s in stacks for a in s.arrays]).astype(np.float64)
-    state = capedjica.ITERATE.current(run.config, model)
-    solver = capedjica.ITERATE.estimator(run.config, model)
+    state = ITERATE.current(run.config, model)
+    solver = ITERATE.estimator(run.config, model)
     for event in joined(run.state.model).plan[-3:]:
         sums = [clipped_sum(chunks(s), solver.query(state), event) for s in stacks]
         state = solver.step(state, sum(sums) / (event.gamma * len(subjects)), 0.0)

@@ -1,4 +1,4 @@
-"""separation=spatial and separation=template through the protocol: sensitivity, plan, texts."""
+"""capegica and capedualreg (`stages` of each) through the protocol: sensitivity, plan, texts."""
 
 from __future__ import annotations
 
@@ -18,32 +18,24 @@ from cape.protocol import report_phase
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
 from cape.site.store import MemoryStore
-from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
 
 Consortium, ArraySource = helper.Consortium, helper.ArraySource
 KINDS = ("spatial", "template")
 D = helper.N_FEATURES
-MAPS = np.random.default_rng(21).standard_normal((D, 3))
+MAPS = helper.TEMPLATES
+space = helper.templated
+COMPUTATIONS = {"temporal": "capedjica", "spatial": "capegica", "template": "capedualreg"}
 
 both = pytest.mark.parametrize("kind", KINDS)
 
 
-def space(maps: np.ndarray = MAPS) -> FeatureSpace:
-    return FeatureSpace.of_matrix(D).with_templates(maps)
-
-
 def consortium(kind: str, data: Any = None, **changed: Any) -> Any:
-    run = Consortium("capedjica", data, separation=kind, **changed)
-    if kind == "template":
-        for party in run.parties.values():
-            party.source.space = space()
-    return run
+    return Consortium(COMPUTATIONS[kind], data, **changed)
 
 
 def entry_of(run: Any) -> SecureSum[Any]:
-    kind = run.config.separation
-    return next(e for e in run.computation.table if isinstance(e, SecureSum) and e.name == kind)
+    return next(e for e in run.computation.table if isinstance(e, SecureSum))
 
 
 @both
@@ -178,11 +170,6 @@ def test_the_number_of_components_must_be_that_of_the_templates() -> None:
         run.play()
 
 
-def test_other_separations_leave_pca_as_it_is() -> None:
-    with pytest.raises(ConfigError, match="separation=spatial with pca=covariance"):
-        Consortium("capedjica", separation="spatial", pca="covariance")
-
-
 def test_a_temporal_run_gives_the_spatial_set_without_a_release() -> None:
     run = Consortium("capedjica").play()
     assert {event.phase for event in joined(run.state.model).plan} == {
@@ -194,16 +181,16 @@ def test_a_temporal_run_gives_the_spatial_set_without_a_release() -> None:
     assert np.linalg.matrix_rank(both_sets, tol=1e-8) == 3  # one subspace, two rotations
 
 
-@pytest.mark.parametrize("separation", ["temporal", "spatial"])
-def test_the_report_takes_no_subject_apart_again(separation, monkeypatch) -> None:
-    run = Consortium("capedjica", separation=separation).play()
+@pytest.mark.parametrize("kind", ["temporal", "spatial"])
+def test_the_report_takes_no_subject_apart_again(kind, monkeypatch) -> None:
+    run = consortium(kind).play()
     party = next(iter(run.parties.values()))
     model = next(iter(run.runs.values())).model
     stages = [e for e in run.computation.table if isinstance(e, SecureSum)]
     by_rule = report_phase.clip_scales(party, model, stages)
     # The plain form: the norm of every answer.
-    for kind in (pca.ProjectorPca, spatial.SpatialIca):
-        monkeypatch.setattr(kind, "within_bound", False)
+    for estimator in (pca.ProjectorPca, spatial.SpatialIca):
+        monkeypatch.setattr(estimator, "within_bound", False)
     assert report_phase.clip_scales(party, model, stages) == by_rule
     monkeypatch.undo()
     monkeypatch.setattr(pca, "leading_projector", None)

@@ -60,8 +60,8 @@ class Release:
 
 # -- neighbours -----------------------------------------------------------------------------------
 
-ICA = (("n_looks", 1), ("n_rounds", 1), ("prewhiten", "none"), ("basis", "none"),
-       ("feature_space", "matrix"), ("accept_low_quality", True))  # fmt: skip
+ONE_RELEASE = (("basis", "none"), ("feature_space", "matrix"), ("accept_low_quality", True))
+ICA = (("n_looks", 1), ("n_rounds", 1), ("prewhiten", "none"), *ONE_RELEASE)
 COURSE = np.tile([1.0, -1.0], 16)
 
 
@@ -236,10 +236,10 @@ RELEASES = {
         leaning, 0.99,
     ),
     "spatial": Release(
-        "capedjica", "spatial", (*ICA, ("n_components", 2), ("separation", "spatial")), turned, 0.99
+        "capegica", "spatial", (*ONE_RELEASE, ("n_components", 2)), turned, 0.99
     ),
     "template": Release(
-        "capedjica", "template", (*ICA, ("n_components", K_MAPS), ("separation", "template")),
+        "capedualreg", "template", (*ONE_RELEASE, ("n_components", K_MAPS)),
         beside, 0.9886,
     ),
     "mean": Release("capemean", "mean", (*MEAN, ("mean_share", 0.9)), patterned, 0.99),

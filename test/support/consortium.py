@@ -30,6 +30,7 @@ from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_s
 from cape.protocol.ports import Source
 from cape.secagg.keys import RunSecret, seeded_secret
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.site import policy as site_policy
 from cape.site.context import AggregatorContext, SiteContext
 from cape.site.places import POLICY_VARIABLE, SitePlaces
@@ -44,6 +45,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "capedjica": {
         "n_components": 3, **MATRIX, "min_timepoints": 30, "n_rounds": 2,
         "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
+    },
+    "capedualreg": {
+        "n_components": 3, **MATRIX, "min_timepoints": 30, "standardize": "demean",
+        "accept_low_quality": True,
+    },
+    "capegica": {
+        "n_components": 3, **MATRIX, "min_timepoints": 30, "standardize": "demean",
+        "accept_low_quality": True,
     },
     "capemean": {**MATRIX, "min_timepoints": 30, "low": -3.0, "high": 3.0},
     "papermean": {**MATRIX, "min_timepoints": 30, "low": -3.0, "high": 3.0},
@@ -73,6 +82,10 @@ SEED = 11
 POLICY = SitePolicy.of_simulation(simulation_seed=SEED)
 
 
+# Of every site that writes data, whatever reads them: most computations ask for no templates
+TEMPLATES = np.random.default_rng(21).standard_normal((N_FEATURES, 3))
+
+
 def settings_of(name: str, /, **changed: Any) -> dict[str, Any]:
     return {**COMMON, **SMALL.get(name, {}), **changed}
 
@@ -90,6 +103,10 @@ def subjects(n: int, *, seed: int, n_times: int = 40) -> list[np.ndarray]:
 
 def datasets(seed: int = 0) -> dict[str, list[np.ndarray]]:
     return {f"local{s}": subjects(n, seed=100 * seed + s) for s, n in enumerate(SIZES)}
+
+
+def templated(maps: np.ndarray = TEMPLATES) -> FeatureSpace:
+    return FeatureSpace.of_matrix(N_FEATURES).with_templates(maps)
 
 
 @dataclass
@@ -183,6 +200,8 @@ class Consortium:
         self.parties: dict[str, SiteContext] = {}
         for site, arrays in (data or datasets()).items():
             source: Source = ArraySource(arrays)
+            if resolve(self.config).templates:
+                source = ArraySource(arrays, space=templated())
             if folder is not None:
                 source = FileSource(folder / site, {}, self.config, site)
             self.parties[site] = self._party(site, source, policy, noise(seed, site))
@@ -297,6 +316,7 @@ def write_data(folder: Path, data: Mapping[str, list[np.ndarray]] | None = None)
         (folder / site).mkdir(parents=True)
         for m, X in enumerate(arrays):
             np.save(folder / site / f"sub-{m:02d}.npy", X)
+        np.save(folder / site / "templates.npy", TEMPLATES)
     return folder
 
 

@@ -96,6 +96,7 @@ def outcome(
         warnings=(),
     )
     made = IcaOutcome(
+        kind="temporal",
         computation="capedjica",
         version="0.1.0",
         run="ab12" * 8,
@@ -173,6 +174,7 @@ def site_outcome(made: IcaOutcome, labels: tuple[str, ...]) -> SiteOutcome:
         ledger=made.ledger,
         A=made.A,
         space=made.space,
+        computation=made.computation,
         settings=made.settings,
         clip_scales=(("pca", (1.0,) * len(labels)), ("iterate", factors)),
     )

@@ -1,85 +1,69 @@
-"""Joint temporal ICA of several sites, private for every subject: the product.
+"""Joint temporal ICA of several sites, private for every subject: the papers' model.
 
 Common maps A, private time courses: X_m is about A S_m at every subject m of every site.  Three
-stages of secure sums (`temporal`): a common subspace (pca), a common whitening, and the rounds of a
+stages of secure sums (`stages`): a common subspace (pca), a common whitening, and the rounds of a
 solver.  The default is made for privacy: PCA from subjects' projectors in a public basis,
 log-Euclidean whitening, rotations by quasi-Newton steps.  ``pca=covariance``, ``whitening=eigen``
 and ``solver=infomax`` give the pipeline of Imtiaz et al., Alg. 3 and 4 (docs/deviations.md).
-``separation=spatial`` and ``template`` are other models, with one release each.
 
-Read the table at the bottom first.  Then `settings`, one module for each model, `plan` (what all
-sites check before anything is released) and `outcome` (what the table's last line writes).
+Read the table at the bottom first.  Then `settings`, `stages`, and what all joint ICAs share in
+`cape.computations.ica`: `plan` (what all sites check before anything is released), `outcome` (what
+the table's last line writes).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from cape.computations.capedjica.model import IcaModel
-from cape.computations.capedjica.plan import expected_noise, model_of, plan_run, rule, verify
-from cape.computations.capedjica.settings import CapeDjicaConfig, first_stage, sized
-from cape.computations.capedjica.spatial import SPATIAL
-from cape.computations.capedjica.template import TEMPLATE
-from cape.computations.capedjica.temporal import ITERATE, PCA, WHITENING
+from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations.capedjica.stages import (
+    ITERATE,
+    PCA,
+    WHITENING,
+    choose_n_basis,
+    final_state,
+    releases,
+    rule,
+)
+from cape.computations.ica.ending import ica_report
+from cape.computations.ica.model import IcaModel
+from cape.computations.ica.plan import IcaPlanner
 from cape.protocol.join import join
-from cape.protocol.model import joined, progress, settings_of
-from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.protocol.model import progress
+from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
-from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import clip_scales, report
 from cape.protocol.zero_sum import ZeroSum
 
-__all__ = [
-    "COMPUTATION",
-    "ITERATE",
-    "CapeDjicaConfig",
-    "expected_noise",
-    "plan_run",
-    "rule",
-    "sized",
-]
+__all__ = ["COMPUTATION", "PLANNER"]
 
-STAGES = (PCA, WHITENING, ITERATE, SPATIAL, TEMPLATE)
-
-
-# The last round alone pays for importing what it writes.
+NAME = "capedjica"
+PLANNER = IcaPlanner(
+    kind="temporal",
+    config=CapeDjicaConfig,
+    releases=releases,
+    choose_n_basis=choose_n_basis,
+    rule=rule,
+)
 
 
-def _write_site(site: Site, model: IcaModel) -> SiteOutcome:
-    from cape.computations.capedjica.outcome import site_outcome
+def _spatial_set(config: CapeDjicaConfig, model: IcaModel) -> SpatialSet | None:
+    from cape.computations.capedjica.free_set import spatial_set
 
-    config = settings_of(CapeDjicaConfig, site.config)
-    end = model_of(config).final_state(config, model)
-    return replace(site_outcome(site, model, end), clip_scales=clip_scales(site, model, STAGES))
-
-
-def _write_consortium(party: Aggregator, model: IcaModel) -> IcaOutcome:
-    from cape.computations.capedjica.outcome import consortium_outcome
-
-    config = settings_of(CapeDjicaConfig, party.config)
-    end = model_of(config).final_state(config, model)
-    # Seeded noise can be drawn again by whoever knows the seed: it protects nobody.
-    private = config.private and not joined(model).seeded
-    label = "dp" if private else "none"
-    return consortium_outcome(COMPUTATION.name, party, model, end, label=label)
+    return spatial_set(config, model)
 
 
 COMPUTATION = Computation(
-    name="capedjica",
+    name=NAME,
     cite="Imtiaz et al., Alg. 1-4; docs/deviations.md",
     config=CapeDjicaConfig,
     model=IcaModel,
     start=IcaModel,
     progress=progress,
-    # A phase opens only if its line says so and these settings have it (`enabled_if`).
     table=(
-        join("capedjica", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then=first_stage),  # PublicKey -> KeyBook; probe -> Fingerprint
-        PCA,  # Masked -> Subspace          temporal
-        WHITENING,  # Masked -> Whitener          temporal
-        ITERATE,  # Masked -> Unmixing          temporal
-        SPATIAL,  # Masked -> SpatialComponents spatial
-        TEMPLATE,  # Masked -> TemplateMaps      template
-        report(_write_site, _write_consortium),  # Done -> Closing
+        join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        PCA,  # Masked -> Subspace
+        WHITENING,  # Masked -> Whitener
+        ITERATE,  # Masked -> Unmixing
+        # Done -> Closing
+        ica_report(NAME, (PCA, WHITENING, ITERATE), final_state, spatial_set=_spatial_set),
     ),
 )

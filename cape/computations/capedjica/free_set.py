@@ -1,7 +1,7 @@
-"""The spatial components that a temporal run on images gives away: one release, the same recipe.
+"""The spatial components that a run on images gives away: one release, the recipe of capegica.
 
-The first release of a temporal run is the mean of the subjects' projectors, which is all that
-``separation=spatial`` asks.  Its recipe is taken in the smooth directions that the noise of that
+The first release of a run is the mean of the subjects' projectors, which is all that a capegica run
+asks.  Its recipe is taken in the smooth directions that the noise of that
 release pays for, whatever basis the run has; the left-right test is of the mean as released.  On
 real brains these maps did better than the rounds (docs/separations.md).  The aggregator computes
 them once, as its last step of the stage: another host's FastICA could stop at another step.
@@ -10,7 +10,6 @@ them once, as its last step of the stage: another host's FastICA could stop at a
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,11 +18,11 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import Mirror, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.pca import FreeSet
-from cape.algorithms.spatial import sparseness, spatial_ica
-from cape.computations.capedjica.brains import mirror_of, simulated
-from cape.computations.capedjica.model import FinalState, IcaModel
 from cape.computations.capedjica.settings import CapeDjicaConfig
-from cape.computations.capedjica.spatial import SCORE, rotated
+from cape.computations.ica.mirror import mirror_of, simulated
+from cape.computations.ica.model import IcaModel
+from cape.computations.ica.recipe import rotated
+from cape.computations.ica.settings import SpatialConfig
 from cape.forecast.one_release import spatial_basis, spatial_components
 from cape.protocol.model import joined, settings_of
 from cape.protocol.outcome import SpatialSet
@@ -85,9 +84,8 @@ def maps_of_free_set(config: CapeDjicaConfig, space: FeatureSpace, found: FreeSe
     return found.directions if K is None else np.asarray(K @ found.directions)
 
 
-def _as_spatial(config: CapeDjicaConfig, k: int) -> CapeDjicaConfig:
-    n_basis = k if config.feature_space == "mask" else 0
-    return replace(config, separation="spatial", basis="auto", n_basis=n_basis)
+def _as_spatial(config: CapeDjicaConfig, k: int) -> SpatialConfig:
+    return SpatialConfig.of(config, n_basis=k if config.feature_space == "mask" else 0)
 
 
 def _between(K: Basis | None, B: Basis | None, d: int) -> Array:
@@ -100,37 +98,16 @@ def _between(K: Basis | None, B: Basis | None, d: int) -> Array:
     return np.concatenate(parts, axis=1)
 
 
-def spatial_set(config: Config, model: IcaModel, end: FinalState) -> SpatialSet:
-    """Return the spatial components of a run's released subspace; they cost no budget."""
-    roster, state = joined(model), end.spatial
-    if end.spectrum is not None and (free := end.spectrum.free) is not None:
-        return SpatialSet(
-            A=maps_of_free_set(settings_of(CapeDjicaConfig, config), roster.space, free),
-            converged=free.converged,
-            sparseness=None,
-            test=free.test,
-            mirrored=free.mirrored,
-            claims=free.claims,
-            recipe=True,
-        )
-    B = public_basis(resolve(config), roster.space, roster.n_basis)
-    maps = end.V if B is None else B @ end.V
-    if state is None:
-        rotation = spatial_ica(maps)
-        A = maps @ rotation.mixing
-        return SpatialSet(
-            A=apply_order(arrange(A), A, 1),
-            converged=rotation.converged,
-            sparseness=sparseness(B, end.V, rotation.mixing),
-        )
-    A = maps @ state.mixing
+def spatial_set(config: Config, model: IcaModel) -> SpatialSet | None:
+    """Return the free set of a run that has one, as the consortium gets it."""
+    if model.subspace is None or (free := model.subspace.free) is None:
+        return None
     return SpatialSet(
-        A=apply_order(end.order, A, 1),
-        converged=state.converged,
-        # Of brains the left-right test says more, and says it of coarse maps too.
-        sparseness=None if state.test else sparseness(B, end.V, state.mixing, score=SCORE),
-        test=state.test,
-        mirrored=state.mirrored,
-        claims=tuple(state.claims[abs(k) - 1] for k in end.order) if state.claims else (),
-        recipe=resolve(config).brains,
+        A=maps_of_free_set(settings_of(CapeDjicaConfig, config), joined(model).space, free),
+        converged=free.converged,
+        sparseness=None,
+        test=free.test,
+        mirrored=free.mirrored,
+        claims=free.claims,
+        recipe=True,
     )

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from cape.computations import about, load, names
 from cape.engines.coinstac.display import COMPONENT, MAPS_SUMMARY, SUMMARY
-from cape.engines.coinstac.form import has_input
+from cape.engines.coinstac.form import has_input, shown_if
+from cape.engines.coinstac.site import EXPERT
 from cape.engines.setting_texts import Text, default_text, groups, texts_of, values_text
 from cape.errors import ConfigError
 from cape.settings.config import PRODUCT, VERSION, Config
@@ -50,6 +51,14 @@ _POLICY: Final[dict[str, Any]] = {
     "(cape policy prints it).",
     "source": "member",
 }
+_EXPERT: Final[dict[str, Any]] = {
+    "label": "Show all settings",
+    "type": "boolean",
+    "default": False,
+    "description": "Those that few runs change are hidden.",
+    "tooltip": "A hidden setting keeps its value, also one that was changed before it was hidden.",
+    "source": "owner",
+}
 # First in the form and in no group, because the application shows a group as a closed accordion
 ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 
@@ -68,7 +77,7 @@ def compspec_document(
     inputs: dict[str, Any] = {name: owner.pop(name) for name in ASKED_FIRST if name in owner}
     # The image has all computations; a form with one choice says which one it starts.
     inputs |= {"computation": _choice(chosen or PRODUCT), "data": dict(_DATA)}
-    inputs |= {"policy": dict(_POLICY), **owner}
+    inputs |= {"policy": dict(_POLICY), EXPERT: dict(_EXPERT), **owner}
     # The app sorts by this number, not by the order in the file.
     for order, (name, spec) in enumerate(inputs.items()):
         spec["order"] = order
@@ -176,11 +185,16 @@ def _choice(name: str) -> dict[str, Any]:
 def _owner_inputs(config: type[Config]) -> dict[str, Any]:
     hints = typing.get_type_hints(config)
     inputs: dict[str, Any] = {}
-    texts = texts_of(config)
+    texts, conditions = texts_of(config), shown_if(config)
     for group in groups(config):
         for spec in dataclasses.fields(config):
             if spec.metadata["group"] == group and has_input(spec, hints):
-                inputs[spec.name] = _owner_input(spec, hints[spec.name], texts[spec.name])
+                widget = _owner_input(spec, hints[spec.name], texts[spec.name])
+                if (condition := conditions[spec.name]) is not None:
+                    variable, value = condition
+                    # Hidden, an input keeps its value.
+                    widget["conditional"] = {"variable": variable, "value": value}
+                inputs[spec.name] = widget
     return inputs
 
 
@@ -206,10 +220,6 @@ def _owner_input(spec: Field[Any], hint: object, text: Text) -> dict[str, Any]:
     allowed = f"Allowed: {values_text(spec, hint, text.unit)}."
     tooltip = f"{said}{allowed}  {default}In settings.toml: {spec.name}."
     widget["tooltip"] = tooltip.replace("`", "")
-    if meta["when"] is not None:
-        # Hidden, an input keeps its default.
-        variable, value = meta["when"]
-        widget["conditional"] = {"variable": variable, "value": value}
     if spec.default is not MISSING:
         widget["default"] = spec.default
     return widget

@@ -33,6 +33,23 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
         "n_pairs": 2,
         "accept_low_quality": True,
     },
+    "capedualreg": {
+        "epsilon": 8,
+        "delta": 1e-5,
+        "feature_space": "matrix",
+        "n_features": 12,
+        "n_components": 3,
+        "min_timepoints": 30,
+        "accept_low_quality": True,
+    },
+    "capegica": {
+        "epsilon": 8,
+        "delta": 1e-5,
+        "n_components": 3,
+        "mask": "MNI152-10mm",
+        "min_timepoints": 30,
+        "accept_low_quality": True,
+    },
     "capemean": {
         "epsilon": 4,
         "delta": 1e-5,
@@ -81,15 +98,18 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
         "round_epsilon": 1,
     },
 }
-# Their data: a table of people, else one file a subject.
+# Their data: a table of people, else one file a subject; and what lies beside it at every site.
 _RECORDS: Final = ("capecca", "capepca", "dpdispca")
 _SUBJECT_FILE: Final = {
     "capedjica": "_bold.nii.gz",
+    "capedualreg": ".npy",
+    "capegica": "_bold.nii.gz",
     "capemean": ".npy",
     "papermean": ".npy",
     "djica": ".npy",
     "dpdjica": ".npy",
 }
+_BESIDE: Final = {"capedualreg": "templates.npy"}
 # What their sites allow beyond the shipped policy: these people are invented, and whoever tries the
 # folder twice should not be told that they have spent their budget.
 _INVENTED: Final = 'ledger_file = "none"\nmax_total_epsilon = 0.0\n'
@@ -119,6 +139,8 @@ def inputspec_document(
         own = {"data": ["records.csv"], "policy": ["site-policy.toml"]}
         if name not in _RECORDS:
             own["data"] = [subject + _SUBJECT_FILE[name] for subject in subjects]
+        if name in _BESIDE:
+            own["data"].append(_BESIDE[name])
         sites.append({n: {"value": v} for n, v in {**own, **common}.items()})
     return sites
 

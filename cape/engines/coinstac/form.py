@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cape.computations import load
-from cape.engines.coinstac.site import SITE_INPUTS
+from cape.engines.coinstac.site import EXPERT, SITE_INPUTS
 from cape.errors import ConfigError, MessageError
 from cape.protocol import wire
 from cape.protocol.phases import Computation
@@ -27,6 +27,23 @@ from cape.settings.option import Value, choices
 NOT_IN_COINSTAC: Final = ("bids_filter", "bids_exclude", "aggregation", "min_survivors")
 # What acts on images, which a computation of matrices alone never reads.
 OF_IMAGES: Final = ("space", "smoothing_fwhm", "resample")
+
+
+def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
+    """Return of every setting which other input has to have which value for it to be shown.
+
+    The application looks at the value of one input, whether that is shown or not: what hangs on a
+    hidden setting is hidden like it.
+    """
+    parents = {field.name: field.metadata["when"] for field in dataclasses.fields(config)}
+    # What is rare in most computations is rare where one declares it anew.
+    both = (*dataclasses.fields(Config), *dataclasses.fields(config))
+    rare = {field.name for field in both if field.metadata["expert"]}
+
+    def is_hidden(name: str) -> bool:
+        return name in rare or (parents[name] is not None and is_hidden(parents[name][0]))
+
+    return {name: (EXPERT, True) if is_hidden(name) else when for name, when in parents.items()}
 
 
 def has_input(spec: Field[Any], hints: Mapping[str, object]) -> bool:
@@ -104,7 +121,7 @@ def _owner_settings(form: object) -> dict[str, object]:
         got, do = "another document", "take an inputspec.json or the inputMap of a pipeline."
         raise ConfigError("E011", setting="form", got=got, allowed=allowed, do=do)
     first, *others = [
-        {name: given["value"] for name, given in site.items() if name not in SITE_INPUTS}
+        {name: given["value"] for name, given in site.items() if name not in (*SITE_INPUTS, EXPERT)}
         for site in sites
     ]
     if differing := sorted(

@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # most rounds find their working arrays
 NOTICE_FILE = "site-notice.txt"
 # The only inputs that a site gives; all else is the owner's.
 SITE_INPUTS = ("data", "manifest", "policy")
+# The input that shows what few runs change: of the owner's form, and no setting
+EXPERT = "expert"
 # Ends of a run that depend on nobody's data: a file that another process holds
 NOBODYS = ("CAPE-E263",)
 
@@ -81,9 +83,8 @@ def _join(
     digest = _digest([request.input, _listing(request.base)])
     inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
     inputs["beside"] = policies_below(request.base)
-    settings = {
-        name: value for name, value in request.input.items() if name not in (*SITE_INPUTS, "start")
-    }
+    no_settings = (*SITE_INPUTS, EXPERT, "start")
+    settings = {name: value for name, value in request.input.items() if name not in no_settings}
     computation = load(_chosen(settings))
     config = computation.config.from_input(settings)
     # Of an earlier run in the same folder.

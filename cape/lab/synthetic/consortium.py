@@ -331,7 +331,7 @@ WRITERS = {
 def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
     """Write template maps that correlate r with the true ones into every site's folder.
 
-    They are what ``separation=template`` would get from a published atlas: partly right.
+    They are what capedualreg would get from a published atlas: partly right.
     """
     rng = np.random.default_rng([request.seed, 3])
     folders = [out / f"local{site}" for site in range(len(request.sizes))]

@@ -13,9 +13,8 @@ from typing import Literal
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.capedjica.model import IcaModel
-from cape.computations.capedjica.outcome import consortium_outcome, site_outcome
-from cape.computations.capedjica.temporal import arranged, n_directions, subspace, unmixed
+from cape.computations.ica.model import IcaModel, arranged, n_directions, subspace, unmixed
+from cape.computations.ica.outcome import consortium_outcome, site_outcome
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.papers.algorithms.djica import (
@@ -65,11 +64,11 @@ class DjicaConfig(Config):
     n_components: int = option(20, low=2, high=50)
     n_local: int = option(100, low=2, high=1447)
     batch: Literal["full", "block"] = option("full")
-    block: int = option(0, low=0, high=10**6)
+    block: int = option(0, low=0, high=10**6, expert=True)
     n_rounds: int = option(400, low=1, high=9000)
-    learning_rate: float = option(0.0, low=0.0, high=2.0)
-    anneal: bool = option(True)
-    tolerance: float = option(1e-6, low=0.0, high=1.0)
+    learning_rate: float = option(0.0, low=0.0, high=2.0, expert=True)
+    anneal: bool = option(True, expert=True)
+    tolerance: float = option(1e-6, low=0.0, high=1.0, expert=True)
     private: bool = option(False, group="Privacy")
     standardize: Literal["auto", "variance", "floored", "demean"] = option("auto", group="Data")
 
@@ -226,7 +225,7 @@ def _close(config: Config, model: DjicaModel) -> Unmixing:
 
 
 def _write_site(site: Site, model: DjicaModel) -> SiteOutcome:
-    return site_outcome(site, model, unmixed(model, _sphered(model)))
+    return site_outcome(_NAME, site, model, unmixed(model, _sphered(model)))
 
 
 def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:

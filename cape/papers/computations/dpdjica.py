@@ -15,9 +15,8 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import scale_from_eigenvalues
-from cape.computations.capedjica.model import IcaModel
-from cape.computations.capedjica.outcome import consortium_outcome, site_outcome
-from cape.computations.capedjica.temporal import arranged, n_directions, subspace, unmixed
+from cape.computations.ica.model import IcaModel, arranged, n_directions, subspace, unmixed
+from cape.computations.ica.outcome import consortium_outcome, site_outcome
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.papers.algorithms.dpdjica import (
@@ -64,9 +63,9 @@ class DpDjicaConfig(Config):
     n_local: int = option(20, low=2, high=200)
     pca_epsilon: float = option(1.0, low=1e-3, high=1e6)
     round_epsilon: float = option(1.0, low=1e-3, high=1e6)
-    norm_clip: float = option(2.0, low=0.1, high=1e3)
+    norm_clip: float = option(2.0, low=0.1, high=1e3, expert=True)
     n_rounds: int = option(60, low=1, high=2000)
-    learning_rate: float = option(0.5, low=1e-4, high=2.0)
+    learning_rate: float = option(0.5, low=1e-4, high=2.0, expert=True)
     private: bool = option(False, group="Privacy")
 
     def check(self) -> None:
@@ -229,7 +228,7 @@ def _close(config: Config, model: DpDjicaModel) -> Unmixing:
 
 
 def _write_site(site: Site, model: DpDjicaModel) -> SiteOutcome:
-    return site_outcome(site, model, unmixed(model, _whitener(model)))
+    return site_outcome(_NAME, site, model, unmixed(model, _whitener(model)))
 
 
 def _outcome(party: Aggregator, model: DpDjicaModel) -> IcaOutcome:

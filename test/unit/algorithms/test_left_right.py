@@ -13,7 +13,7 @@ from cape.algorithms.left_right import Null
 from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialIca, assignment, claims, leading, spatial_ica
 from cape.computations import load
-from cape.computations.capedjica.brains import midline_of, mirror_of, null_of, overlap
+from cape.computations.ica.mirror import midline_of, mirror_of, null_of, overlap
 from cape.data import mask_space
 from cape.errors import ConfigError
 from cape.settings.resolved import resolve
@@ -23,9 +23,9 @@ from cape.space.public_basis import public_basis, widest_basis
 D, R = 64, 15
 
 
-def config(**given: object):
-    base = {"epsilon": 1.0, "delta": 1e-5, "separation": "spatial", "mask": "MNI152-10mm"}
-    return load("capedjica").config.from_input({**base, "n_components": R, **given})
+def config(name: str = "capegica", **given: object):
+    base = {"epsilon": 1.0, "delta": 1e-5, "mask": "MNI152-10mm"}
+    return load(name).config.from_input({**base, "n_components": R, **given})
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_the_wide_basis_holds_the_leading_eigenvectors_of_the_dense_kernel(space
 
 
 def test_other_models_and_images_keep_their_kernels(space) -> None:
-    template = config(separation="template")
+    template = config("capedualreg")
     assert widest_basis(resolve(config()), space) == 300
     assert widest_basis(resolve(template), space) == 80
     B = public_basis(resolve(template), space, 30)

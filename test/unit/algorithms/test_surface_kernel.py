@@ -9,17 +9,15 @@ import pytest
 
 from cape.algorithms import surface_kernel
 from cape.algorithms.surface_kernel import RADIUS_MM, BlockBasis
-from cape.computations.capedjica import brains
-from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations.capegica.settings import CapeGicaConfig
+from cape.computations.ica import mirror
 from cape.data.pipeline import start_scan
 from cape.errors import ConfigError
 from cape.settings.resolved import resolve
 from cape.space.public_basis import noise_covariance, places_of, public_basis, smoothed
 from support.surfaces import axis, sphere, write_owner_files
 
-CONFIG = CapeDjicaConfig(
-    epsilon=1.0, delta=1e-5, feature_space="grayordinates", separation="spatial", n_components=4
-)
+CONFIG = CapeGicaConfig(epsilon=1.0, delta=1e-5, feature_space="grayordinates", n_components=4)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +107,7 @@ def test_the_mirror_swaps_the_hemispheres_and_the_sides_of_the_voxels(space) -> 
     K, mirrored = dense(places, 30.0), dense(places, 30.0, mirrored=True)
     np.testing.assert_allclose(diagonal, np.sum(plain * (K @ plain), axis=0), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(across, plain.T @ mirrored @ plain, atol=1e-4)
-    found = brains.mirror_of(CONFIG, space, 40)
+    found = mirror.mirror_of(CONFIG, space, 40)
     assert found is not None
     np.testing.assert_allclose(found.J @ found.J, np.eye(40), atol=1e-10)
     # A smooth map that is the same on both sides stays; one that is opposite turns its sign.
@@ -136,7 +134,7 @@ def test_no_mirror_where_vertices_are_no_pairs(tmp_path) -> None:
     space = start_scan(tmp_path, {}, CONFIG, site="A").space
     assert space is not None
     assert not surface_kernel.is_symmetric(places_of(space))
-    assert brains.mirror_of(CONFIG, space, 20) is None
+    assert mirror.mirror_of(CONFIG, space, 20) is None
 
 
 def test_more_columns_than_the_kernel_carries_are_refused(space) -> None:
@@ -154,7 +152,6 @@ def test_the_harmonics_make_the_kernel_on_the_whole_sphere() -> None:
 
 def test_settings_that_grayordinates_cannot_have() -> None:
     for change, words in (
-        ({"separation": "template"}, "separation=template"),
         ({"basis": "dct"}, "auto, kernel"),
         ({"smoothing_fwhm": 6.0}, "smoothing_fwhm"),
     ):

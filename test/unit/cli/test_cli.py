@@ -521,8 +521,11 @@ def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
         (["--epsilon", "1", "--set", "n_component=3"], "did you mean 'n_components'?"),
         (["--epsilon", "-1"], "epsilon=-1"),
         # "did you mean 'orientation'?" was said of what `cape simulate` accepts.
-        (["--set", "computation=capecca"], "computation=capecca: allowed capedjica; only capedj"),
-        (["--set", "computation=capeica"], "did you mean 'capedjica'?"),
+        (
+            ["--set", "computation=capecca"],
+            "computation=capecca: allowed capedjica, capedualreg, capegica; only capedj",
+        ),
+        (["--set", "computation=capeica"], "did you mean 'capegica'?"),
         # As in a run.  Colluders past the sites were a ZeroDivisionError, two sites "Yes".
         (["--epsilon", "1", "--colluders", "4"], "assumed_colluders=4 of 4 sites; allowed 0 to 3"),
         (["--epsilon", "1", "--colluders", "5"], "assumed_colluders=5 of 4 sites; allowed 0 to 3"),

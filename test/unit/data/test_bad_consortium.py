@@ -330,8 +330,8 @@ def test_too_little_room_is_said_before_the_start_with_both_numbers(tmp_path, mo
 @pytest.mark.parametrize(
     ("given", "code", "parts"),
     [
-        (1, "E011", ("n_components=1", "0, or 2 to 50")),
-        ("20.5", "E011", ("n_components=20.5", "a whole number, 0 to 50")),
+        (1, "E011", ("n_components=1", "2 to 50")),
+        ("20.5", "E011", ("n_components=20.5", "a whole number, 2 to 50")),
         ("many", "E011", ("n_components=many", "a whole number")),
         (9, "E149", ("n_components=9: allowed 2 to 8", "the public basis has 8 directions")),
     ],

@@ -53,7 +53,7 @@ def test_sites_side_by_side_agree_on_the_space_that_most_people_have(tmp_path):
     said, text, counts = settings(tmp_path)
     assert said["bids_filter"] == "task-rest_space-MNI152NLin6Asym_desc-preproc"
     assert said["space"] == "MNI152NLin6Asym"
-    assert said["separation"] == "spatial"
+    assert said["computation"] == "capegica"
     assert "temporal ICA removed" in text  # why
     assert (said["n_sites"], said["site_names"], said["min_sites"]) == (2, "a,b", 2)
     assert said["tr"] == 0.0  # they differ

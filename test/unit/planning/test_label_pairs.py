@@ -11,7 +11,7 @@ import pytest
 
 from cape.cli import main
 from cape.computations import load
-from cape.computations.capedjica.brains import mirror_of
+from cape.computations.ica.mirror import mirror_of
 from cape.errors import ConfigError
 from cape.planning.label_pairs import compare_places, pair_names, read_label_table
 from cape.space.feature_space import FeatureSpace
@@ -100,8 +100,8 @@ def test_the_setting_is_what_a_run_reads(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert said["label_pairs"] == "1-2,3-4"
     given = {"feature_space": "atlas", "atlas": "atlas.nii.gz", "label_pairs": said["label_pairs"]}
-    sized = {"epsilon": 1, "delta": 1e-5, "separation": "spatial", "n_components": 2}
-    mirror = mirror_of(load("capedjica").config.from_input(sized | given), space, space.n_features)
+    sized = {"epsilon": 1, "delta": 1e-5, "n_components": 2}
+    mirror = mirror_of(load("capegica").config.from_input(sized | given), space, space.n_features)
     assert mirror is not None
     swapped = np.zeros((7, 7))
     swapped[[0, 1, 2, 3], [1, 0, 3, 2]] = 1.0

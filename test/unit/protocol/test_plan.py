@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from cape.algorithms.estimators import PlannedRelease
-from cape.computations import capedjica, load
+from cape.computations import capedjica, capegica, load
+from cape.computations.ica.settings import sized
 from cape.data.space import mask_space
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError
 from cape.planning.budget import budget_of
@@ -278,15 +279,16 @@ def test_a_sum_that_could_overflow_is_refused_by_the_site_too() -> None:
 @pytest.mark.parametrize(("low_pass", "tr", "warned"), [
     (0.0, 2.0, False), (0.1, 2.0, True), (0.1, 0.0, True), (0.25, 2.0, False), (0.4, 2.0, False),
 ])  # fmt: skip
-@pytest.mark.parametrize("separation", ["temporal", "spatial"])
-def test_a_low_pass_filter_that_takes_something_out_is_warned_of(low_pass, tr, warned, separation):
+@pytest.mark.parametrize("planner", [capedjica.PLANNER, capegica.PLANNER], ids=lambda p: p.kind)
+def test_a_low_pass_filter_that_takes_something_out_is_warned_of(low_pass, tr, warned, planner):
     given = {"epsilon": 8.0, "delta": 1e-5, "low_pass": low_pass, "tr": tr, "n_components": 5}
-    config = load("capedjica").config.from_input({**given, "separation": separation})
-    run_plan = capedjica.plan_run(config, 4, 1024, mask_space(config))
+    config = planner.config.from_input(given)
+    run_plan = planner.plan_run(config, 4, 1024, mask_space(config))
     assert [text for text in run_plan.warnings if "low_pass = 0.1 Hz" in text] == (
         list(run_plan.warnings[-1:]) if warned else []
     )
-    budget = budget_of({**given, "separation": separation}, n_sites=4, n_subjects=1024)
+    named = {**given, "computation": f"cape{'g' if planner.kind == 'spatial' else 'dj'}ica"}
+    budget = budget_of(named, n_sites=4, n_subjects=1024)
     assert ("low_pass" in " ".join(budget.warnings)) is warned
 
 
@@ -297,44 +299,44 @@ def test_a_low_pass_filter_that_takes_something_out_is_warned_of(low_pass, tr, w
     (0.5, 40, 12), (2.0, 64, 15), (4.0, 130, 15), (8.0, 240, 18),
 ])  # fmt: skip
 def test_without_an_owners_word_r_and_d_follow_from_g(epsilon, d, R) -> None:
-    given = {"epsilon": epsilon, "delta": 1e-5, "separation": "spatial", "accept_low_quality": True}
-    plan = budget_of(given, n_sites=4, n_subjects=256)
+    given = {"epsilon": epsilon, "delta": 1e-5, "accept_low_quality": True}
+    plan = budget_of({**given, "computation": "capegica"}, n_sites=4, n_subjects=256)
     assert (plan.n_basis, plan.n_components) == (d, R)
     assert f"R follows from G {plan.verdict.g:.0f}" in plan.why_sizes
-    config = load("capedjica").config.from_input(given)
+    config = load("capegica").config.from_input(given)
     space = mask_space(config)
     # A site finds the same from the roster, and the clip of the release is that of R.
-    events = capedjica.plan_run(config, 4, 256, space).releases
+    events = capegica.PLANNER.plan_run(config, 4, 256, space).releases
     clip = events[0].clip_int / 2.0 ** events[0].log2_gamma
     assert (len(events), clip) == (1, pytest.approx(math.sqrt(R), rel=1e-3))
     entries = (RosterEntry(site=f"local{i}", nonce=f"{i}" * 32, n_subjects=64) for i in range(4))
     roster = roster_of(config, (), plan=events, space=space, n_basis=d, sites=tuple(entries))
     site: Any = SimpleNamespace(id="local1", config=config)
-    capedjica.verify(site, roster)
-    more = capedjica.plan_run(replace(config, n_components=R + 1), 4, 256, space).releases
+    capegica.PLANNER.verify(site, roster)
+    more = capegica.PLANNER.plan_run(replace(config, n_components=R + 1), 4, 256, space).releases
     with pytest.raises(PrivacyBudgetError):
-        capedjica.verify(site, replace(roster, plan=more))
+        capegica.PLANNER.verify(site, replace(roster, plan=more))
 
 
 def test_an_owners_r_rules_and_people_and_parcels_bound_it() -> None:
-    given = {"epsilon": 8.0, "delta": 1e-5, "separation": "spatial"}
-    plan = budget_of({**given, "n_components": 9}, n_sites=4, n_subjects=256)
+    given = {"epsilon": 8.0, "delta": 1e-5}
+    plan = budget_of(
+        {**given, "computation": "capegica", "n_components": 9}, n_sites=4, n_subjects=256
+    )
     assert (plan.n_components, plan.n_basis) == (9, 240)
     assert "R is that of the settings" in plan.why_sizes
 
     def r_of(n_features: int, n_subjects: int, **more: Any) -> int:
-        config = load("capedjica").config.from_input({**given, **more})
+        config = load("capegica").config.from_input({**given, **more})
         space = FeatureSpace.of_matrix(n_features)
-        return capedjica.sized(config, 4, n_subjects, space).n_components
+        return sized(config, 4, n_subjects, space).n_components
 
     assert r_of(400, 256) == 18
     assert r_of(400, 7) == 7
     assert r_of(40, 256) == 12
     assert r_of(400, 256, n_basis=20) == 6
     assert r_of(400, 256, n_components=19) == 19
-    assert r_of(40, 256, separation="temporal") == 20
-    assert (
-        load("capedjica").config.from_input({**given, "separation": "template"}).n_components == 20
-    )
+    for name in ("capedjica", "capedualreg"):
+        assert load(name).config.from_input(given).n_components == 20
     with pytest.raises(ConfigError, match="n_components=1"):
-        load("capedjica").config.from_input({**given, "n_components": 1})
+        load("capegica").config.from_input({**given, "n_components": 1})

@@ -238,7 +238,7 @@ def test_a_single_nan_counts_as_the_mean_of_its_feature_as_in_the_fit() -> None:
 
 def test_scikit_learn_can_clone_it() -> None:
     base = pytest.importorskip("sklearn.base")
-    model = cape.JointICA(7, epsilon=2.0, separation="spatial", settings={"n_basis": 40})
+    model = cape.JointICA(7, epsilon=2.0, computation="capegica", settings={"n_basis": 40})
     twin = base.clone(model)
     assert twin is not model
     assert twin.get_params() == model.get_params()

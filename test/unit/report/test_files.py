@@ -343,7 +343,7 @@ def of_kind(kind: str, **changes):
     made = example.outcome(rounds=1, **changes)
     if kind != "temporal":  # no rounds, nothing to judge
         made = dataclasses.replace(made, verdict=None)
-    return dataclasses.replace(made, settings={**made.settings, "separation": kind})
+    return dataclasses.replace(made, kind=kind)
 
 
 def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path):

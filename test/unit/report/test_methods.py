@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations import load
 from cape.report import methods, write_results, write_site
 from cape.report.citations import ALL
 from support import report_example as example
@@ -20,11 +20,12 @@ def _no_pictures(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
 
 
-def with_settings(**chosen: object):
+def with_settings(*, computation: str = "capedjica", **chosen: object):
     """Return an outcome on a grid of 8 mm whose settings are real ones."""
     made = example.outcome(dataclasses.replace(example.mask_space(), template_space="MNI152Lin"))
     settings = {"epsilon": 1.0, "delta": 1e-5, "mask": "file", "n_sites": 3, **chosen}
-    return dataclasses.replace(made, settings=CapeDjicaConfig.from_input(settings).settings())
+    config = load(computation).config.from_input(settings)
+    return dataclasses.replace(made, computation=computation, settings=config.settings())
 
 
 def methods_of(folder: Path, **chosen: object) -> str:
@@ -58,8 +59,8 @@ def test_the_paragraph_says_everything_that_was_done_to_the_data(tmp_path) -> No
     ("chosen", "said"),
     [({}, "No confounds were regressed out, and no volumes scrubbed"),
      ({}, "removed the mean and a linear trend (no filter); each feature"),
-     ({"separation": "spatial"}, "a quadratic trend (no filter); each feature was then divided by "
-      "its standard deviation over time, small ones raised to a floor and the mean over all "
+     ({"computation": "capegica"}, "a quadratic trend (no filter); each feature was then divided "
+      "by its standard deviation over time, small ones raised to a floor and the mean over all "
       "features regressed out"),
      ({"confound_strategy": "motion=full,scrub=5", "fd_threshold": 0.3},
       "the strategy motion=full,scrub=5 of nilearn's load_confounds. Volumes with a framewise "
@@ -71,7 +72,7 @@ def test_defaults_and_other_settings_are_said_as_they_are(chosen, said) -> None:
     made = with_settings(**chosen)
     space = made.space
     place = (space.shape, space.affine, "MNI152Lin")
-    assert said in methods.data_paragraph(made.settings, "mask", *place)
+    assert said in methods.data_paragraph(made.computation, made.settings, "mask", *place)
 
 
 def test_what_is_cited_stands_in_a_bibtex_file(tmp_path) -> None:

@@ -8,18 +8,18 @@ from cape.settings.resolved import Cleaning, resolve
 
 
 def test_auto_is_the_recipe_of_spatial_maps_for_images_only():
-    def of(**given: object):
+    def of(*, name: str = "capedjica", **given: object):
         base = {"epsilon": 1.0, "delta": 1e-5, **given}
-        return resolve(load("capedjica").config.from_input(base)).cleaning
+        return resolve(load(name).config.from_input(base)).cleaning
 
     brains = Cleaning(detrend="quadratic", standardize="floored", global_signal=True)
     plain = Cleaning(detrend="linear", standardize="variance", global_signal=False)
-    assert of(separation="spatial") == brains
-    assert of(separation="spatial", feature_space="atlas", atlas="atlas-a.nii.gz") == brains
-    assert of(separation="spatial", feature_space="matrix") == of() == plain
+    assert of(name="capegica") == brains
+    assert of(name="capegica", feature_space="atlas", atlas="atlas-a.nii.gz") == brains
+    assert of(name="capegica", feature_space="matrix") == of() == plain
     assert (
         resolve(Config(epsilon=1.0, delta=1e-5)).cleaning == plain
     )  # of every other computation too
-    chosen = of(separation="spatial", detrend="linear", standardize="demean", global_signal=False)
+    chosen = of(name="capegica", detrend="linear", standardize="demean", global_signal=False)
     assert chosen == Cleaning(detrend="linear", standardize="demean", global_signal=False)
     assert of(global_signal=True).global_signal

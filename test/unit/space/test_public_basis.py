@@ -10,8 +10,7 @@ import pytest
 
 from cape.algorithms.scores import match_maps
 from cape.cli import main
-from cape.computations import load
-from cape.computations.capedjica.plan import basis_size
+from cape.computations import capedjica, load
 from cape.data.space import with_templates
 from cape.errors import CapeError, ConfigError
 from cape.lab.synthetic.consortium import write_consortium
@@ -52,10 +51,10 @@ def test_maps_that_depend_on_each_other_or_are_too_few_are_refused():
     with pytest.raises(ConfigError, match="E011"):
         public_basis(resolve(config()), space(maps[:, [0, 0]]), 2)
     with pytest.raises(ConfigError, match="basis=templates"):
-        config(separation="template")
+        load("capedualreg").config.from_input({**SETTINGS, "n_components": K})
     with pytest.raises(ConfigError, match="allowed 2 to 2; the public basis has 2 directions"):
-        basis_size(config(), space(maps[:, :2]), 100.0)
-    assert basis_size(config(), space(maps), 100.0) == K
+        capedjica.PLANNER.basis_size(config(), space(maps[:, :2]), 100.0)
+    assert capedjica.PLANNER.basis_size(config(), space(maps), 100.0) == K
 
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "csv"])

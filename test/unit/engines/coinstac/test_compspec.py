@@ -139,13 +139,13 @@ def test_every_setting_that_matters_in_coinstac_is_an_input_and_comes_back_with_
     inputs = form_inputs(config)
     owner = {name: spec for name, spec in inputs.items() if spec["source"] == "owner"}
     settings = {spec.name for spec in dataclasses.fields(config)}
-    assert set(owner) == (settings - set(NOT_IN_COINSTAC)) | {"computation"}
+    assert set(owner) == (settings - set(NOT_IN_COINSTAC)) | {"computation", "expert"}
     assert settings >= set(NOT_IN_COINSTAC)
     assert set(inputs) - set(owner) == {"data", "policy"}
     assert [spec["order"] for spec in inputs.values()] == list(range(len(inputs)))
     defaults = {name: spec["default"] for name, spec in owner.items() if "default" in spec}
     assert set(owner) - set(defaults) == {"epsilon", "delta"}
-    del defaults["computation"]
+    del defaults["computation"], defaults["expert"]
     form = json.loads(json.dumps({**defaults, "epsilon": 1.0, "delta": 1e-5}))
     assert config.from_input(form) == config.from_input({"epsilon": 1.0, "delta": 1e-5})
     with pytest.raises(ConfigError, match="epsilon"):
@@ -169,8 +169,8 @@ def test_what_everybody_must_decide_comes_first_and_in_no_closed_group() -> None
     inputs = form_inputs(CONFIGS[-1])
     assert list(inputs)[:4] == ["epsilon", "delta", "n_components", "n_sites"]
     grouped = [spec.get("group") for spec in inputs.values()]
-    assert grouped[:7] == [None] * 7
-    assert None not in grouped[7:]
+    assert grouped[:8] == [None] * 8
+    assert None not in grouped[8:]
 
 
 def test_groups_of_settings_stay_together() -> None:
@@ -187,16 +187,46 @@ def test_an_input_is_shown_where_its_condition_can_be_met_and_hidden_by_default(
     for one, spec in inputs.items():
         if "conditional" in spec:
             other = inputs[spec["conditional"]["variable"]]
-            assert spec["conditional"]["value"] in other["values"], one
+            assert spec["conditional"]["value"] in other.get("values", (False, True)), one
     if name == compspec.PRODUCT:
-        shown = {n for n, spec in inputs.items() if is_shown(spec, inputs)}
-        assert {"solver", "mask"} <= shown
-        assert shown.isdisjoint({"symmetry", "gradient_clip", "orientation", "atlas"})
+        assert {"private", "mask"} <= shown(inputs)
+        assert shown(inputs).isdisjoint({"solver", "gradient_clip", "orientation", "atlas"})
+        assert {"solver", "gradient_clip", "mask"} <= shown(inputs, expert=True)
 
 
-def is_shown(spec: dict[str, Any], inputs: dict[str, Any]) -> bool:
-    condition = spec.get("conditional")
-    return condition is None or inputs[condition["variable"]]["default"] == condition["value"]
+def shown(inputs: dict[str, Any], **chosen: object) -> set[str]:
+    """Return what the application shows: it looks at the value of one input, hidden or not."""
+    values = {name: spec.get("default") for name, spec in inputs.items()} | chosen
+    conditions = {name: spec.get("conditional") for name, spec in inputs.items()}
+    return {
+        name
+        for name, condition in conditions.items()
+        if condition is None or values[condition["variable"]] == condition["value"]
+    }
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_form_shows_at_most_thirty_inputs_and_more_when_asked(name: str) -> None:
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    assert len(shown(inputs)) <= 30 < len(shown(inputs, expert=True))
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_hangs_on_a_hidden_input_is_hidden_like_it(name: str) -> None:
+    """The application would show it: a hidden input keeps the value it once was given."""
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    fields = {spec.name: spec for spec in dataclasses.fields(load(name).config)}
+    children = 0
+    for one in set(fields) & set(inputs):
+        if (when := fields[one].metadata["when"]) is None:
+            continue
+        parent, value = when
+        if parent not in shown(inputs):
+            children += 1
+            assert one not in shown(inputs, **{parent: value}), one
+        else:
+            assert one in shown(inputs, expert=True, **{parent: value}), one
+    assert children or name != compspec.PRODUCT
 
 
 def test_a_setting_that_needs_another_one_names_a_setting_and_a_value_of_it() -> None:
@@ -210,7 +240,7 @@ def test_a_setting_that_needs_another_one_names_a_setting_and_a_value_of_it() ->
 @pytest.mark.parametrize("name", names())
 def test_the_sign_beside_a_label_says_more_than_the_line_below_it(name: str) -> None:
     for one, spec in compspec.compspec_of(name)["computation"]["input"].items():
-        if spec["source"] == "owner":
+        if spec["source"] == "owner" and one != "expert":
             assert len(spec["tooltip"]) > len(spec["description"]), one
             assert f"In settings.toml: {one}" in spec["tooltip"]
 
@@ -251,6 +281,7 @@ def test_every_computation_has_a_compspec_that_chooses_it(name: str) -> None:
     assert document["meta"]["name"].startswith(title)
     assert inputs["computation"]["values"] == [name]
     defaults = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
+    assert defaults.pop("expert") is False
     assert load(defaults.pop("computation")).name == name
     assert load(name).config.from_input({**defaults, "epsilon": 1.0, "delta": 1e-5})
 

@@ -61,6 +61,7 @@ def test_a_form_becomes_settings_and_comes_back() -> None:
     first = json.loads((ROOT / "inputspec.json").read_text())[0]
     own = {name: entry for name, entry in first.items() if name not in ("data", "policy")}
     assert form.settings_text(own) == text
+    assert form.settings_text({**own, "expert": {"value": True}}) == text
 
 
 def test_the_command_turns_forms_into_settings_and_back(tmp_path: Path, capsys) -> None:

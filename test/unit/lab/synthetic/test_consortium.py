@@ -145,7 +145,7 @@ def test_two_sided_brains_are_so_and_smooth_ones_are_the_same_noise_without_netw
         )
         image = nib.load(tmp_path / preset / "local0" / "sub-001_task-rest_bold.nii.gz")
         made[preset] = np.asarray(image.dataobj)
-        assert 'separation = "spatial"' in (tmp_path / preset / "settings.toml").read_text()
+        assert 'computation = "capegica"' in (tmp_path / preset / "settings.toml").read_text()
     inside = (made["smooth"] > 0).all(axis=3)
     assert made["smooth"].shape == made["two-sided"].shape == (*inside.shape, 30)
     with np.load(tmp_path / "two-sided" / "truth.npz") as truth:

@@ -1,6 +1,6 @@
 """What every joint ICA hands over at its end: maps, their order, files of sites and consortium.
 
-For all models of capedjica, and for the papers' relatives of its temporal one.
+For the papers' relatives of capedjica, too.
 """
 
 from __future__ import annotations
@@ -9,24 +9,29 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cape.algorithms.component_order import apply_order
+from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Data
-from cape.computations.capedjica.free_set import spatial_set
-from cape.computations.capedjica.model import FinalState, IcaModel
-from cape.computations.capedjica.template import template_reading
-from cape.protocol.model import broadcast_roster, joined, records
-from cape.protocol.outcome import IcaOutcome, SiteOutcome, component_names
+from cape.algorithms.spatial import sparseness, spatial_ica
+from cape.computations.ica.model import FinalState
+from cape.protocol.model import Model, broadcast_roster, joined, records
+from cape.protocol.outcome import (
+    IcaOutcome,
+    SiteOutcome,
+    SpatialSet,
+    TemplateReading,
+    component_names,
+)
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
-from cape.settings.config import VERSION
+from cape.settings.config import VERSION, Config
 from cape.settings.resolved import resolve
 from cape.space.public_basis import public_basis
 
 NO_GAP = "No clear gap in the spectrum: it does not tell how many components there are."
 
 
-def site_outcome(site: Site, model: IcaModel, end: FinalState) -> SiteOutcome:
+def site_outcome(name: str, site: Site, model: Model, end: FinalState) -> SiteOutcome:
     """Return what one site may see: its subjects' time courses, its ledger."""
     return SiteOutcome(
         site=site.id,
@@ -37,11 +42,12 @@ def site_outcome(site: Site, model: IcaModel, end: FinalState) -> SiteOutcome:
         ledger=site.ledger or empty_ledger(site.config),
         A=apply_order(end.order, end.maps(site.config, model), 1),
         space=joined(model).space,
+        computation=name,
         settings=site.config.settings(),
     )
 
 
-def _time_courses(site: Site, model: IcaModel, end: FinalState) -> Iterator[tuple[str, Data]]:
+def _time_courses(site: Site, model: Model, end: FinalState) -> Iterator[tuple[str, Data]]:
     """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign."""
     rows = apply_order(end.order, end.unmixing @ end.V.T, 0)
     roster = joined(model)
@@ -55,16 +61,30 @@ def _time_courses(site: Site, model: IcaModel, end: FinalState) -> Iterator[tupl
 
 
 def consortium_outcome(
-    name: str, party: Aggregator, model: IcaModel, end: FinalState, *, label: str
+    name: str,
+    party: Aggregator,
+    model: Model,
+    end: FinalState,
+    *,
+    label: str,
+    spatial: SpatialSet | None = None,
+    template: TemplateReading | None = None,
 ) -> IcaOutcome:
-    """Return the result of the consortium; `label` ("dp" or "none") is what the run guarantees."""
+    """Return the result of the consortium; `label` ("dp" or "none") is what the run guarantees.
+
+    `spatial`: the spatial set if the computation makes one, else it is that of the subspace.
+    """
     roster, spectrum = joined(model), end.spectrum
     B = public_basis(resolve(party.config), roster.space, roster.n_basis)
     basis_rows = end.V.T if B is None else (B @ end.V).T
     # On real brains the spectrum did not tell the number of components.
     images = spectrum is not None and spectrum.free is not None
     gap_missing = spectrum is not None and spectrum.status == "no_gap" and not images
+    if spatial is None and spectrum is not None:
+        # Free of cost, and on real data often the better maps: every run with a spectrum shows it.
+        spatial = _spatial_set(party.config, model, end)
     return IcaOutcome(
+        kind=end.kind,
         computation=name,
         version=VERSION,
         run=party.digest(broadcast_roster(model))[:16].hex(),
@@ -90,7 +110,20 @@ def consortium_outcome(
         trace=records(model.trace, roster),
         rounds_planned=sum(event.phase == roster.plan[-1].phase for event in roster.plan),
         warnings=(*roster.warnings, *([NO_GAP] if gap_missing else [])),
-        # Free of cost, and on real data often the better maps: every run with a spectrum shows it.
-        spatial=spatial_set(party.config, model, end) if spectrum else None,
-        template=template_reading(party.config, model) if model.template else None,
+        spatial=spatial,
+        template=template,
+    )
+
+
+def _spatial_set(config: Config, model: Model, end: FinalState) -> SpatialSet:
+    """Return the components of a released subspace that are independent in space."""
+    roster = joined(model)
+    B = public_basis(resolve(config), roster.space, roster.n_basis)
+    maps = end.V if B is None else B @ end.V
+    rotation = spatial_ica(maps)
+    A = maps @ rotation.mixing
+    return SpatialSet(
+        A=apply_order(arrange(A), A, 1),
+        converged=rotation.converged,
+        sparseness=sparseness(B, end.V, rotation.mixing),
     )

@@ -1,7 +1,7 @@
 """Left and right of a run's feature space: its mirror, and what smooth noise gives there.
 
 Functions of public things alone: settings, grid, mask or label image, and the size of the basis.
-Only the end of a spatial run (and ``symmetry=assume``) needs them.
+Only the end of a run (and ``symmetry=assume``) needs them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cape.algorithms import kernel, left_right
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import Mirror, Null
-from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations.ica.settings import LeftRightConfig
 from cape.frozen import dataclass
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
@@ -35,7 +35,7 @@ SIMULATED_MM = 8.0  # the null is simulated on voxels at least about so large: m
 
 
 @functools.lru_cache(maxsize=2)
-def mirror_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> Mirror | None:
+def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mirror | None:
     """Return the mirror in the public basis; None where left and right cannot be compared."""
     how = resolve(config)
     if not how.brains:
@@ -62,7 +62,7 @@ def mirror_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> Mir
 
 
 @functools.lru_cache(maxsize=2)
-def null_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, R: int) -> Null:
+def null_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int, R: int) -> Null:
     """Return what subjects made of smooth noise give in the left-right test; takes seconds."""
     mirror = mirror_of(config, space, n_basis)
     if mirror is None:
@@ -71,7 +71,7 @@ def null_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, R: int) 
 
 
 def simulated(
-    config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
+    config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
 ) -> Null:
     """Return the null of a mirror in the public basis of these settings."""
     if space.kind == "atlas":
@@ -100,7 +100,7 @@ def simulated(
     )
 
 
-def midline_of(config: CapeDjicaConfig, space: FeatureSpace) -> float | None:
+def midline_of(config: LeftRightConfig, space: FeatureSpace) -> float | None:
     """Return the x (mm) of the plane between left and right; None: there is no such plane."""
     affine = np.array(space.affine).reshape(4, 4)
     step = float(affine[0, 0])
@@ -128,7 +128,7 @@ def overlap(inside: npt.NDArray[np.bool_], total: int) -> float:
     return float(both.sum() / inside.sum())
 
 
-def _partners(config: CapeDjicaConfig, space: FeatureSpace) -> npt.NDArray[np.intp]:
+def _partners(config: LeftRightConfig, space: FeatureSpace) -> npt.NDArray[np.intp]:
     """Return the feature on the other side of each parcel (D,), by rising label; -1: none."""
     labels = space.labels()
     place = {int(label): k for k, label in enumerate(np.unique(labels[labels > 0]))}
@@ -139,7 +139,7 @@ def _partners(config: CapeDjicaConfig, space: FeatureSpace) -> npt.NDArray[np.in
     return partner
 
 
-def _null_of_parcels(config: CapeDjicaConfig, space: FeatureSpace, mirror: Mirror, R: int) -> Null:
+def _null_of_parcels(config: LeftRightConfig, space: FeatureSpace, mirror: Mirror, R: int) -> Null:
     labels, mm = space.labels(), voxel_mm(space)
     inside = labels > 0
     _, parcel, sizes = np.unique(labels[inside], return_inverse=True, return_counts=True)
@@ -173,7 +173,7 @@ class _Places:
     rows: Array | None  # (n inside, d): the basis there; None: the identity
 
 
-def _places(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> _Places:
+def _places(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> _Places:
     B = public_basis(resolve(config), space, n_basis)
     if B is None or isinstance(B, np.ndarray):
         return _of_voxels(space, B)
@@ -206,7 +206,7 @@ def _mirror_in(places: _Places, midline: float, sigma: float) -> Mirror:
 
 
 def _mirror_of_surfaces(
-    config: CapeDjicaConfig, space: FeatureSpace, n_basis: int
+    config: LeftRightConfig, space: FeatureSpace, n_basis: int
 ) -> Mirror | None:
     """Return the mirror that swaps the hemispheres; None where their vertices are no pairs."""
     from cape.algorithms import surface_kernel
@@ -225,7 +225,7 @@ def _mirror_of_surfaces(
 
 
 def _null_of_surfaces(
-    config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
+    config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
 ) -> Null:
     from cape.algorithms import surface_kernel
 

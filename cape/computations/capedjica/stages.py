@@ -1,4 +1,4 @@
-"""``separation=temporal``: joint temporal ICA, in three stages of secure sums.
+"""The three stages of capedjica, in secure sums.
 
 A common subspace (pca), a common whitening, and the rounds of a solver.  Each stage has two
 algorithms: the default, made for privacy, and that of Imtiaz et al. (docs/deviations.md).
@@ -12,16 +12,23 @@ from dataclasses import replace
 import numpy as np
 
 from cape.algorithms import whitening
-from cape.algorithms.component_order import arrange
 from cape.algorithms.estimators import Array, Estimator
 from cape.algorithms.infomax import Infomax
 from cape.algorithms.pca import CovariancePca, ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
-from cape.algorithms.unmixing import Unmixing, unit_rows
+from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.verdict import JUDGED, judge
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
-from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
-from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, numbers, separates
+from cape.computations.capedjica.settings import CapeDjicaConfig, numbers
+from cape.computations.ica.model import (
+    FinalState,
+    IcaModel,
+    arranged,
+    n_directions,
+    subspace,
+    unmixed,
+)
+from cape.computations.ica.settings import effective_g
 from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.protocol import subject_views
@@ -30,7 +37,6 @@ from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import each_subject
-from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
@@ -111,17 +117,6 @@ def make_solver(
 
 # Working arrays of both later stages: once whitened, nobody asks for what they were made of.
 IN_SUBSPACE = "subspace"
-
-
-def subspace(model: IcaModel) -> Subspace:
-    if model.subspace is None:
-        raise RuntimeError("no subspace before the pca release")
-    return model.subspace
-
-
-def n_directions(model: IcaModel) -> int:
-    """Return k, the directions of the released subspace; the rank guard may leave fewer than R."""
-    return int(subspace(model).V.shape[1])
 
 
 def _reduced(site: Site, model: IcaModel) -> Stacks:
@@ -211,7 +206,6 @@ ITERATE = SecureSum(
     rows=n_directions,
     input=_whitened,
     close=_close,
-    enabled_if=separates("temporal"),
 )
 WHITENING = SecureSum(
     name="whitening",
@@ -222,7 +216,6 @@ WHITENING = SecureSum(
     input=_reduced,
     successors=(ITERATE,),
     hand_over=_with_start,
-    enabled_if=separates("temporal"),
 )
 # With whitening=eigen, or no look at all, the solver follows at once: both are successors.
 PCA = SecureSum(
@@ -235,120 +228,73 @@ PCA = SecureSum(
     input=subject_views.steady,
     successors=(WHITENING, ITERATE),
     hand_over=_with_free_set,
-    enabled_if=separates("temporal"),
 )
 
 
-# -- the end ---------------------------------------------------------------------------------------
-
-SOLVER_REASONS = {
-    "converged": "The rows of the unmixing matrix no longer move.",
-    "unconfirmed": "The rounds' answers do not confirm the spatial components that they began at.",
-    "not_separated": "Nothing was separated: the rounds ended where time courses are no more "
-    "independent than elsewhere.",
-    "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
-    "not_judged": "All planned rounds were used; nothing in them tells whether sources were found.",
-    "budget_exhausted": "A site refused the next release; the result is the last good state.",
-    "diverged": "A step was not finite or blew up even when halved; the last good state is kept.",
-}
-CONFIRMED = "The answers to the rounds' public turns confirm the separation."
-NO_ROUND = "No round was released: these are whitened directions, not separated components."
+# -- the plan ------------------------------------------------------------------------------------
 
 
-def unmixed(model: IcaModel, U: Array) -> FinalState:
-    """Return the final state of a temporal run with whitener U (k, k)."""
-    state, released = model.unmixing, subspace(model)
-    if state is None:
-        raise RuntimeError("no unmixing before the first round")
-    return FinalState(
-        V=released.V,
-        U=U,
-        W=state.W,
-        # Sources of unit variance: the scale of a row of W is the solver's own.
-        unmixing=np.asarray(unit_rows(state.W) @ U),
-        order=state.order,
-        status=state.status,
-        reason=_reason(state),
-        stability=state.stability,
-        spectrum=released,
+def releases(
+    config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
+) -> tuple[PlannedStage, ...]:
+    """Return all releases of a run and their weights in mu^2."""
+    R, fixed = config.n_components, constants(config, n_sites, n_subjects)
+    pca_weight, whitening_weight, solver_weight = fixed.mu2_weights
+    looks = make_whitening(config, fixed, None).schedule(R)
+    return (
+        PlannedStage(
+            phase="pca", releases=make_pca(config).schedule(n_basis), mu2_weight=pca_weight
+        ),
+        PlannedStage(phase="whitening", releases=looks, mu2_weight=whitening_weight),
+        PlannedStage(
+            phase="iterate",
+            releases=make_solver(config, fixed).schedule(R),
+            mu2_weight=solver_weight,
+            fixed_mu=config.round_mu if config.private else 0.0,
+        ),
     )
 
 
-def _reason(state: Unmixing) -> str:
-    if not state.round:
-        return NO_ROUND
-    confirmed = state.status == "converged" and state.information > 0.0
-    return CONFIRMED if confirmed else SOLVER_REASONS[state.status]
+def choose_n_basis(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
+    from cape.forecast import temporal as forecast
+
+    return forecast.choose_n_basis(
+        n_components=config.n_components,
+        g=g,
+        limit=widest_basis(resolve(config), space),
+        energies=forecast.BRAIN_ENERGY if space.kind in OF_BRAINS else forecast.IMAGE_ENERGY,
+    )
 
 
-def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:
-    end = unmixed(model, U)
-    if model.unmixing is None:
-        raise RuntimeError("no unmixing before the first round")
-    # Fixed once, by the aggregator: another host's rounding must not flip a map.
-    return replace(model.unmixing, order=arrange(end.maps(config, model)))
+def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
+    from cape.forecast import temporal as forecast
+
+    chosen = forecast.settings_of_rule(config.settings())
+    rule = forecast.TemporalRule(n_components=config.n_components, **chosen)
+    # Of templates all that they hold: what they lack nobody knows.
+    if resolve(config).basis in ("none", "templates"):
+        return rule
+    brains = config.feature_space in OF_BRAINS
+    energies = forecast.BRAIN_ENERGY if brains else forecast.IMAGE_ENERGY
+    return replace(rule, basis_energy=forecast.energy_inside(n_basis, energies))
 
 
-# -- the model -----------------------------------------------------------------------------------
+# -- the end -------------------------------------------------------------------------------------
 
 
-class TemporalModel(SeparationModel):
-    """Time courses independent of each other, and maps that all subjects share."""
-
-    def stages(
-        self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
-    ) -> tuple[PlannedStage, ...]:
-        R, fixed = config.n_components, constants(config, n_sites, n_subjects)
-        pca_weight, whitening_weight, solver_weight = fixed.mu2_weights
-        looks = make_whitening(config, fixed, None).schedule(R)
-        return (
-            PlannedStage(
-                phase="pca", releases=make_pca(config).schedule(n_basis), mu2_weight=pca_weight
-            ),
-            PlannedStage(phase="whitening", releases=looks, mu2_weight=whitening_weight),
-            PlannedStage(
-                phase="iterate",
-                releases=make_solver(config, fixed).schedule(R),
-                mu2_weight=solver_weight,
-                fixed_mu=config.round_mu if config.private else 0.0,
-            ),
-        )
-
-    def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
-        from cape.forecast.temporal import BRAIN_ENERGY, IMAGE_ENERGY, choose_n_basis
-
-        return choose_n_basis(
-            n_components=config.n_components,
-            g=g,
-            limit=widest_basis(resolve(config), space),
-            energies=BRAIN_ENERGY if space.kind in OF_BRAINS else IMAGE_ENERGY,
-        )
-
-    def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-        from cape.forecast import temporal as forecast
-
-        chosen = forecast.settings_of_rule(config.settings())
-        rule = forecast.TemporalRule(n_components=config.n_components, **chosen)
-        # Of templates all that they hold: what they lack nobody knows.
-        if resolve(config).basis in ("none", "templates"):
-            return rule
-        brains = config.feature_space in OF_BRAINS
-        energies = forecast.BRAIN_ENERGY if brains else forecast.IMAGE_ENERGY
-        return replace(rule, basis_energy=forecast.energy_inside(n_basis, energies))
-
-    def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
-        # With whitening=eigen there was no release of it: it follows from the subspace.
-        whitener = WHITENING.current(config, model)
-        end = unmixed(model, whitener.U)
-        if model.unmixing is None or not is_dithered(config) or end.status not in JUDGED:
-            return end
-        verdict = judge(
-            model.unmixing.response,
-            model.unmixing.information,
-            n_components=len(end.W),
-            gate=whitener.gate,
-            dither=_constants(config, model).dither,
-            residual=whitener.residual,
-            overlap=subspace(model).overlap,
-        )
-        return replace(end, verdict=verdict)
+def final_state(config: CapeDjicaConfig, model: IcaModel) -> FinalState:
+    # With whitening=eigen there was no release of it: it follows from the subspace.
+    whitener = WHITENING.current(config, model)
+    end = unmixed(model, whitener.U)
+    if model.unmixing is None or not is_dithered(config) or end.status not in JUDGED:
+        return end
+    verdict = judge(
+        model.unmixing.response,
+        model.unmixing.information,
+        n_components=len(end.W),
+        gate=whitener.gate,
+        dither=_constants(config, model).dither,
+        residual=whitener.residual,
+        overlap=subspace(model).overlap,
+    )
+    return replace(end, verdict=verdict)

@@ -1,0 +1,196 @@
+"""The one stage of capegica: the release, its rotation to maps, and what the run leaves.
+
+The maps of the released subspace are rotated by public arithmetic, so the projector release takes
+the whole budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.estimators import Array
+from cape.algorithms.left_right import LeftRight, Mirror, left_right
+from cape.algorithms.linalg import smat
+from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness
+from cape.computations.capegica.settings import CapeGicaConfig
+from cape.computations.ica.model import FinalState
+from cape.computations.ica.recipe import SCORE, rotated
+from cape.computations.ica.settings import sized
+from cape.forecast.rule import ForecastRule
+from cape.frozen import dataclass
+from cape.protocol import subject_views
+from cape.protocol.model import Model, joined, n_basis
+from cape.protocol.outcome import SpatialSet
+from cape.protocol.plan import PlannedStage
+from cape.protocol.secure_sum import SecureSum
+from cape.settings.resolved import resolve
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import public_basis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GicaModel(Model):
+    """The public state of a run."""
+
+    spatial: SpatialComponents | None = None  # None before the release
+
+
+def _estimator(config: CapeGicaConfig, model: GicaModel | None = None) -> SpatialIca:
+    J = None
+    if model is not None:
+        config = _sized(config, model)
+    if config.symmetry == "assume" and model is not None:
+        from cape.computations.ica.mirror import mirror_of
+
+        roster = joined(model)
+        mirror = mirror_of(config, roster.space, roster.n_basis)
+        J = None if mirror is None else mirror.J
+    return SpatialIca(n_components=config.n_components, private=config.private, J=J)
+
+
+def _sized(config: CapeGicaConfig, model: GicaModel) -> CapeGicaConfig:
+    roster = joined(model)
+    return sized(config, roster.n_sites, roster.n_subjects, roster.space)
+
+
+def _released(model: GicaModel) -> SpatialComponents:
+    if model.spatial is None:
+        raise RuntimeError("no subspace before the spatial release")
+    return model.spatial
+
+
+def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
+    # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
+    # stop at another step.  So only its last exchange pays for these imports.
+    from cape.computations.ica.mirror import mirror_of
+
+    state, roster = _released(model), joined(model)
+    if state.status != "released":
+        return state
+    F, noise_std, k = smat(state.mean), state.subspace.noise_std, state.subspace.V.shape[1]
+    B = public_basis(resolve(config), roster.space, roster.n_basis)
+    mirror = mirror_of(config, roster.space, roster.n_basis)
+    test = None if mirror is None else _tested(config, model, F, mirror)
+    found = rotated(
+        F, B, k, noise_std=noise_std, mirror=mirror, test=test, symmetry=config.symmetry
+    )
+    return replace(
+        state,
+        subspace=replace(state.subspace, V=found.V),
+        mixing=found.mixing,
+        converged=found.converged,
+        order=arrange(found.maps),
+        mean=np.zeros(0),
+        test=test,
+        mirrored=found.mirrored,
+        claims=found.claims,
+    )
+
+
+def _tested(config: CapeGicaConfig, model: GicaModel, F: Array, mirror: Mirror) -> LeftRight | None:
+    # Subjects that were mirrored before they answered are even and odd by themselves.
+    if config.symmetry == "assume":
+        return None
+    from cape.computations.ica.mirror import null_of
+
+    roster, R = joined(model), _sized(config, model).n_components
+    return left_right(
+        F,
+        mirror.weighed,
+        null_of(config, roster.space, roster.n_basis, R),
+        noise_std=_released(model).subspace.noise_std,
+        n_subjects=roster.n_subjects,
+        n_components=R,
+    )
+
+
+SPATIAL = SecureSum(
+    name="spatial",
+    state=SpatialComponents,
+    model_field="spatial",
+    estimator=_estimator,
+    rows=n_basis,
+    input=subject_views.raw,
+    close=_arranged,
+)
+
+
+# -- the plan ------------------------------------------------------------------------------------
+
+
+def releases(
+    config: CapeGicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
+) -> tuple[PlannedStage, ...]:
+    """Return the one release, which takes the whole budget."""
+    del n_sites, n_subjects
+    schedule = _estimator(config).schedule(n_basis)
+    return (PlannedStage(phase="spatial", releases=schedule, mu2_weight=1.0),)
+
+
+def choose_n_basis(config: CapeGicaConfig, space: FeatureSpace, g: float) -> int:
+    from cape.forecast.one_release import spatial_basis
+
+    return min(spatial_basis(g, config.n_components), space.n_features)
+
+
+def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
+    from cape.forecast.one_release import SpatialRule
+
+    del n_basis
+    return SpatialRule(n_components=config.n_components)
+
+
+# -- the end -------------------------------------------------------------------------------------
+
+REASONS = {
+    "networks": "The left-right test is clear: networks that are the same on both sides are there.",
+    "unclear": "The left-right test is not clear: these maps may be noise.",
+    "nothing_found": "The left-right test finds no more than smooth noise gives.",
+    "released": "The planned release was made; left and right could not be compared.",
+    "budget_exhausted": "A site refused the release; there is no result.",
+}
+
+
+def final_state(config: CapeGicaConfig, model: GicaModel) -> FinalState:
+    del config
+    state = _released(model)
+    unmixing = np.asarray(np.linalg.inv(state.mixing))
+    status = state.status if state.status != "released" else _status(state.test)
+    return FinalState(
+        kind="spatial",
+        V=state.subspace.V,
+        U=np.eye(len(unmixing)),
+        W=unmixing,
+        unmixing=unmixing,
+        spectrum=state.subspace,
+        order=state.order,
+        status=status,
+        reason=REASONS[status],
+    )
+
+
+def _status(test: LeftRight | None) -> str:
+    if test is None:
+        return "released"
+    return {"brain": "networks", "unclear": "unclear", "nothing": "nothing_found"}[test.verdict]
+
+
+def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
+    """Return the maps of the run with what may be said of them."""
+    state, roster = _released(model), joined(model)
+    V, order = state.subspace.V, state.order
+    B = public_basis(resolve(config), roster.space, roster.n_basis)
+    maps = V if B is None else B @ V
+    return SpatialSet(
+        A=apply_order(order, maps @ state.mixing, 1),
+        converged=state.converged,
+        # Of brains the left-right test says more, and says it of coarse maps too.
+        sparseness=None if state.test else sparseness(B, V, state.mixing, score=SCORE),
+        test=state.test,
+        mirrored=state.mirrored,
+        claims=tuple(state.claims[abs(k) - 1] for k in order) if state.claims else (),
+        recipe=resolve(config).brains,
+    )

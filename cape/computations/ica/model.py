@@ -1,0 +1,112 @@
+"""Public state and last state of a joint ICA by rounds, and the maps that any joint ICA leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cape.algorithms.component_order import arrange
+from cape.algorithms.estimators import Array
+from cape.algorithms.pca import Subspace
+from cape.algorithms.unmixing import Unmixing, unit_rows
+from cape.algorithms.verdict import Verdict
+from cape.algorithms.whitening import Whitener
+from cape.forecast.rule import Kind
+from cape.frozen import dataclass
+from cape.protocol.model import Model, joined
+from cape.settings.config import Config
+from cape.settings.resolved import resolve
+from cape.space.public_basis import public_basis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcaModel(Model):
+    """States of the estimators; None before the first release of a stage."""
+
+    subspace: Subspace | None = None  # V (d, k)
+    whitener: Whitener | None = None  # U (k, k)
+    unmixing: Unmixing | None = None  # W (k, k)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class FinalState:
+    """What the last stage of a run leaves, whatever its model."""
+
+    kind: Kind
+    V: Array  # (d, k), directions
+    U: Array  # (k, k), whitener
+    W: Array  # (k, k), what the solver found
+    unmixing: Array  # (k, k): maps are ``B V unmixing^-1``, time courses ``unmixing V' Y``
+    order: tuple[int, ...]  # signed order of the components
+    status: str
+    reason: str
+    stability: float = 0.0  # 0 where there are no rounds
+    verdict: Verdict | None = None  # of a dithered run; components in the order of the solver
+    spectrum: Subspace | None = None  # what the first release said of directions; None without one
+
+    def maps(self, config: Config, model: Model) -> Array:
+        """Return A = B V unmixing^-1, shape (D, k), in the order of the solver."""
+        B = public_basis(resolve(config), joined(model).space, joined(model).n_basis)
+        directions = self.V if B is None else B @ self.V
+        return np.asarray(np.linalg.solve(self.unmixing.T, directions.T).T)
+
+
+def subspace(model: IcaModel) -> Subspace:
+    if model.subspace is None:
+        raise RuntimeError("no subspace before the pca release")
+    return model.subspace
+
+
+def n_directions(model: IcaModel) -> int:
+    """Return k, the directions of the released subspace; the rank guard may leave fewer than R."""
+    return int(subspace(model).V.shape[1])
+
+
+SOLVER_REASONS = {
+    "converged": "The rows of the unmixing matrix no longer move.",
+    "unconfirmed": "The rounds' answers do not confirm the spatial components that they began at.",
+    "not_separated": "Nothing was separated: the rounds ended where time courses are no more "
+    "independent than elsewhere.",
+    "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
+    "not_judged": "All planned rounds were used; nothing in them tells whether sources were found.",
+    "budget_exhausted": "A site refused the next release; the result is the last good state.",
+    "diverged": "A step was not finite or blew up even when halved; the last good state is kept.",
+}
+CONFIRMED = "The answers to the rounds' public turns confirm the separation."
+NO_ROUND = "No round was released: these are whitened directions, not separated components."
+
+
+def unmixed(model: IcaModel, U: Array) -> FinalState:
+    """Return the final state of a run of rounds with whitener U (k, k)."""
+    state, released = model.unmixing, subspace(model)
+    if state is None:
+        raise RuntimeError("no unmixing before the first round")
+    return FinalState(
+        kind="temporal",
+        V=released.V,
+        U=U,
+        W=state.W,
+        # Sources of unit variance: the scale of a row of W is the solver's own.
+        unmixing=np.asarray(unit_rows(state.W) @ U),
+        order=state.order,
+        status=state.status,
+        reason=_reason(state),
+        stability=state.stability,
+        spectrum=released,
+    )
+
+
+def _reason(state: Unmixing) -> str:
+    if not state.round:
+        return NO_ROUND
+    confirmed = state.status == "converged" and state.information > 0.0
+    return CONFIRMED if confirmed else SOLVER_REASONS[state.status]
+
+
+def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:
+    end = unmixed(model, U)
+    if model.unmixing is None:
+        raise RuntimeError("no unmixing before the first round")
+    # Fixed once, by the aggregator: another host's rounding must not flip a map.
+    return replace(model.unmixing, order=arrange(end.maps(config, model)))

@@ -1,0 +1,143 @@
+"""The plan of a joint ICA: size of the basis, all releases, and whether it is worth it.
+
+Everything follows from the settings, the number of sites and subjects, and the feature space, so
+that every site can make the aggregator's plan again and compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cape.computations.ica.settings import IcaConfig, effective_g, run_size, sized
+from cape.errors import ConfigError, ConsortiumError
+from cape.forecast.rule import ForecastRule, Kind
+from cape.frozen import dataclass
+from cape.privacy.accounting import gdp_mu
+from cape.protocol.join import RunPlan
+from cape.protocol.messages import Roster
+from cape.protocol.model import settings_of
+from cape.protocol.plan import (
+    PROTECTS_NOBODY,
+    PlannedStage,
+    filtered,
+    make_plan,
+    verify_basis,
+    verify_plan,
+)
+from cape.protocol.ports import Site
+from cape.settings.config import Config
+from cape.settings.resolved import resolve
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import untruncated
+
+# Features that may go without a public basis whatever the budget
+MAX_IDENTITY = 400
+
+
+class Releases(Protocol):
+    """All releases of a run and their weights in mu^2."""
+
+    def __call__(
+        self, config: Any, *, n_sites: int, n_subjects: int, n_basis: int
+    ) -> tuple[PlannedStage, ...]: ...
+
+
+def any_space(config: IcaConfig, space: FeatureSpace) -> None:
+    """Take every feature space."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcaPlanner:
+    """What one computation gives to the plan that all joint ICAs share: functions of settings."""
+
+    kind: Kind
+    config: type[IcaConfig]
+    releases: Releases
+    # ``choose_n_basis(config, space, G)``: the best d
+    choose_n_basis: Callable[[Any, FeatureSpace, float], int]
+    # ``rule(config, d)``: whether maps can be expected
+    rule: Callable[[Any, int], ForecastRule]
+    # Raises ConfigError if the sites' feature space does not suit the settings
+    check_space: Callable[[Any, FeatureSpace], None] = any_space
+
+    def plan_run(
+        self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+    ) -> RunPlan:
+        """Return the plan of a run; ConfigError or PrivacyBudgetError if there is none."""
+        config = sized(config, n_sites, n_subjects, space)
+        if n_subjects < config.n_components:
+            raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
+        self.check_space(config, space)
+        d = self.basis_size(config, space, effective_g(config, n_sites, n_subjects))
+        stages = self.releases(config, n_sites=n_sites, n_subjects=n_subjects, n_basis=d)
+        plan = make_plan(config, stages, n_sites=n_sites, n_subjects=n_subjects)
+        warnings = (*self._quality(config, n_sites, n_subjects, d), *filtered(config))
+        return RunPlan(releases=plan, n_basis=d, warnings=warnings)
+
+    def verify(self, site: Site, roster: Roster) -> None:
+        # The site plans again from what it has itself, and nothing of the roster is believed.
+        S, M = roster.n_sites, roster.n_subjects
+        config = sized(settings_of(self.config, site.config), S, M, roster.space)
+        d = self.basis_size(config, roster.space, effective_g(config, S, M))
+        verify_basis(site, roster, d)
+        verify_plan(site, roster, self.releases(config, n_sites=S, n_subjects=M, n_basis=d))
+
+    def basis_size(self, config: IcaConfig, space: FeatureSpace, g: float) -> int:
+        """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""
+        D, R, how = space.n_features, config.n_components, resolve(config)
+        if untruncated(how, space):
+            return D
+        if how.basis == "none":
+            d = _without_basis(config, D, g)
+        elif space.n_templates and how.basis == "templates":
+            d = space.n_templates
+        elif config.n_basis:
+            d = min(config.n_basis, D)
+        else:
+            d = self.choose_n_basis(config, space, g)
+        if d > config.max_features:
+            do = "lower n_basis."
+            raise ConfigError("E145", setting="n_basis", got=d, allowed=config.max_features, do=do)
+        if d < R:
+            do = f"the public basis has {d} directions."
+            raise ConfigError("E149", got=R, allowed=f"2 to {d}", do=do)
+        return d
+
+    def expected_noise(self, config: Config, n_sites: int, n_subjects: int) -> str:
+        """Return why a run of these sizes would be refused as noise; empty if it would not."""
+        config = settings_of(self.config, config)
+        if not config.private:
+            return ""
+        g = effective_g(config, n_sites, n_subjects)
+        # The answer does not depend on d, which only a plan knows.
+        forecast = self.rule(config, config.n_basis or config.max_features)
+        return forecast.reason(g) if forecast.answer(g) == "no" else ""
+
+    def _quality(
+        self, config: IcaConfig, n_sites: int, n_subjects: int, n_basis: int
+    ) -> tuple[str, ...]:
+        """Return what the owner should know; refuse a run whose maps would mostly show noise."""
+        if not config.private:
+            return (PROTECTS_NOBODY,)
+        mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
+        size = run_size(config, n_sites, n_subjects)
+        verdict = self.rule(config, n_basis).verdict(size, mu, n_basis=n_basis)
+        # Budget spent on noise cannot be had back, so the run is refused before any release.
+        if not (verdict.usable or config.accept_low_quality):
+            do = "or set accept_low_quality."
+            raise ConfigError("E150", problem=verdict.text.rstrip("."), do=do)
+        return verdict.warnings if verdict.answer == "yes" else (verdict.text, *verdict.warnings)
+
+
+def _without_basis(config: IcaConfig, n_features: int, g: float) -> int:
+    from cape.forecast.temporal import PCA_SHARE
+
+    # Noise takes R d / (f_P G^2) of the maps' energy (`TemporalRule.map_energy`): up to a tenth.
+    affordable = int(min(0.1 * PCA_SHARE * g * g / config.n_components, 1e9))
+    limit = min(max(MAX_IDENTITY, affordable), config.max_features)
+    if limit < n_features:
+        without = "features without a public basis"
+        do = "use an atlas or basis=dct, raise epsilon, or add subjects."
+        raise ConfigError("E145", setting=without, got=n_features, allowed=limit, do=do)
+    return n_features

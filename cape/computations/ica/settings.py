@@ -1,0 +1,134 @@
+"""Settings that several joint ICAs have, and what follows from them and the sizes of a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from typing import Literal, Self, TypeVar
+
+from cape.errors import ConfigError
+from cape.forecast.rule import RunSize
+from cape.frozen import dataclass
+from cape.protocol.plan import noise_shares_of
+from cape.settings.config import Config, Recipe
+from cape.settings.option import option
+from cape.settings.resolved import check_basis, resolve
+from cape.space.feature_space import FeatureSpace
+
+# R where the owner leaves it open; where it follows from G, the most of it
+N_COMPONENTS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcaConfig(Config):
+    """Settings of a joint ICA."""
+
+    n_components: int = option(N_COMPONENTS, low=2, high=50)
+    standardize: Literal["auto", "variance", "floored", "demean"] = option(
+        "auto", group="Data", expert=True
+    )
+
+    def check(self) -> None:
+        Config.check(self)
+        check_basis(self)
+        if (got := self.min_timepoints) < (least := resolve(self).max_components + 2):
+            allowed, do = f"at least n_components + 2 = {least}", "raise it or lower n_components."
+            raise ConfigError("E011", setting="min_timepoints", got=got, allowed=allowed, do=do)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftRightConfig(IcaConfig):
+    """Settings of a joint ICA that compares left and right."""
+
+    symmetry: Literal["auto", "none", "assume"] = option("auto")
+    midline_x: str = option("auto", expert=True)
+    label_pairs: str = option("", when=("feature_space", "atlas"))
+
+    def midline_mm(self) -> float | None:
+        """Return the x of the midplane; None: it has to be found from the mask."""
+        if self.midline_x == "auto":
+            # The voxels of grayordinates are those of an MNI brain by definition.
+            known = self.mask != "file" and self.feature_space == "mask"
+            return 0.0 if known or self.feature_space == "grayordinates" else None
+        try:
+            x = float(self.midline_x)
+        except ValueError:
+            x = math.nan
+        if not abs(x) <= 1000.0:
+            do = "such as 0, in the coordinates of the mask."
+            allowed = "auto or -1000 to 1000"
+            raise ConfigError(
+                "E011", setting="midline_x", got=self.midline_x, allowed=allowed, do=do
+            )
+        return x
+
+    def pairs_of_labels(self) -> tuple[tuple[int, int], ...]:
+        """Return pairs of mirror images among the labels; every label in one pair at most."""
+        pairs = [part.split("-") for part in self.label_pairs.split(",") if part.strip()]
+        found = [int(label) for pair in pairs for label in pair if label.strip().isdecimal()]
+        if any(len(pair) != 2 for pair in pairs) or len(set(found)) != 2 * len(pairs):
+            got, allowed = self.label_pairs, "pairs of labels such as 1-2,3-4, each label once"
+            do = "cape pairs finds them in the table of the atlas."
+            raise ConfigError("E011", setting="label_pairs", got=got, allowed=allowed, do=do)
+        return tuple(zip(found[::2], found[1::2], strict=True))
+
+    def check(self) -> None:
+        IcaConfig.check(self)
+        self.midline_mm()
+        self.pairs_of_labels()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialConfig(LeftRightConfig):
+    """Settings under which maps are made by the spatial recipe."""
+
+    def recipe(self) -> Recipe:
+        # The forecast is read before a run only, so a round should not pay for its import.
+        from cape.forecast.one_release import spatial_basis
+
+        return Recipe(
+            # Maps should be as smooth as the noise they are compared with.
+            smooth_basis="kernel",
+            # Columns have no place in mm, and synthetic images are not left-right symmetric.
+            brains=self.feature_space != "matrix",
+            widest=spatial_basis(math.inf, self.n_components),
+            # Before G is known; what a subject is checked against.
+            max_components=self.n_components or N_COMPONENTS,
+        )
+
+    @classmethod
+    def of(cls, config: LeftRightConfig, *, n_basis: int) -> Self:
+        """Return the settings of another computation as those of the recipe, in its own basis."""
+        values = {field.name: getattr(config, field.name) for field in fields(cls)}
+        return cls(**{**values, "basis": "auto", "n_basis": n_basis})
+
+
+def run_size(config: Config, n_sites: int, n_subjects: int) -> RunSize:
+    return RunSize(
+        n_sites=n_sites,
+        n_subjects=n_subjects,
+        noise_shares=noise_shares_of(config, n_sites),
+        delta=config.delta,
+    )
+
+
+def effective_g(config: Config, n_sites: int, n_subjects: int) -> float:
+    """Return G of the run, which alone decides its quality; inf without noise."""
+    if not config.private:
+        return math.inf
+    return run_size(config, n_sites, n_subjects).g(config.epsilon)
+
+
+C = TypeVar("C", bound=IcaConfig)
+
+
+def sized(config: C, n_sites: int, n_subjects: int, space: FeatureSpace) -> C:
+    """Return the settings with R: the owner's, or what G, people and features carry."""
+    if config.n_components:
+        return config
+    # Only where R is left to G, once a phase: a round should not pay for this import.
+    from cape.forecast.one_release import room_for, spatial_components
+
+    room = room_for(min(config.n_basis or space.n_features, space.n_features))
+    most = spatial_components(effective_g(config, n_sites, n_subjects))
+    return replace(config, n_components=max(2, min(most, room, n_subjects)))
