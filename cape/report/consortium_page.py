@@ -247,13 +247,11 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     pictures: list[tuple[Picture, ...]] = [()] * len(rows)
     if drawn and _has_pictures(folder):
         bar, pictures = _draw(folder)
-    facts = [tuple(_component_facts(row, results)) for row in rows]
-    names = [row.name for row in rows]
+    placed = [(row, _where(row, results)) for row in rows]
     return {
         "bar": bar,
-        "components": list(zip(names, facts, pictures, strict=True)),
-        "header": SET_HEADER,
-        "table": [_set_row(row, results) for row in rows],
+        "components": list(zip(placed, pictures, strict=True)),
+        "table": placed,
         "viewer": (folder.path / viewer.FILE).is_file(),
         "figures": drawn and results.feature_space in ("mask", "atlas"),
         "cifti": is_cifti(results.feature_space)
@@ -270,48 +268,6 @@ def _has_pictures(folder: MapFolder) -> bool:
     if is_cifti(folder.results.feature_space):
         return (folder.path / surfaces.SPHERES).is_file()
     return folder.results.feature_space != "matrix" or bool(folder.results.grid)
-
-
-# Of every set of maps the same columns, so that sets can be compared
-SET_HEADER = (
-    "map",
-    "peak",
-    "z at the peak",
-    "size, cm³",
-    "share",
-    "nearest",
-    "r",
-    "chance",
-    "noise level |z|",
-    "reliability",
-)
-
-
-def _set_row(row: Component, results: MapResults) -> Row:
-    return (
-        row.name,
-        _where(row, results),
-        f"{row.peak_z:.1f}",
-        "-" if row.size_mm3 is None else f"{row.size_mm3 / 1000.0:.1f}",
-        "-" if row.share is None else f"{100 * row.share:.1f} %",
-        row.label or ("-" if row.label_r is None else "none above chance"),
-        _figure(row.label_r),
-        _figure(row.label_chance),
-        _figure(row.noise_z),
-        _reliability(row),
-    )
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _reliability(row: Component) -> str:
-    """Return what is expected of r: with the map without noise, or with maps of other people."""
-    if row.claimed_r is not None:
-        return f"found again: {_found_again(row.claimed_r)} (r {row.claimed_r:.2f})"
-    expected = "" if row.expected_r is None else f"r {row.expected_r:.2f}"
-    return ", ".join(filter(None, (row.verdict, expected))) or "-"
 
 
 def _draw(folder: MapFolder) -> tuple[Picture, list[tuple[Picture, ...]]]:
@@ -370,32 +326,6 @@ def _write_figures(folder: MapFolder) -> None:
         peaks=peaks,
         values={"results": results, "label": label_line(results)},
     )
-
-
-def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:
-    yield "peak", _where(row, results)
-    yield "z at the peak", f"{row.peak_z:.1f}"
-    if row.share is not None:
-        yield "share", f"{100 * row.share:.1f} %"
-    yield "skewness", f"{row.skewness:.2f}"
-    yield "kurtosis", f"{row.kurtosis:.1f}"
-    # Left out rather than shown as "n/a": the text above says why there is no noise level.
-    if row.noise_z is not None and row.expected_r is not None:
-        yield "noise level |z|", f"{row.noise_z:.2f}"
-        yield "expected r", f"{row.expected_r:.2f}"
-    if row.verdict is not None and row.curvature is not None:
-        yield "time courses", f"{row.verdict} (curvature {row.curvature:.2f})"
-    if row.claimed_r is not None:
-        yield "found again", f"{_found_again(row.claimed_r)} (r about {row.claimed_r:.2f})"
-    if row.label_r is not None and row.label_chance is not None:
-        # No name beside what chance gives: read in a hurry it would be one.
-        name, r = row.label or "none above chance", row.label_r
-        yield "nearest", f"{name} (r {r:.2f}, chance {row.label_chance:.2f})"
-
-
-def _found_again(claimed: float) -> str:
-    """Return a claim in words; how often maps so claimed were found again: docs/separations.md."""
-    return "yes" if claimed >= 0.65 else "likely" if claimed >= 0.5 else "uncertain"
 
 
 def _where(row: Component, results: MapResults) -> str:
@@ -462,8 +392,7 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     return {
         "free_bar": bar,
         "free_set": pictures,
-        "free_header": SET_HEADER,
-        "free_table": [_set_row(row, results) for row in rows],
+        "free_table": [(row, _where(row, results)) for row in rows],
     }
 
 

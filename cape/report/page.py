@@ -130,10 +130,14 @@ def _environment(*, markup: bool) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["num"] = format
+    environment.filters["num"] = number
     environment.filters["epsilon"] = display_epsilon
     environment.filters["setting"] = setting_text
     return environment
+
+
+def number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def setting_text(value: object) -> str:
