@@ -73,9 +73,9 @@ $(SHIP): requirements/release.txt $(DEV)
 	@touch $@
 
 $(OUT)/brain/settings.toml: | $(RUN)
-	@echo "Making the data of four synthetic sites in $(OUT)/brain: half a minute, once."
+	@echo "Making the data of four synthetic sites in $(OUT)/brain: a minute, once."
 	@rm -rf $(OUT)/brain.partial
-	$(BIN)/cape synth $(OUT)/brain.partial --preset brain --quiet
+	$(BIN)/cape synth $(OUT)/brain.partial --preset two-sided --subjects 120 --timepoints 120 --quiet
 	@mv $(OUT)/brain.partial $(OUT)/brain
 
 run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files, one process per site and round

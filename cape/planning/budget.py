@@ -14,13 +14,14 @@ from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, Kind, RunSize, Verdict
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
+from cape.planning.proposal import proposed
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
 from cape.protocol.join import check_shares
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight, weight_of
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import Config
 from cape.settings.words import parse_shape
 
 
@@ -77,7 +78,8 @@ def budget_of(
     one of their kind is taken.
     """
     chosen = dict(settings)
-    name = str(chosen.pop("computation", PRODUCT))
+    name = proposed(chosen)
+    chosen.pop("computation", None)
     planner = _planner(name)
     config = planner.config.from_input(chosen)
     check_shares(config, n_sites)

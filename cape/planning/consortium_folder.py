@@ -13,8 +13,9 @@ from typing import Any
 from cape.computations import load
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.frozen import dataclass
+from cape.planning.proposal import has_all, proposed
 from cape.protocol.phases import Computation
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import Config
 from cape.settings.option import coerce
 
 # Stand for a budget that is not chosen yet; nothing is planned with them
@@ -39,7 +40,8 @@ def settings_beside(folder: Path) -> Path | None:
 def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettings:
     """Return the settings of a file with those of the command line on top, else ConfigError."""
     values = merged({} if path is None else read_file(path), given)
-    computation = load(str(values.pop("computation", PRODUCT)))
+    computation = load(proposed(values))
+    values.pop("computation", None)
     # Data can be checked before the owner has decided on a budget.
     config = computation.config.from_input({**UNSET, **values})
     has_budget = not config.private or {"epsilon", "delta"} <= set(values)
@@ -61,8 +63,10 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     that they share, the chosen one has no default of its own, and allows it; a CapeWarning names
     the others.
     """
-    named = str(in_file.get("computation", PRODUCT))
-    chosen = str(given.get("computation") or named)
+    chosen = proposed({**in_file, **given})
+    # A file that names none is for whatever has all its settings.
+    is_open = "computation" not in in_file and has_all(chosen, in_file)
+    named = chosen if is_open else proposed(in_file)
     if chosen == named:
         return {**in_file, **given}
     ours, theirs = load(chosen).config, load(named).config

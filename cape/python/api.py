@@ -29,11 +29,12 @@ from cape.errors import ConfigError, NoiseWarning
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
+from cape.planning.proposal import proposed
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.report import privacy_json, write_results
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import Config
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
@@ -179,7 +180,7 @@ class Consortium:
         epsilon: float | None = None,
         delta: float = 1e-5,
         private: bool | None = None,
-        computation: str = PRODUCT,
+        computation: str | None = None,
         settings: Mapping[str, object] | None = None,
         seed: int | None = None,
         on_progress: OnProgress | None = None,
@@ -188,7 +189,9 @@ class Consortium:
 
         ``epsilon=None``: as `settings` (docs/config.md) say; nobody has a default for it.  A run
         without noise is asked for by name, ``private=False``.  With a `seed`, 0 to 2^63 - 1, the
-        result is not private.  DataError for bad subjects, or a CapeWarning for those left out.
+        result is not private.  ``computation=None``: capegica for images and parcels, capedjica for
+        matrices and where a setting is its own.  DataError for bad subjects, or a CapeWarning for
+        those left out.
         """
         simulation.check_seed(seed)
         # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
@@ -203,6 +206,9 @@ class Consortium:
         }
         named = {"epsilon": epsilon, "private": private}
         chosen |= {name: value for name, value in named.items() if value is not None}
+        computation = computation or proposed(
+            {**(settings or {}), "feature_space": chosen["feature_space"]}
+        )
         table = load(computation)
         if table.simulation_only and seed is None:
             problem = f"{computation} protects nobody and runs with a seed only"

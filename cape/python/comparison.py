@@ -71,8 +71,8 @@ def compare(
 ) -> Comparison:
     """Play `runs` one after the other on the same subjects, and return the table.
 
-    `runs`: name -> settings of docs/config.md; ``computation`` among them is that of the product
-    unless it is given.  With `truth`, maps (D, R), the table has the mean |r| of matched maps and
+    `runs`: name -> settings of docs/config.md; ``computation`` among them is as for
+    `Consortium.run` unless it is given.  With `truth`, maps (D, R), the table has the mean |r| of matched maps and
     the recovery error q.  `on_run` hears of every run that has ended.  A run that is refused is a
     row with its reason, and the others go on.
     """
@@ -80,7 +80,7 @@ def compare(
     table: list[ComparedRun] = []
     for name, settings in runs.items():
         chosen = dict(settings)
-        computation = str(chosen.pop("computation", "capedjica"))
+        named = str(chosen.pop("computation", ""))
         began = time.perf_counter()
         result = None
         try:
@@ -88,7 +88,7 @@ def compare(
                 # What is said of the people is the same in every run: once is enough.
                 if table:
                     warnings.simplefilter("ignore", SubjectsWarning)
-                result = consortium.run(settings=chosen, computation=computation, seed=seed)
+                result = consortium.run(settings=chosen, computation=named or None, seed=seed)
             status, reason = result.status, result.reason
         except CapeError as err:
             status, reason = "refused", str(err)
@@ -96,7 +96,7 @@ def compare(
         table.append(
             ComparedRun(
                 name=name,
-                computation=computation,
+                computation=named if result is None else result.outcome.computation,
                 status=status,
                 reason=reason,
                 seconds=seconds,

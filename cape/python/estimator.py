@@ -20,7 +20,6 @@ from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
-from cape.settings.config import PRODUCT
 from cape.simulation.run_loop import OnProgress
 
 if TYPE_CHECKING:
@@ -75,8 +74,8 @@ class JointICA(_Base, auto_wrap_output_keys=None):
     Parameters are those of docs/config.md; ``epsilon=None`` is as `settings` say and is refused
     where they say nothing, ``private=False`` asks for a run without noise, which protects nobody.
     With a `random_state`, 0 to 2^63 - 1, the result is not private either.  `computation`:
-    capedjica, capegica or capedualreg.  Voxels of a nilearn `masker` are projected on the
-    public basis.
+    capedjica, capegica or capedualreg; None: capegica for images of a `masker`, else capedjica.
+    Voxels of a nilearn `masker` are projected on the public basis.
 
     After the fit: `components_` (n_components, n_features), z-scores of the released maps;
     `unmixing_` of the same shape, which gives time courses of centred data; `mixing_`, its
@@ -98,7 +97,7 @@ class JointICA(_Base, auto_wrap_output_keys=None):
         epsilon: float | None = None,
         delta: float = 1e-5,
         private: bool = True,
-        computation: str = PRODUCT,
+        computation: str | None = None,
         masker: Any = None,
         settings: Mapping[str, object] | None = None,
         random_state: int | None = None,

@@ -19,9 +19,9 @@ from cape.errors import (
 )
 from cape.forecast.rule import WORDS
 from cape.planning.consortium_folder import merged, read_file, site_folders
+from cape.planning.proposal import proposed
 from cape.report import add_score
 from cape.report.results import MapResults, read_results
-from cape.settings.config import PRODUCT
 from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, may_go_on, read_checkpoint
 from cape.simulation.truth import compare_with_truth
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, OnSubject, Play, Way, find_way
@@ -66,7 +66,7 @@ def simulate(
     check_places(sites, out)
     chosen |= _layout(sites, chosen)
     # Comparisons that protect nobody never run with noise that looks real.
-    if seed is None and load(str(chosen.get("computation", PRODUCT))).simulation_only:
+    if seed is None and load(str(chosen["computation"])).simulation_only:
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
     limit = policy
     if limit is None:
@@ -117,7 +117,7 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself says them
         chosen = _chosen(directory, settings)
-    computation = load(str(chosen.pop("computation", PRODUCT)))
+    computation = load(str(chosen.pop("computation")))
     config = computation.config.from_input(chosen)
     if not config.private or computation.simulation_only:
         return ""  # it says so on every page
@@ -134,7 +134,7 @@ def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> 
 
     settings = dict(chosen)
     try:
-        planner = planner_of(str(settings.pop("computation", PRODUCT)))
+        planner = planner_of(str(settings.pop("computation")))
         if planner is None:  # there is no forecast
             return ""
         config = planner.config.from_input(settings)
@@ -157,6 +157,7 @@ def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object
     sites = site_folders(directory)
     beside = directory / "settings.toml"
     chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
+    chosen["computation"] = proposed(chosen)  # of real sites the owner must say it
     if not beside.is_file():
         _check_enough(chosen)
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.
@@ -164,7 +165,6 @@ def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object
     # All sites are at hand here; a real owner counts and names them.
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))
-    chosen.setdefault("computation", PRODUCT)  # of real sites the owner must say it
     return chosen
 
 
@@ -174,7 +174,7 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
     ConsortiumError if sites differ, E144 or E250: what one has would make zeros of the other.
     """
     settings = dict(chosen)
-    computation = load(str(settings.pop("computation", PRODUCT)))
+    computation = load(str(settings.pop("computation")))
     if str(settings.get("feature_space", "matrix")) != "matrix":
         return {}
     from cape.data.pipeline import layout_of
@@ -209,7 +209,7 @@ def _check_equal(code: str, got: Mapping[str, str]) -> None:
 def _check_enough(chosen: Mapping[str, object]) -> None:
     """Say that the file is missing where what it should say is."""
     settings = dict(chosen)
-    computation = load(str(settings.pop("computation", PRODUCT)))
+    computation = load(str(settings.pop("computation")))
     try:
         computation.config.from_input(settings)
     except ConfigError as err:
