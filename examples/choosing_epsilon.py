@@ -7,7 +7,8 @@ Nothing here opens a file: the noise is known beforehand, so quality can be fore
 # Four hospitals with 256 people in all want 20 components at epsilon 1.
 import cape
 
-plan = cape.budget(subjects=256, sites=4, epsilon=1.0, components=20)
+temporal = {"computation": "capedjica"}  # of matrices; images get capegica
+plan = cape.budget(subjects=256, sites=4, epsilon=1.0, components=20, settings=temporal)
 print(plan.advice.answer, "-", plan.advice.reason)
 for change in plan.advice.changes:
     print("  would help:", change)
@@ -15,7 +16,7 @@ for change in plan.advice.changes:
 # %%
 # The same question at other budgets, and for fewer components.
 for components in (20, 10, 5):
-    plan = cape.budget(subjects=256, sites=4, epsilon=1.0, components=components)
+    plan = cape.budget(subjects=256, sites=4, epsilon=1.0, components=components, settings=temporal)
     usable = [point.epsilon for point in plan.curve if point.answer == "yes"]
     print(f"{components:2d} components:", f"from epsilon {usable[0]:g}" if usable else "never")
 

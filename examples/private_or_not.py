@@ -26,7 +26,9 @@ print(table)
 
 # %%
 # Below the size that `cape budget` asks for, the maps are noise; a real run would be refused.
-plan = cape.budget(subjects=30, sites=3, epsilon=4.0, components=3)
+plan = cape.budget(
+    subjects=30, sites=3, epsilon=4.0, components=3, settings={"computation": "capedjica"}
+)
 print(plan.advice.answer, "-", plan.advice.reason)
 
 # %%

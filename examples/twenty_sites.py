@@ -22,5 +22,11 @@ for n_sites, more in ((4, {}), (20, {}), (20, {"noise": "local"})):
 # %%
 # What one site sends per run does not grow with the number of sites.
 for n_sites in (4, 20):
-    plan = cape.budget(subjects=1024, sites=n_sites, epsilon=1.0, components=10)
+    plan = cape.budget(
+        subjects=1024,
+        sites=n_sites,
+        epsilon=1.0,
+        components=10,
+        settings={"computation": "capedjica"},
+    )
     print(n_sites, "sites:", round(plan.bytes_per_site / 1e6, 1), "MB per site")

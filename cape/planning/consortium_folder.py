@@ -13,7 +13,7 @@ from typing import Any
 from cape.computations import load
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.frozen import dataclass
-from cape.planning.proposal import has_all, proposed
+from cape.planning.proposal import PROPOSED, has_all, proposed
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.settings.option import coerce
@@ -64,8 +64,8 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     the others.
     """
     chosen = proposed({**in_file, **given})
-    # A file that names none is for whatever has all its settings.
-    is_open = "computation" not in in_file and has_all(chosen, in_file)
+    # A file that names none is for either of the two that are proposed, if that has its settings.
+    is_open = "computation" not in in_file and chosen in PROPOSED and has_all(chosen, in_file)
     named = chosen if is_open else proposed(in_file)
     if chosen == named:
         return {**in_file, **given}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cape.computations import load
 
-FOR_IMAGES, FOR_MATRICES = "capegica", "capedjica"
+PROPOSED = FOR_IMAGES, FOR_MATRICES = ("capegica", "capedjica")
 
 
 def proposed(settings: Mapping[str, object]) -> str:
@@ -21,7 +21,7 @@ def proposed(settings: Mapping[str, object]) -> str:
     """
     if name := settings.get("computation"):
         return str(name)
-    candidates = [FOR_IMAGES, FOR_MATRICES]
+    candidates = list(PROPOSED)
     # The default of the setting is images.
     if settings.get("feature_space") == "matrix":
         candidates.reverse()

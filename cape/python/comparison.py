@@ -71,8 +71,8 @@ def compare(
 ) -> Comparison:
     """Play `runs` one after the other on the same subjects, and return the table.
 
-    `runs`: name -> settings of docs/config.md; ``computation`` among them is as for
-    `Consortium.run` unless it is given.  With `truth`, maps (D, R), the table has the mean |r| of matched maps and
+    `runs`: name -> settings of docs/config.md; ``computation`` among them, else as for
+    `Consortium.run`.  With `truth`, maps (D, R), the table has the mean |r| of matched maps and
     the recovery error q.  `on_run` hears of every run that has ended.  A run that is refused is a
     row with its reason, and the others go on.
     """

@@ -247,7 +247,7 @@ def test_few_sites_or_many_colluders_share_with_everybody() -> None:
 
 def weight(n_sites: int, **settings: Any) -> sizes.Weight:
     plan = budget_of(
-        {"epsilon": 1.0, "delta": 1e-6, "n_components": 20, **settings},
+        {"computation": "capedjica", "epsilon": 1.0, "delta": 1e-6, "n_components": 20, **settings},
         n_sites=n_sites, n_subjects=20 * n_sites,
     )  # fmt: skip
     return plan.weight

@@ -423,10 +423,11 @@ def test_synth_reports_to_machines(tmp_path: Path, capsys: pytest.CaptureFixture
 # -- budget ----------------------------------------------------------------------------------------
 
 ASKED = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20"]
+TEMPORAL = [*ASKED, "--set", "computation=capedjica"]
 
 
 def planned(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    assert cli.main([*ASKED, "--json", *more]) == 0
+    assert cli.main([*TEMPORAL, "--json", *more]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return document
 
@@ -459,13 +460,13 @@ def test_budget_may_be_told_the_computation_that_it_plans(
 
 
 def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*ASKED, "--epsilon", "1"]) == 0
+    assert cli.main([*TEMPORAL, "--epsilon", "1"]) == 0
     good = capsys.readouterr().out
     assert "Will it work?  Yes: G is 238, and 20 components need 232." in good
     assert good.count("On synthetic data") == good.count("On one real data set") == 1
-    assert cli.main([*ASKED, "--epsilon", "0.5"]) == 0
+    assert cli.main([*TEMPORAL, "--epsilon", "0.5"]) == 0
     assert "Will it work?  Perhaps: G is 126" in capsys.readouterr().out
-    assert cli.main([*ASKED, "--epsilon", "0.2"]) == 0
+    assert cli.main([*TEMPORAL, "--epsilon", "0.2"]) == 0
     bad = capsys.readouterr().out
     assert "Will it work?  No: G is 54" in bad
     assert "the maps would mostly show noise" in bad
@@ -484,7 +485,7 @@ def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str
     plan = planned(capsys, "--set", "private=false")
     assert plan["mu"] is None
     assert plan["epsilon"] is None
-    assert cli.main([*ASKED, "--set", "private=false"]) == 0
+    assert cli.main([*TEMPORAL, "--set", "private=false"]) == 0
     assert "No noise: nothing is protected." in capsys.readouterr().out
 
 
@@ -492,13 +493,13 @@ def test_budget_says_how_long_a_run_waits_by_its_exchanges(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """With drop-outs they are three times its releases, and NeuroFLAME has none."""
-    assert cli.main([*ASKED, "--epsilon", "1"]) == 0
+    assert cli.main([*TEMPORAL, "--epsilon", "1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Waiting 1 s on one computer, 5 s on COINSTAC, 5 s on FLARE, 92 s on a new" in said
     assert "NeuroFLAME 92 s of the 60 min after which it ends a run: beside reading" in said
-    assert cli.main([*ASKED, "--epsilon", "1", "--set", "n_rounds=2000"]) == 0
+    assert cli.main([*TEMPORAL, "--epsilon", "1", "--set", "n_rounds=2000"]) == 0
     assert "of the 60 min after which it ends a run: refused" in capsys.readouterr().out
-    assert cli.main([*ASKED, "--epsilon", "1", "--set", "aggregation=secagg"]) == 0
+    assert cli.main([*TEMPORAL, "--epsilon", "1", "--set", "aggregation=secagg"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Waiting 4 s on one computer, 13 s on COINSTAC, 13 s on FLARE" in said
     assert "NeuroFLAME" not in said

@@ -171,10 +171,11 @@ def test_arrays_are_filtered_and_cut_as_files_are() -> None:
 
 
 def test_budget_answers_in_plain_words() -> None:
-    no = cape.budget(subjects=128, sites=4, epsilon=1.0)
+    temporal = {"computation": "capedjica"}
+    no = cape.budget(subjects=128, sites=4, epsilon=1.0, settings=temporal)
     assert no.advice.answer == "no"
     assert any(change.startswith("subjects: at least") for change in no.advice.changes)
-    yes = cape.budget(subjects=1024, sites=4, epsilon=1.0)
+    yes = cape.budget(subjects=1024, sites=4, epsilon=1.0, settings=temporal)
     assert (yes.advice.answer, yes.advice.changes) == ("yes", ())
     words = [point.answer for point in yes.curve]
     assert words == sorted(words)  # no, perhaps, yes
