@@ -131,7 +131,6 @@ def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
         "curve": curve,
         "free": free,
         "by_phase": list(_phase_rows(events, free=free)),
-        "every": list(_release_rows(events, free=free)),
     }
 
 
@@ -149,18 +148,8 @@ def _phase_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
         part = "-"
         if spent and total and last.mu is not None:
             part = f"{float(100 * spent / total):.1f} %"
-        yield row if free else (*row, part, *_so_far(last))
-
-
-def _release_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
-    for event in events:
-        sizes = map(_number, (event.clip, event.sensitivity, event.noise_std_mean))
-        row = (str(event.seq), event.phase, str(event.round), str(event.size), *sizes)
-        yield row if free else (*row, _number(event.mu), *_so_far(event))
-
-
-def _so_far(event: ReleaseRow) -> Row:
-    return _number(event.mu_so_far), display_epsilon(event.epsilon_so_far)
+        so_far = (_number(last.mu_so_far), display_epsilon(last.epsilon_so_far))
+        yield row if free else (*row, part, *so_far)
 
 
 def _number(value: float | None) -> str:
@@ -187,28 +176,12 @@ def _quality(folder: MapFolder, drawn: bool) -> Values:
         "progress": progress,
         # At this size real data carried spatial components, so noise is not all there can be.
         "doubtful": kind == "spatial" and g is not None and g >= LEAST_SPATIAL,
-        "planted": list(_planted(results)),
-        "rounds": [
-            (str(row.index), row.phase, str(row.round), *map(_short, _measures(row)))
-            for row in rounds
-        ],
+        "rounds": rounds,
     }
 
 
 def _measures(row: Round) -> tuple[float | None, ...]:
     return row.statistic_norm, row.expected_noise_norm, row.step_norm, row.stability
-
-
-def _planted(results: MapResults) -> Iterator[Row]:
-    q, r = results.q_ngi, results.map_correlation
-    if q is not None:
-        yield "q_NGI (inter-symbol interference; 0 is perfect, below 0.1 is good)", f"{q:.3f}"
-    if r is not None:
-        yield "mean correlation with the planted maps (1 is perfect)", f"{r:.3f}"
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def _order(folder: MapFolder, drawn: bool) -> Values | None:
