@@ -1,12 +1,11 @@
 """The checks that need the content of a subject, or several subjects of a site.
 
 Acceptance looks at one subject and public limits: it must not depend on other people's data.  The
-layout (features and their names) is the owner's; only without noise it is what most people have.
+layout (features and their names) is the owner's; without noise it may be what all files have.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -197,21 +196,6 @@ def check_equal_values(shapes: Sequence[RunShape], findings: Findings) -> None:
         first.setdefault(shape.values_digest, shape.name)
 
 
-def voters(shapes: Sequence[RunShape]) -> list[RunShape]:
-    """Return the first run of each person: who has four runs is no four people."""
-    first: dict[str, RunShape] = {}
-    for shape in shapes:
-        first.setdefault(shape.person, shape)
-    return list(first.values())
-
-
-def most_columns(shapes: Sequence[RunShape]) -> tuple[str, ...]:
-    """Return the names of features that most people's tables have (none if there are none)."""
-    named = [shape.columns for shape in voters([shape for shape in shapes if shape.columns])]
-    # Of the most, not of the first: one odd table fails, not all others.
-    return Counter(named).most_common(1)[0][0] if named else ()
-
-
 def note_columns(
     shapes: Sequence[RunShape], wanted: tuple[str, ...], code: IssueCode, findings: Findings
 ) -> None:
@@ -225,20 +209,6 @@ def note_columns(
         i, (name, there) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         place = f"{shape.name}: column {i} is '{name[:20]}'"
         findings.add(code, place, wanted=there[:20], first=first)
-
-
-def most_features(shapes: Sequence[RunShape]) -> int:
-    """Return D as most people's array files have it; 0 if unknown."""
-    people = voters(shapes)
-    if not people:
-        return 0
-    wanted, votes = Counter(shape.n_features for shape in people).most_common(1)[0]
-    other, other_votes = Counter(shape.n_timepoints for shape in people).most_common(1)[0]
-    # Scans differ in length, not in features: the axis that is equal everywhere is theirs.
-    # But where most agree the odd one is odd, whatever its length.
-    if 3 * votes <= 2 * len(people) and len(people) > 1 and other_votes == len(people):
-        return other
-    return wanted
 
 
 def note_features(shapes: Sequence[RunShape], wanted: int, findings: Findings) -> None:

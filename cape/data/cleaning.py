@@ -14,8 +14,7 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.data.runs import Kept
 from cape.frozen import dataclass
-from cape.settings.config import Config
-from cape.settings.resolved import resolve
+from cape.settings.resolved import Cleaning, Reading
 
 # Numbers of a run that are doubles at a time: 4096 rows of 400 time points, 13 MB.
 BLOCK: Final = 4096 * 400
@@ -110,26 +109,24 @@ def stop_band_cosines(n_times: int, tr: float, *, high_pass: float, low_pass: fl
     return np.asarray(np.cos(np.pi * np.outer(np.arange(n_times) + 0.5, k[outside]) / n_times))
 
 
-def nuisance(
-    n_times: int, n_dummy: int, config: Config, tr: float, confounds: Array | None
-) -> Array:
+def nuisance(n_times: int, n_dummy: int, how: Reading, tr: float, confounds: Array | None) -> Array:
     """Return (T - n_dummy, K); `n_times` and `confounds` (T, K) are of the volumes as stored."""
     n_left = max(n_times - n_dummy, 0)
     parts = [np.zeros((n_left, 0))]
     if confounds is not None:
         parts.append(confounds[n_dummy:])
-    limits = {"high_pass": config.high_pass, "low_pass": config.low_pass}
+    limits = {"high_pass": how.high_pass, "low_pass": how.low_pass}
     if any(limits.values()):
         parts.append(stop_band_cosines(n_left, tr, **limits))
     return np.concatenate(parts, axis=1)
 
 
-def design(others: Array | None, kept: Kept | int, config: Config) -> Array:
+def design(others: Array | None, kept: Kept | int, how: Cleaning) -> Array:
     """Return orthonormal regressors of a run: all of its T volumes, or those of a mask (T,).
 
     `others` (T, K) are of all volumes.
     """
-    degree = DEGREES[resolve(config).cleaning.detrend]
+    degree = DEGREES[how.detrend]
     if isinstance(kept, int):
         return regressors(kept, degree=degree, others=others)
     # By their true times: what is left of a line is no line over the volumes that are left.
@@ -144,7 +141,7 @@ def design(others: Array | None, kept: Kept | int, config: Config) -> Array:
 def clean(
     values: Data,
     n_dummy: int,
-    config: Config,
+    how: Cleaning,
     others: Array | None = None,
     *,
     kept: Kept | None = None,
@@ -169,8 +166,7 @@ def clean(
         return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
     # One least squares for all: of two steps in a row the second brings back what the first
     # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
-    how = resolve(config).cleaning
-    basis = design(others, n_times if kept is None else kept, config)
+    basis = design(others, n_times if kept is None else kept, how)
     n_bad = n_zero = n_constant = 0
     spreads, means = np.zeros(n_features), np.zeros(n_features)
     level = np.zeros(n_times)

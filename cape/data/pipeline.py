@@ -2,7 +2,7 @@
 
 `load_site` is the whole road, in this order::
 
-    start_scan         which files there are, whose they are, in which feature space
+    list_site          which files there are, whose they are, in which feature space
     accepted_subjects  reads, checks and cleans, as many subjects at a time as memory allows
     project            Y_m = B' X_m in the public basis, while X_m is in memory
     conclude           the checks of the site as a whole
@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -34,17 +34,16 @@ from cape.data.checks import (
     check_equal_values,
     judge,
     judge_site,
-    most_columns,
-    most_features,
     note_columns,
     note_features,
 )
 from cape.data.cifti import read_structure
 from cape.data.cleaning import UNREAD, rank_of
+from cape.data.data_store import DataStore
 from cape.data.discovery import discover
 from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile, in_full
+from cape.data.kept_subjects import KeptSubjects, Note, ReadSubject, Seen
 from cape.data.reading import clean_run, read_run, volumes_left
-from cape.data.reduced_cache import Note, ReadSubject, cache_of
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -59,13 +58,16 @@ from cape.data.tables import read_records
 from cape.errors import CapeError, ConfigError, DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
-from cape.settings.resolved import resolve
-from cape.settings.words import parse_shape, parse_strategy
+from cape.settings.resolved import Resolved, resolve
+from cape.settings.words import parse_shape
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, public_basis, widest_basis
 
 # Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
 ROWS: Final = 8192
+
+# Bytes of voxels of all subjects of a site that are kept, so that no basis is built only to check.
+MAX_VOXELS: Final = 10**9
 
 # Called with (subjects done, subjects in all).
 OnSubject = Callable[[int, int], None]
@@ -113,18 +115,26 @@ class Inspection:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SiteScan:
-    """One pass over all files of a site; private.  `findings` and the lists grow with it."""
+class SiteListing:
+    """Which files a site has, whose they are, and in which feature space; private."""
 
+    site: str  # public id
     config: Config
+    how: Resolved
     listed: tuple[SubjectFiles, ...]
-    findings: Findings
     # None where the mask could not be read, and of matrices whose layout nobody said
     space: FeatureSpace | None
-    subjects: list[Subject] = field(default_factory=list)  # that could be read
-    accepted: list[Subject] = field(default_factory=list)  # that passed
-    shapes: list[RunShape] = field(default_factory=list)  # of every run
-    digests: dict[str, str] = field(default_factory=dict)  # of X_m, by label, of who passed
+
+
+class SitePass:
+    """What a pass over all files of a site has found so far; private, grows with every subject."""
+
+    def __init__(self, listing: SiteListing, findings: Findings) -> None:
+        self.listing, self.findings = listing, findings
+        self.subjects: list[Subject] = []  # that could be read
+        self.accepted: list[Subject] = []  # that passed
+        self.shapes: list[RunShape] = []  # of every run
+        self.digests: dict[str, str] = {}  # of X_m, by label, of who passed
 
 
 def load_site(
@@ -135,33 +145,34 @@ def load_site(
     site: str,
     working: Path | None = None,
     strict: bool = False,
+    store: DataStore | None = None,
     before_records: Callable[[], None] = lambda: None,
-    before_reading: Callable[[SiteScan], None] = lambda scan: None,
+    before_reading: Callable[[SiteListing], None] = lambda listing: None,
     on_subject: OnSubject | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
-    `listing` is as for `discover`, `working` the folder whose disk must hold the working files.
+    `listing` is as for `discover`, `working` the folder whose disk must hold the working files;
+    what `store` holds is not read again.
     Who fails has T_m = 0.  DataError has the public text of the worst finding, for a list, mask or
     table that cannot be used, raised before `before_reading` is called and any series is read
     (`before_records`: before a table of records is, which says who is listed);
     `strict`: for content, too.  Its detail holds all private texts.
     """
-    scan = start_scan(
-        base, listing, config, site=site, strict=strict, before_records=before_records
-    )
-    scan.findings.raise_if_blocked()
-    before_reading(scan)
-    bases = WidestBases(scan, base)
+    findings = Findings(site, strict=strict)
+    files = list_site(base, listing, config, findings, before_records)
+    findings.raise_if_blocked()
+    before_reading(files)
+    found, widest = SitePass(files, findings), Widest(files, base, store)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
-    read = accepted_subjects(scan, bases, on_subject=on_subject, headers_only=False)
+    read = accepted_subjects(found, widest, reduce=True, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
-    site_data = accepted_site(conclude(scan, working))
+    site_data = accepted_site(conclude(found, working))
     passed = {subject.label for subject in site_data.subjects}
     kept = {label: Y for label, Y in reduced.items() if label in passed}
-    # Of a cached subject no basis was needed: without anybody it says how long the vector is.
+    # Of a kept subject no basis was needed: without anybody it says how long the vector is.
     d = next(map(len, kept.values()), 0) or _size_of(
-        site_data, bases.of(site_data.space.n_features)
+        site_data, widest.basis(site_data.space.n_features)
     )
     nothing = np.zeros((d, 0), dtype=np.float32)
     return site_data, [(label, kept.get(label, nothing)) for label in site_data.listed]
@@ -183,6 +194,7 @@ def inspect_site(
     *,
     site: str,
     working: Path | None = None,
+    store: DataStore | None = None,
     on_subject: OnSubject | None = None,
     headers_only: bool = False,
 ) -> Inspection:
@@ -190,50 +202,43 @@ def inspect_site(
 
     As `load_site` with `strict`; with `headers_only` headers and tables are read, no data.
     """
-    scan = start_scan(base, listing, config, site=site, strict=True)
-    # Reduced as well where that is kept: then the run that follows reads nothing again.
-    bases = WidestBases(scan, base)
-    kept = None if headers_only or bases.cache is None else bases
-    for _ in accepted_subjects(scan, kept, on_subject=on_subject, headers_only=headers_only):
+    findings = Findings(site, strict=True)
+    found = SitePass(list_site(base, listing, config, findings), findings)
+    # Kept, so that the run that follows reads nothing again.
+    widest = None if headers_only or store is None else Widest(found.listing, base, store)
+    for _ in accepted_subjects(found, widest, on_subject=on_subject, headers_only=headers_only):
         pass
-    return conclude(scan, working)
+    return conclude(found, working)
 
 
 # ------------------------------------------------------------------------------- discover
 
 
-def start_scan(
+def list_site(
     base: Path,
     listing: Mapping[str, object],
     config: Config,
-    *,
-    site: str,
-    strict: bool = False,
+    findings: Findings,
     before_records: Callable[[], None] = lambda: None,
-) -> SiteScan:
+) -> SiteListing:
     """Find the files of a site and its feature space; of people's data opens tables of records."""
-    findings = Findings(site, strict=strict)
     read = read_structure if config.of_cifti else read_space
-    space = read(config, base, findings)
-    if parse_strategy(config.confound_strategy) and not has_nilearn():
-        public = {"site": site}
-        strategy = config.confound_strategy
+    space, how = read(config, base, findings), resolve(config)
+    if how.reading.strategy and not has_nilearn():
+        public, strategy = {"site": findings.site}, how.reading.strategy
         findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)
     listed = discover(base, listing, config, findings, before_records)
     if config.feature_space == "matrix":
         space = _said_space(listed, config, findings)
-    return SiteScan(config=config, listed=listed, findings=findings, space=space)
+    return SiteListing(site=findings.site, config=config, how=how, listed=listed, space=space)
 
 
 def _said_space(
     listed: Sequence[SubjectFiles], config: Config, findings: Findings
 ) -> FeatureSpace | None:
-    """Return the space of matrices from settings and tables of records; None if people vote."""
+    """Return the space of matrices that settings or a table of records say; None: nobody does."""
     tables = (run.path for files in listed for run in files.runs if run.row >= 0)
     table = next(tables, None)
-    # Without noise the names in the headers of most people's files are part of the space.
-    if not (config.private or config.said_columns or table):
-        return None
     names = () if table is None else read_records(table).names
     n_features = config.said_features or len(names)
     if n_features == 0:
@@ -260,89 +265,113 @@ def check_layout_is_said(listed: Sequence[SubjectFiles | Subject], config: Confi
             raise ConfigError("E013", setting="n_features", do=do)
 
 
-def scan_of_arrays(
+def pass_over_arrays(
     site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config
-) -> SiteScan:
-    """Return a scan of subjects that are arrays (D, T_m) in memory: no names, grids or tables."""
+) -> SitePass:
+    """Return a pass over subjects that are arrays (D, T_m) in memory: no names, grids or tables."""
     listed = []
     for m, X in enumerate(arrays, start=1):
         label = f"sub-{m:03d}"
         run = RunFile(path=Path(label), name=label, values=X)
         listed.append(SubjectFiles(label=label, runs=(run,)))
-    return SiteScan(config=config, listed=tuple(listed), findings=Findings(site), space=space)
+    listing = SiteListing(
+        site=site, config=config, how=resolve(config), listed=tuple(listed), space=space
+    )
+    return SitePass(listing, Findings(site))
 
 
 # ------------------------------------------------------------------------------- read, check, clean
 
 
 def accepted_subjects(
-    scan: SiteScan,
-    bases: WidestBases | None = None,
+    found: SitePass,
+    widest: Widest | None = None,
     *,
+    reduce: bool = False,
     on_subject: OnSubject | None = None,
     headers_only: bool = False,
 ) -> Iterator[tuple[str, Data | None]]:
-    """Read every subject; yield label and Y_m (d, T_m) of those that pass, None without bases.
+    """Read every subject; yield label of those that pass, and with `reduce` Y_m (d, T_m).
 
     With `headers_only` subjects are judged by headers and tables.  Several are read at a time where
-    processors and memory are there.
+    processors and memory are there.  `widest` has the bases, and what is kept of the files.
     """
-    read_one = functools.partial(_reduced, scan=scan, bases=bases, headers_only=headers_only)
-    results = closing(_in_parallel(read_one, scan, None if headers_only else bases))
+    listed = found.listing.listed
+    read_one = functools.partial(
+        _read_one, listing=found.listing, widest=widest, headers_only=headers_only
+    )
+    results = closing(_in_parallel(read_one, found.listing, widest, reduce=reduce))
     with results as each:  # closed at once by an error: nobody else is begun
         # In the order of the list, whoever was ready first: findings must not depend on it.
-        for done, (files, result) in enumerate(zip(scan.listed, each, strict=True), start=1):
+        for done, (files, result) in enumerate(zip(listed, each, strict=True), start=1):
             passed = False
             try:
                 if isinstance(result, Exception):
                     raise result
-                passed = _passes(result, scan)
+                passed = _passes(result, found)
             # A reader or a mistake of ours: with others' files it went well.  Whether one person's
             # file breaks the program is content, too: nobody else hears of it.
             except Exception as err:
                 what = f"{files.label}: {type(err).__name__}: {err}"
-                scan.findings.add(IssueCode.SUBJECT_BREAKS, what)
+                found.findings.add(IssueCode.SUBJECT_BREAKS, what)
             if passed and not isinstance(result, Exception):
                 yield files.label, result.Y
             if on_subject is not None:
-                on_subject(done, len(scan.listed))
+                on_subject(done, len(listed))
+    if widest is not None:
+        widest.finish()
 
 
-def _passes(read: ReadSubject, scan: SiteScan) -> bool:
+def _passes(read: ReadSubject, found: SitePass) -> bool:
     """Note what was found of a subject; tell whether it passes by itself."""
-    scan.shapes.extend(read.shapes)
+    found.shapes.extend(read.shapes)
     for name, issue, unusable in read.notes:
-        scan.findings.add_issue(issue, name, of_subject=unusable)
+        found.findings.add_issue(issue, name, of_subject=unusable)
     subject = read.subject
     if subject is None:
         return False
-    scan.subjects.append(subject)
-    if not judge(subject, scan.config, scan.findings):
+    found.subjects.append(subject)
+    if not judge(subject, found.listing.config, found.findings):
         return False
-    scan.accepted.append(subject)
+    found.accepted.append(subject)
     if read.digest:
-        scan.digests[subject.label] = read.digest
+        found.digests[subject.label] = read.digest
     return True
 
 
-class WidestBases:
-    """The widest basis that a run may ask for, of each number of features that files have."""
+class Widest:
+    """The widest basis that a run may ask for, and what a store keeps of the subjects in it."""
 
-    def __init__(self, scan: SiteScan, base: Path) -> None:
-        self._scan, self._base = scan, base
+    def __init__(self, listing: SiteListing, base: Path, store: DataStore | None) -> None:
+        self._listing, self._base = listing, base
         self._lock = Lock()
         self._built: dict[int, Basis | None] = {}
         self._errors: dict[int, Exception] = {}
-        space = scan.space
-        n_basis = 0 if space is None else widest_basis(resolve(scan.config), space)
-        self.cache = cache_of(scan.config, space, n_basis)
+        self.kept: KeptSubjects | None = None
+        # Whether subjects are projected now, and whether their voxels are kept; see `begin`
+        self.reduces, self.keeps_voxels = True, False
+        space = listing.space
+        # A matrix is read faster than it is found.
+        if store is not None and space is not None and space.kind != "matrix":
+            with suppress(DataError):  # of templates, raised where the basis is used
+                self.kept = KeptSubjects(store, listing.how, self._with_templates(space))
 
-    def of(self, n_features: int) -> Basis | None:
+    def begin(self, n_bytes: int, *, reduce: bool) -> None:
+        """Decide what is kept of subjects of `n_bytes` each; `reduce`: they are asked for.
+
+        Where voxels are few they are kept: building a basis would cost more than reading, and a try
+        of other settings may ask for another one.  Of many the basis costs next to nothing.
+        """
+        n_subjects = len(self._listing.listed)
+        self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXELS
+        self.reduces = reduce or (self.kept is not None and not self.keeps_voxels)
+
+    def basis(self, n_features: int) -> Basis | None:
         """Return B, None for the identity; CapeError: there is none, or what broke the building."""
         with self._lock:
             if n_features not in self._built and n_features not in self._errors:
                 try:
-                    self._built[n_features] = _widest_basis_of(self._scan, self._base, n_features)
+                    self._built[n_features] = self._build(n_features)
                 # Kept whatever it is: the next who asks must not take none for the identity.
                 except Exception as err:
                     self._errors[n_features] = err
@@ -350,50 +379,84 @@ class WidestBases:
                 raise self._errors[n_features]
             return self._built[n_features]
 
+    def _build(self, n_features: int) -> Basis | None:
+        # Of matrices only D is known while the first one is in memory: all that a basis needs.
+        space = self._with_templates(self._listing.space or FeatureSpace.of_matrix(n_features))
+        return public_basis(self._listing.how, space, widest_basis(self._listing.how, space))
+
+    def _with_templates(self, space: FeatureSpace) -> FeatureSpace:
+        if not self._listing.how.templates:
+            return space
+        return with_templates(space, self._base, site=self._listing.site)
+
     def prepare(self) -> None:
         """Build the basis of the site's own features before the first subject asks for it."""
-        if self._scan.space is not None:
+        if self._listing.space is not None:
             with suppress(Exception):  # raised where the basis is used
-                self.of(self._scan.space.n_features)
+                self.basis(self._listing.space.n_features)
 
     def project(self, X: Data) -> Data | None:
         """Return Y (d, T); None where there is no such basis."""
         try:
-            B = self.of(len(X))
+            B = self.basis(len(X))
         except CapeError:
             # Perhaps of one odd file: if it is the site's own number of features, it is raised.
             return None
         return project(X, B) if B is None or B.shape[0] == len(X) else None
 
+    def look(self, files: SubjectFiles) -> tuple[Seen | None, ReadSubject | None]:
+        """Return what is known of a subject's files, and all that is asked of it if it is kept."""
+        if self.kept is None or (seen := self.kept.look(files)) is None:
+            return None, None
+        read = self.kept.facts(seen, files, self._listing.site)
+        if read is None or not self.reduces:
+            return seen, read
+        Y = self.kept.array(seen)
+        if Y is None and (X := self.kept.array(seen, voxels=True)) is not None:
+            Y = self.project(X)
+            if Y is not None:
+                self.kept.keep_reduced(seen, Y)
+        return seen, None if Y is None else replace(read, Y=Y)
 
-def _reduced(
-    files: SubjectFiles, *, scan: SiteScan, bases: WidestBases | None, headers_only: bool
+    def finish(self) -> None:
+        if self.kept is not None:
+            self.kept.finish(self._base)
+
+
+def _read_one(
+    files: SubjectFiles, *, listing: SiteListing, widest: Widest | None, headers_only: bool
 ) -> ReadSubject:
-    """Return what was read of a subject, from the cache if it is there."""
-    cache = None if bases is None else bases.cache
-    if cache is not None and (kept := cache.load(files, scan.findings.site)) is not None:
-        return kept
-    key = "" if cache is None else cache.key(files)
+    """Return what was read of a subject, from the store if it is there."""
+    seen, read = (None, None) if widest is None else widest.look(files)
+    if read is not None:
+        return read
     # A row of a table of records has no header: the table was read to list its subjects.
     whole = not headers_only or any(run.row >= 0 for run in files.runs)
-    read, parts = read_subject(files, scan, headers_only=not whole)
+    read, parts = read_subject(files, listing, headers_only=not whole)
     if headers_only or read.subject is None:
         return read
-    X = joined_in_time(parts, scan.config)
+    X = joined_in_time(parts, listing.how.reading.max_timepoints)
     parts.clear()  # joined: they would be held twice
     # Two people may well have given the same answers: a row of a table counts as its own.
     if not any(run.row >= 0 for run in files.runs):
         digest = hashlib.sha256(repr(X.shape).encode())
         digest.update(np.ascontiguousarray(X).data)
         read = replace(read, digest=digest.hexdigest())
-    read = replace(read, Y=None if bases is None else bases.project(X))
-    if cache is not None:
-        cache.store(key, files, read)
+    if widest is None:
+        return read
+    if widest.reduces:
+        read = replace(read, Y=widest.project(X))
+    if widest.kept is not None and seen is not None:
+        widest.kept.keep(seen, files, read, X if widest.keeps_voxels else None)
     return read
 
 
 def _in_parallel(
-    function: Callable[[SubjectFiles], ReadSubject], scan: SiteScan, bases: WidestBases | None
+    function: Callable[[SubjectFiles], ReadSubject],
+    listing: SiteListing,
+    widest: Widest | None,
+    *,
+    reduce: bool,
 ) -> Generator[ReadSubject | Exception]:
     """Yield results or errors in the order of the list; no more at a time than memory allows.
 
@@ -406,18 +469,20 @@ def _in_parallel(
         except Exception as err:
             return err
 
-    listed = scan.listed
-    n_jobs, kept = min(jobs(0), len(listed)), False
-    if n_jobs > 1:
-        n_bytes, kept = _foreseen(scan, bases)
+    listed = listing.listed
+    n_jobs, n_bytes, known = min(jobs(0), len(listed)), 0, False
+    if n_jobs > 1 or widest is not None:
+        n_bytes, known = _foreseen(listing, widest)
         n_jobs = min(jobs(n_bytes), n_jobs)
+    if widest is not None:
+        widest.begin(n_bytes, reduce=reduce)
     if n_jobs < 2:
         yield from map(attempt, listed)
         return
     # Threads: gunzip, digests and matrix products release the interpreter.
     with ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
-        if bases is not None and not kept:
-            beside.submit(bases.prepare)
+        if widest is not None and widest.reduces and not known:
+            beside.submit(widest.prepare)
         # Twice as many as are read at a time: nobody waits for a long one that came before.
         waiting = deque(pool.submit(attempt, files) for files in listed[: 2 * n_jobs])
         try:
@@ -430,29 +495,30 @@ def _in_parallel(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _foreseen(scan: SiteScan, bases: WidestBases | None) -> tuple[int, bool]:
-    """Return how many bytes a subject takes while it is read, and whether the cache has it.
+def _foreseen(listing: SiteListing, widest: Widest | None) -> tuple[int, bool]:
+    """Return how many bytes a subject takes while it is read, and whether the store has it.
 
     Of the first one whose entry or header can be read; 0 bytes if nobody's can.
     """
-    cache = None if bases is None else bases.cache
-    for files in scan.listed:
-        if cache is not None and (kept := cache.load(files, scan.findings.site)) is not None:
+    for files in listing.listed:
+        kept = None if widest is None else widest.look(files)[1]
+        if kept is not None:
             return largest_bytes(kept.subject), True
         with suppress(Exception):  # said when it is read
-            if n_bytes := largest_bytes(read_subject(files, scan, headers_only=True)[0].subject):
+            if n_bytes := largest_bytes(read_subject(files, listing, headers_only=True)[0].subject):
                 return n_bytes, False
     return 0, False
 
 
 def read_subject(
-    files: SubjectFiles, scan: SiteScan, *, headers_only: bool
+    files: SubjectFiles, listing: SiteListing, *, headers_only: bool
 ) -> tuple[ReadSubject, list[Data]]:
     """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
 
     No subject and no runs if it cannot be judged: a run cannot be read, or runs differ in their
     features.  Of headers only, runs are `unread`, counts `UNREAD` and the rank is its bound.
     """
+    how = listing.how.reading
     parts: list[Data] = []
     read: list[Series] = []
     shapes: list[RunShape] = []
@@ -461,18 +527,18 @@ def read_subject(
     n_scrubbed, seconds, moved = 0, list[float](), list[tuple[float | None, int]]()
     # A bad run is no reason to stop: the site learns of all that is wrong in one pass.
     for run in files.runs:
-        series = _read_noting(run, scan, notes, headers_only=headers_only)
+        series = _read_noting(run, listing, notes, headers_only=headers_only)
         if series is None:
             continue
         shapes.append(_shape(files.label, run, series))
-        stored, left = volumes_left(series, run, scan.config)
+        stored, left = volumes_left(series, run, how)
         n_scrubbed += stored - left
-        seconds.append(left * (series.tr or scan.config.tr))
+        seconds.append(left * (series.tr or how.tr))
         moved.append((series.mean_fd, stored))
         if headers_only:
             part = unread(len(series.values), left)
         else:
-            part, counts = clean_run(series, run, scan.config)
+            part, counts = clean_run(series, run, how)
             quality = quality.joined(counts)
         parts.append(part)
         # A copy: a view of no rows would hold the voxels of every run until the last is read.
@@ -489,7 +555,7 @@ def read_subject(
         rank = rank_of(_joined(parts))
     subject = Subject(
         label=files.label,
-        site=scan.findings.site,
+        site=listing.site,
         runs=files.runs,
         digests=tuple(series.digest for series in read),
         n_features=n_features,
@@ -497,7 +563,7 @@ def read_subject(
         trs=tuple(series.tr for series in read),
         quality=quality,
         n_scrubbed=n_scrubbed,
-        seconds=sum(seconds) if all(series.tr or scan.config.tr for series in read) else 0.0,
+        seconds=sum(seconds) if all(series.tr or how.tr for series in read) else 0.0,
         mean_fd=_mean(moved),
         rank=rank,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
@@ -514,12 +580,12 @@ def _mean(moved: Sequence[tuple[float | None, int]]) -> float | None:
 
 
 def _read_noting(
-    run: RunFile, scan: SiteScan, notes: list[Note], *, headers_only: bool
+    run: RunFile, listing: SiteListing, notes: list[Note], *, headers_only: bool
 ) -> Series | None:
     """Return one run as stored, or None after noting why it cannot be used."""
     try:
-        grid = _grid_of(run, scan.space)
-        series = read_run(run, scan.config, grid, headers_only=headers_only)
+        grid = _grid_of(run, listing.space)
+        series = read_run(run, listing.how.reading, grid, headers_only=headers_only)
     except UnusableFile as verdict:
         notes.append((run.name, verdict.issue, True))
         return None
@@ -560,27 +626,17 @@ def _joined(parts: Sequence[Data]) -> Data:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def joined_in_time(parts: Sequence[Data], config: Config) -> Data:
-    """Return preprocessed runs of one subject as X_m (D, T_m), at most `max_timepoints` long."""
+def joined_in_time(parts: Sequence[Data], max_timepoints: int) -> Data:
+    """Return preprocessed runs of one subject as X_m (D, T_m), at most `max_timepoints` if any."""
     joined = _joined(parts)
-    if config.max_timepoints and joined.shape[1] > config.max_timepoints:
+    if max_timepoints and joined.shape[1] > max_timepoints:
         # Centred again: the mean over the first time points is not that over all.
-        cut = joined[:, : config.max_timepoints]
+        cut = joined[:, :max_timepoints]
         joined = np.ascontiguousarray(cut - cut.mean(axis=1, keepdims=True, dtype=np.float64))
     return joined.astype(np.float32, copy=False)
 
 
 # ------------------------------------------------------------------------------- project
-
-
-def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Basis | None:
-    """Return the widest basis that a run may ask for; None is the identity."""
-    # Of matrices only D is known while the first one is in memory: all that a basis needs.
-    how = resolve(scan.config)
-    space = scan.space or FeatureSpace.of_matrix(n_features)
-    if how.templates:
-        space = with_templates(space, base, site=scan.findings.site)
-    return public_basis(how, space, widest_basis(how, space))
 
 
 def project(values: Data, basis: Basis | None) -> Data:
@@ -604,17 +660,17 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
 
     DataError CAPE-E161: the files are not those that were accepted.
     """
-    parts = []
+    parts, how = [], resolve(config).reading
     for run, digest in zip(subject.runs, subject.digests, strict=True):
         try:
-            series = read_run(run, config, _grid_of(run, space))
+            series = read_run(run, how, _grid_of(run, space))
         except (UnusableFile, OSError) as err:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: {err}") from err
         # Other data under the same name would be summed into a run whose plan they are not of.
         if series.digest != digest:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")
-        parts.append(clean_run(series, run, config)[0])
-    return joined_in_time(parts, config)
+        parts.append(clean_run(series, run, how)[0])
+    return joined_in_time(parts, how.max_timepoints)
 
 
 def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterator[tuple[str, Data]]:
@@ -633,24 +689,24 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
 # ------------------------------------------------------------------------------- conclude
 
 
-def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
+def conclude(found: SitePass, working: Path | None = None) -> Inspection:
     """Return what a finished pass brought to light, after the checks of the site as a whole."""
-    config, findings = scan.config, scan.findings
-    space = scan.space
+    config, findings, listed = found.listing.config, found.findings, found.listing.listed
+    space = found.listing.space
     if config.feature_space == "matrix":
-        space = _leave_odd_out(scan)
-    copies = _leave_copies_out(scan)
-    check_equal_values([s for s in scan.shapes if s.name not in copies], findings)
+        space = _leave_odd_out(found)
+    copies = _leave_copies_out(found)
+    check_equal_values([s for s in found.shapes if s.name not in copies], findings)
     # Without the mask nobody could be read: that all subjects fail would only hide the reason.
     if space is not None or config.feature_space == "matrix":
-        judge_site(scan.subjects, scan.accepted, len(scan.listed), config, findings)
+        judge_site(found.subjects, found.accepted, len(listed), config, findings)
     needs = None
-    in_memory = any(run.values is not None for files in scan.listed for run in files.runs)
-    if space is not None and scan.accepted and not in_memory:
-        how = resolve(config)
+    in_memory = any(run.values is not None for files in listed for run in files.runs)
+    if space is not None and found.accepted and not in_memory:
+        how = found.listing.how
         n_basis = widest_basis(how, space)
         wide = how.brains and basis_kind(how, space) == "kernel"
-        needs = estimate_resources(scan.accepted, space, n_basis, working, wide=wide)
+        needs = estimate_resources(found.accepted, space, n_basis, working, wide=wide)
         check_room(needs, findings)
     accepted, error = None, None
     try:
@@ -658,15 +714,15 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
         if space is None:  # no file says how many features there are
             detail = in_full(findings.listing())
             raise DataError("E100", site=findings.site, detail=detail)
-        accepted = _site_data(scan, space)
+        accepted = _site_data(found, space)
     except DataError as err:
         error = err
     return Inspection(
-        subjects=tuple(scan.subjects),
+        subjects=tuple(found.subjects),
         findings=findings.listing(),
         accepted=accepted,
         error=error,
-        labels=tuple(files.label for files in scan.listed),
+        labels=tuple(files.label for files in listed),
         needs=needs,
     )
 
@@ -678,22 +734,22 @@ def accepted_site(inspection: Inspection) -> SiteData:
     return inspection.accepted
 
 
-def _site_data(scan: SiteScan, space: FeatureSpace) -> SiteData:
+def _site_data(found: SitePass, space: FeatureSpace) -> SiteData:
     # Without names: a renamed file is the same data, and the same people.
-    digests = "\n".join(" ".join(subject.digests) for subject in scan.accepted)
-    known = {subject.label: subject.digests for subject in scan.subjects}
+    digests = "\n".join(" ".join(subject.digests) for subject in found.accepted)
+    known = {subject.label: subject.digests for subject in found.subjects}
     return SiteData(
-        site=scan.findings.site,
+        site=found.findings.site,
         space=space,
-        listed=tuple(files.label for files in scan.listed),
-        subjects=tuple(scan.accepted),
-        digests=tuple(known.get(files.label, ()) for files in scan.listed),
-        findings=scan.findings.listing(),
+        listed=tuple(files.label for files in found.listing.listed),
+        subjects=tuple(found.accepted),
+        digests=tuple(known.get(files.label, ()) for files in found.listing.listed),
+        findings=found.findings.listing(),
         fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
     )
 
 
-def _leave_copies_out(scan: SiteScan) -> set[str]:
+def _leave_copies_out(found: SitePass) -> set[str]:
     """Leave out who has the very same X_m as somebody before; return the names of their runs.
 
     A sum over *different* contributions has the sensitivity of a sum over all: replacing one
@@ -702,50 +758,54 @@ def _leave_copies_out(scan: SiteScan) -> set[str]:
     """
     known: dict[str, str] = {}
     twice: dict[str, tuple[str, ...]] = {}
-    for subject in scan.accepted:
-        digest = scan.digests.get(subject.label, "")
+    for subject in found.accepted:
+        digest = found.digests.get(subject.label, "")
         first = known.setdefault(digest, subject.label) if digest else subject.label
         if first != subject.label:
             names = twice[subject.label] = tuple(run.name for run in subject.runs)
             place = f"{first} and {subject.label} ({', '.join(names)})"
-            scan.findings.add(IssueCode.DATA_TWICE, place)
-    scan.accepted[:] = [s for s in scan.accepted if s.label not in twice]
+            found.findings.add(IssueCode.DATA_TWICE, place)
+    found.accepted[:] = [s for s in found.accepted if s.label not in twice]
     return {name for names in twice.values() for name in names}
 
 
-def _leave_odd_out(scan: SiteScan) -> FeatureSpace | None:
+def _leave_odd_out(found: SitePass) -> FeatureSpace | None:
     """Leave out who has other features than the space; return it.  None: nobody can say."""
-    config, shapes, findings = scan.config, scan.shapes, scan.findings
-    space, names = scan.space, config.said_columns
+    config, shapes, findings = found.listing.config, found.shapes, found.findings
+    space, names = found.listing.space, config.said_columns
     if space is None:
-        n_features = config.said_features or most_features(shapes)
-        if n_features == 0:
+        layout = common_layout(shapes)
+        if layout is None:
+            # Nobody's file decides: those that differ from the first are named.
+            lengths = {shape.n_timepoints for shape in shapes}
+            for first in shapes[:1]:
+                wanted = lengths.pop() if len(lengths) == 1 else first.n_features
+                note_features(shapes, wanted, findings)
             return None
-        check_feature_count(n_features, config, findings)
-        if not (names or config.private):
-            names = most_columns(shapes)
-        space = _space_of(n_features, names, config)
+        check_feature_count(layout.n_features, config, findings)
+        names = names or layout.columns
+        space = _space_of(layout.n_features, names, config)
     note_features(shapes, space.n_features, findings)
     if names:
         note_columns(shapes, names, IssueCode.COLUMNS_DIFFER, findings)
-    else:
-        note_columns(shapes, most_columns(shapes), IssueCode.COLUMNS_UNEQUAL, findings)
+    elif first_names := next((shape.columns for shape in shapes if shape.columns), ()):
+        note_columns(shapes, first_names, IssueCode.COLUMNS_UNEQUAL, findings)
     odd = {
         shape.person
         for shape in shapes
         if shape.n_features != space.n_features or (names and shape.columns not in ((), names))
     }
-    scan.accepted[:] = [subject for subject in scan.accepted if subject.label not in odd]
+    found.accepted[:] = [subject for subject in found.accepted if subject.label not in odd]
     return space
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """What the array files of a folder look like; 0 features: nobody can say."""
+    """What the array files of a folder look like."""
 
     n_features: int
     columns: tuple[str, ...]
-    of_records: bool  # said by a table of records, not by files of one person each
+    of_records: bool = False  # said by a table of records, not by files of one person each
 
     @property
     def settings(self) -> dict[str, object]:
@@ -757,14 +817,24 @@ class Layout:
         return said
 
 
-def layout_of(base: Path, config: Config) -> Layout:
-    """Return the layout that most people of a folder have; for who may see all data."""
-    scan = start_scan(base, {}, config, site=base.name)
-    tables = [run.path for files in scan.listed for run in files.runs if run.row >= 0]
+def common_layout(shapes: Sequence[RunShape]) -> Layout | None:
+    """Return the features and names that all array files have; None: they differ, or are none."""
+    sizes = {shape.n_features for shape in shapes}
+    names = {shape.columns for shape in shapes if shape.columns}
+    if len(sizes) != 1:
+        return None
+    return Layout(n_features=sizes.pop(), columns=names.pop() if len(names) == 1 else ())
+
+
+def layout_of(base: Path, config: Config) -> Layout | None:
+    """Return the layout of all files of a folder, from headers; for who may see all data."""
+    findings = Findings(base.name)
+    found = SitePass(list_site(base, {}, config, findings), findings)
+    listed = found.listing.listed
+    tables = [run.path for files in listed for run in files.runs if run.row >= 0]
     if tables:
         names = read_records(tables[0]).names
         return Layout(n_features=len(names), columns=names, of_records=True)
-    for _ in accepted_subjects(scan, headers_only=True):
+    for _ in accepted_subjects(found, headers_only=True):
         pass
-    n_features, names = most_features(scan.shapes), most_columns(scan.shapes)
-    return Layout(n_features=n_features, columns=names, of_records=False)
+    return common_layout(found.shapes)

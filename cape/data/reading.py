@@ -19,8 +19,7 @@ from cape.data.runs import Kept, RunFile, Series
 from cape.data.space import Grid
 from cape.data.strategies import strategy_confounds
 from cape.data.tables import read_confounds, read_records
-from cape.settings.config import Config
-from cape.settings.words import confound_columns, parse_strategy
+from cape.settings.resolved import Reading
 from cape.space.feature_space import FeatureSpace
 
 DISPLACEMENT: Final = "framewise_displacement"
@@ -29,35 +28,34 @@ LEAST_FREEDOM: Final = 3
 
 
 def read_run(
-    run: RunFile, config: Config, grid: Grid | FeatureSpace | None, *, headers_only: bool = False
+    run: RunFile, how: Reading, grid: Grid | FeatureSpace | None, *, headers_only: bool = False
 ) -> Series:
     """Return a run as stored with its confounds; UnusableFile, or OSError if it cannot be read."""
     if run.row >= 0:
         return _read_record(run)
     if run.values is not None:
-        series = _read_array(run, config)
-    elif config.feature_space == "matrix":
+        series = _read_array(run, how)
+    elif how.feature_space == "matrix":
         read = read_matrix_header if headers_only else read_matrix
-        series = read(run, config.orientation, config.variable)
+        series = read(run, how.orientation, how.variable)
     elif isinstance(grid, FeatureSpace):
         series = read_series(run, grid, headers_only=headers_only)
-    elif config.of_cifti:  # no structure, hence no feature: what can be said without
+    elif how.of_cifti:  # no structure, hence no feature: what can be said without
         series = read_series_header(run)
         series = replace(series, values=series.values[:0])
     else:
-        how = Resampling(smoothing_fwhm=config.smoothing_fwhm, resample=config.resample)
-        series = (read_image_header if headers_only else read_image)(run, grid, how)
-    if columns := confound_columns(config.confounds):
-        series = _with_confounds(series, run, config, columns)
-    if parse_strategy(config.confound_strategy):
-        series = _with_strategy(series, run, config)
-    series = replace(series, mean_fd=_mean_fd(run, required=config.max_mean_fd > 0))
-    timed = config.high_pass or config.low_pass or config.min_minutes
-    if timed and not (series.tr or config.tr):
+        to = Resampling(smoothing_fwhm=how.smoothing_fwhm, resample=how.resample)
+        series = (read_image_header if headers_only else read_image)(run, grid, to)
+    if how.confounds:
+        series = _with_confounds(series, run, how)
+    if how.strategy:
+        series = _with_strategy(series, run, how)
+    series = replace(series, mean_fd=_mean_fd(run, required=how.needs_motion))
+    if how.needs_tr and not (series.tr or how.tr):
         observed = "sought in the manifest, the JSON sidecar and the header"
         raise UnusableFile(IssueCode.TR_NEEDED, observed)
     # Before anything is cleaned: a run without freedom would come out as zeros, not as an error.
-    return _with_freedom(series, run, config)
+    return _with_freedom(series, run, how)
 
 
 def _read_record(run: RunFile) -> Series:
@@ -71,22 +69,20 @@ def _read_record(run: RunFile) -> Series:
     return Series(values=row[:, None].copy(), tr=0.0, digest=digest, grid="-")
 
 
-def _read_array(run: RunFile, config: Config) -> Series:
+def _read_array(run: RunFile, how: Reading) -> Series:
     with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
         values = np.array(run.values, dtype=np.float32)  # a copy: it is cleaned in place
-    return Series(values=values, tr=config.tr, digest=run.name, grid="-")
+    return Series(values=values, tr=how.tr, digest=run.name, grid="-")
 
 
-def _with_confounds(
-    series: Series, run: RunFile, config: Config, columns: tuple[str, ...]
-) -> Series:
+def _with_confounds(series: Series, run: RunFile, how: Reading) -> Series:
     if run.confounds is None:
         beside = "beside the file as *_desc-confounds_timeseries.tsv"
         observed = f"sought in column 'confounds' of the manifest and {beside}"
-        raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=", ".join(columns))
+        raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=", ".join(how.confounds))
     issues = list(series.issues)
-    table, digest = read_confounds(run.confounds, columns, issues)
-    n_times, n_dummy = series.values.shape[1], dummies(run, config)
+    table, digest = read_confounds(run.confounds, how.confounds, issues)
+    n_times, n_dummy = series.values.shape[1], dummies(run, how)
     if len(table) != n_times:
         rest = f"({n_times - n_dummy} after dropping {n_dummy} dummies)"
         observed = f"{run.confounds.name}: {len(table)} rows, {n_times} volumes {rest}"
@@ -96,9 +92,9 @@ def _with_confounds(
     return replace(series, confounds=table, digest=both, issues=tuple(issues))
 
 
-def _with_strategy(series: Series, run: RunFile, config: Config) -> Series:
+def _with_strategy(series: Series, run: RunFile, how: Reading) -> Series:
     n_times = series.values.shape[1]
-    found = strategy_confounds(run.path, config, n_times)
+    found = strategy_confounds(run.path, how, n_times)
     # As many columns as the owner named by hand come first.
     own = np.zeros((n_times, 0)) if series.confounds is None else series.confounds
     every = np.concatenate([own, found.values], axis=1)
@@ -123,15 +119,15 @@ def _mean_fd(run: RunFile, *, required: bool) -> float | None:
     return float(table[1:].mean()) if len(table) > 1 else 0.0
 
 
-def _with_freedom(series: Series, run: RunFile, config: Config) -> Series:
+def _with_freedom(series: Series, run: RunFile, how: Reading) -> Series:
     """Return the series, without volumes if scrubbing left too few; else raise UnusableFile."""
-    n_times = max(series.values.shape[1] - dummies(run, config), 0)
-    others = _nuisance(series, run, config)
-    kept = _kept(series, run, config)
+    n_times = max(series.values.shape[1] - dummies(run, how), 0)
+    others = _nuisance(series, run, how)
+    kept = _kept(series, run, how)
     n_left = n_times if kept is None else int(kept.sum())
     removed = 0
     if others.shape[1]:
-        removed = design(others, n_times if kept is None else kept, config).shape[1]
+        removed = design(others, n_times if kept is None else kept, how.cleaning).shape[1]
     if kept is not None and n_left - removed < LEAST_FREEDOM:
         observed = f"{n_left} of {n_times} volumes are kept, {removed} signals are regressed out"
         issues = (*series.issues, Issue(IssueCode.RUN_SCRUBBED, observed))
@@ -142,34 +138,34 @@ def _with_freedom(series: Series, run: RunFile, config: Config) -> Series:
     return series
 
 
-def _kept(series: Series, run: RunFile, config: Config) -> Kept | None:
+def _kept(series: Series, run: RunFile, how: Reading) -> Kept | None:
     """Return which volumes stay of those that are no dummies."""
-    return None if series.kept is None else series.kept[dummies(run, config) :]
+    return None if series.kept is None else series.kept[dummies(run, how) :]
 
 
-def volumes_left(series: Series, run: RunFile, config: Config) -> tuple[int, int]:
+def volumes_left(series: Series, run: RunFile, how: Reading) -> tuple[int, int]:
     """Return volumes without dummies, and those that scrubbing leaves of them."""
-    n_times, kept = series.values.shape[1], _kept(series, run, config)
-    stored = max(n_times - dummies(run, config), 0)
+    n_times, kept = series.values.shape[1], _kept(series, run, how)
+    stored = max(n_times - dummies(run, how), 0)
     return stored, stored if kept is None else int(kept.sum())
 
 
-def _nuisance(series: Series, run: RunFile, config: Config) -> Array:
+def _nuisance(series: Series, run: RunFile, how: Reading) -> Array:
     n_times = series.values.shape[1]
-    tr = series.tr or config.tr
-    return nuisance(n_times, dummies(run, config), config, tr, series.confounds)
+    tr = series.tr or how.tr
+    return nuisance(n_times, dummies(run, how), how, tr, series.confounds)
 
 
-def clean_run(series: Series, run: RunFile, config: Config) -> tuple[Data, Quality]:
+def clean_run(series: Series, run: RunFile, how: Reading) -> tuple[Data, Quality]:
     """Return the preprocessed run (D, T), in the memory of `series`; and the counts for checks."""
-    others = _nuisance(series, run, config)
-    n_dummy = dummies(run, config)
+    others = _nuisance(series, run, how)
+    n_dummy = dummies(run, how)
     # A run may be half of the memory that a site has.
     others_or_none = others if others.shape[1] else None
-    kept = _kept(series, run, config)
-    return clean(series.values, n_dummy, config, others_or_none, kept=kept, in_place=True)
+    kept = _kept(series, run, how)
+    return clean(series.values, n_dummy, how.cleaning, others_or_none, kept=kept, in_place=True)
 
 
-def dummies(run: RunFile, config: Config) -> int:
+def dummies(run: RunFile, how: Reading) -> int:
     """First volumes to drop: the owner's number and the manifest's."""
-    return config.drop_first_volumes + run.n_dummy
+    return how.drop_first_volumes + run.n_dummy

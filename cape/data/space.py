@@ -163,13 +163,18 @@ def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -
 
 def space_of(name: str, header: Any) -> str:
     """Return the template space that a file's name or else its header states; empty if none."""
-    # An entity of BIDS or TemplateFlow; nothing is concluded from shapes and affines.
-    stated = re.search(r"(?:^|_)(?:space|tpl)-([A-Za-z0-9]+)", name)
-    if stated:
-        return stated.group(1)
+    if stated := stated_space(name):
+        return stated
     codes = [int(header["sform_code"]), int(header["qform_code"])]
     code = next((code for code in codes if code), 0)
     return {3: "Talairach", 4: MNI152}.get(code, "")
+
+
+def stated_space(name: str) -> str:
+    """Return the template space that a file's name states; empty if none."""
+    # An entity of BIDS or TemplateFlow; nothing is concluded from shapes and affines.
+    stated = re.search(r"(?:^|_)(?:space|tpl)-([A-Za-z0-9]+)", name)
+    return stated.group(1) if stated else ""
 
 
 def one_space(a: str, b: str) -> bool:

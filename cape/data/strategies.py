@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.data.issues import IssueCode, UnusableFile
 from cape.frozen import dataclass
-from cape.settings.config import Config
+from cape.settings.resolved import Reading
 from cape.settings.words import parse_strategy
 
 # Of nilearn's own words
@@ -40,15 +40,15 @@ def has_nilearn() -> bool:
     return importlib.util.find_spec("nilearn") is not None
 
 
-def strategy_confounds(image: Path, config: Config, n_times: int) -> StrategyConfounds:
+def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfounds:
     """Return what the strategy takes out of a run of `n_times` volumes; UnusableFile: it cannot."""
-    asked = parse_strategy(config.confound_strategy)
+    asked = parse_strategy(how.strategy)
     options: dict[str, Any] = {
         name: int(value) if value.isdecimal() else value for name, value in asked.items() if value
     }
     options |= {
-        "fd_threshold": config.fd_threshold,
-        "std_dvars_threshold": config.dvars_threshold,
+        "fd_threshold": how.fd_threshold,
+        "std_dvars_threshold": how.dvars_threshold,
         "demean": False,  # the intercept of our own least squares does it
     }
     strategy = [name for name in asked if name not in ("n_compcor", "non_steady_state")]
@@ -64,9 +64,7 @@ def strategy_confounds(image: Path, config: Config, n_times: int) -> StrategyCon
         observed = " ".join(str(err).split())
         if len(observed) > MOST_LETTERS:
             observed = f"{observed[:MOST_LETTERS]} ..."
-        raise UnusableFile(
-            IssueCode.CONFOUND_STRATEGY, observed, strategy=config.confound_strategy
-        ) from err
+        raise UnusableFile(IssueCode.CONFOUND_STRATEGY, observed, strategy=how.strategy) from err
     n_rows = n_times if table is None else len(table)
     if n_rows != n_times and table.size:
         observed = f"{n_rows} rows, {n_times} volumes"

@@ -42,7 +42,7 @@ def data_paragraph(
 def _cleaning(computation: str, settings: Settings) -> Cleaning | None:
     """Return how runs were cleaned, every `auto` resolved; None for settings of another build."""
     try:
-        return resolve(load(computation).config.from_input(settings)).cleaning
+        return resolve(load(computation).config.from_input(settings)).reading.cleaning
     except CapeError:
         return None
 

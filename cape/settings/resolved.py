@@ -12,7 +12,7 @@ from typing import Literal
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.config import Config
-from cape.settings.words import ENTITIES, parse_shape
+from cape.settings.words import ENTITIES, confound_columns, parse_shape, parse_strategy
 
 BasisKind = Literal["dct", "kernel", "templates", "none"]
 
@@ -27,10 +27,42 @@ class Cleaning:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """All that the numbers of a subject follow from, besides its files and the feature space.
+
+    Readers see nothing else of the settings, so what is kept of files is named by it.
+    """
+
+    feature_space: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]
+    # Of array files; the first of each for others
+    orientation: Literal["time_by_feature", "feature_by_time"]
+    variable: str
+    # Of images; none for others
+    smoothing_fwhm: float
+    resample: Literal["within_space", "never", "to_mask"]
+    tr: float  # s, where files do not say it; 0: not known
+    drop_first_volumes: int
+    max_timepoints: int  # 0: all
+    confounds: tuple[str, ...]
+    strategy: str  # of nilearn's; its thresholds are 0 without one
+    fd_threshold: float
+    dvars_threshold: float
+    high_pass: float
+    low_pass: float
+    needs_motion: bool  # whether a run must have a mean framewise displacement
+    needs_tr: bool
+    cleaning: Cleaning
+
+    @property
+    def of_cifti(self) -> bool:
+        return self.feature_space in ("grayordinates", "parcels")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Resolved:
     """What is known before the sites of a run have joined."""
 
-    cleaning: Cleaning
+    reading: Reading
     entities: str  # what the names in a BIDS folder must have
     basis: BasisKind  # "none": the features themselves
     # Without noise a basis only costs: spatial maps of a small mask are made of all its voxels.
@@ -47,16 +79,10 @@ class Resolved:
 def resolve(config: Config) -> Resolved:
     recipe = config.recipe()
     brains = recipe.brains
-    trend, scaling = config.detrend, config.standardize
-    own_signal = config.global_signal == "auto"
     auto_basis = config.basis == "auto" and not config.n_basis
     flat = config.feature_space == "matrix" and config.image_shape
     return Resolved(
-        cleaning=Cleaning(
-            detrend=("quadratic" if brains else "linear") if trend == "auto" else trend,
-            standardize=("floored" if brains else "variance") if scaling == "auto" else scaling,
-            global_signal=brains if own_signal else config.global_signal == "true",
-        ),
+        reading=_reading(config, brains=brains),
         entities=_entities(config),
         basis=_basis(config, recipe.smooth_basis),
         all_voxels=brains and not config.private and auto_basis,
@@ -65,6 +91,38 @@ def resolve(config: Config) -> Resolved:
         widest=config.n_basis or recipe.widest,
         image_shape=parse_shape(config.image_shape) if flat else (),
         max_components=recipe.max_components,
+    )
+
+
+def _reading(config: Config, *, brains: bool) -> Reading:
+    trend, scaling = config.detrend, config.standardize
+    own_signal = config.global_signal == "auto"
+    of_arrays = config.feature_space == "matrix"
+    of_images = config.feature_space in ("mask", "atlas")
+    strategy = config.confound_strategy if parse_strategy(config.confound_strategy) else ""
+    return Reading(
+        feature_space=config.feature_space,
+        # What does nothing counts for nothing: settings that give the same numbers are the same.
+        orientation=config.orientation if of_arrays else "time_by_feature",
+        variable=config.variable if of_arrays else "",
+        smoothing_fwhm=config.smoothing_fwhm if of_images else 0.0,
+        resample=config.resample if of_images else "never",
+        tr=config.tr,
+        drop_first_volumes=config.drop_first_volumes,
+        max_timepoints=config.max_timepoints,
+        confounds=confound_columns(config.confounds),
+        strategy=strategy,
+        fd_threshold=config.fd_threshold if strategy else 0.0,
+        dvars_threshold=config.dvars_threshold if strategy else 0.0,
+        high_pass=config.high_pass,
+        low_pass=config.low_pass,
+        needs_motion=config.max_mean_fd > 0,
+        needs_tr=bool(config.high_pass or config.low_pass or config.min_minutes),
+        cleaning=Cleaning(
+            detrend=("quadratic" if brains else "linear") if trend == "auto" else trend,
+            standardize=("floored" if brains else "variance") if scaling == "auto" else scaling,
+            global_signal=brains if own_signal else config.global_signal == "true",
+        ),
     )
 
 

@@ -130,7 +130,8 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
 
 def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> str:
     """Return why a real run would be refused as noise; empty if not, or if nobody can tell yet."""
-    from cape.data.pipeline import start_scan
+    from cape.data import Findings
+    from cape.data.discovery import discover
 
     settings = dict(chosen)
     try:
@@ -138,10 +139,10 @@ def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> 
         if planner is None:  # there is no forecast
             return ""
         config = planner.config.from_input(settings)
-        scans = [start_scan(path, {}, config, site=site) for site, path in sites.items()]
+        listed = [discover(path, {}, config, Findings(site)) for site, path in sites.items()]
     except CapeError:  # the run itself says it
         return ""
-    return planner.expected_noise(config, len(sites), sum(len(scan.listed) for scan in scans))
+    return planner.expected_noise(config, len(sites), sum(map(len, listed)))
 
 
 def _warn_of_noise_in(consortium: Path) -> None:
@@ -181,13 +182,12 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
 
     try:
         config = computation.config.from_input(settings)
-        # Without noise nobody has to say it.
-        if config.feature_space != "matrix" or not config.private or config.said_features:
+        if config.feature_space != "matrix" or config.said_features:
             return {}
-        layouts = {site: layout_of(path, config) for site, path in sites.items()}
+        found = {site: layout_of(path, config) for site, path in sites.items()}
     except CapeError:  # the run itself says it
         return {}
-    layouts = {site: layout for site, layout in layouts.items() if layout.n_features}
+    layouts = {site: layout for site, layout in found.items() if layout is not None}
     if all(layout.of_records for layout in layouts.values()):
         return {}  # the tables say it in `join`, and are compared there
     _check_equal("E144", {site: str(layout.n_features) for site, layout in layouts.items()})

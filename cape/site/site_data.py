@@ -70,13 +70,13 @@ class FileSource:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data import load_site
-            from cape.data.pipeline import SiteScan, check_layout_is_said
+            from cape.data.pipeline import SiteListing, check_layout_is_said
 
             def opened() -> None:
                 self.is_read = True
 
-            def reading(scan: SiteScan) -> None:
-                check_layout_is_said(scan.listed, self.config)
+            def reading(files: SiteListing) -> None:
+                check_layout_is_said(files.listed, self.config)
                 opened()
 
             accepted, self._reduced = load_site(
@@ -225,12 +225,12 @@ class ArraySource:
 
         DataError if nobody passes.
         """
-        from cape.data.pipeline import accepted_site, accepted_subjects, conclude, scan_of_arrays
+        from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
 
-        scan = scan_of_arrays(site, arrays, space, config)
-        for _ in accepted_subjects(scan):
+        found = pass_over_arrays(site, arrays, space, config)
+        for _ in accepted_subjects(found):
             pass
-        accepted = accepted_site(conclude(scan))
+        accepted = accepted_site(conclude(found))
         if not accepted.subjects:
             # There is no site-error.txt, and who called has the data.
             detail = "\n".join(finding.private for finding in accepted.findings)

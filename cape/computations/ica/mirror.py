@@ -96,7 +96,7 @@ def simulated(
         None if places.rows is None else places.rows[rows[coarse]],
         mirror.weighed,
         n_components=R,
-        global_signal=resolve(config).cleaning.global_signal,
+        global_signal=resolve(config).reading.cleaning.global_signal,
     )
 
 
@@ -159,7 +159,7 @@ def _null_of_parcels(config: LeftRightConfig, space: FeatureSpace, mirror: Mirro
         None,
         mirror.weighed,
         n_components=R,
-        global_signal=resolve(config).cleaning.global_signal,
+        global_signal=resolve(config).reading.cleaning.global_signal,
     )
 
 
@@ -251,7 +251,7 @@ def _null_of_surfaces(
         B.rows(rows),
         mirror.weighed,
         n_components=R,
-        global_signal=resolve(config).cleaning.global_signal,
+        global_signal=resolve(config).reading.cleaning.global_signal,
     )
 
 

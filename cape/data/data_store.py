@@ -1,0 +1,259 @@
+"""A site's store of what was read of its files: data, which never leave, in a folder of its own.
+
+It holds entries (`cape.data.kept_subjects`), digests of the contents of files, and for each folder
+that was read which of them were there: entries of files that are gone go when the store is next
+used.  The contents of a file are known without reading it again where size, samples and time stamps
+are those of before; stamps alone are never believed.  No name of a person or of a file is in it.
+
+The store is believed only while its folder is this user's alone.  It is no channel: entries are
+written by reading files and read by those who read files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+from cape.settings.documents import parse_json
+
+# Bytes that all entries together may take: 10,000 subjects of 250 volumes at d = 400.
+MAX_BYTES: Final = 4 * 10**9
+# A file that changed less than so many seconds ago may change again within one tick of its clock.
+SETTLED: Final = 2.0
+# Of a file these many blocks of so many bytes are compared, its first and last among them; at the
+# end of a packed file stands the check sum of all that it holds.
+SAMPLES: Final = 16
+SAMPLE_BYTES: Final = 4096
+MAGIC: Final = b"cape-store-1\n"
+
+# Device, inode, size, and times of the last change of content and inode; the last one cannot be
+# set back.
+Stamp = tuple[int, int, int, int, int]
+
+
+class DataStore:
+    """A store in its folder; every method does nothing where the folder cannot be used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._entries, self._files = folder / "entries", folder / "files"
+        self._places = folder / "folders"
+        self._lock = Lock()
+        self._held = -1  # bytes of all entries; -1: not counted yet
+
+    @classmethod
+    def open(cls, folder: Path) -> DataStore | None:
+        """Return the store, without what was read of folders that are gone; None: no such place."""
+        store = cls(folder)
+        if not all(map(_is_private, (folder, store._entries, store._files, store._places))):
+            return None
+        if not os.access(folder, os.W_OK):
+            return None
+        for path, place in list(store._known_places()):
+            if not Path(str(place["folder"])).is_dir():
+                path.unlink(missing_ok=True)
+                store._forget(place["files"])
+        return store
+
+    # -- entries ---------------------------------------------------------------------------------
+
+    def get(self, name: str) -> bytes | None:
+        """Return an entry as it was put; None if there is no sound one."""
+        path = self._entries / name
+        try:
+            content = path.read_bytes()
+            os.utime(path)  # the oldest goes first
+        except OSError:
+            return None
+        head, body = content[: len(MAGIC) + 32], content[len(MAGIC) + 32 :]
+        return body if head == MAGIC + _checksum(name, body) else None
+
+    def put(self, name: str, body: bytes) -> None:
+        """Keep an entry; a full disk costs time, not the run."""
+        with suppress(OSError):
+            self._make_room(len(body))
+            _write(self._entries / name, MAGIC + _checksum(name, body) + body)
+
+    def size(self) -> tuple[int, int]:
+        """Return how many entries there are, and the bytes of all files."""
+        entries = sum(1 for _ in _files_in(self._entries))
+        every = (self._entries, self._files, self._places)
+        return entries, sum(found.st_size for each in every for _, found in _files_in(each))
+
+    def clear(self) -> None:
+        for each in (self._entries, self._files, self._places):
+            shutil.rmtree(each, ignore_errors=True)
+
+    def _make_room(self, n_bytes: int) -> None:
+        if n_bytes > MAX_BYTES:
+            raise OSError("larger than the store")
+        with self._lock:
+            if 0 <= self._held <= MAX_BYTES - n_bytes:
+                self._held += n_bytes
+                return
+            found = sorted((f.st_mtime_ns, path, f.st_size) for path, f in _files_in(self._entries))
+            self._held = sum(size for *_, size in found) + n_bytes
+            for _, path, size in found:
+                if self._held <= MAX_BYTES:
+                    return
+                path.unlink(missing_ok=True)
+                self._held -= size
+
+    # -- contents of files -----------------------------------------------------------------------
+
+    def content(self, path: Path) -> str:
+        """Return the SHA-256 of a file whose content was seen before; "" if it is new here."""
+        stamp = stamp_of(path)
+        name = _sampled(path, stamp[2])
+        known = self._known(name)
+        for digest, stamps in known.items():
+            if list(stamp) in stamps:
+                return digest
+        if not known:
+            return ""
+        # Copied, moved or touched: read, which costs a tenth of unpacking.
+        digest = content_of(path)
+        if digest in known:
+            self.learn(path, stamp, digest)
+        return digest
+
+    def learn(self, path: Path, stamp: Stamp, digest: str) -> None:
+        """Remember the content of a file that had this stamp before it was read."""
+        with suppress(OSError):
+            name = _sampled(path, stamp[2])
+            if stamp_of(path) != stamp or time.time() - max(stamp[3:]) * 1e-9 < SETTLED:
+                # Known by content all the same, and read once more before that is believed.
+                stamp = (0, 0, 0, 0, 0)
+            known = dict(self._known(name))
+            same = [s for s in known.get(digest, []) if s[:2] != list(stamp[:2])]
+            known[digest] = [*same, list(stamp)]
+            _write(self._files / name, json.dumps(known).encode())
+
+    def _known(self, name: str) -> dict[str, list[list[int]]]:
+        try:
+            known = parse_json((self._files / name).read_bytes())
+            return {str(digest): list(stamps) for digest, stamps in known.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
+
+    # -- what is gone ----------------------------------------------------------------------------
+
+    def seen(self, base: Path, files: Mapping[str, Sequence[int]]) -> None:
+        """Take note of the files below a folder (device and inode by content) after a pass.
+
+        Entries of files that were there before and are gone are removed.
+        """
+        base = base.resolve()
+        path = self._places / hashlib.sha256(str(base).encode()).hexdigest()
+        others = [place for other, place in self._known_places() if other != path]
+        before: dict[str, list[int]] = next(
+            (p["files"] for other, p in self._known_places() if other == path), {}
+        )
+        left = {digest: at for digest, at in before.items() if digest not in files}
+        if left:
+            there = set(_inodes(base))
+            left = {digest: at for digest, at in left.items() if tuple(at) in there}
+        now = {**left, **{digest: list(at) for digest, at in files.items()}}
+        if now != before:
+            with suppress(OSError):
+                _write(path, json.dumps({"folder": str(base), "files": now}).encode())
+        gone = set(before) - set(now)
+        self._forget(gone.difference(*(place["files"] for place in others)))
+
+    def _known_places(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        for path, _ in _files_in(self._places):
+            with suppress(OSError, ValueError):
+                place = parse_json(path.read_bytes())
+                if isinstance(place, dict) and place.keys() == {"folder", "files"}:
+                    yield path, place
+
+    def _forget(self, digests: Iterator[str] | set[str] | Mapping[str, object]) -> None:
+        """Remove all that was read of files of these contents."""
+        wanted = set(digests)
+        if not wanted:
+            return
+        for path, _ in _files_in(self._files):
+            if wanted & self._known(path.name).keys():
+                path.unlink(missing_ok=True)
+        for path, _ in list(_files_in(self._entries)):
+            key, _, kind = path.name.partition(".")
+            if kind == "facts" and wanted & set(files_of(self.get(path.name) or b"")):
+                for entry in self._entries.glob(f"{key}.*"):
+                    entry.unlink(missing_ok=True)
+
+
+def files_of(facts: bytes) -> tuple[str, ...]:
+    """Return the digests of the files that the facts of a subject are of."""
+    try:
+        return tuple(map(str, parse_json(facts)["files"]))
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+def stamp_of(path: Path) -> Stamp:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def content_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sampled(path: Path, size: int) -> str:
+    """Return a digest of the size of a file and of blocks all over it."""
+    found = hashlib.sha256(str(size).encode())
+    last = max(size - SAMPLE_BYTES, 0)
+    with path.open("rb", buffering=0) as stream:
+        for i in range(SAMPLES):
+            stream.seek(last * i // (SAMPLES - 1))
+            found.update(stream.read(SAMPLE_BYTES))
+    return found.hexdigest()
+
+
+def _checksum(name: str, body: bytes) -> bytes:
+    # With the name: an entry that was moved is another subject's.
+    return hashlib.sha256(name.encode() + body).digest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    # 0600 from the first byte, and whole or not at all.
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as stream:
+        stream.write(content)
+    Path(stream.name).replace(path)
+
+
+def _is_private(folder: Path) -> bool:
+    # Who else may write there could make a site answer with other numbers than its files hold.
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    own = found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return own and stat.S_ISDIR(found.st_mode)
+
+
+def _files_in(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    with suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            with suppress(OSError):
+                yield Path(entry.path), entry.stat(follow_symlinks=False)
+
+
+def _inodes(folder: Path) -> Iterator[tuple[int, int]]:
+    for name, _, names in os.walk(folder):
+        for each in names:
+            with suppress(OSError):
+                found = os.stat(os.path.join(name, each))
+                yield found.st_dev, found.st_ino

@@ -1,0 +1,279 @@
+"""What reading a subject gave, kept in a site's store so that no file is read twice.
+
+Three kinds of entries: facts (the counts behind a subject's checks), its voxels after cleaning
+where a site has few of them, and its array in a public basis.  Their names are digests of all that
+they follow from: contents of files, the resolved settings that readers see, the feature space, the
+basis, and the program.  A name of a person or file stands in none of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Data
+from cape.data.checks import RunShape, Subject
+from cape.data.cleaning import Quality
+from cape.data.data_store import DataStore, Stamp, content_of, stamp_of
+from cape.data.file_type import suffix_of
+from cape.data.issues import Issue, IssueCode
+from cape.data.runs import RunFile, SubjectFiles
+from cape.data.space import stated_space
+from cape.frozen import dataclass
+from cape.settings.documents import parse_json
+from cape.settings.resolved import Reading, Resolved
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import basis_kind, widest_basis
+
+VOXELS: Final = "voxels"
+
+# Name of a run, what was noted of it, and whether it cannot be used for that.
+Note = tuple[str, Issue, bool]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadSubject:
+    """A subject after reading its runs, or why it cannot be judged (`subject` is None)."""
+
+    subject: Subject | None = None
+    shapes: tuple[RunShape, ...]
+    notes: tuple[Note, ...]
+    digest: str = ""  # SHA-256 of X_m; empty of headers, and of a row of a table
+    Y: Data | None = None  # (d, T_m); None if it was not asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """The files of a subject as they were before they were read."""
+
+    stamps: tuple[Stamp, ...]  # of the image or series of each run
+    contents: tuple[str, ...]  # its SHA-256; "" if it is new here
+    runs: tuple[list[object], ...]  # what the numbers of each run follow from besides
+    beside: tuple[tuple[Path, Stamp], ...]  # the other files
+
+
+class KeptSubjects:
+    """The entries of one store for one set of resolved settings and one feature space."""
+
+    def __init__(self, store: DataStore, how: Resolved, space: FeatureSpace) -> None:
+        self.store = store
+        self._reading = how.reading
+        what = [_program(), dataclasses.asdict(how.reading), space.digest, space.template_space]
+        if how.reading.strategy:
+            from importlib.metadata import version
+
+            what.append(version("nilearn"))  # which columns a strategy means is nilearn's to say
+        self._what = json.dumps(what, sort_keys=True)
+        # Columns nest, but a product with more of them may round otherwise.
+        kind = basis_kind(how, space)
+        wide = how.brains and kind == "kernel"
+        basis = f"{kind} {wide} {widest_basis(how, space)}"
+        self._basis = hashlib.sha256(basis.encode()).hexdigest()[:16]
+        self._lock = Lock()
+        self._files: dict[str, tuple[int, int]] = {}  # of all subjects that were looked at
+
+    def look(self, files: SubjectFiles) -> Seen | None:
+        """Return what is known of a subject's files; None if one is gone."""
+        try:
+            beside = [_beside(run, self._reading) for run in files.runs]
+            return Seen(
+                stamps=tuple(stamp_of(run.path) for run in files.runs),
+                beside=tuple((path, stamp_of(path)) for paths in beside for path in paths),
+                contents=tuple(self.store.content(run.path) for run in files.runs),
+                runs=tuple(
+                    [*_told(run), [content_of(path) for path in paths]]
+                    for run, paths in zip(files.runs, beside, strict=True)
+                ),
+            )
+        except OSError:
+            return None
+
+    def facts(self, seen: Seen, files: SubjectFiles, site: str) -> ReadSubject | None:
+        """Return what is known of a subject, without its array; None: it has to be read."""
+        if not all(seen.contents):
+            return None
+        found = self.store.get(f"{self._key(seen, seen.contents)}.facts")
+        try:
+            read = None if found is None else _read_subject(parse_json(found), files, site)
+        # Whatever is wrong with an entry, the files themselves know better.
+        except (ValueError, KeyError, TypeError, IndexError):
+            return None
+        if read is not None:
+            self._note(seen, seen.contents)
+        return read
+
+    def array(self, seen: Seen, *, voxels: bool = False) -> Data | None:
+        """Return Y_m (d, T_m), or X_m (D, T_m) as cleaned; None if it is not there."""
+        kind = VOXELS if voxels else self._basis
+        found = self.store.get(f"{self._key(seen, seen.contents)}.{kind}")
+        line, _, numbers = (found or b"").partition(b"\n")
+        try:
+            shape = parse_json(line)
+            return np.frombuffer(numbers, dtype="<f4").reshape(shape).astype(np.float32)
+        except (ValueError, TypeError):
+            return None
+
+    def keep(self, seen: Seen, files: SubjectFiles, read: ReadSubject, X: Data | None) -> None:
+        """Keep what was read, and voxels if they are given, unless a file changed meanwhile."""
+        subject = read.subject
+        if subject is None or _names_somebody(read, files):
+            return
+        try:
+            paths = [run.path for run in files.runs]
+            every = [*zip(paths, seen.stamps, strict=True), *seen.beside]
+            if any(stamp_of(path) != stamp for path, stamp in every):
+                return
+            contents = tuple(
+                content_of(run.path) if suffix_of(run.path.name) == ".img" else digest[:64]
+                for run, digest in zip(files.runs, subject.digests, strict=True)
+            )
+        except OSError:
+            return
+        for path, stamp, digest in zip(paths, seen.stamps, contents, strict=True):
+            self.store.learn(path, stamp, digest)
+        key = self._key(seen, contents)
+        if X is not None:
+            self._keep_array(f"{key}.{VOXELS}", X)
+        if read.Y is not None:
+            self._keep_array(f"{key}.{self._basis}", read.Y)
+        document = {"files": contents, **_document(read, subject)}
+        self.store.put(f"{key}.facts", json.dumps(document).encode())
+        self._note(seen, contents)
+
+    def keep_reduced(self, seen: Seen, Y: Data) -> None:
+        self._keep_array(f"{self._key(seen, seen.contents)}.{self._basis}", Y)
+
+    def finish(self, base: Path) -> None:
+        """Tell the store what the folder of a site holds, after a whole pass over it."""
+        self.store.seen(base, self._files)
+
+    def _keep_array(self, name: str, values: Data) -> None:
+        numbers = np.ascontiguousarray(values, dtype="<f4").tobytes()
+        self.store.put(name, json.dumps(values.shape).encode() + b"\n" + numbers)
+
+    def _key(self, seen: Seen, contents: tuple[str, ...]) -> str:
+        return hashlib.sha256(f"{self._what} {seen.runs} {contents}".encode()).hexdigest()
+
+    def _note(self, seen: Seen, contents: tuple[str, ...]) -> None:
+        at = [stamp[:2] for stamp in seen.stamps]
+        with self._lock:
+            self._files.update(zip(contents, at, strict=True))
+
+
+@functools.cache
+def _program() -> list[str]:
+    """Return what numbers depend on besides settings and files: this package's readers, numpy."""
+    # Of the code, not of a version, which stays while code changes.
+    top, found = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for room in ("algorithms", "data", "settings", "space"):
+        for path in sorted((top / room).glob("*.py")):
+            found.update(path.read_bytes())
+    return [found.hexdigest(), np.__version__]
+
+
+def _told(run: RunFile) -> list[object]:
+    # A name tells the kind of a file and its space, to readers too.
+    name = run.path.name
+    of_name = [suffix_of(name), stated_space(name)]
+    return [*of_name, run.tr, run.n_dummy, run.trust_grid, run.confounds is not None]
+
+
+def _beside(run: RunFile, how: Reading) -> list[Path]:
+    """Return the other files that the numbers of a run follow from, of those that are there."""
+    name = run.path.name
+    beside = [run.path.with_name(name[: -len(suffix_of(name))] + ".json")]
+    beside += [run.path.with_suffix(".hdr")] if suffix_of(name) == ".img" else []
+    if run.confounds is not None:
+        beside += [run.confounds, run.confounds.with_suffix(".json")]
+    if how.strategy:  # nilearn finds its tables by names
+        beside += sorted(path for path in run.path.parent.iterdir() if "confounds" in path.name)
+    return [path for path in dict.fromkeys(beside) if path.is_file()]
+
+
+def _names_somebody(read: ReadSubject, files: SubjectFiles) -> bool:
+    """Whether a text of an entry would hold a name of the site."""
+    names = {part for run in files.runs for part in (run.path.name, run.path.name.split(".")[0])}
+    names |= {run.confounds.name for run in files.runs if run.confounds is not None}
+    names |= {files.label} if any(letter.isalpha() for letter in files.label) else set()
+    texts = [f"{issue.observed} {issue.values}" for _, issue, _ in read.notes]
+    texts += [" ".join(shape.columns) for shape in read.shapes]
+    return any(name in text for name in names for text in texts)
+
+
+def _document(read: ReadSubject, subject: Subject) -> dict[str, Any]:
+    runs = [run.name for run in subject.runs]
+    return {
+        "digests": subject.digests,
+        "whole": read.digest,
+        "trs": [float(tr) for tr in subject.trs],
+        "counts": [subject.n_features, subject.n_timepoints, subject.rank],
+        "quality": dataclasses.asdict(subject.quality),
+        "motion": [subject.n_scrubbed, subject.seconds, subject.mean_fd],
+        "grid": subject.grid,
+        "runs": [[s.n_features, s.n_timepoints, s.values_digest, s.columns] for s in read.shapes],
+        "notes": [
+            [runs.index(name), issue.code.name, issue.observed, _plain(issue.values), unusable]
+            for name, issue, unusable in read.notes
+        ],
+    }
+
+
+def _plain(values: Mapping[str, object]) -> dict[str, object]:
+    # Numbers of numpy as numbers; tuples become lists, and tuples again when they are read.
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in values.items()
+    }
+
+
+def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str) -> ReadSubject:
+    n_features, n_timepoints, rank = document["counts"]
+    n_scrubbed, seconds, mean_fd = document["motion"]
+    subject = Subject(
+        label=files.label,
+        site=site,
+        runs=files.runs,
+        digests=tuple(document["digests"]),
+        n_features=n_features,
+        n_timepoints=n_timepoints,
+        trs=tuple(document["trs"]),
+        quality=Quality(**document["quality"]),
+        rank=rank,
+        n_scrubbed=n_scrubbed,
+        seconds=seconds,
+        mean_fd=mean_fd,
+        grid=document["grid"],
+    )
+    shapes = [
+        RunShape(
+            name=run.name,
+            person=files.label,
+            n_features=n,
+            n_timepoints=t,
+            values_digest=digest,
+            columns=tuple(names),
+        )
+        for run, (n, t, digest, names) in zip(files.runs, document["runs"], strict=True)
+    ]
+    notes = [
+        (files.runs[at].name, Issue(IssueCode[code], observed, _tuples(values)), unusable)
+        for at, code, observed, values, unusable in document["notes"]
+    ]
+    return ReadSubject(
+        subject=subject,
+        shapes=tuple(shapes),
+        notes=tuple(notes),
+        digest=document["whole"],
+    )
+
+
+def _tuples(values: Mapping[str, object]) -> dict[str, object]:
+    return {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
