@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms import surface_kernel
-from cape.data.pipeline import start_scan
+from cape.data.issues import Findings
+from cape.data.pipeline import list_site
 from cape.report.surfaces import read_cifti
 from cape.settings.config import Config
 from cape.space.public_basis import places_of
@@ -31,7 +32,7 @@ FIELDS = 6
 
 def main(folder: Path, files: list[Path]) -> None:
     config = replace(Config(epsilon=1.0, delta=1e-5), feature_space="grayordinates")
-    space = start_scan(folder, {}, config, site="bench").space
+    space = list_site(folder, {}, config, Findings("bench")).space
     if space is None:
         raise SystemExit("no structure and spheres in this folder")
     places = places_of(space)

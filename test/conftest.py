@@ -9,6 +9,8 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 # No window system, no cache outside the temporary folder.
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Nothing is kept of files between tests, unless a test asks for it.
+os.environ["CAPE_CACHE"] = "none"
 # Results say the day; equal runs of two days are compared.
 os.environ.setdefault("SOURCE_DATE_EPOCH", "0")
 

@@ -27,6 +27,7 @@ from cape.cli.site_commands import (
     pairs_command,
     policy_command,
     settings_command,
+    store_command,
 )
 from cape.cli.validate_command import validate_command
 from cape.settings.config import VERSION
@@ -106,6 +107,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "synth": synth_command,
     "validate": validate_command,
     "resume": resume_command,
+    "store": store_command,
     "ledger": ledger_command,
     "policy": policy_command,
     "settings": settings_command,

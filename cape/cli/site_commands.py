@@ -1,15 +1,34 @@
-"""Commands of members: ``cape ledger``, ``policy``, ``settings``, ``pairs``, ``keygen``."""
+"""Commands of members: ``cape store``, ``ledger``, ``policy``, ``settings``, ``pairs``..."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cape.cli.common import AsJson, file_argument, file_option, result, table
+
+
+def store_command(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all that is kept.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is kept of data that were read, so that no file is read twice."""
+    from cape.data.data_store import DataStore
+    from cape.site.places import SitePlaces
+
+    folder = SitePlaces.from_environment(os.environ).store_folder()
+    store = folder and DataStore.open(folder)
+    if store and clear:
+        store.clear()
+    entries, size = store.size() if store else (0, 0)
+    said = f"{entries} entries, {size / 1e6:.0f} MB in {folder}" if store else "nothing is kept"
+    found = {"folder": None if folder is None else str(folder), "entries": entries, "bytes": size}
+    result(found, said, as_json=as_json)
 
 
 def ledger_command(

@@ -18,6 +18,7 @@ from cape.cli.common import (
     file_option,
     folder_option,
     json_line,
+    remark,
     result,
     say,
     table,
@@ -74,7 +75,7 @@ def validate_command(
 ) -> None:
     """Check the data of a site, or of a whole consortium, before anything is spent."""
     from cape.planning.consortium_folder import read_settings, settings_beside
-    from cape.planning.validate import FolderCheck, check_folder, check_site
+    from cape.planning.validate import FolderCheck, check_folder, check_site, own_store
 
     source = _source([*(data or ()), *(matrix or ())], manifest, bids)
     # The owner's settings lie where the owner's data would: beside the folder of a site.
@@ -87,6 +88,7 @@ def validate_command(
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         how: dict[str, Any] = {"policy": site_policy, "headers_only": fast}
         how["on_progress"] = on_progress
+        how["store"] = store = None if fast else own_store()
         if target.is_dir() and not source:
             checked = check_folder(target, owner, site=site, **how)
         else:
@@ -99,6 +101,8 @@ def validate_command(
         _print_json(checked, strict=strict)
     else:
         _print_text(checked, owner, quiet=quiet, strict=strict)
+        if store is not None and not quiet:
+            remark(f"kept for the next command: {store.size()[1] / 1e6:.0f} MB (cape store)")
     raise typer.Exit(_exit_code(checked, strict=strict))
 
 

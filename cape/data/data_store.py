@@ -18,7 +18,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -59,10 +59,11 @@ class DataStore:
             return None
         if not os.access(folder, os.W_OK):
             return None
-        for path, place in list(store._known_places()):
-            if not Path(str(place["folder"])).is_dir():
-                path.unlink(missing_ok=True)
-                store._forget(place["files"])
+        places = list(store._known_places())
+        gone = [(path, place) for path, place in places if not Path(place["folder"]).is_dir()]
+        for path, place in gone:
+            path.unlink(missing_ok=True)
+            store._forget(place["files"])
         return store
 
     # -- entries ---------------------------------------------------------------------------------
@@ -155,7 +156,6 @@ class DataStore:
         """
         base = base.resolve()
         path = self._places / hashlib.sha256(str(base).encode()).hexdigest()
-        others = [place for other, place in self._known_places() if other != path]
         before: dict[str, list[int]] = next(
             (p["files"] for other, p in self._known_places() if other == path), {}
         )
@@ -167,8 +167,7 @@ class DataStore:
         if now != before:
             with suppress(OSError):
                 _write(path, json.dumps({"folder": str(base), "files": now}).encode())
-        gone = set(before) - set(now)
-        self._forget(gone.difference(*(place["files"] for place in others)))
+        self._forget(set(before) - set(now))
 
     def _known_places(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         for path, _ in _files_in(self._places):
@@ -177,9 +176,11 @@ class DataStore:
                 if isinstance(place, dict) and place.keys() == {"folder", "files"}:
                     yield path, place
 
-    def _forget(self, digests: Iterator[str] | set[str] | Mapping[str, object]) -> None:
-        """Remove all that was read of files of these contents."""
+    def _forget(self, digests: Iterable[str]) -> None:
+        """Remove all that was read of files of these contents, unless another folder has them."""
         wanted = set(digests)
+        if wanted:
+            wanted.difference_update(*(place["files"] for _, place in self._known_places()))
         if not wanted:
             return
         for path, _ in _files_in(self._files):

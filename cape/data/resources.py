@@ -45,10 +45,10 @@ def largest_bytes(subject: Subject | None) -> int:
 def jobs(n_bytes: int) -> int:
     """Return how many subjects of `n_bytes` are read at a time.
 
-    `CAPE_JOBS`, or all processors but one; fewer where half of the free memory would not hold them.
+    `CAPE_JOBS`, or all processors; fewer where half of the free memory would not hold them.
     """
     wanted = os.environ.get("CAPE_JOBS", "")
-    n_jobs = int(wanted) if wanted.isdecimal() else processors() - 1
+    n_jobs = int(wanted) if wanted.isdecimal() else processors()
     free = free_memory()
     if free and n_bytes:
         n_jobs = min(n_jobs, free // (2 * n_bytes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 from cape.data import Finding, Inspection, SiteData, inspect_site
 from cape.data.bids import is_bids
+from cape.data.data_store import DataStore
 from cape.data.discovery import NO_DATA
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.manifest import MANIFEST_NAMES
 from cape.data.pipeline import check_layout_is_said
-from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
+from cape.errors import CapeError, CapeWarning, ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import (
     OwnerSettings,
@@ -29,6 +31,7 @@ from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.site.context import AggregatorContext
+from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, tightened_beside
 
 # Called with (site, subjects done, subjects in all)
@@ -104,7 +107,19 @@ def validate(
     """
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     allowed = policy or SitePolicy()
-    return check_folder(Path(folder), owner, policy=allowed, headers_only=fast).findings
+    store = own_store()
+    checked = check_folder(Path(folder), owner, policy=allowed, store=store, headers_only=fast)
+    return checked.findings
+
+
+def own_store() -> DataStore | None:
+    """Return this user's store of what was read of files; None: none, warned of if it is wanted."""
+    folder = SitePlaces.from_environment(os.environ).store_folder()
+    store = None if folder is None else DataStore.open(folder)
+    if folder is not None and store is None:
+        text = f"{folder} is no folder of yours alone: nothing is kept, files will be read again"
+        warnings.warn(text, CapeWarning, stacklevel=3)
+    return store
 
 
 def check_folder(
@@ -113,6 +128,7 @@ def check_folder(
     *,
     policy: SitePolicy,
     site: str = "",
+    store: DataStore | None = None,
     on_progress: OnSubject | None = None,
     headers_only: bool = False,
 ) -> FolderCheck:
@@ -120,6 +136,7 @@ def check_folder(
     folders = {site or folder.resolve().name: folder} if alone else site_folders(folder)
     how: dict[str, Any] = {
         "policy": policy,
+        "store": store,
         "on_progress": on_progress,
         "headers_only": headers_only,
     }
@@ -136,6 +153,7 @@ def check_site(
     *,
     site: str,
     policy: SitePolicy,
+    store: DataStore | None = None,
     on_progress: OnSubject | None = None,
     working: Path | None = None,
     headers_only: bool = False,
@@ -149,6 +167,7 @@ def check_site(
         owner.config,
         site=site,
         working=working or Path.cwd(),
+        store=store,
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
     )

@@ -20,7 +20,7 @@ from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.simulation.dropout import FIRST, ActiveSites
 from cape.site import policy as site_policy
-from cape.site.places import SitePlaces
+from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy
 
 
@@ -54,6 +54,8 @@ class _OnThisComputer:
 
     def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
         self._sites, self._work = dict(sites), work
+        kept = SitePlaces.from_environment(os.environ).store_folder()
+        self._store = NO_STORE if kept is None else str(kept)
 
     def places(self, party: str) -> dict[str, str]:
         home = self._work / party
@@ -67,7 +69,10 @@ class _OnThisComputer:
     def own(self, party: str) -> SitePlaces:
         """Return its own policy, and a home for this simulation alone: nobody met is remembered."""
         own = self._work / party
-        return SitePlaces(policy=own / "site-policy.toml", home=own / ".cape-site")
+        # What was read of files outlives a simulation: commands share it.
+        return SitePlaces(
+            policy=own / "site-policy.toml", home=own / ".cape-site", store=self._store
+        )
 
 
 class InProcess(_OnThisComputer):

@@ -16,6 +16,7 @@ from typing import Any
 from cape.computations import load
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.planning.validate import own_store
 from cape.protocol.phases import Computation
 from cape.settings.config import PRODUCT, Config
 from cape.simulation.dropout import ActiveSites, Drop, read_drop
@@ -69,7 +70,11 @@ CONTAINER_LOGS = "container-logs"
 
 def in_memory(play: Play) -> None:
     computation, config, drops, _ = _bound(play)
-    sources = {site: FileSource(path, {}, config, site) for site, path in play.sites.items()}
+    store = own_store()
+    kept = None if store is None else store.folder
+    sources = {
+        site: FileSource(path, {}, config, site, store=kept) for site, path in play.sites.items()
+    }
     if play.on_subject is not None:
         _tell_of_all(sources, play.on_subject)
     transport = MemoryTransport(

@@ -6,6 +6,7 @@ have each their own, and nothing that a consortium sends names any of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -16,7 +17,11 @@ POLICY_VARIABLE = "CAPE_SITE_POLICY"
 IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"
 HOME_VARIABLE = "CAPE_SITE_HOME"
 IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
-VARIABLES = (POLICY_VARIABLE, IDENTITY_VARIABLE, HOME_VARIABLE, IMAGE_VARIABLE)
+STORE_VARIABLE = "CAPE_CACHE"
+VARIABLES = (
+    POLICY_VARIABLE, IDENTITY_VARIABLE, HOME_VARIABLE, IMAGE_VARIABLE, STORE_VARIABLE,
+)  # fmt: skip
+NO_STORE = "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +37,8 @@ class SitePlaces:
     identity: Path | None = None  # folder of identity_key and roster.json
     home: Path | None = None
     image: str = ""  # digest of the container's image, which only who starts it knows
+    # Folder of what was read of the site's files; `NO_STORE`: none; "" = see `store_folder`
+    store: str = ""
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str]) -> Self:
@@ -43,10 +50,26 @@ class SitePlaces:
             identity=path(IDENTITY_VARIABLE),
             home=path(HOME_VARIABLE),
             image=variables.get(IMAGE_VARIABLE, ""),
+            store=variables.get(STORE_VARIABLE, ""),
         )
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return `variables` with these places and no others, for a process that is started."""
-        own = (self.policy, self.identity, self.home, self.image)
+        own = (self.policy, self.identity, self.home, self.image, self.store)
         rest = {name: text for name, text in variables.items() if name not in VARIABLES}
         return rest | {name: str(v) for name, v in zip(VARIABLES, own, strict=True) if v}
+
+    def store_folder(self, home: Path | None = None) -> Path | None:
+        """Return the folder of `cape.data.data_store`; None: nothing is kept of what was read.
+
+        The one that is named, else in the site's home (`home`: that of an engine's run), else this
+        user's folder for what can be made again, where commands and simulations share it.
+        """
+        if self.store:
+            return None if self.store == NO_STORE else Path(self.store).expanduser()
+        if (of_site := self.home or home) is not None:
+            return of_site / "data"
+        try:
+            return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cape"
+        except RuntimeError:  # a user without a home
+            return None

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
-    `strict`: their content may stop a run (E100), which the site's policy must allow.
+    `strict`: their content may stop a run (E100), which the site's policy must allow.  `store`: the
+    folder of what was read of them before.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class FileSource:
         working: Path | None = None,
         *,
         strict: bool = False,
+        store: Path | None = None,
     ) -> None:
         self.config = config
+        self._store = store
         self._base, self._site, self._working = base, site, working
         self._strict = strict
         # Called with "read" or "report", and how many subjects were read so far
@@ -70,6 +73,7 @@ class FileSource:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data import load_site
+            from cape.data.data_store import DataStore
             from cape.data.pipeline import SiteListing, check_layout_is_said
 
             def opened() -> None:
@@ -86,6 +90,7 @@ class FileSource:
                 site=self._site,
                 working=self._working,
                 strict=self._strict,
+                store=None if self._store is None else DataStore.open(self._store),
                 before_records=opened,
                 before_reading=reading,
                 on_subject=lambda done, total: self.on_subject("read", done),

@@ -90,7 +90,7 @@ def _join(
     # Of an earlier run in the same folder.
     store.forget_arrays()
     strict = read_policy(places, request.base, inputs, request.party).stop_for_data
-    open_source = _source_of(request, inputs, config, strict=strict)
+    open_source = _source_of(request, places, inputs, config, strict=strict)
     store.data = open_source()
     # The run by its folder and question: asked again, it counts once.
     asked = _digest([str(request.output.resolve()), digest])
@@ -142,7 +142,7 @@ def _next_round(
             raise
         return stored, None  # only the mark that data were looked at stays
     # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
-    open_source = _source_of(request, inputs, state.config)
+    open_source = _source_of(request, places, inputs, state.config)
     context = _context(
         request, places, computation, state.config, open_source, store, inputs, cache.nonce
     )
@@ -231,14 +231,25 @@ def _with_key(answer: Document, vault_key: bytes) -> Document:
 
 
 def _source_of(
-    request: EngineRequest, inputs: dict[str, Any], config: Config, *, strict: bool = False
+    request: EngineRequest,
+    places: SitePlaces,
+    inputs: dict[str, Any],
+    config: Config,
+    *,
+    strict: bool = False,
 ) -> Callable[[], FileSource]:
     @cache
     def open_source() -> FileSource:
         from cape.site.site_data import FileSource
 
         return FileSource(
-            request.base, inputs, config, request.party, request.working, strict=strict
+            request.base,
+            inputs,
+            config,
+            request.party,
+            request.working,
+            strict=strict,
+            store=places.store_folder(home_of(places, request.output)),
         )
 
     return open_source

@@ -11,7 +11,8 @@ from cape.algorithms import surface_kernel
 from cape.algorithms.surface_kernel import RADIUS_MM, BlockBasis
 from cape.computations.capegica.settings import CapeGicaConfig
 from cape.computations.ica import mirror
-from cape.data.pipeline import start_scan
+from cape.data.issues import Findings
+from cape.data.pipeline import list_site
 from cape.errors import ConfigError
 from cape.settings.resolved import resolve
 from cape.space.public_basis import noise_covariance, places_of, public_basis, smoothed
@@ -24,7 +25,7 @@ CONFIG = CapeGicaConfig(epsilon=1.0, delta=1e-5, feature_space="grayordinates", 
 def space(tmp_path_factory):
     folder = tmp_path_factory.mktemp("owner")
     write_owner_files(folder, axis(3), 3)
-    found = start_scan(folder, {}, CONFIG, site="A").space
+    found = list_site(folder, {}, CONFIG, Findings("A")).space
     assert found is not None
     return found
 
@@ -131,7 +132,7 @@ def test_no_mirror_where_vertices_are_no_pairs(tmp_path) -> None:
     surface = nib.load(path)
     surface.darrays[0].data[:] = surface.darrays[0].data[:, [1, 2, 0]]
     nib.save(surface, path)
-    space = start_scan(tmp_path, {}, CONFIG, site="A").space
+    space = list_site(tmp_path, {}, CONFIG, Findings("A")).space
     assert space is not None
     assert not surface_kernel.is_symmetric(places_of(space))
     assert mirror.mirror_of(CONFIG, space, 20) is None

@@ -16,7 +16,8 @@ from nibabel.gifti.util import array_index_order_codes, gifti_encoding_codes
 
 from cape.data import inspect_site, load_site
 from cape.data.gifti import read_vertices
-from cape.data.pipeline import start_scan, subject_matrix
+from cape.data.issues import Findings
+from cape.data.pipeline import list_site, subject_matrix
 from cape.errors import MessageError
 from cape.planning.first_settings import propose
 from cape.report import maps, surfaces
@@ -51,7 +52,7 @@ def findings(folder, config: Config = PARCELS) -> str:
 
 
 def space_of(folder, config: Config = PARCELS) -> FeatureSpace:
-    space = start_scan(folder, {}, config, site="A").space
+    space = list_site(folder, {}, config, Findings("A")).space
     assert space is not None
     return space
 

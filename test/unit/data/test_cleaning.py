@@ -17,11 +17,16 @@ from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
 from cape.data.cleaning import clean, nuisance, regressors, stop_band_cosines
 from cape.errors import ConfigError
 from cape.settings.config import Config
+from cape.settings.resolved import Cleaning, resolve
 from cape.settings.words import CONFOUND_SETS
 from support.sites import load_site, private_code
 
 CONFIG = replace(Config(epsilon=1.0, delta=1e-5), min_timepoints=5)
 T = 60
+
+
+def how(config: Config) -> Cleaning:
+    return resolve(config).reading.cleaning
 
 
 def signals(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -30,8 +35,9 @@ def signals(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cleaned(values: np.ndarray, config: Config, tr: float, confounds: np.ndarray | None, drop=0):
-    others = nuisance(len(values), drop, config, tr, confounds)
-    return clean(values.T.astype(np.float32), drop, config, others)[0].T
+    how = resolve(config).reading
+    others = nuisance(len(values), drop, how, tr, confounds)
+    return clean(values.T.astype(np.float32), drop, how.cleaning, others)[0].T
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -384,9 +390,9 @@ def test_the_temporal_signal_to_noise_is_that_before_the_mean_is_taken_out():
     trend = 300.0 * np.linspace(-1.0, 1.0, 400, dtype=np.float32)
     for standardize in ("variance", "none"):
         config = replace(CONFIG, detrend="linear", standardize=standardize)
-        quality = clean(values + np.where(values[:, :1] > 0, trend, 0), 0, config)[1]
+        quality = clean(values + np.where(values[:, :1] > 0, trend, 0), 0, how(config))[1]
         # What cleaning takes out is no noise.
         assert quality.tsnr == pytest.approx(50.0, rel=0.03)
     doubled = replace(quality, tsnr=2.0 * quality.tsnr, n_values=3 * quality.n_values)
     assert quality.joined(doubled).tsnr == pytest.approx(1.75 * quality.tsnr)
-    assert clean(np.zeros((3, 20), dtype=np.float32), 0, CONFIG)[1].tsnr == 0.0
+    assert clean(np.zeros((3, 20), dtype=np.float32), 0, how(CONFIG))[1].tsnr == 0.0

@@ -19,13 +19,17 @@ from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import Config
-from cape.settings.resolved import resolve
+from cape.settings.resolved import Cleaning, resolve
 from cape.space.public_basis import MOST_DENSE, public_basis
 from support.sites import load_site, private_code
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
 )
+
+
+def how(config: Config) -> Cleaning:
+    return resolve(config).reading.cleaning
 
 
 def matrices(folder: Path, *shapes: tuple[int, int], runs: int = 1) -> list[np.ndarray]:
@@ -45,11 +49,11 @@ def test_one_least_squares_removes_intercept_and_trend_at_once():
     rng = np.random.default_rng(0)
     t = np.arange(30)
     raw = rng.standard_normal((7, 30)) + 5 + 0.3 * t
-    cleaned, _ = clean(raw.astype(np.float32), 0, CONFIG)
+    cleaned, _ = clean(raw.astype(np.float32), 0, how(CONFIG))
     design = np.stack([np.ones(30), t], axis=1)
     expected = raw - (design @ np.linalg.lstsq(design, raw.T, rcond=None)[0]).T
     np.testing.assert_allclose(cleaned, expected, atol=1e-5)
-    level, _ = clean(raw.astype(np.float32), 0, replace(CONFIG, detrend="none"))
+    level, _ = clean(raw.astype(np.float32), 0, how(replace(CONFIG, detrend="none")))
     np.testing.assert_allclose(level, raw - raw.mean(axis=1, keepdims=True), atol=1e-5)
 
 
@@ -58,7 +62,9 @@ def test_variance_gives_every_row_unit_spread_and_leaves_constant_rows_at_zero()
     raw = 1000 + rng.standard_normal((6, 40)) * np.array([[1e-1], [1], [9], [1], [1], [1]])
     raw[3], raw[4] = 1000.0, 0.0
     raw[5] = np.linspace(-1, 1, 40)  # nothing but trend
-    cleaned, quality = clean(raw.astype(np.float32), 0, replace(CONFIG, standardize="variance"))
+    cleaned, quality = clean(
+        raw.astype(np.float32), 0, how(replace(CONFIG, standardize="variance"))
+    )
     np.testing.assert_allclose(cleaned[:3].std(axis=1), 1.0, rtol=1e-5)
     assert not cleaned[3:].any()
     assert (quality.n_zero, quality.n_constant) == (1, 2)
@@ -67,7 +73,7 @@ def test_variance_gives_every_row_unit_spread_and_leaves_constant_rows_at_zero()
 def test_nan_and_infinite_entries_count_and_end_near_zero():
     raw = np.random.default_rng(0).standard_normal((5, 50)).astype(np.float32) + 1000
     raw[1, 3], raw[2, 7] = np.nan, np.inf
-    cleaned, quality = clean(raw, 0, CONFIG)
+    cleaned, quality = clean(raw, 0, how(CONFIG))
     assert quality.n_bad == 2
     assert quality.bad_fraction == 2 / 250
     assert np.isfinite(cleaned).all()
@@ -77,15 +83,18 @@ def test_nan_and_infinite_entries_count_and_end_near_zero():
 def test_dummies_are_dropped_before_anything_else():
     raw = np.random.default_rng(0).standard_normal((5, 30)).astype(np.float32)
     spoiled = np.concatenate([np.full((5, 3), 1e4, dtype=np.float32), raw], axis=1)
-    np.testing.assert_array_equal(clean(spoiled, 3, CONFIG)[0], clean(raw, 0, CONFIG)[0])
-    assert clean(raw, 40, CONFIG)[0].shape == (5, 0)
+    np.testing.assert_array_equal(
+        clean(spoiled, 3, how(CONFIG))[0],
+        clean(raw, 0, how(CONFIG))[0],
+    )
+    assert clean(raw, 40, how(CONFIG))[0].shape == (5, 0)
 
 
 def test_work_in_blocks_gives_what_one_block_gives(monkeypatch):
     raw = np.random.default_rng(0).standard_normal((23, 30)).astype(np.float32)
-    whole, quality = clean(raw, 0, CONFIG)
+    whole, quality = clean(raw, 0, how(CONFIG))
     monkeypatch.setattr("cape.data.cleaning.BLOCK", 5)
-    parts, counts = clean(raw, 0, CONFIG)
+    parts, counts = clean(raw, 0, how(CONFIG))
     np.testing.assert_allclose(parts, whole, atol=1e-6)
     assert counts.n_bad == quality.n_bad
     assert counts.dummy_z == pytest.approx(quality.dummy_z)
@@ -109,7 +118,7 @@ def test_runs_of_a_subject_are_cleaned_one_by_one_and_joined_in_time(tmp_path):
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
     assert [subject.label for subject in loaded.subjects] == ["sub-0"]
     joined = subject_matrix(loaded.subjects[0], loaded.space, CONFIG)
-    expected = [clean(run.astype(np.float32), 0, CONFIG)[0] for run in (first, second)]
+    expected = [clean(run.astype(np.float32), 0, how(CONFIG))[0] for run in (first, second)]
     np.testing.assert_array_equal(joined, np.concatenate(expected, axis=1))
     assert loaded.subjects[0].n_timepoints == 40
     assert np.abs(joined.mean(axis=1)).max() < 1e-6
@@ -121,7 +130,7 @@ def test_orientation_says_which_axis_is_time(tmp_path):
     loaded = load_site(tmp_path, {}, config, site="B")
     assert loaded.space.n_features == 8
     matrix = subject_matrix(loaded.subjects[0], loaded.space, config)
-    np.testing.assert_array_equal(matrix, clean(stored.T.astype(np.float32), 0, config)[0])
+    np.testing.assert_array_equal(matrix, clean(stored.T.astype(np.float32), 0, how(config))[0])
 
 
 def test_an_npz_with_the_variable_x_is_a_matrix_too(tmp_path):

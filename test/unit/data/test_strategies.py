@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from cape.data import inspect_site
-from cape.data.issues import IssueCode, UnusableFile
-from cape.data.pipeline import load_site, read_subject, start_scan
+from cape.data.data_store import DataStore
+from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.pipeline import list_site, load_site, read_subject
 from cape.data.strategies import strategy_confounds
 from cape.errors import ConfigError
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.settings.words import STRATEGIES, parse_strategy
 from support.prepared_tree import CONFIG, MOTION, T, site
 
@@ -31,8 +33,8 @@ def texts(folder: Path, config: Config) -> list[str]:
 def test_scrubbed_volumes_and_confounds_leave_in_one_least_squares(tmp_path):
     """Against least squares by numpy over the volumes that are kept, trend in true time."""
     ((values, table),) = site(tmp_path, [7])
-    scan = start_scan(tmp_path, {}, CONFIG, site="B")
-    read, (cleaned,) = read_subject(scan.listed[0], scan, headers_only=False)
+    listing = list_site(tmp_path, {}, CONFIG, Findings("B"))
+    read, (cleaned,) = read_subject(listing.listed[0], listing, headers_only=False)
     kept = np.ones(T, dtype=bool)
     kept[20:27] = False
     design = np.column_stack([np.ones(T), np.arange(T), table[:, :8]])[kept]
@@ -44,7 +46,7 @@ def test_scrubbed_volumes_and_confounds_leave_in_one_least_squares(tmp_path):
     assert subject is not None
     assert (subject.n_timepoints, subject.n_scrubbed, subject.seconds) == (53, 7, 106.0)
     assert subject.mean_fd == pytest.approx((52 * 0.1 + 7) / 59)  # the first volume has none
-    fast, (unread,) = read_subject(scan.listed[0], scan, headers_only=True)
+    fast, (unread,) = read_subject(listing.listed[0], listing, headers_only=True)
     assert fast.subject is not None
     assert unread.shape == cleaned.shape
     assert fast.subject.n_scrubbed == 7
@@ -73,11 +75,11 @@ def test_who_fails_a_limit_of_motion_is_one_finding_and_counts_as_zeros(tmp_path
 def test_images_that_are_not_packed_have_strategies_too(tmp_path):
     site(tmp_path, [7])
     (packed,) = tmp_path.rglob("*_bold.nii.gz")
-    wanted = strategy_confounds(packed, CONFIG, T)
+    wanted = strategy_confounds(packed, resolve(CONFIG).reading, T)
     plain = packed.with_suffix("")
     plain.write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
-    found = strategy_confounds(plain, CONFIG, T)
+    found = strategy_confounds(plain, resolve(CONFIG).reading, T)
     assert found.values.shape == (T, 8)
     np.testing.assert_array_equal(found.values, wanted.values)
     assert texts(tmp_path, CONFIG) == []
@@ -124,7 +126,7 @@ def test_confounds_come_in_one_order_whatever_nilearn_does(tmp_path, monkeypatch
     image, table = tables_of_nilearn(tmp_path)
     n_times = len(table.read_text().splitlines()) - 1
     config = replace(CONFIG, confound_strategy="motion=basic,wm_csf=basic")
-    first = strategy_confounds(image, config, n_times)
+    first = strategy_confounds(image, resolve(config).reading, n_times)
     load = fmriprep.load_confounds
 
     def turned(*given, **named):
@@ -132,7 +134,7 @@ def test_confounds_come_in_one_order_whatever_nilearn_does(tmp_path, monkeypatch
         return found[found.columns[::-1]], kept
 
     monkeypatch.setattr(fmriprep, "load_confounds", turned)
-    again = strategy_confounds(image, config, n_times)
+    again = strategy_confounds(image, resolve(config).reading, n_times)
     assert first.values.shape[1] == 8
     assert (again.values.tobytes(), again.digest) == (first.values.tobytes(), first.digest)
 
@@ -145,7 +147,7 @@ def test_every_strategy_of_nilearn_gives_its_columns(tmp_path):
 
     def got(text: str) -> np.ndarray:
         config = replace(CONFIG, confound_strategy=text)
-        return strategy_confounds(image, config, n_times).values
+        return strategy_confounds(image, resolve(config).reading, n_times).values
 
     cosines = [name for name in names if "cosine" in name]
     groups = {
@@ -161,7 +163,9 @@ def test_every_strategy_of_nilearn_gives_its_columns(tmp_path):
     assert got("high_pass,compcor=anat_combined,n_compcor=3").shape[1] == len(cosines) + 3
     assert got("high_pass,compcor=temporal").shape[1] > len(cosines)
     with pytest.raises(UnusableFile) as stop:
-        strategy_confounds(image, replace(CONFIG, confound_strategy="motion"), n_times + 1)
+        strategy_confounds(
+            image, resolve(replace(CONFIG, confound_strategy="motion")).reading, n_times + 1
+        )
     assert stop.value.issue.code is IssueCode.CONFOUND_ROWS
 
 
@@ -180,16 +184,20 @@ def test_settings_of_strategies_are_checked_before_a_file_is_opened():
             replace(CONFIG, confound_strategy=wrong).check()
 
 
-def test_motion_comes_out_of_the_cache_as_it_went_in(tmp_path, monkeypatch):
+def test_motion_comes_out_of_the_store_as_it_went_in(tmp_path):
     site(tmp_path / "data", [7, 0])
-    monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "cache"))
-    first, second = (load_site(tmp_path / "data", {}, CONFIG, site="B")[0] for _ in range(2))
-    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+    def load() -> object:
+        store = DataStore.open(tmp_path / "store")
+        return load_site(tmp_path / "data", {}, CONFIG, site="B", store=store)[0]
+
+    first, second = load(), load()
+    assert len(list((tmp_path / "store" / "entries").glob("*.facts"))) == 2
     facts = [[(s.n_scrubbed, s.seconds, s.mean_fd) for s in d.subjects] for d in (first, second)]
     assert facts[0] == facts[1]
     assert facts[0][0][:2] == (7, 106.0)
     # Another column under the same strategy is another entry.
     table = next((tmp_path / "data").rglob("sub-00*timeseries.json"))
     table.write_text('{"a": 1}')
-    load_site(tmp_path / "data", {}, CONFIG, site="B")
-    assert len(list((tmp_path / "cache").iterdir())) == 3
+    load()
+    assert len(list((tmp_path / "store" / "entries").glob("*.facts"))) == 3

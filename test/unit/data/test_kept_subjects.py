@@ -13,8 +13,10 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import inspect_site, pipeline, reduced_cache
-from cape.data.pipeline import load_site
+from cape.data import data_store, pipeline
+from cape.data import inspect_site as inspect
+from cape.data import load_site as load
+from cape.data.data_store import DataStore
 from cape.data.resources import jobs
 from cape.errors import CapeError
 from cape.settings.config import Config
@@ -46,8 +48,23 @@ def base(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(reduced_cache.VARIABLE, str(tmp_path / "cache"))
+    """The folder of a store; files that were just written are believed as old ones are."""
+    monkeypatch.setattr(data_store, "SETTLED", -10.0)
     return tmp_path / "cache"
+
+
+def inspect_site(base, listing, config, *, cache=None, **named):
+    store = None if cache is None else DataStore.open(cache)
+    return inspect(base, listing, config, store=store, **named)
+
+
+def load_site(base, listing, config, *, cache=None, **named):
+    store = None if cache is None else DataStore.open(cache)
+    return load(base, listing, config, store=store, **named)
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted((cache / "entries").iterdir())
 
 
 @pytest.fixture
@@ -70,14 +87,13 @@ def told(loaded) -> tuple[object, ...]:
     return site, [(label, Y.tobytes(), Y.shape, Y.dtype) for label, Y in reduced]
 
 
-def test_a_second_run_of_a_study_reads_nothing_and_finds_the_same(base, cache, reads, monkeypatch):
-    first = told(load_site(base, {}, CONFIG, site="B"))
+def test_a_second_run_of_a_study_reads_nothing_and_finds_the_same(base, cache, reads):
+    first = told(load_site(base, {}, CONFIG, site="B", cache=cache))
     assert len(reads) == 5
     reads.clear()
-    assert told(load_site(base, {}, replace(CONFIG, epsilon=2.0), site="B")) == first
-    assert told(load_site(base, {}, CONFIG, site="B")) == first
+    assert told(load_site(base, {}, replace(CONFIG, epsilon=2.0), site="B", cache=cache)) == first
+    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == first
     assert reads == []
-    monkeypatch.delenv(reduced_cache.VARIABLE)
     assert told(load_site(base, {}, CONFIG, site="B")) == first
     assert len(reads) == 5
     assert {f.code for f in first[0].findings} == {"CAPE-W123", "CAPE-W127", "CAPE-W137"}
@@ -86,12 +102,15 @@ def test_a_second_run_of_a_study_reads_nothing_and_finds_the_same(base, cache, r
 def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
     """Each site read its files once in validate, and once more in join."""
     (base / "sub-dead_run-1_bold.nii.gz").unlink()
-    found = inspect_site(base, {}, CONFIG, site="B")
+    found = inspect_site(base, {}, CONFIG, site="B", cache=cache)
     reads.clear()
-    site, _ = load_site(base, {}, CONFIG, site="B")
+    site, _ = load_site(base, {}, CONFIG, site="B", cache=cache)
     assert reads == []
     assert site == found.accepted
-    assert inspect_site(base, {}, CONFIG, site="B", headers_only=True).accepted is not None
+    assert (
+        inspect_site(base, {}, CONFIG, site="B", headers_only=True, cache=cache).accepted
+        is not None
+    )
     assert reads == []  # headers are
 
 
@@ -100,65 +119,173 @@ def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
     [
         {"smoothing_fwhm": 9.0},
         {"detrend": "quadratic"},
-        {"n_basis": 5},
+        {"max_timepoints": 10},
         {"standardize": "demean"},
         {"space": "MNI152"},
     ],
 )
 def test_other_settings_of_the_data_are_other_entries(base, cache, reads, change):
-    load_site(base, {}, CONFIG, site="B")
+    load_site(base, {}, CONFIG, site="B", cache=cache)
     reads.clear()
-    load_site(base, {}, replace(CONFIG, **change), site="B")
+    load_site(base, {}, replace(CONFIG, **change), site="B", cache=cache)
     assert len(reads) == 5
 
 
+def test_another_basis_is_made_of_voxels_that_are_kept(base, cache, reads):
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    reads.clear()
+    wider = replace(CONFIG, n_basis=7)
+    found = told(load_site(base, {}, wider, site="B", cache=cache))
+    assert reads == []
+    assert found == told(load_site(base, {}, wider, site="B"))
+
+
+def test_of_many_voxels_only_reduced_arrays_are_kept(base, cache, reads, monkeypatch):
+    monkeypatch.setattr(pipeline, "MAX_VOXELS", 1000)
+    inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    assert not list((cache / "entries").glob("*.voxels"))
+    reads.clear()
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    assert reads == []
+
+
+def test_a_copied_a_moved_and_a_touched_file_are_not_read_again(base, cache, reads, tmp_path):
+    first = told(load_site(base, {}, CONFIG, site="B", cache=cache))
+    for path in base.iterdir():
+        path.touch()
+    shutil.copytree(base, tmp_path / "copy")
+    reads.clear()
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    (tmp_path / "copy" / "sub-eve_run-1_bold.nii.gz").rename(
+        tmp_path / "copy" / "sub-zoe_run-1_bold.nii.gz"
+    )
+    table = "sub-{}_run-1_desc-confounds_timeseries.tsv"
+    (tmp_path / "copy" / table.format("eve")).rename(tmp_path / "copy" / table.format("zoe"))
+    site, reduced = load_site(tmp_path / "copy", {}, CONFIG, site="B", cache=cache)
+    assert reads == []
+    assert [Y.tobytes() for _, Y in reduced] == [Y for _, Y, *_ in first[1]]
+    assert site.listed[-1] == "sub-zoe"
+
+
+def test_a_file_that_just_changed_is_compared_as_a_whole(base, cache, reads, monkeypatch):
+    """Within one tick of a clock a file may change twice and keep its times."""
+    monkeypatch.setattr(data_store, "SETTLED", 1e9)
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    hashed = []
+    whole = data_store.content_of
+    monkeypatch.setattr(data_store, "content_of", lambda p: hashed.append(p.name) or whole(p))
+    reads.clear()
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    assert reads == []
+    assert len(set(hashed)) == 5
+    monkeypatch.setattr(data_store, "SETTLED", -10.0)
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    hashed.clear()
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    assert hashed == []
+
+
+def test_times_alone_are_not_believed(base, cache, reads, monkeypatch):
+    """A file of other content, with the very stamp of the one before."""
+    image = base / "sub-bob_run-1_bold.nii.gz"
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    stamp = data_store.stamp_of(image)
+    shutil.copyfile(base / "sub-eve_run-1_bold.nii.gz", image)
+    true_stamp = data_store.stamp_of
+
+    def same(path):
+        return (*stamp[:2], path.stat().st_size, *stamp[3:]) if path == image else true_stamp(path)
+
+    monkeypatch.setattr(data_store, "stamp_of", same)
+    reads.clear()
+    found = inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    assert any("bob_run-1_bold.nii.gz and sub-eve" in f.private for f in found.findings)
+
+
+def test_what_was_read_of_files_that_are_gone_goes_when_the_store_is_next_used(base, cache):
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    before = {path.name.partition(".")[0] for path in entries(cache)}
+    (base / "sub-bob_run-1_bold.nii.gz").unlink()
+    # One that is there and not asked for stays.
+    load_site(base, {"data": "sub-ann*"}, CONFIG, site="B", cache=cache)
+    left = {path.name.partition(".")[0] for path in entries(cache)}
+    assert (len(before), len(left)) == (4, 3)
+    assert left < before
+    shutil.rmtree(base)
+    DataStore.open(cache)
+    assert entries(cache) == []
+    assert list((cache / "files").iterdir()) == []
+
+
+def test_copies_of_gone_files_keep_their_entries(base, cache, reads, tmp_path):
+    shutil.copytree(base, tmp_path / "copy")
+    for folder in (base, tmp_path / "copy"):
+        load_site(folder, {}, CONFIG, site="B", cache=cache)
+    shutil.rmtree(base)
+    reads.clear()
+    load_site(tmp_path / "copy", {}, CONFIG, site="B", cache=cache)
+    assert reads == []
+
+
+def test_who_is_stopped_keeps_what_was_read(base, cache, reads, monkeypatch):
+    monkeypatch.setenv("CAPE_JOBS", "1")
+
+    def stop(done, of):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        inspect_site(base, {}, CONFIG, site="B", on_subject=stop, cache=cache)
+    reads.clear()
+    inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    assert [name.partition("_")[0] for name in reads] == ["sub-dead", "sub-eve"]
+
+
 def test_a_changed_file_table_or_sidecar_is_read_again(base, cache, reads):
-    load_site(base, {}, CONFIG, site="B")
+    load_site(base, {}, CONFIG, site="B", cache=cache)
     image, table = base / "sub-bob_run-1_bold.nii.gz", "sub-eve_run-1_desc-confounds_timeseries.tsv"
     shutil.copyfile(base / "sub-eve_run-1_bold.nii.gz", base / "x")
     (base / "x").replace(image)
     image.touch()
     reads.clear()
     # Another person's data under an old name, which a check of sizes alone would not see.
-    found = inspect_site(base, {}, CONFIG, site="B")
+    found = inspect_site(base, {}, CONFIG, site="B", cache=cache)
     assert reads == ["sub-bob_run-1_bold.nii.gz"]
     assert any("bob_run-1_bold.nii.gz and sub-eve" in f.private for f in found.findings)
     (base / table).write_text((base / table).read_text().replace("0.", "1."))
     (base / "sub-ann_run-1_bold.json").write_text('{"RepetitionTime": 3.0}')
     reads.clear()
-    inspect_site(base, {}, CONFIG, site="B")
+    inspect_site(base, {}, CONFIG, site="B", cache=cache)
     assert reads == [f"sub-{n}_bold.nii.gz" for n in ("ann_run-1", "ann_run-2", "eve_run-1")]
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "other", "header"])
 def test_a_damaged_entry_is_read_again(base, cache, reads, damage):
-    first = told(load_site(base, {}, CONFIG, site="B"))
-    entries = {path: path.read_bytes() for path in cache.iterdir()}
-    # Moved on by one: of the three subjects with one run each, some get the entry of another.
-    others = [*list(entries.values())[1:], next(iter(entries.values()))]
-    for (path, content), other in zip(entries.items(), others, strict=True):
+    first = told(load_site(base, {}, CONFIG, site="B", cache=cache))
+    kept = {path: path.read_bytes() for path in entries(cache)}
+    # Moved on by one kind: some of the subjects with one run each get the entry of another.
+    others = [*list(kept.values())[3:], *list(kept.values())[:3]]
+    for (path, content), other in zip(kept.items(), others, strict=True):
         changed = {
             "cut": content[:-4],
             "bit": content[:-1] + bytes([content[-1] ^ 1]),
             "empty": b"",
             "other": other,
-            "header": content.replace(b'"shape"', b'"shipe"'),
+            "header": content.replace(b"[", b"(", 1),
         }
         path.write_bytes(changed[damage])
     reads.clear()
-    assert told(load_site(base, {}, CONFIG, site="B")) == first
+    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == first
     assert len(reads) == 5
 
 
 def test_entries_hold_no_name_and_are_this_users_alone(base, cache):
-    load_site(base, {}, CONFIG, site="hospital-north")
-    entries = list(cache.iterdir())
-    assert len(entries) == 4
-    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
-    for path in entries:
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        whole = path.name.encode() + path.read_bytes()
-        for name in (b"ann", b"bob", b"eve", b"sub-", b"run-", b"hospital", b"data", b".nii"):
+    load_site(base, {}, CONFIG, site="hospital-north", cache=cache)
+    assert len(entries(cache)) == 3 * 4  # facts, voxels, and the array in the basis
+    for path in (cache, *cache.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+        whole = path.name.encode() + (b"" if path.is_dir() else path.read_bytes())
+        for name in (b"ann", b"bob", b"eve", b"sub-", b"run-", b"hospital", b".nii"):
             assert name not in whole
 
 
@@ -171,13 +298,13 @@ def test_a_text_with_a_name_is_not_kept(base, cache, reads, monkeypatch):
         return replace(series, issues=(note,))
 
     monkeypatch.setattr(pipeline, "read_run", telling)
-    load_site(base, {}, CONFIG, site="B")
-    assert list(cache.iterdir()) == []
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    assert entries(cache) == []
 
 
 @pytest.mark.parametrize("how", ["group", "link", "file"])
 def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache, reads, how):
-    load_site(base, {}, CONFIG, site="B")
+    load_site(base, {}, CONFIG, site="B", cache=cache)
     if how == "group":
         cache.chmod(0o770)
     else:
@@ -187,20 +314,20 @@ def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache
         else:
             cache.write_text("")
     reads.clear()
-    load_site(base, {}, CONFIG, site="B")
+    load_site(base, {}, CONFIG, site="B", cache=cache)
     assert len(reads) == 5
 
 
 def test_the_oldest_entries_make_room(base, cache, reads, monkeypatch):
-    load_site(base, {}, CONFIG, site="B")
-    size = max(path.stat().st_size for path in cache.iterdir())
-    monkeypatch.setattr(reduced_cache, "MOST_BYTES", int(2.5 * size))
-    load_site(base, {}, replace(CONFIG, detrend="none"), site="B")
-    assert sum(path.stat().st_size for path in cache.iterdir()) <= 2.5 * size
-    monkeypatch.setattr(reduced_cache, "MOST_BYTES", 10)
-    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B")
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    size = sum(path.stat().st_size for path in entries(cache))
+    monkeypatch.setattr(data_store, "MAX_BYTES", int(1.5 * size))
+    load_site(base, {}, replace(CONFIG, detrend="none"), site="B", cache=cache)
+    assert size < sum(path.stat().st_size for path in entries(cache)) <= 1.5 * size
+    monkeypatch.setattr(data_store, "MAX_BYTES", 10)
+    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)
     reads.clear()
-    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B")
+    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)
     assert len(reads) == 5
 
 
@@ -265,11 +392,11 @@ def test_a_basis_that_could_not_be_built_is_not_taken_for_the_identity(
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "_widest_basis_of", broken)
+        patch.setattr(pipeline, "public_basis", broken)
         with pytest.raises((MemoryError, CapeError)):
-            load_site(base, {}, CONFIG, site="B")
-    assert not cache.exists() or not list(cache.iterdir())
-    _, reduced = load_site(base, {}, CONFIG, site="B")
+            load_site(base, {}, CONFIG, site="B", cache=cache)
+    assert not entries(cache)
+    _, reduced = load_site(base, {}, CONFIG, site="B", cache=cache)
     assert [len(Y) for _, Y in reduced] == [6, 6, 6, 6]
 
 
@@ -346,15 +473,15 @@ def test_an_error_of_one_subject_fails_this_subject_alone(base, monkeypatch):
     assert any("sub-bob: RuntimeError: a bug" in f.private for f in site.findings)
 
 
-def test_jobs_leave_a_processor_free_and_fit_into_memory(monkeypatch):
+def test_jobs_use_all_processors_and_fit_into_memory(monkeypatch):
     from cape.data import resources
 
     monkeypatch.delenv("CAPE_JOBS", raising=False)
     monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(resources, "free_memory", lambda: 0)
-    assert jobs(10) == 7
+    assert jobs(10) == 8
     monkeypatch.setattr(resources, "free_memory", lambda: 1000)
-    assert (jobs(100), jobs(300), jobs(5000), jobs(0)) == (5, 1, 1, 7)
+    assert (jobs(100), jobs(300), jobs(5000), jobs(0)) == (5, 1, 1, 8)
     monkeypatch.setenv("CAPE_JOBS", "3")
     assert (jobs(10), jobs(400)) == (3, 1)
     monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: {0})
