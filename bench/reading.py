@@ -126,12 +126,12 @@ def read(path: Path, *, general: bool = False) -> object:
 
 def whole(path: Path) -> object:
     from cape.data import RunFile, SubjectFiles, mask_space
-    from cape.data.pipeline import read_subject, scan_of_arrays
+    from cape.data.pipeline import pass_over_arrays, read_subject
 
     config = settings()
-    scan = scan_of_arrays("bench", [], mask_space(config), config)
+    listing = pass_over_arrays("bench", [], mask_space(config), config).listing
     run = RunFile(path=path, name=path.name, confounds=path.with_name("confounds.tsv"))
-    read, parts = read_subject(SubjectFiles(label="one", runs=(run,)), scan, headers_only=False)
+    read, parts = read_subject(SubjectFiles(label="one", runs=(run,)), listing, headers_only=False)
     assert read.subject is not None
     return parts[0]
 

@@ -775,12 +775,9 @@ def _leave_odd_out(found: SitePass) -> FeatureSpace | None:
     space, names = found.listing.space, config.said_columns
     if space is None:
         layout = common_layout(shapes)
-        if layout is None:
-            # Nobody's file decides: those that differ from the first are named.
-            lengths = {shape.n_timepoints for shape in shapes}
-            for first in shapes[:1]:
-                wanted = lengths.pop() if len(lengths) == 1 else first.n_features
-                note_features(shapes, wanted, findings)
+        headers = {shape.columns for shape in shapes if shape.columns}
+        if layout is None or (len(headers) > 1 and not names):
+            _say_who_differs(shapes, findings)
             return None
         check_feature_count(layout.n_features, config, findings)
         names = names or layout.columns
@@ -797,6 +794,20 @@ def _leave_odd_out(found: SitePass) -> FeatureSpace | None:
     }
     found.accepted[:] = [subject for subject in found.accepted if subject.label not in odd]
     return space
+
+
+def _say_who_differs(shapes: Sequence[RunShape], findings: Findings) -> None:
+    """Stop a site whose files differ where nobody said which are right; name them."""
+    if not shapes:
+        return
+    first = shapes[0]
+    # Scans differ in length, not in features: of files that all differ the other axis is no time.
+    sizes, lengths = {s.n_features for s in shapes}, {s.n_timepoints for s in shapes}
+    turned = len(lengths) == 1 and len(sizes) == len(shapes) > 1
+    note_features(shapes, first.n_timepoints if turned else first.n_features, findings)
+    if headers := [shape.columns for shape in shapes if shape.columns]:
+        note_columns(shapes, headers[0], IssueCode.COLUMNS_DIFFER, findings)
+    findings.escalate("the files differ, and no setting says which are right")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -190,7 +190,7 @@ def _unsaid_layout(owner: OwnerSettings, inspection: Inspection) -> tuple[Findin
     try:
         check_layout_is_said(inspection.subjects, owner.config)
     except ConfigError as err:
-        most = "" if space is None else f"; most people here have n_features = {space.n_features}"
+        most = "" if space is None else f"; the files here have n_features = {space.n_features}"
         return (_finding(err, f"Ask the owner to say it{most}."),)
     return ()
 

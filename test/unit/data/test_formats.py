@@ -25,6 +25,7 @@ from cape.data.images import read_image
 from cape.data.people import entities_of
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, mask_space
+from cape.errors import DataError
 from cape.settings.config import Config
 from support.sites import load_site, private_code
 
@@ -388,25 +389,30 @@ def test_the_sidecar_of_fmriprep_gives_the_repetition_time(tmp_path):
     assert read_image(run, grid).tr == 0.72
 
 
-def test_without_noise_every_person_has_one_vote(tmp_path):
+def test_files_that_differ_say_nothing_of_the_features_without_noise_either(tmp_path):
     rng = np.random.default_rng(1)
-    for name, n in (("sub-0_run-1", 13), ("sub-0_run-2", 13), ("sub-1", 12), ("sub-2", 12)):
+    for name, n in (("sub-0_run-1", 13), ("sub-1", 12), ("sub-2", 12)):
         np.save(tmp_path / f"{name}.npy", rng.standard_normal((n, 80 + (name == "sub-1"))))
-    np.save(tmp_path / "sub-0_run-3.npy", rng.standard_normal((13, 80)))
     config = replace(MATRIX, private=False)
-    site, _ = cape.data.load_site(tmp_path, {}, config, site="B")
+    with pytest.raises(DataError, match="E100") as stop:
+        cape.data.load_site(tmp_path, {}, config, site="B")
+    assert "sub-1.npy: 12 features, 81 time points" in stop.value.detail
+    site, _ = cape.data.load_site(tmp_path, {}, replace(config, n_features=12), site="B")
     assert (site.space.n_features, site.failed) == (12, ("sub-0",))
+    (tmp_path / "sub-0_run-1.npy").unlink()
+    assert cape.data.load_site(tmp_path, {}, config, site="B")[0].space.n_features == 12
 
 
 def test_of_three_files_with_12_features_and_one_with_13_the_one_is_named(tmp_path):
     rng = np.random.default_rng(1)
     for m, n_features in enumerate((13, 12, 12, 12)):
         np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((n_features, 80)))
-    found = inspect_site(tmp_path, {}, MATRIX, site="B")
+    said = replace(MATRIX, n_features=12)
+    found = inspect_site(tmp_path, {}, said, site="B")
     (odd,) = (f for f in found.findings if f.code == "CAPE-E144")
     assert "sub-0.npy: 13 features, 80 time points. Expected 12 features." in odd.private
     assert "sub-1" not in odd.private
     # Nor are the others lost because the odd one was read first.
-    site, reduced = cape.data.load_site(tmp_path, {}, MATRIX, site="B")
+    site, reduced = cape.data.load_site(tmp_path, {}, said, site="B")
     assert (site.space.n_features, site.failed) == (12, ("sub-0",))
     assert [Y.shape for _, Y in reduced] == [(12, 0), *[(12, 80)] * 3]

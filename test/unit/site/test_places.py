@@ -11,6 +11,7 @@ from cape.site.places import VARIABLES, SitePlaces
 ALL = {
     "CAPE_SITE_POLICY": "/own/p.toml", "CAPE_SITE_IDENTITY": "/own/keys",
     "CAPE_SITE_HOME": "/own/home", "CAPE_IMAGE_DIGEST": "sha256:1",
+    "CAPE_CACHE": "/own/kept",
 }  # fmt: skip
 
 
@@ -18,7 +19,7 @@ ALL = {
 def test_a_variable_that_is_empty_or_missing_names_nothing(name) -> None:
     found = SitePlaces.from_environment({name: ALL[name]})
     assert found == SitePlaces.from_environment(dict.fromkeys(VARIABLES, "") | {name: ALL[name]})
-    values = (found.policy, found.identity, found.home, found.image)
+    values = (found.policy, found.identity, found.home, found.image, found.store)
     assert [str(v) for v in values if v] == [ALL[name]]
 
 
@@ -28,3 +29,15 @@ def test_a_process_that_is_started_gets_these_places_and_no_others() -> None:
         "CAPE_SITE_POLICY": "/site/p.toml", "PATH": "/bin",
     }  # fmt: skip
     assert SitePlaces.from_environment(ALL).environment({}) == ALL
+
+
+def test_what_was_read_is_kept_where_it_is_named_else_at_the_site_else_for_this_user(
+    monkeypatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/user/cache")
+    run = Path("/run/.cape-site")
+    assert SitePlaces().store_folder() == Path("/user/cache/cape")
+    assert SitePlaces().store_folder(run) == run / "data"
+    assert SitePlaces(home=Path("/own")).store_folder(run) == Path("/own/data")
+    assert SitePlaces(home=Path("/own"), store="/kept").store_folder(run) == Path("/kept")
+    assert SitePlaces(home=Path("/own"), store="none").store_folder(run) is None
