@@ -1,4 +1,7 @@
-"""A story of `cape.computations`: no joint ICA has a setting that nothing of it reads."""
+"""No joint ICA has a setting that nothing of it reads.
+
+Belongs to `cape/computations/__init__.py`.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,8 @@ def contents_of(folder: Path) -> dict[str, bytes]:
 
 def settings_of(folder: Path, **changes: object) -> Config:
     values = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
-    del values["n_components"]  # of a computation, not of the data
+    for name in ("computation", "n_components"):  # of a computation, not of the data
+        values.pop(name, None)
     return replace(Config.from_input({**values, "epsilon": 1.0, "delta": 1e-5}), **changes)
 
 

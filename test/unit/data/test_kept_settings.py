@@ -1,6 +1,7 @@
-"""`cape.data.kept_subjects`: entries of one name are the same bytes, whatever settings wrote them.
+"""Entries of one name are the same bytes, whatever settings wrote them.
 
 Over every field of the settings of every computation: another reduced array, another name.
+Belongs to `cape/data/kept_subjects.py`.
 """
 
 from __future__ import annotations

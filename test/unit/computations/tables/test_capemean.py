@@ -24,6 +24,7 @@ from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
 from cape.protocol.plan import make_plan, verify_plan
 from cape.secagg.field import quantize
+from cape.settings.resolved import resolve
 from cape.simulation.dropout import ActiveSites
 from cape.simulation.run_loop import run_to_end
 from cape.simulation.simulate import simulate
@@ -125,11 +126,12 @@ def test_integers_of_neighbours_differ_by_at_most_the_stated_sensitivity(pair, n
 def test_data_keep_mean_and_scale_and_lose_a_trend_only_if_asked():
     values = np.array([[5, 5, 5, 5], [0, 2, 4, 6], [1, np.nan, 3, 2]], dtype=np.float32)
     given = {"epsilon": 8, "delta": 1e-5}
-    kept, quality = clean(values, 0, load("capemean").config.from_input(given))
+    config = load("capemean").config.from_input(given)
+    kept, quality = clean(values, 0, resolve(config).reading.cleaning)
     assert kept.tolist() == [[5, 5, 5, 5], [0, 2, 4, 6], [1, 2, 3, 2]]  # NaN: mean of its row
     assert (quality.n_bad, quality.n_constant) == (1, 1)
     config = load("capemean").config.from_input({**given, "detrend": "linear"})
-    level = clean(values, 0, config)[0]
+    level = clean(values, 0, resolve(config).reading.cleaning)[0]
     assert np.allclose(level[:2], [[5] * 4, [3] * 4], atol=1e-6)
     with pytest.raises(ConfigError):
         load("capedjica").config.from_input({**given, "standardize": "none"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 
 import pytest
@@ -191,7 +192,9 @@ def test_an_own_file_that_cannot_be_used_says_so_and_nothing_of_it_is_public(tmp
 
 def test_a_simulation_in_flare_without_flare_says_what_to_install(tmp_path, monkeypatch, capsys):
     helper.write_data(tmp_path / "data")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = importlib.util.find_spec
+    without = lambda name, *more: None if name == "nvflare" else found(name, *more)  # noqa: E731
+    monkeypatch.setattr("importlib.util.find_spec", without)
     words = f"simulate {tmp_path / 'data'} --out {tmp_path / 'out'} --through nvflare"
     words += " --set feature_space=matrix --epsilon 8 --delta 1e-5"
     assert main(words.split()) == 1
