@@ -87,7 +87,12 @@ TEMPLATES = np.random.default_rng(21).standard_normal((N_FEATURES, 3))
 
 
 def settings_of(name: str, /, **changed: Any) -> dict[str, Any]:
-    return {**COMMON, **SMALL.get(name, {}), **changed}
+    settings = {**COMMON, **SMALL.get(name, {}), **changed}
+    # Gaussian zero-sum noise is of runs with noise that no site may leave.
+    bare = settings.get("private") is False or settings.get("aggregation") == "secagg"
+    if name == "papermean" and bare:
+        settings.setdefault("zero_sum", "ring")
+    return settings
 
 
 def subjects(n: int, *, seed: int, n_times: int = 40) -> list[np.ndarray]:

@@ -38,7 +38,7 @@ def brain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config_of(folder: Path) -> Config:
     values = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
     for name in ("computation", "n_components"):
-        values.pop(name)
+        values.pop(name, None)
     return Config.from_input({**values, "epsilon": 8.0, "delta": 1e-5})
 
 
