@@ -24,6 +24,7 @@ from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import MNI152, MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
 
 MASKS: Final = Path(__file__).resolve().parents[1] / "space" / "masks"
@@ -249,7 +250,7 @@ def _check_limits(space: FeatureSpace, config: Config, findings: Findings) -> No
 
 def check_feature_count(n_features: int, config: Config, findings: Findings) -> None:
     """Note too many features for spaces without a basis, where d = D."""
-    if n_features <= config.max_features or config.basis == "dct":
+    if n_features <= config.max_features or resolve(config).basis == "dct":
         return
     # A release holds the upper triangle of a D x D matrix in 64-bit integers.
     mb = n_features * (n_features + 1) * 4 / 1e6

@@ -29,6 +29,8 @@ PINNED = {
     "SOURCE_DATE_EPOCH": "0",
     "OPENBLAS_CORETYPE": "Haswell",  # the kernels of every x86-64 machine of the last ten years
     "OPENBLAS_NUM_THREADS": "1",
+    "CAPE_JOBS": "1",  # what is printed of memory follows it
+    "CAPE_CACHE": "none",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
