@@ -26,7 +26,8 @@ from cape.planning.consortium_folder import (
     site_folders,
 )
 from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, make_card
-from cape.protocol.messages import Roster, SiteCard
+from cape.protocol.messages import SiteCard
+from cape.protocol.model import Roster
 from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
 from cape.settings.resolved import resolve

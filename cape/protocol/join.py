@@ -18,8 +18,8 @@ from typing import Any, Literal
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
-from cape.protocol.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
-from cape.protocol.model import Model
+from cape.protocol.messages import FORMAT, FeatureSpace, SiteCard
+from cape.protocol.model import Model, Roster, RosterEntry
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Described, Site
 from cape.protocol.subject_views import prepared

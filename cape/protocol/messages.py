@@ -15,7 +15,6 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED, RING
-from cape.privacy.cost import Event
 from cape.secagg.field import Integers
 from cape.secagg.messages import Advertisement
 from cape.space.feature_space import FeatureSpace as FeatureSpace  # part of the messages
@@ -67,44 +66,6 @@ class SiteCard:
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
     # To this site's part of the graph (`cape.secagg.graph`), hex; with ``aggregation=secagg``
     commitment: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RosterEntry:
-    """One site of the run."""
-
-    site: str
-    nonce: str
-    n_subjects: int
-    commitment: str = field(default="", metadata={"added": True})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Roster:
-    """Broadcast of `join`: sites, features (`n_basis` is d), plan, which each site verifies."""
-
-    sites: tuple[RosterEntry, ...]  # sorted by the bytes of the id
-    config: str
-    space: FeatureSpace
-    n_basis: int
-    colluders: int  # S_C
-    survivors: int  # t
-    seeded: bool
-    plan: tuple[Event, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def n_sites(self) -> int:
-        return len(self.sites)
-
-    @property
-    def n_subjects(self) -> int:
-        return sum(entry.n_subjects for entry in self.sites)
-
-    @property
-    def noise_shares(self) -> int:
-        """Return h = t - S_C, the noise shares that the assumed adversary cannot subtract."""
-        return self.survivors - self.colluders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What every party of a run holds in common after each round, and the line that a round shows."""
+"""What every party of a run holds in common after each round: the roster, and rounds so far."""
 
 from __future__ import annotations
 
@@ -12,20 +12,53 @@ from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
-from cape.protocol.messages import (
-    Cursor,
-    KeyAdvertisements,
-    KeyBook,
-    Progress,
-    Roster,
-)
+from cape.protocol.messages import Cursor, KeyAdvertisements, KeyBook, Progress
 from cape.protocol.phases import Attendance
 from cape.secagg.messages import SurvivorSignatures
 from cape.settings.config import Config
+from cape.space.feature_space import FeatureSpace
 
 Own = TypeVar("Own", bound=Config)
 
 ROW = struct.Struct("<4d")  # the four norms of a `RoundRecord`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RosterEntry:
+    """One site of the run."""
+
+    site: str
+    nonce: str
+    n_subjects: int
+    commitment: str = field(default="", metadata={"added": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roster:
+    """Broadcast of `join`: sites, features (`n_basis` is d), plan, which each site verifies."""
+
+    sites: tuple[RosterEntry, ...]  # sorted by the bytes of the id
+    config: str
+    space: FeatureSpace
+    n_basis: int
+    colluders: int  # S_C
+    survivors: int  # t
+    seeded: bool
+    plan: tuple[Event, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def n_sites(self) -> int:
+        return len(self.sites)
+
+    @property
+    def n_subjects(self) -> int:
+        return sum(entry.n_subjects for entry in self.sites)
+
+    @property
+    def noise_shares(self) -> int:
+        """Return h = t - S_C, the noise shares that the assumed adversary cannot subtract."""
+        return self.survivors - self.colluders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,8 +17,8 @@ from cape.forecast.rule import Kind
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.privacy.spending import Total
-from cape.protocol.messages import FeatureSpace, Roster
-from cape.protocol.model import RoundRecord
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Roster, RoundRecord
 from cape.settings.option import Value
 
 Cell = str | int | float | None

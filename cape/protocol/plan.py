@@ -17,7 +17,7 @@ from cape.privacy.mechanisms import (
     plan_event_without_noise,
     verify_event,
 )
-from cape.protocol.messages import Roster
+from cape.protocol.model import Roster
 from cape.protocol.ports import Site
 from cape.settings.config import Config
 from cape.settings.resolved import resolve

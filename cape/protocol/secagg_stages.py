@@ -18,14 +18,16 @@ import numpy.typing as npt
 
 from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
 from cape.protocol import wire
-from cape.protocol.messages import (
-    KeyAdvertisement,
-    KeyAdvertisements,
-    Masked,
-    RingVector,
+from cape.protocol.messages import KeyAdvertisement, KeyAdvertisements, Masked, RingVector
+from cape.protocol.model import (
+    DropOuts,
+    Model,
     Roster,
+    agreed_labels,
+    attendance,
+    broadcast_roster,
+    signs,
 )
-from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, broadcast_roster, signs
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import aggregator_stages, keys, site_stages, stages

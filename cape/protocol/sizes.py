@@ -15,8 +15,8 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.protocol import wire
-from cape.protocol.messages import KeyAdvertisement, RosterEntry
-from cape.protocol.model import ROW, signs
+from cape.protocol.messages import KeyAdvertisement
+from cape.protocol.model import ROW, RosterEntry, signs
 from cape.protocol.secagg_stages import EXTRA_SETS
 from cape.secagg.graph import GraphPlan, plan_graph
 from cape.secagg.keys import KEY_BYTES

@@ -23,8 +23,16 @@ from cape.errors import ConfigError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
-from cape.protocol.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
-from cape.protocol.model import Model, agreed_labels, attendance, broadcast_roster, joined, signs
+from cape.protocol.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector
+from cape.protocol.model import (
+    Model,
+    Roster,
+    agreed_labels,
+    attendance,
+    broadcast_roster,
+    joined,
+    signs,
+)
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import keys

@@ -16,7 +16,8 @@ from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.noise import NoiseSource
 from cape.protocol import wire
-from cape.protocol.messages import Cursor, FeatureSpace, Roster, SiteCard
+from cape.protocol.messages import Cursor, FeatureSpace, SiteCard
+from cape.protocol.model import Roster
 from cape.protocol.outcome import Outcome, SiteOutcome
 from cape.protocol.phases import NO_TRANSCRIPT
 from cape.protocol.ports import Source, Stacks

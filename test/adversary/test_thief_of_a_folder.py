@@ -31,7 +31,7 @@ from cape.errors import CapeError, PrivacyBudgetError
 from cape.privacy.mechanisms import plan_event
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Roster
+from cape.protocol.model import Roster
 from cape.protocol.phases import advance_site
 from cape.protocol.secagg_stages import kept
 from cape.protocol.secure_sum import noise_stream

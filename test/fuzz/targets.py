@@ -47,16 +47,8 @@ from cape.engines.coinstac.documents import (
 from cape.errors import CapeError
 from cape.privacy.ledger import Ledger, read_entries
 from cape.protocol import wire
-from cape.protocol.messages import (
-    KeyAdvertisements,
-    KeyBook,
-    Masked,
-    Progress,
-    PublicKey,
-    Roster,
-    SiteCard,
-)
-from cape.protocol.model import Model
+from cape.protocol.messages import KeyAdvertisements, KeyBook, Masked, Progress, PublicKey, SiteCard
+from cape.protocol.model import Model, Roster
 from cape.protocol.phases import start
 from cape.secagg import keys, shamir
 from cape.secagg.aggregator_stages import PendingSum

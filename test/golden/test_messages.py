@@ -25,10 +25,9 @@ from cape.protocol.messages import (
     Masked,
     Progress,
     PublicKey,
-    Roster,
-    RosterEntry,
     SiteCard,
 )
+from cape.protocol.model import Roster, RosterEntry
 
 GOLDEN = Path(__file__).with_name("messages_v1.json")
 

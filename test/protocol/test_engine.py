@@ -34,7 +34,8 @@ from cape.errors import (
 )
 from cape.privacy.noise import SecureNoise
 from cape.protocol import wire, zero_sum
-from cape.protocol.messages import Done, Masked, PublicKey, Roster
+from cape.protocol.messages import Done, Masked, PublicKey
+from cape.protocol.model import Roster
 from cape.protocol.phases import One, Phase, check_table
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys

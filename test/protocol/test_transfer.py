@@ -12,8 +12,8 @@ import pytest
 from cape.engines.coinstac import aggregator, documents
 from cape.errors import MessageError
 from cape.protocol import wire
-from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
-from cape.protocol.model import Model
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Model, Roster, RosterEntry
 from support import consortium as helper
 
 Engine, settings_of = helper.Engine, helper.settings_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cape.protocol.messages import Roster, RosterEntry
+from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.phases import AnyEnvelope, advance_aggregator, advance_site
 from cape.protocol.wire import digest
 from cape.settings.config import Config

@@ -13,8 +13,8 @@ from cape.algorithms.verdict import Verdict, judge
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
-from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
-from cape.protocol.model import RoundRecord
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Roster, RosterEntry, RoundRecord
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, SpatialSet
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 

@@ -24,8 +24,6 @@ from cape.computations.ica.model import (
     FinalState,
     IcaModel,
     arranged,
-    n_directions,
-    subspace,
     unmixed,
 )
 from cape.computations.ica.settings import effective_g
@@ -117,6 +115,17 @@ def make_solver(
 
 # Working arrays of both later stages: once whitened, nobody asks for what they were made of.
 IN_SUBSPACE = "subspace"
+
+
+def subspace(model: IcaModel) -> Subspace:
+    if model.subspace is None:
+        raise RuntimeError("no subspace before the pca release")
+    return model.subspace
+
+
+def n_directions(model: IcaModel) -> int:
+    """Return k, the directions of the released subspace; the rank guard may leave fewer than R."""
+    return int(subspace(model).V.shape[1])
 
 
 def _reduced(site: Site, model: IcaModel) -> Stacks:

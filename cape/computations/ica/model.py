@@ -52,17 +52,6 @@ class FinalState:
         return np.asarray(np.linalg.solve(self.unmixing.T, directions.T).T)
 
 
-def subspace(model: IcaModel) -> Subspace:
-    if model.subspace is None:
-        raise RuntimeError("no subspace before the pca release")
-    return model.subspace
-
-
-def n_directions(model: IcaModel) -> int:
-    """Return k, the directions of the released subspace; the rank guard may leave fewer than R."""
-    return int(subspace(model).V.shape[1])
-
-
 SOLVER_REASONS = {
     "converged": "The rows of the unmixing matrix no longer move.",
     "unconfirmed": "The rounds' answers do not confirm the spatial components that they began at.",
@@ -79,8 +68,8 @@ NO_ROUND = "No round was released: these are whitened directions, not separated 
 
 def unmixed(model: IcaModel, U: Array) -> FinalState:
     """Return the final state of a run of rounds with whitener U (k, k)."""
-    state, released = model.unmixing, subspace(model)
-    if state is None:
+    state, released = model.unmixing, model.subspace
+    if state is None or released is None:
         raise RuntimeError("no unmixing before the first round")
     return FinalState(
         kind="temporal",

@@ -15,8 +15,7 @@ from cape.forecast.rule import ForecastRule, Kind
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.protocol.join import RunPlan
-from cape.protocol.messages import Roster
-from cape.protocol.model import settings_of
+from cape.protocol.model import Roster, settings_of
 from cape.protocol.plan import (
     PROTECTS_NOBODY,
     PlannedStage,

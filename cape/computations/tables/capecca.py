@@ -20,8 +20,8 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
-from cape.protocol.messages import FeatureSpace, Roster
-from cape.protocol.model import Model, n_basis, progress, settings_of
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Model, Roster, n_basis, progress, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan

@@ -21,7 +21,8 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
-from cape.protocol.messages import Cursor, Progress, Roster
+from cape.protocol.messages import Cursor, Progress
+from cape.protocol.model import Roster
 from cape.protocol.phases import AnyEnvelope, Computation, Envelope, Run
 from cape.settings.config import Config
 

@@ -13,7 +13,8 @@ from typing import Literal
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.ica.model import IcaModel, arranged, n_directions, subspace, unmixed
+from cape.computations.capedjica.stages import n_directions, subspace
+from cape.computations.ica.model import IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import consortium_outcome, site_outcome
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
@@ -29,8 +30,8 @@ from cape.papers.algorithms.djica import (
 from cape.papers.no_guarantee import as_one_record, check_n_local, check_not_private
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
-from cape.protocol.messages import FeatureSpace, Roster
-from cape.protocol.model import joined, n_basis, progress, settings_of
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Roster, joined, n_basis, progress, settings_of
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
 from cape.protocol.plan import (

@@ -15,7 +15,8 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import scale_from_eigenvalues
-from cape.computations.ica.model import IcaModel, arranged, n_directions, subspace, unmixed
+from cape.computations.capedjica.stages import n_directions, subspace
+from cape.computations.ica.model import IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import consortium_outcome, site_outcome
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
@@ -31,8 +32,8 @@ from cape.papers.algorithms.dpdjica import (
 from cape.papers.no_guarantee import check_n_local, check_not_private, refuse_real_data
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
-from cape.protocol.messages import FeatureSpace, Roster
-from cape.protocol.model import broadcast_roster, joined, n_basis, progress, settings_of
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Roster, broadcast_roster, joined, n_basis, progress, settings_of
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage, make_plan, verify_basis, verify_plan

@@ -14,8 +14,8 @@ import pytest
 from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.privacy.cost import Event
 from cape.protocol.join import RunPlan, compare, join, make_roster
-from cape.protocol.messages import FORMAT, FeatureSpace, Roster, SiteCard
-from cape.protocol.model import Model, attendance, joined
+from cape.protocol.messages import FORMAT, FeatureSpace, SiteCard
+from cape.protocol.model import Model, Roster, attendance, joined
 from cape.protocol.phases import Attendance
 from cape.protocol.ports import Stacks
 from cape.settings.config import VERSION, Config

@@ -18,7 +18,8 @@ from cape.errors import CapeError, ConfigError, PrivacyBudgetError
 from cape.planning.budget import budget_of
 from cape.privacy.cost import FREE, Event
 from cape.privacy.ledger import Budget, Plan
-from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.plan import PlannedStage, make_plan, noise_shares_of, verify_plan
 from cape.settings.config import Config
 

@@ -13,7 +13,8 @@ from cape.data import reading
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger
-from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, SiteCard
+from cape.protocol.messages import FeatureSpace, SiteCard
+from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.ports import Stacks
 from cape.settings.config import Config
 from cape.site.context import AggregatorContext, SiteContext

@@ -21,7 +21,8 @@ from cape.computations import load, names
 from cape.computations.tables import capemean
 from cape.data.cleaning import clean
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
-from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.plan import make_plan, verify_plan
 from cape.secagg.field import quantize
 from cape.settings.resolved import resolve
