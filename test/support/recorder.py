@@ -52,13 +52,14 @@ def write_data(folder: Path, seed: int = 0) -> Path:
         (folder / site).mkdir(parents=True)
         for m, X in enumerate(arrays):
             np.save(folder / site / f"sub-{TOKEN}{site[-1]}{m}_bold.npy", X)
+        np.save(folder / site / "templates.npy", helper.TEMPLATES)  # public: no canary
     return folder
 
 
 def data_canaries(folder: Path) -> list[Any]:
     """Return canaries of names, of raw values, and of digests of both."""
     found = [scanner.text("name", TOKEN)]
-    for path in sorted(folder.rglob("*.npy")):
+    for path in sorted(folder.rglob("sub-*.npy")):
         content, subject = path.read_bytes(), path.name.partition("_")[0]
         for what, value in (
             ("content", content), ("file name", path.name.encode()), ("subject", subject.encode()),
