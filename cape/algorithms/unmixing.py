@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,9 @@ class Unmixing:
     response: Array = field(default_factory=lambda: np.zeros(0))
     information: float = 0.0
     record: StepRecord
+
+
+State = TypeVar("State", bound=Unmixing)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,7 +151,7 @@ def advance(
     )
 
 
-def restart(state: Unmixing, record: StepRecord) -> Unmixing | None:
+def restart(state: State, record: StepRecord) -> State | None:
     """State to go on from after a blow-up, or None if the rate is used up."""
     rho = state.rho * RESTART_FACTOR
     if rho <= LEAST_RATE:

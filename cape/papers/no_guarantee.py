@@ -1,4 +1,4 @@
-"""What computations without a privacy guarantee share: comparisons, labelled "none".
+"""What joint ICAs without a privacy guarantee share: comparisons, labelled "none".
 
 They run through the same engine and the same masked sums, so that the aggregator still sees sums
 of sites only; but nothing of private noise is in these sums, and no page may suggest it.
@@ -6,30 +6,97 @@ of sites only; but nothing of private noise is in these sums, and no page may su
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.algorithms.estimators import PlannedRelease
+from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError
+from cape.frozen import dataclass
+from cape.protocol.join import RunPlan
+from cape.protocol.model import Roster, settings_of
+from cape.protocol.plan import PlannedStage, filtered, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Site, Stacks, View
 from cape.protocol.secure_sum import chunks
 from cape.settings.config import Config
+from cape.settings.option import option
+from cape.settings.resolved import check_basis, resolve
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import widest_basis
 
 
-def check_not_private(name: str, config: Config) -> None:
-    # It could not keep the promise, whatever the budget.
-    if config.private:
-        raise ConfigError("E255", computation=name)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenConfig(Config):
+    """Settings that all of them have."""
+
+    n_components: int = option(20, low=2, high=50)
+    n_local: int = option(20, low=2, high=200)
+    private: bool = option(False, group="Privacy")
+
+    def check_open(self, name: str) -> None:
+        """Check settings of the computation `name`, which could keep no promise of privacy."""
+        Config.check(self)
+        if self.private:
+            raise ConfigError("E255", computation=name)
+        check_basis(self)
+        # A site that keeps fewer directions than there are components hides some from the others.
+        if self.n_local < self.n_components:
+            raise ConfigError(
+                "E011",
+                setting="n_local",
+                got=self.n_local,
+                allowed=f"at least n_components = {self.n_components}",
+                do="raise it.",
+            )
 
 
-def check_n_local(n_local: int, n_components: int) -> None:
-    # A site that keeps fewer directions than there are components hides some from the others.
-    if n_local < n_components:
-        raise ConfigError(
-            "E011",
-            setting="n_local",
-            got=n_local,
-            allowed=f"at least n_components = {n_components}",
-            do="raise it.",
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenPlanner:
+    """The plan of such a run, in the widest public basis that fits."""
+
+    # ``schedules(config, n_sites, n_subjects, d)``: all sums of every phase, in order
+    schedules: Callable[[Any, int, int, int], Mapping[str, tuple[PlannedRelease, ...]]]
+    warning: str
+
+    def plan_run(
+        self, config: OpenConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+    ) -> RunPlan:
+        """Return the plan of a run; ConfigError or ConsortiumError if there is none."""
+        if n_subjects < config.n_components:
+            raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
+        d = _full_width(config, space)
+        stages = self._stages(config, n_sites, n_subjects, d)
+        releases = make_plan(config, stages, n_sites=n_sites, n_subjects=n_subjects)
+        return RunPlan(releases=releases, n_basis=d, warnings=(self.warning, *filtered(config)))
+
+    def verify(self, site: Site, roster: Roster) -> None:
+        # Nothing of the roster is believed: the same plan is made again from what this site has.
+        config = settings_of(OpenConfig, site.config)
+        d = _full_width(config, roster.space)
+        verify_basis(site, roster, d)
+        verify_plan(site, roster, self._stages(config, roster.n_sites, roster.n_subjects, d))
+
+    def _stages(
+        self, config: OpenConfig, n_sites: int, n_subjects: int, d: int
+    ) -> tuple[PlannedStage, ...]:
+        schedules = self.schedules(config, n_sites, n_subjects, d)
+        # Weights of the budget mean nothing without noise, but every plan has them.
+        return tuple(
+            PlannedStage(phase=phase, releases=releases, mu2_weight=1.0)
+            for phase, releases in schedules.items()
         )
+
+
+def _full_width(config: OpenConfig, space: FeatureSpace) -> int:
+    d, R = widest_basis(resolve(config), space), config.n_components
+    if d > config.max_features:
+        raise ConfigError(
+            "E145", setting="features", got=d, allowed=config.max_features, do="set n_basis."
+        )
+    if d < R:
+        raise ConfigError("E149", got=R, allowed=f"2 to {d}", do=f"there are {d} directions.")
+    return d
 
 
 def refuse_real_data(name: str, site: Site) -> None:
@@ -40,18 +107,16 @@ def refuse_real_data(name: str, site: Site) -> None:
         raise PrivacyBudgetError("E256", computation=name, site=site.id)
 
 
-def as_one_record(
-    subjects: Stacks | View, label: str, *, weighted: bool, n_subjects: int = 1
-) -> Stacks:
+def as_one_record(subjects: Stacks | View, label: str, *, n_subjects: int | None) -> Stacks:
     """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
 
-    `weighted` scales a subject's columns by 1/sqrt(T_m M), so that X X' is its part of the mean of
-    all subjects' second moments.
+    With M a subject's columns are scaled by 1/sqrt(T_m M), so that X X' is its part of the mean of
+    all subjects' second moments; with None they stay as they are.
     """
     parts = []
     for array in chunks(subjects):
+        scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
         # A NumPy double would turn the array into doubles, of twice the memory.
-        scale = np.float32(1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)) if weighted else 1
         parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
     columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
     # A site whose subjects all failed answers, as one column of zeros.

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
@@ -31,7 +32,7 @@ from cape.algorithms.estimators import (
 from cape.algorithms.infomax import relative_gradients
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import CovariancePca, Subspace
-from cape.algorithms.unmixing import Step, Unmixing, beginning, restart
+from cape.algorithms.unmixing import Step, Unmixing, restart
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
@@ -99,9 +100,7 @@ class StackedPca:
                 rows = [svec(local_moment(X.astype(np.float64), self.n_local)) for X in stack]
             return clip_rows(np.array(rows), release.clip)
 
-        return SubjectQuery(
-            size=release.size, clip=release.clip, shape=release.shape, answer=answer
-        )
+        return release.query(answer)
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
         return self._pooled.step(state, self.n_subjects * mean, noise_std)
@@ -133,8 +132,7 @@ class GlobalSphere:
         )
 
     def start(self, rows: int) -> Sphere:
-        record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
-        return Sphere(U=np.eye(rows), look=0, n_columns=0, record=record)
+        return Sphere(U=np.eye(rows), look=0, n_columns=0, record=NO_STEP)
 
     def query(self, state: Sphere) -> SubjectQuery:
         """Ask a site for the second moment and the number of its reduced columns."""
@@ -148,9 +146,7 @@ class GlobalSphere:
             share = np.full((len(stack), 1), stack.shape[2] / COLUMN_UNIT)
             return clip_rows(np.concatenate([moments, share], axis=1), release.clip)
 
-        return SubjectQuery(
-            size=release.size, clip=release.clip, shape=release.shape, answer=answer
-        )
+        return release.query(answer)
 
     def step(self, state: Sphere, mean: Array, noise_std: float) -> Sphere:
         """Return U = C^(-1/2) of the sum C over sites."""
@@ -242,16 +238,15 @@ class DjicaInfomax:
         return (release,) * self.n_rounds
 
     def start(self, rows: int) -> EpochState:
-        first = beginning(rows, self.learning_rate)
         return EpochState(
-            W=first.W,
-            b=first.b,
-            rho=first.rho,
+            W=np.eye(rows),
+            b=np.zeros(rows),
+            rho=self.learning_rate,
             round=0,
-            anchor=first.anchor,
+            anchor=np.eye(rows),
             stability=0.0,
             status="running",
-            record=first.record,
+            record=NO_STEP,
             epoch=0,
             kept=np.zeros((rows, rows)),
             restarts=0,
@@ -268,9 +263,7 @@ class DjicaInfomax:
                 rows = relative_gradients(state.W, state.b, chosen).rows
             return clip_rows(rows, release.clip)
 
-        return SubjectQuery(
-            size=release.size, clip=release.clip, shape=release.shape, answer=answer
-        )
+        return release.query(answer)
 
     def _next_block(self, done: int, stack: Data) -> Data:
         """Return the columns of one block of each record, (n, R, block); by public numbers only."""
@@ -320,17 +313,10 @@ class DjicaInfomax:
         again = restart(state, record)
         if again is None or state.round + 1 >= self.n_rounds:
             return replace(state, round=state.round + 1, status="diverged", record=record)
-        kept = np.zeros_like(state.kept)
         return replace(
-            state,
-            W=again.W,
-            b=again.b,
-            rho=again.rho,
-            round=again.round,
-            anchor=again.anchor,
-            record=again.record,
+            again,
             epoch=0,
-            kept=kept,
+            kept=np.zeros_like(state.kept),
             restarts=state.restarts + 1,
             last=np.zeros_like(state.last),
         )

@@ -133,9 +133,7 @@ class WishartPca:
                     rows[m] = self._stop(state, moment, (first, second)).ravel()
             return clip_rows(rows, release.clip)
 
-        return SubjectQuery(
-            size=release.size, clip=release.clip, shape=release.shape, answer=answer
-        )
+        return release.query(answer)
 
     def _stop(self, state: Parcel, moment: Array, noise: tuple[Array, Array]) -> Array:
         k = min(self.n_local, len(moment))
@@ -221,9 +219,7 @@ class LaplaceInfomax:
             rows = np.concatenate([G.reshape(len(stack), -1), h], axis=1)
             return clip_rows(rows, release.clip)
 
-        return SubjectQuery(
-            size=release.size, clip=release.clip, shape=release.shape, answer=answer
-        )
+        return release.query(answer)
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
         """Return the state after W += rho G, b += rho h."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cape.algorithms.estimators import Array
+from cape.algorithms.estimators import Array, PlannedRelease
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
 from cape.computations.capedjica.stages import n_directions, subspace
-from cape.computations.ica.model import IcaModel, arranged, unmixed
-from cape.computations.ica.outcome import consortium_outcome, site_outcome
-from cape.errors import ConfigError, ConsortiumError
+from cape.computations.ica.ending import ica_report
+from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.frozen import dataclass
 from cape.papers.algorithms.djica import (
     DjicaInfomax,
@@ -27,42 +26,26 @@ from cape.papers.algorithms.djica import (
     default_block,
     default_rate,
 )
-from cape.papers.no_guarantee import as_one_record, check_n_local, check_not_private
+from cape.papers.no_guarantee import OpenConfig, OpenPlanner, as_one_record
 from cape.protocol import subject_views
-from cape.protocol.join import RunPlan, join
-from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import Roster, joined, n_basis, progress, settings_of
-from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.protocol.join import join
+from cape.protocol.model import joined, n_basis, progress, settings_of
 from cape.protocol.phases import Computation
-from cape.protocol.plan import (
-    PROTECTS_NOBODY,
-    PlannedStage,
-    filtered,
-    make_plan,
-    verify_basis,
-    verify_plan,
-)
-from cape.protocol.ports import Aggregator, Site, Stacks
-from cape.protocol.report_phase import report
+from cape.protocol.plan import PROTECTS_NOBODY
+from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config
 from cape.settings.option import option
-from cape.settings.resolved import check_basis, resolve
-from cape.space.public_basis import widest_basis
 
 _NAME = "djica"
 # Of the first mean gradient on doubled white data; later ones choose their own.
 FULL_BATCH_RATE = 0.5
 
-# -- settings ------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DjicaConfig(Config):
+class DjicaConfig(OpenConfig):
     """Settings of djica."""
 
-    n_components: int = option(20, low=2, high=50)
     n_local: int = option(100, low=2, high=1447)
     batch: Literal["full", "block"] = option("full")
     block: int = option(0, low=0, high=10**6, expert=True)
@@ -70,21 +53,10 @@ class DjicaConfig(Config):
     learning_rate: float = option(0.0, low=0.0, high=2.0, expert=True)
     anneal: bool = option(True, expert=True)
     tolerance: float = option(1e-6, low=0.0, high=1.0, expert=True)
-    private: bool = option(False, group="Privacy")
     standardize: Literal["auto", "variance", "floored", "demean"] = option("auto", group="Data")
 
     def check(self) -> None:
-        Config.check(self)
-        check_not_private(_NAME, self)
-        check_basis(self)
-        check_n_local(self.n_local, self.n_components)
-
-
-def djica_settings(config: Config) -> DjicaConfig:
-    return settings_of(DjicaConfig, config)
-
-
-# -- the public model ----------------------------------------------------------------------------
+        self.check_open(_NAME)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,86 +70,50 @@ class DjicaModel(IcaModel):
 # -- what is summed ------------------------------------------------------------------------------
 
 
-def pca_of(config: Config, n_subjects: int) -> StackedPca:
-    settings = djica_settings(config)
+def _pca_of(config: DjicaConfig, n_subjects: int) -> StackedPca:
     return StackedPca(
-        n_components=settings.n_components, n_local=settings.n_local, n_subjects=n_subjects
+        n_components=config.n_components, n_local=config.n_local, n_subjects=n_subjects
     )
 
 
-def _solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
-    settings = djica_settings(config)
+def _solver_of(config: DjicaConfig, n_subjects: int, n_columns: int) -> DjicaInfomax:
     block = 0
-    rate = settings.learning_rate or FULL_BATCH_RATE
-    if settings.batch == "block":
+    rate = config.learning_rate or FULL_BATCH_RATE
+    if config.batch == "block":
         # Baker et al. choose both by the size of a site; sums over blocks need a smaller rate.
-        block = min(settings.block or default_block(n_columns), max(n_columns, 1))
-        rate = settings.learning_rate or default_rate(settings.n_components)
+        block = min(config.block or default_block(n_columns), max(n_columns, 1))
+        rate = config.learning_rate or default_rate(config.n_components)
     return DjicaInfomax(
-        n_rounds=settings.n_rounds,
+        n_rounds=config.n_rounds,
         learning_rate=rate,
         block=block,
         n_columns=n_columns,
         n_subjects=n_subjects,
-        anneal=settings.anneal,
-        tolerance=settings.tolerance,
+        anneal=config.anneal,
+        tolerance=config.tolerance,
     )
 
 
-def _stages(
-    config: Config, n_sites: int, n_subjects: int, n_basis: int
-) -> tuple[PlannedStage, ...]:
-    # Weights of the budget mean nothing without noise, but every plan has them.
-    R = djica_settings(config).n_components
-    sphere = GlobalSphere(n_subjects=n_subjects, n_sites=n_sites)
-    solver = _solver_of(config, n_subjects, 0)
-    return (
-        PlannedStage(
-            phase="pca", releases=pca_of(config, n_subjects).schedule(n_basis), mu2_weight=1.0
-        ),
-        PlannedStage(phase="sphere", releases=sphere.schedule(R), mu2_weight=1.0),
-        PlannedStage(phase="iterate", releases=solver.schedule(R), mu2_weight=1.0),
-    )
+def _schedules(
+    config: DjicaConfig, n_sites: int, n_subjects: int, n_basis: int
+) -> dict[str, tuple[PlannedRelease, ...]]:
+    R = config.n_components
+    return {
+        "pca": _pca_of(config, n_subjects).schedule(n_basis),
+        "sphere": GlobalSphere(n_subjects=n_subjects, n_sites=n_sites).schedule(R),
+        "iterate": _solver_of(config, n_subjects, 0).schedule(R),
+    }
 
 
-def _full_width(config: Config, space: FeatureSpace) -> int:
-    d = widest_basis(resolve(config), space)
-    if d > config.max_features:
-        raise ConfigError(
-            "E145", setting="features", got=d, allowed=config.max_features, do="set n_basis."
-        )
-    if d < djica_settings(config).n_components:
-        got = djica_settings(config).n_components
-        raise ConfigError("E149", got=got, allowed=f"2 to {d}", do=f"there are {d} directions.")
-    return d
+def _pca(config: DjicaConfig, model: DjicaModel) -> StackedPca:
+    return _pca_of(config, joined(model).n_subjects)
 
 
-def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    if n_subjects < djica_settings(config).n_components:
-        raise ConsortiumError("E130", got=n_subjects, allowed=djica_settings(config).n_components)
-    d = _full_width(config, space)
-    releases = make_plan(
-        config, _stages(config, n_sites, n_subjects, d), n_sites=n_sites, n_subjects=n_subjects
-    )
-    return RunPlan(releases=releases, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
-
-
-def _verify(site: Site, roster: Roster) -> None:
-    d = _full_width(site.config, roster.space)
-    verify_basis(site, roster, d)
-    verify_plan(site, roster, _stages(site.config, roster.n_sites, roster.n_subjects, d))
-
-
-def _pca(config: Config, model: DjicaModel) -> StackedPca:
-    return pca_of(config, joined(model).n_subjects)
-
-
-def _sphere(config: Config, model: DjicaModel) -> GlobalSphere:
-    del config
+def _sphere(config: DjicaConfig, model: DjicaModel) -> GlobalSphere:
     return GlobalSphere(n_subjects=joined(model).n_subjects, n_sites=joined(model).n_sites)
 
 
-def _solver(config: Config, model: DjicaModel) -> DjicaInfomax:
+def _solver(config: DjicaConfig, model: DjicaModel) -> DjicaInfomax:
     # The size of a block follows from what the sphere released: the mean number of columns.
     n_columns = model.whitener.n_columns if model.whitener else 1
     return _solver_of(config, joined(model).n_subjects, n_columns)
@@ -187,29 +123,22 @@ def _solver(config: Config, model: DjicaModel) -> DjicaInfomax:
 
 
 def _columns(site: Site, model: DjicaModel) -> Stacks:
-    M = joined(model).n_subjects
-    return as_one_record(subject_views.raw(site, model), site.id, weighted=True, n_subjects=M)
+    subjects = subject_views.raw(site, model)
+    return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
 
 
 def _reduced(site: Site, model: DjicaModel) -> Stacks:
-    M = joined(model).n_subjects
-    return as_one_record(_projected(site, model), site.id, weighted=True, n_subjects=M)
-
-
-def _projected(site: Site, model: DjicaModel) -> Stacks:
-    V = subspace(model).V
-    return subject_views.mapped(site, model, "reduced", V.T)
+    subjects = subject_views.mapped(site, model, "reduced", subspace(model).V.T)
+    return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
 
 
 def _whitened(site: Site, model: DjicaModel) -> Stacks:
     """Return doubled white data later on: of each subject, or of the site side by side."""
-    U = SPHERE.current(site.config, model).U
-    map_ = U @ subspace(model).V.T
-    white = subject_views.mapped(site, model, "whitened", map_)
+    white = subject_views.mapped(site, model, "whitened", _sphered(model) @ subspace(model).V.T)
     # Full batch: a record is a subject, as for the product.  Blocks run over a whole site.
-    if djica_settings(site.config).batch == "full":
+    if settings_of(DjicaConfig, site.config).batch == "full":
         return white
-    return as_one_record(white, site.id, weighted=False)
+    return as_one_record(white, site.id, n_subjects=None)
 
 
 # -- the protocol --------------------------------------------------------------------------------
@@ -221,17 +150,12 @@ def _sphered(model: DjicaModel) -> Array:
     return model.whitener.U
 
 
-def _close(config: Config, model: DjicaModel) -> Unmixing:
+def _close(config: DjicaConfig, model: DjicaModel) -> Unmixing:
     return arranged(config, model, _sphered(model))
 
 
-def _write_site(site: Site, model: DjicaModel) -> SiteOutcome:
-    return site_outcome(_NAME, site, model, unmixed(model, _sphered(model)))
-
-
-def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:
-    end = unmixed(model, _sphered(model))
-    return consortium_outcome(_NAME, party, model, end, label="none")
+def _final_state(config: DjicaConfig, model: DjicaModel) -> FinalState:
+    return unmixed(model, _sphered(model))
 
 
 _ITERATE = SecureSum(
@@ -243,7 +167,7 @@ _ITERATE = SecureSum(
     input=_whitened,
     close=_close,
 )
-SPHERE = SecureSum(
+_SPHERE = SecureSum(
     name="sphere",
     state=Sphere,
     model_field="whitener",
@@ -260,8 +184,9 @@ _PCA = SecureSum(
     estimator=_pca,
     rows=n_basis,
     input=_columns,
-    successors=(SPHERE, _ITERATE),
+    successors=(_SPHERE, _ITERATE),
 )
+_PLANNER = OpenPlanner(schedules=_schedules, warning=PROTECTS_NOBODY)
 
 COMPUTATION = Computation(
     name=_NAME,
@@ -272,11 +197,11 @@ COMPUTATION = Computation(
     progress=progress,
     guarantee="none",
     table=(
-        join(_NAME, _plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        join(_NAME, _PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
         _PCA,  # Masked -> Subspace
-        SPHERE,  # Masked -> Sphere
+        _SPHERE,  # Masked -> Sphere
         _ITERATE,  # Masked -> EpochState
-        report(_write_site, _outcome),  # Done -> Closing
+        ica_report(_NAME, (), _final_state),  # Done -> Closing
     ),
 )
