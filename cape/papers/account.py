@@ -146,15 +146,15 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
 
 def planned(
     *,
-    mu: float | None,
-    noise_multiplier: float | None,
+    mu: float | None = None,
+    noise_multiplier: float | None = None,
     rounds: int,
     per_round: int,
-    n_sites: int | None,
-    colluders: int | None,
-    ratio: float,
-    delta: float | None,
-    release_delta: float,
+    n_sites: int | None = None,
+    colluders: int | None = None,
+    ratio: float = math.inf,
+    delta: float | None = None,
+    release_delta: float = PAPER_RELEASE_DELTA,
 ) -> Account:
     """Return an account of J rounds that all cost the same; ConfigError for contradictions.
 
@@ -194,18 +194,8 @@ def default_colluders(n_sites: int) -> int:
 
 def paper_figure_6() -> Account:
     """Return the case of Imtiaz et al., Fig. 6: sigma_W^2 = sigma_b^2 = 0.25, up to 1000 rounds."""
-    return planned(
-        # Two releases a round, each with mu^2 = 1 / 0.25.
-        mu=math.sqrt(8.0),
-        noise_multiplier=None,
-        rounds=1000,
-        per_round=2,
-        n_sites=None,
-        colluders=None,
-        ratio=math.inf,
-        delta=DELTA,
-        release_delta=PAPER_RELEASE_DELTA,
-    )
+    # Two releases a round, each with mu^2 = 1 / 0.25.
+    return planned(mu=math.sqrt(8.0), rounds=1000, per_round=2)
 
 
 def paper_figure_5() -> FigureFive:
@@ -242,13 +232,12 @@ def as_document(case: Account | FigureFive) -> dict[str, object]:
     head = {"event": "result", "private": releases is not None, "delta": case.delta}
     if releases is None:
         return {**head, "accountants": []}
-    viewer = None
-    if (sites := releases.sites) is not None:
-        viewer = {
-            "sites": sites.n_sites,
-            "colluders": sites.colluders,
-            "factor": float(sites.factor),
-        }
+    sites = releases.sites
+    viewer = sites and {
+        "sites": sites.n_sites,
+        "colluders": sites.colluders,
+        "factor": float(sites.factor),
+    }
     return {
         **head,
         "releases": releases.count,

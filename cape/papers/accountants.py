@@ -14,8 +14,10 @@ one).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Final
 
 from cape.errors import ConfigError
@@ -26,6 +28,7 @@ from cape.papers.formulas import (
     basic_composition,
     classic_delta,
     classic_epsilon,
+    crossing,
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
@@ -53,6 +56,9 @@ class Claim:
     delta: float
 
 
+Total = Callable[[Releases, float], Claim]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accountant:
     """A way to total up releases: for options and JSON, for people, what it rests on, the sum."""
@@ -60,7 +66,7 @@ class Accountant:
     name: str
     title: str
     assumes: str
-    total: Callable[[Releases, float], Claim]
+    total: Total
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +143,7 @@ def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) 
     )
 
 
-def _of_mu(formula: Callable[[float, float], float]) -> Callable[[Releases, float], Claim]:
+def _of_mu(formula: Callable[[float, float], float]) -> Total:
 
     def total(releases: Releases, delta: float) -> Claim:
         return _stated(formula(releases.mu, delta), delta)
@@ -150,13 +156,8 @@ def _exact(mu: float, delta: float) -> float:
 
 
 def _analytic(mu: float, delta: float) -> float:
-    """Return epsilon of the analytic calibration that needs the noise 1/mu, by bisection."""
-    low, high = 0.0, 1.0
-    while gdp_mu(epsilon=high, delta=delta) < mu:
-        low, high = high, 2.0 * high
-    while low < (middle := low + 0.5 * (high - low)) < high:
-        low, high = (middle, high) if gdp_mu(epsilon=middle, delta=delta) < mu else (low, middle)
-    return high
+    """Return epsilon of the analytic calibration that needs the noise 1/mu."""
+    return crossing(lambda epsilon: gdp_mu(epsilon=epsilon, delta=delta) < mu)
 
 
 def _basic(releases: Releases, delta: float) -> Claim:
@@ -214,89 +215,23 @@ def _stated(epsilon: float, delta: float) -> Claim:
 
 
 # In the order of the table: the exact one, valid ones from tight to loose, those that fail.
-ACCOUNTANTS: Final = (
-    Accountant(
-        name="gdp",
-        title="exact Gaussian DP",
-        assumes="Gaussian noise; releases may depend on earlier ones. Exact: the one that counts.",
-        total=_of_mu(_exact),
-    ),
-    Accountant(
-        name="analytic",
-        title="analytic Gaussian",
-        assumes="All releases as one with the same total mu (Balle and Wang). The same figure.",
-        total=_of_mu(_analytic),
-    ),
-    Accountant(
-        name="rdp-improved",
-        title="RDP, improved conversion",
-        assumes="Renyi DP of every order, best order (Canonne et al.). Valid, a few percent loose.",
-        total=_of_mu(rdp_epsilon_improved),
-    ),
-    Accountant(
-        name="tail-bound",
-        title="Theorem 1, corrected",
-        assumes="Two-sided tail bound of the privacy loss, with the mu that is really seen.",
-        total=_of_mu(tail_epsilon),
-    ),
-    Accountant(
-        name="rdp",
-        title="RDP",
-        assumes="Renyi DP with the conversion the papers print, in the right units. Valid, loose.",
-        total=_of_mu(rdp_epsilon),
-    ),
-    Accountant(
-        name="zcdp",
-        title="zCDP",
-        assumes="rho = mu^2/2 and the usual conversion: the RDP figure again.",
-        total=_of_mu(zcdp_epsilon),
-    ),
-    Accountant(
-        name="moments",
-        title="moments accountant, corrected",
-        assumes="Linear term -epsilon/2 in the quadratic: the RDP figure again.",
-        total=_of_mu(moments_epsilon),
-    ),
-    Accountant(
-        name="moments-printed",
-        title="moments accountant, printed",
-        assumes="Linear term -epsilon as printed, a slip: valid, up to 3.7 times too much.",
-        total=_of_mu(moments_epsilon_printed),
-    ),
-    Accountant(
-        name="classic",
-        title="classic Gaussian",
-        assumes="One release of the total mu; proved below epsilon 1, false above about 8.",
-        total=_of_mu(classic_epsilon),
-    ),
-    Accountant(
-        name="strong",
-        title="strong composition",
-        assumes="Half of delta for the theorem, half split over the releases, each one exact.",
-        total=_strong,
-    ),
-    Accountant(
-        name="basic",
-        title="basic composition",
-        assumes="delta split over the releases, each one exact, epsilons added.",
-        total=_basic,
-    ),
-    Accountant(
-        name="theorem-1-printed",
-        title="Theorem 1, printed",
-        assumes="Tail bound with mu of eq. (1), which forgets what the viewer knows: too small.",
-        total=_theorem_1_printed,
-    ),
-    Accountant(
-        name="strong-printed",
-        title="strong composition, printed",
-        assumes="Every release spends its own delta_i: the sum soon passes 1 and says nothing.",
-        total=_strong_printed,
-    ),
-    Accountant(
-        name="theorem-2",
-        title="Theorem 2",
-        assumes="Classic epsilon_i and delta_i added: the delta soon passes 1 and says nothing.",
-        total=_theorem_2,
-    ),
+_TOTALS: Final[Mapping[str, Total]] = {
+    "gdp": _of_mu(_exact),
+    "analytic": _of_mu(_analytic),
+    "rdp-improved": _of_mu(rdp_epsilon_improved),
+    "tail-bound": _of_mu(tail_epsilon),
+    "rdp": _of_mu(rdp_epsilon),
+    "zcdp": _of_mu(zcdp_epsilon),
+    "moments": _of_mu(moments_epsilon),
+    "moments-printed": _of_mu(moments_epsilon_printed),
+    "classic": _of_mu(classic_epsilon),
+    "strong": _strong,
+    "basic": _basic,
+    "theorem-1-printed": _theorem_1_printed,
+    "strong-printed": _strong_printed,
+    "theorem-2": _theorem_2,
+}
+_TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+ACCOUNTANTS: Final = tuple(
+    Accountant(name=name, total=total, **_TEXTS[name]) for name, total in _TOTALS.items()
 )

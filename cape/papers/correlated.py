@@ -30,7 +30,8 @@ def view_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
     """Return f of the aggregator with S_C sites: S/S_H (r + S_H)/(r + 1), S_H = S - S_C; exact.
 
     With r = S it is S (2 S - S_C) / ((1 + S)(S - S_C)); it replaces the bracket of Imtiaz et al.,
-    eq. (1).  r is zero or more, ``math.inf`` the secure sum; S_C is at most S - 1.
+    eq. (1).  r is zero or more, ``math.inf`` the secure sum: S/S_H, colluders subtract their
+    shares.  S_C is at most S - 1.
     """
     honest = honest_sites(n_sites, colluders)
     r = _ratio(ratio)
@@ -40,11 +41,6 @@ def view_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
     # seeds.  Given that sum the covariance of these S_H numbers is (kappa^2 + tau_g^2) I -
     # (kappa^2 / S_H) 1 1'; its inverse has the diagonal (r + S_H) / ((r + 1) S_H tau_g^2).
     return Fraction(n_sites, honest) * (r + honest) / (r + 1)
-
-
-def secure_sum_factor(*, n_sites: int, colluders: int) -> Fraction:
-    """Return S/S_H, the limit of `view_factor` for large r: colluders subtract their shares."""
-    return view_factor(n_sites=n_sites, colluders=colluders, ratio=math.inf)
 
 
 def printed_factor(*, n_sites: int, colluders: int) -> Fraction:

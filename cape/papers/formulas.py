@@ -7,12 +7,13 @@ papers' notation mu^2 = J / sigma_RDP^2.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Final
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.papers.correlated import at_least, positive
 from cape.privacy.accounting import gdp_mu, root_up
 from cape.privacy.cost import Cost, total_cost
 
@@ -64,12 +65,9 @@ class Releases:
 
         Two releases a round in Imtiaz et al., Alg. 4 (weights and bias).
         """
-        if not (math.isfinite(mu) and mu > 0.0):
-            raise _refused("mu", mu, "finite, more than 0")
-        for setting, got in (("rounds", rounds), ("per_round", per_round)):
-            if got < 1:
-                raise _refused(setting, got, "1 or more")
-        return cls(groups=((Fraction(mu) ** 2 / per_round, rounds * per_round),), sites=sites)
+        count = at_least("rounds", rounds, 1) * at_least("per_round", per_round, 1)
+        mu2 = Fraction(positive("mu", mu)) ** 2
+        return cls(groups=((mu2 / per_round, count),), sites=sites)
 
     @property
     def count(self) -> int:
@@ -114,13 +112,9 @@ def rdp_epsilon_improved(mu: float, delta: float) -> float:
     rho, target = mu**2 / 2.0, -math.log(delta)
     # The derivative is zero where mu^2/2 (a - 1)^2 + log a = log(1/delta), whose left side grows
     # with a, so bisection over x = a - 1 cannot miss it.
-    low, high = 0.0, 1.0
-    while rho * high**2 + math.log1p(high) < target:
-        low, high = high, 2.0 * high
-    while low < (x := low + 0.5 * (high - low)) < high:
-        low, high = (x, high) if rho * x**2 + math.log1p(x) < target else (low, x)
-    log_a = math.log1p(high)
-    return max(0.0, (high + 1.0) * rho + math.log(high) - log_a + (target - log_a) / high)
+    x = crossing(lambda x: rho * x**2 + math.log1p(x) < target)
+    log_a = math.log1p(x)
+    return max(0.0, (x + 1.0) * rho + math.log(x) - log_a + (target - log_a) / x)
 
 
 def zcdp_epsilon(mu: float, delta: float) -> float:
@@ -151,25 +145,18 @@ def tail_delta(epsilon: float, mu: float) -> float:
     A valid but two-sided bound on the probability that the privacy loss, of mean mu^2/2 and
     standard deviation mu, passes epsilon.
     """
-    if not mu > 0.0:
-        raise _refused("mu", mu, "more than 0")
-    u = (epsilon - mu**2 / 2.0) / mu
+    u = (epsilon - positive("mu", mu) ** 2 / 2.0) / mu
     # Below the mean of the loss the bound says nothing.
     if u <= 0.0:
         return 1.0
-    return min(1.0, 2.0 * math.exp(-0.5 * u * u) / (math.sqrt(2.0 * math.pi) * u))
+    return min(1.0, _tail(u))
 
 
 def tail_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon for which `tail_delta` is delta: mu^2/2 + u mu with 2 phi(u)/u = delta."""
     _check(mu, delta)
-    # 2 phi(u)/u falls; the upper end of the last interval errs to the safe side.
-    low, high = 0.0, 1.0
-    while _tail(high) > delta:
-        low, high = high, 2.0 * high
-    while low < (u := low + 0.5 * (high - low)) < high:
-        low, high = (u, high) if _tail(u) > delta else (low, u)
-    return mu**2 / 2.0 + high * mu
+    # 2 phi(u)/u falls.
+    return mu**2 / 2.0 + crossing(lambda u: _tail(u) > delta) * mu
 
 
 def classic_epsilon(mu: float, delta: float) -> float:
@@ -180,18 +167,14 @@ def classic_epsilon(mu: float, delta: float) -> float:
 
 def classic_delta(epsilon: float, mu: float) -> float:
     """Return 1.25 exp(-(epsilon/mu)^2/2): the delta that the classic calibration states."""
-    if not mu > 0.0:
-        raise _refused("mu", mu, "more than 0")
-    return 1.25 * math.exp(-0.5 * (epsilon / mu) ** 2)
+    return 1.25 * math.exp(-0.5 * (epsilon / positive("mu", mu)) ** 2)
 
 
 def classic_gaussian_noise(*, epsilon: float, delta: float, sensitivity: float) -> float:
     """Noise std that the papers calibrate with (Dwork and Roth 2014, Theorem A.1)."""
-    if not 0.0 < epsilon < math.inf:
-        raise _refused("epsilon", epsilon, "finite, more than 0")
     # 30 to 38 % too much for epsilon of 1 down to 0.5; it misses its own delta above epsilon of
     # about 8.4 at delta = 1e-5.
-    return sensitivity * classic_epsilon(1.0, delta) / epsilon
+    return sensitivity * classic_epsilon(1.0, delta) / positive("epsilon", epsilon)
 
 
 def analytic_gaussian_noise(*, epsilon: float, delta: float, sensitivity: float) -> float:
@@ -226,11 +209,19 @@ def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> f
 
 def printed_rdp_variance(*, learning_rate: float, pooled_std: float, sensitivity: float) -> float:
     """Return rho^2 tau_pool^2 / Delta, sigma_W^2 as printed in Imtiaz et al., Section IV-A."""
-    if not sensitivity > 0.0:
-        raise _refused("sensitivity", sensitivity, "more than 0")
     # Two slips of units: the step size scales the noise and the sensitivity alike, and Delta has to
     # be squared.  Right is tau_pool^2 / Delta^2, in which neither B_G, M nor S is left.
-    return learning_rate**2 * pooled_std**2 / sensitivity
+    return learning_rate**2 * pooled_std**2 / positive("sensitivity", sensitivity)
+
+
+def crossing(low_side: Callable[[float], bool]) -> float:
+    """Return the x > 0 at which `low_side` turns false: the upper of two neighbouring floats."""
+    low, high = 0.0, 1.0
+    while low_side(high):
+        low, high = high, 2.0 * high
+    while low < (x := low + 0.5 * (high - low)) < high:
+        low, high = (x, high) if low_side(x) else (low, x)
+    return high
 
 
 def _quadratic(mu: float, delta: float, *, linear: float) -> float:
