@@ -34,8 +34,8 @@ from cape.algorithms.whitening import (
 from cape.lab.synthetic.generators import djica_sim, djica_sim_maps, standardise
 from cape.papers.algorithms.djica import DjicaInfomax
 from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
-from cape.papers.scores import mdi
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from figures_lib._scores import mdi
 
 R, T, S = 20, 250, 4
 S_C = 1

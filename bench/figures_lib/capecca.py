@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from cape.algorithms.cca import canonical_pairs
 from cape.algorithms.estimators import Array
-from cape.papers.scores import calinski_harabasz, err_corr, principal_cosines
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._paper_noise import PRIVACY, exact_epsilon, printed_std, symmetric_noise
+from figures_lib._scores import calinski_harabasz, err_corr, principal_cosines
 from figures_lib._style import canvas, curve, legend_below, log_ticks, means, second_axis
 
 METHODS = {

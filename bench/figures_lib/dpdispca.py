@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.papers.scores import captured_energy
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._paper_noise import PRIVACY, exact_epsilon, printed_std, symmetric_noise
+from figures_lib._scores import captured_energy
 from figures_lib._style import canvas, curve, legend_below, log_ticks, means, second_axis
 
 METHODS = {

@@ -12,7 +12,6 @@ from cape.computations.tables.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
 from cape.lab.synthetic.generators import two_views
 from cape.papers.algorithms.dpdispca import leading_factor
-from cape.papers.scores import captured_energy
 from cape.protocol.messages import FeatureSpace
 from support import consortium, tiny
 
@@ -41,7 +40,8 @@ def run_of(name: str, z: np.ndarray, **settings: Any) -> Any:
 def energy(run: Any, z: np.ndarray) -> float:
     moment = z.T @ z / len(z)
     best = float(np.sum(np.linalg.eigvalsh(moment)[-4:]))
-    return captured_energy(run.state.model.principal.V, moment) / best
+    V = run.state.model.principal.V
+    return float(np.sum(V * (moment @ V))) / best
 
 
 def test_shared_noise_beats_full_noise_beats_one_site() -> None:

@@ -1,4 +1,4 @@
-"""Figures of merit of the papers beside q_NGI: subspaces, clusters, canonical correlations."""
+"""The papers' figures of merit beside q_NGI: subspaces, clusters, canonical correlations."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cape.papers import scores
+from figures_lib import _scores as scores
 
 
 def random_orthogonal(n: int, seed: int) -> np.ndarray:
@@ -36,6 +36,13 @@ def test_principal_cosines_of_turned_planes() -> None:
     V = np.column_stack([np.eye(4)[:, 0], [0, np.cos(0.3), np.sin(0.3), 0]])
     np.testing.assert_allclose(scores.principal_cosines(U, V), [1.0, np.cos(0.3)])
     assert np.all(scores.principal_cosines(V, V) <= 1.0)
+
+
+def test_mdi_is_zero_for_a_signed_permutation_and_as_the_notes_say_for_random_rotations() -> None:
+    gain = -2.5 * np.eye(5)[[3, 1, 0, 4, 2]] * [1, -1, 1, 1, -1]
+    assert scores.mdi(gain) == pytest.approx(0.0, abs=1e-7)
+    gains = [random_orthogonal(20, seed) for seed in range(60)]
+    assert np.mean([scores.mdi(g) for g in gains]) == pytest.approx(0.900, abs=0.01)
 
 
 @pytest.mark.oracle
