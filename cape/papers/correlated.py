@@ -7,7 +7,9 @@ S in the paper, 0 without zero-sum noise, infinite for the secure sum modulo 2^6
 
 All factors f are mu^2 in units of an outsider's, who sees the sum only: mu^2 = f Delta^2 /
 (S tau_g^2), which with the paper's tau_g^2 = tau_s^2 / S is mu^2 = f (Delta / tau_s)^2.  The
-asymmetric scheme is in `cape.papers.asymmetric`.  Pure functions; no noise is drawn here.
+asymmetric scheme is in docs/checks/asymmetric_scheme.py: the computations run the symmetric one on
+sums over subjects, which is the asymmetric one with w_s = N_s / N.  Pure functions; no noise is
+drawn here.
 """
 
 from __future__ import annotations

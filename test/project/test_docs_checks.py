@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.papers import accountants, asymmetric, correlated, formulas
+from cape.papers import accountants, correlated, formulas
 from cape.privacy import accounting
 from cape.privacy import mechanisms as release_integers
 from cape.privacy.cost import Cost
@@ -61,7 +61,7 @@ def paper_factor(**sites: int) -> Fraction:
 
 
 WRONG = {  # script: module, name, what takes its place
-    "asymmetric_scheme": (asymmetric, "_needed", lambda x, pool: Fraction(0)),
+    "asymmetric_scheme": (correlated, "view_factor", lambda **_: Fraction(1)),
     "classic_calibration": (
         formulas, "classic_gaussian_noise", formulas.analytic_gaussian_noise,
     ),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import runpy
 from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.papers.asymmetric import Scheme, feasibility, solve, victim_mu2, worst_view
 from cape.papers.correlated import (
     dropout_factor,
     imbalance,
@@ -30,6 +32,8 @@ from support.closed_forms import (
     seen_mu,
     share_variance,
 )
+
+CHECKS = Path(__file__).parents[3] / "docs" / "checks"
 
 TABLE = [  # S, S_C, printed, printed view done right, right, secure sum
     (2, 0, 1.33333333, 1.33333333, Fraction(4, 3), 1),
@@ -298,146 +302,93 @@ def test_a_drop_after_the_seeds_are_mixed_leaves_their_rest_in_the_sum():
         assert variance == pytest.approx(expected, rel=1e-12)
 
 
-# -- the asymmetric scheme -------------------------------------------------------------------------
+# -- the asymmetric scheme, of the script that shows it -------------------------------------------
+
+SCHEME = SimpleNamespace(**runpy.run_path(str(CHECKS / "asymmetric_scheme.py"), run_name="check"))
 
 
 def random_scheme(rng, *, feasible=True):
+    """Return weights, noise that the sites ask for, and noise of the average."""
     while True:
         n = int(rng.integers(3, 13))
-        weights = rng.uniform(0.2, 1.0, n)
-        weights /= weights.sum()
-        stds = rng.uniform(0.5, 2.0, n) / weights / n
-        given = {"weights": weights.tolist(), "site_stds": stds.tolist()}
-        given["pooled_std"] = float(
-            rng.uniform(0.05, 0.6) * np.sqrt(np.mean((weights * stds) ** 2))
-        )
-        if feasibility(**given).feasible or not feasible:
+        w = rng.uniform(0.2, 1.0, n)
+        w /= w.sum()
+        stds = rng.uniform(0.5, 2.0, n) / w / n
+        given = w, stds, float(rng.uniform(0.05, 0.6) * np.sqrt(np.mean((w * stds) ** 2)))
+        if not feasible or SCHEME.seed_variances(*given).min() >= 0:
             return given
-
-
-def printed_system(given):
-    """Return the solution of the linear system as printed, but for its last right-hand side."""
-    w, tau, pool = np.array(given["weights"]), np.array(given["site_stds"]), given["pooled_std"]
-    n = len(w)
-    matrix = w**2 / (w[:, None] ** 2 * n**2)
-    np.fill_diagonal(matrix, (1 - 1 / n) ** 2)
-    return np.linalg.solve(matrix, tau**2 - pool**2 / (w**2 * n))
 
 
 def test_five_hundred_random_asymmetric_cases_agree_with_the_pseudo_inverse():
     rng = np.random.default_rng(11)
     for _ in range(500):
-        given = random_scheme(rng)
-        scheme = solve(**given)
-        n = len(scheme.weights)
-        assert scheme.seed_variances == pytest.approx(printed_system(given), rel=1e-7, abs=1e-12)
+        w, stds, pooled = random_scheme(rng)
+        n, q = len(w), SCHEME.seed_variances(w, stds, pooled)
+        assert q == pytest.approx(SCHEME.printed_solution(w, stds, pooled), rel=1e-7, abs=1e-12)
+        local = pooled**2 / (n * w**2)
         order = rng.permutation(n).tolist()
         colluders = order[1 : 1 + int(rng.integers(0, n))]
-        mu2 = victim_mu2(scheme, victim=order[0], colluders=colluders, sensitivity=1.5)
-        unit = min(scheme.local_variances)
-        oracle = oracle_mu2(
-            scheme.weights,
-            np.array(scheme.seed_variances) / unit,
-            np.array(scheme.local_variances) / unit,
-            colluders,
-            order[0],
-        )
-        assert mu2 == pytest.approx(1.5**2 * oracle / unit, rel=1e-9)
+        mu2 = SCHEME.victim_mu2(w, q, local, order[0], colluders)
+        unit = min(local)
+        oracle = oracle_mu2(w, q / unit, local / unit, colluders, order[0])
+        assert mu2 == pytest.approx(oracle / unit, rel=1e-9)
 
 
 def test_a_thousand_feasibility_verdicts_agree_with_the_linear_system():
     rng = np.random.default_rng(12)
     verdicts = []
     for _ in range(1000):
-        given = random_scheme(rng, feasible=False)
-        found = feasibility(**given)
-        q = printed_system(given)
-        assert found.infeasible == tuple(np.flatnonzero(q < 0).tolist())
-        assert found.feasible == all(asked >= found.needed for asked in found.requests)
-        verdicts.append(found.feasible)
+        given = w, stds, _ = random_scheme(rng, feasible=False)
+        enough = (w * stds) ** 2 >= SCHEME.least_request(*given)
+        assert enough.tolist() == (SCHEME.printed_solution(*given) >= 0).tolist()
+        verdicts.append(bool(enough.all()))
     assert 100 < sum(verdicts) < 900
 
 
 def test_the_sites_get_the_noise_they_ask_for_and_the_average_that_of_pooled_data():
-    given = random_scheme(np.random.default_rng(13))
-    scheme = solve(**given)
-    w, q, local = map(np.array, (scheme.weights, scheme.seed_variances, scheme.local_variances))
-    n = len(w)
+    w, stds, pooled = random_scheme(np.random.default_rng(13))
+    n, q = len(w), SCHEME.seed_variances(w, stds, pooled)
+    local = pooled**2 / (n * w**2)
     zero_sum = (1 - 2 / n) * q + (w**2 @ q) / (w**2 * n**2)
-    assert zero_sum + local == pytest.approx(np.array(given["site_stds"]) ** 2, rel=1e-12)
-    assert float(w**2 @ local) == pytest.approx(given["pooled_std"] ** 2, rel=1e-12)
-
-
-def by_size(sizes, weights):
-    total = sum(sizes)
-    return {"weights": weights, "site_stds": [1 / n for n in sizes], "pooled_std": 1 / total}
-
-
-def test_equal_weights_are_infeasible_for_unequal_sizes_and_the_reason_is_told():
-    sizes = [60, 80, 100, 160]
-    given = by_size(sizes, [0.25] * 4)
-    found = feasibility(**given)
-    assert (found.feasible, found.infeasible) == (False, (3,))
-    assert "site 3 asks for noise std 0.00625, at least" in found.reason
-    assert printed_system(given)[3] * 160**2 == pytest.approx(-1.2985, abs=5.1e-5)
-    with pytest.raises(ConfigError, match=r"site 3 asks.*weight sites by their subjects"):
-        solve(**given)
-    given = by_size([50, 100, 150], [1 / 3] * 3)
-    assert printed_system(given)[2] * 150**2 == pytest.approx(-4.25, abs=1e-9)
-    assert feasibility(**given).infeasible == (1, 2)
-
-
-def test_the_noise_that_the_reason_names_is_just_enough():
-    given = by_size([60, 80, 100, 160], [0.25] * 4)
-    text = feasibility(**given).reason
-    least = float(text.split("at least ")[1].split(" ")[0])
-    for factor, feasible in ((0.999, False), (1.001, True)):
-        changed = dict(given, site_stds=[*given["site_stds"][:3], least * factor])
-        assert feasibility(**changed).feasible is feasible
+    assert zero_sum + local == pytest.approx(stds**2, rel=1e-12)
+    assert float(w**2 @ local) == pytest.approx(pooled**2, rel=1e-12)
 
 
 def test_weights_by_size_are_always_feasible_and_cost_what_the_symmetric_scheme_costs():
     for sizes in ([60, 80, 100, 160], [1, 1, 500], [3, 9, 27, 81, 243]):
-        total = sum(sizes)
-        scheme = solve(**by_size(sizes, [n / total for n in sizes]))
-        assert scheme.seed_variances == pytest.approx([n**-2 for n in sizes], rel=1e-9)
-        for colluders in range(len(sizes)):
-            worst = worst_view(scheme, colluders=colluders, sensitivities=[1 / n for n in sizes])
-            f = view_factor(n_sites=len(sizes), colluders=colluders, ratio=len(sizes))
-            assert worst.mu2 == pytest.approx(float(f), rel=1e-9)
+        n, w, stds = len(sizes), np.array(sizes) / sum(sizes), 1 / np.array(sizes)
+        q = SCHEME.seed_variances(w, stds, 1 / sum(sizes))
+        assert q == pytest.approx(stds**2, rel=1e-9)
+        for colluders in range(n):
+            worst = SCHEME.worst_mu2(w, q, stds**2 / n, colluders, stds)
+            f = view_factor(n_sites=n, colluders=colluders, ratio=n)
+            assert worst == pytest.approx(float(f), rel=1e-9)
 
 
 def test_the_worst_view_is_the_largest_over_all_victims_and_sets():
     rng = np.random.default_rng(14)
     for _ in range(20):
-        scheme = solve(**random_scheme(rng))
-        n = len(scheme.weights)
-        sensitivities = rng.uniform(0.5, 2.0, n).tolist()
+        w, stds, pooled = random_scheme(rng)
+        n, q = len(w), SCHEME.seed_variances(w, stds, pooled)
+        local, sensitivities = pooled**2 / (n * w**2), rng.uniform(0.5, 2.0, n)
         for colluders in range(min(n, 4)):
-            mu2, victim, chosen = max(
-                (
-                    victim_mu2(scheme, victim=v, colluders=group, sensitivity=sensitivities[v]),
-                    v,
-                    group,
-                )
+            largest = max(
+                sensitivities[v] ** 2 * SCHEME.victim_mu2(w, q, local, v, group)
                 for v in range(n)
                 for group in itertools.combinations([s for s in range(n) if s != v], colluders)
             )
-            worst = worst_view(scheme, colluders=colluders, sensitivities=sensitivities)
-            assert worst.mu2 == pytest.approx(mu2, rel=1e-12)
-            assert (worst.victim, worst.colluders) == (victim, chosen)
+            worst = SCHEME.worst_mu2(w, q, local, colluders, sensitivities)
+            assert worst == pytest.approx(largest, rel=1e-12)
 
 
 def test_a_site_without_a_seed_is_protected_by_its_own_noise_alone():
-    scheme = Scheme(weights=(0.5, 0.3, 0.2), seed_variances=(0.0, 0.0, 0.0),
-                    local_variances=(4.0, 1.0, 1.0))  # fmt: skip
-    assert victim_mu2(scheme, victim=0, colluders=(), sensitivity=1.0) == 0.25
+    w, none, local = np.array([0.5, 0.3, 0.2]), np.zeros(3), np.array([4.0, 1.0, 1.0])
+    assert SCHEME.victim_mu2(w, none, local, 0, ()) == 0.25
 
 
 # -- refusals --------------------------------------------------------------------------------------
 
 SITES = {"n_sites": 4, "colluders": 1}
-WEIGHTS = {"weights": [0.2, 0.3, 0.5], "site_stds": [5.0, 3.0, 2.0], "pooled_std": 0.5}
 REFUSED = {
     "no site": lambda: view_factor(n_sites=0, colluders=0, ratio=1),
     "half a site": lambda: view_factor(n_sites=2.5, colluders=0, ratio=1),
@@ -459,21 +410,6 @@ REFUSED = {
     "negative std": lambda: estimate_variances([1.0, -1.0]),
     "all dropped": lambda: dropout_factor(n_sites=4, dropped=4, ratio=1),
     "a drop without a readable sum": lambda: dropout_factor(n_sites=4, dropped=1, ratio=math.inf),
-    "two sites": lambda: solve(weights=[0.5, 0.5], site_stds=[1.0, 1.0], pooled_std=0.1),
-    "a std missing": lambda: solve(**{**WEIGHTS, "site_stds": [1.0, 1.0]}),
-    "weight 0": lambda: solve(**{**WEIGHTS, "weights": [0.0, 0.5, 0.5]}),
-    "weights of 2": lambda: solve(**{**WEIGHTS, "weights": [1.0, 0.5, 0.5]}),
-    "pooled std 0": lambda: solve(**{**WEIGHTS, "pooled_std": 0.0}),
-    "an unknown victim": lambda: victim_mu2(
-        solve(**WEIGHTS), victim=3, colluders=(), sensitivity=1.0
-    ),
-    "the victim colludes": lambda: victim_mu2(
-        solve(**WEIGHTS), victim=1, colluders=(1,), sensitivity=1.0
-    ),
-    "everybody colludes": lambda: worst_view(
-        solve(**WEIGHTS), colluders=3, sensitivities=[1.0] * 3
-    ),
-    "sensitivities missing": lambda: worst_view(solve(**WEIGHTS), colluders=1, sensitivities=[1.0]),
 }
 
 
@@ -484,7 +420,3 @@ def test_a_wrong_argument_is_refused_with_what_was_got_and_what_is_allowed(name)
     assert caught.value.code == "CAPE-E011"
     assert "allowed" in caught.value.public
     assert caught.value.public.split("; ")[1].strip(" .")
-
-
-def test_the_example_of_the_refusals_is_feasible():
-    assert feasibility(**WEIGHTS).feasible
