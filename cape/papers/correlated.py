@@ -15,7 +15,6 @@ drawn here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 
 from cape.errors import ConfigError
@@ -64,54 +63,6 @@ def printed_factor(*, n_sites: int, colluders: int) -> Fraction:
     # right, and the colluders' seeds count as unknown noise although T and these seeds are known.
     bracket = Fraction(honest + 2, honest) + Fraction(9 * colluders**2, honest * bottom)
     return Fraction(n_sites, 1 + n_sites) * bracket
-
-
-def nonsymmetric_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
-    """Return f off the diagonal where E_s is not symmetric but G_s is (Alg. 3 as printed)."""
-    r = _ratio(ratio)
-    # Entries ij and ji carry the same data and the same local noise but independent seeds; their
-    # mean halves kappa^2, hence r.  One svec vector for both kinds of noise avoids it.
-    half: SeedRatio = math.inf if r is None else r / 2
-    return view_factor(n_sites=n_sites, colluders=colluders, ratio=half)
-
-
-def imbalance(sizes: Sequence[int]) -> Fraction:
-    """Return H(n) = N^2/S^3 sum 1/N_s^2: noise variance of CAPE over that of pooled data.
-
-    Imtiaz et al., Remark 3: site means averaged with weight 1/S, each with noise for its own N_s.
-    1 for equal sizes only; weighted sums over subjects have 1 for all sizes.
-    """
-    total = sum(at_least("sizes", size, 1) for size in sizes)
-    n_sites = at_least("number of sites", len(sizes), 1)
-    return Fraction(total**2, n_sites**3) * sum(Fraction(1, size**2) for size in sizes)
-
-
-def imbalance_bounds(*, n_samples: int, n_sites: int) -> tuple[Fraction, Fraction]:
-    """Return the bounds of H(n) for N samples at S sites (Remark 3): equal sizes, and one huge."""
-    at_least("n_sites", n_sites, 1)
-    at_least("n_samples", n_samples, n_sites)
-    largest = n_samples - n_sites + 1
-    bracket = Fraction(1, largest**2) + n_sites - 1
-    return Fraction(1), Fraction(n_samples**2, n_sites**3) * bracket
-
-
-def dropout_factor(*, n_sites: int, dropped: int, ratio: SeedRatio) -> Fraction:
-    """Return by what the noise variance of the sum grows if sites go after Algorithm 1.
-
-    1 + n_drop r / S, against Remark 4.  ConfigError also for an infinite ratio with a drop: nothing
-    is readable then.
-    """
-    at_least("n_sites", n_sites, 1)
-    if at_least("dropped", dropped, 0) >= n_sites:
-        raise _refused("dropped", dropped, f"0 to {n_sites - 1}", "somebody has to be left.")
-    r = _ratio(ratio)
-    if r is None:
-        if dropped:
-            raise _refused("ratio", "inf", "a finite number where sites drop out", "lower it.")
-        return Fraction(1)
-    # e_s of the survivors no longer cancel: they keep the variance n_drop (S - n_drop) / S kappa^2.
-    # Only drop-outs before e_s is formed are harmless.
-    return 1 + dropped * r / n_sites
 
 
 def positive(setting: str, got: float) -> float:

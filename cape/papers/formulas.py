@@ -207,13 +207,6 @@ def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> f
     return math.sqrt(-2.0 * math.log(slack) * math.fsum(squares)) + math.fsum(means)
 
 
-def printed_rdp_variance(*, learning_rate: float, pooled_std: float, sensitivity: float) -> float:
-    """Return rho^2 tau_pool^2 / Delta, sigma_W^2 as printed in Imtiaz et al., Section IV-A."""
-    # Two slips of units: the step size scales the noise and the sensitivity alike, and Delta has to
-    # be squared.  Right is tau_pool^2 / Delta^2, in which neither B_G, M nor S is left.
-    return learning_rate**2 * pooled_std**2 / positive("sensitivity", sensitivity)
-
-
 def crossing(low_side: Callable[[float], bool]) -> float:
     """Return the x > 0 at which `low_side` turns false: the upper of two neighbouring floats."""
     low, high = 0.0, 1.0

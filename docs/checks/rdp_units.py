@@ -5,9 +5,16 @@ from __future__ import annotations
 
 import math
 
-from cape.papers.formulas import printed_rdp_variance, rdp_epsilon
+from cape.papers.formulas import rdp_epsilon
 
 SIGMA, DELTA, ROUNDS = 6.2150229201845, 1e-5, 1000  # noise of (0.5, 0.01) over the sensitivity
+
+
+def printed_variance(*, learning_rate: float, pooled_std: float, sensitivity: float) -> float:
+    """Return rho^2 tau_pool^2 / Delta, sigma_W^2 as printed in Imtiaz et al., Section IV-A."""
+    # Two slips of units: the step size scales the noise and the sensitivity alike, and Delta has to
+    # be squared.  Right is tau_pool^2 / Delta^2, in which neither B_G, M nor S is left.
+    return learning_rate**2 * pooled_std**2 / sensitivity
 
 
 def epsilon(bound: float, bias_bound: float, subjects: int, rho: float) -> tuple[float, float]:
@@ -16,7 +23,7 @@ def epsilon(bound: float, bias_bound: float, subjects: int, rho: float) -> tuple
     for clip in (bound, bias_bound):
         sensitivity = 2.0 * clip / subjects
         pooled = SIGMA * sensitivity
-        printed += 1.0 / printed_rdp_variance(
+        printed += 1.0 / printed_variance(
             learning_rate=rho, pooled_std=pooled, sensitivity=sensitivity
         )
         right += sensitivity**2 / pooled**2

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.papers.correlated import nonsymmetric_factor, printed_factor, view_factor
+from cape.papers.correlated import printed_factor, view_factor
 from cape.privacy.cost import Cost, Event
 from cape.protocol import plan as _plan
 from cape.protocol.messages import Released
@@ -304,9 +304,7 @@ def test_seeds_that_are_not_symmetric_are_seen(monkeypatch):
     certified, claimed = audit_gaussian(EIGHT, copies=2)
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(certified, claimed)
-    f, right = (
-        factor(n_sites=8, colluders=2, ratio=8) for factor in (nonsymmetric_factor, view_factor)
-    )
+    f, right = (view_factor(n_sites=8, colluders=2, ratio=ratio) for ratio in (4, 8))
     check_tight(certified, claimed * math.sqrt(f / right))
 
 

@@ -22,7 +22,6 @@ from cape.papers.formulas import (
     classic_gaussian_noise,
     moments_epsilon,
     moments_epsilon_printed,
-    printed_rdp_variance,
     rdp_epsilon,
     rdp_epsilon_improved,
     strong_composition,
@@ -253,19 +252,6 @@ def test_the_classic_calibration_turns_false_at_8_42():
     )
 
 
-def test_the_printed_variance_for_rdp_has_the_wrong_units():
-    rho = 0.015 / math.log(20)
-    sensitivity = {"W": 2 * 30 / 1024, "b": 2 * math.sqrt(30) / 1024}
-    variance = {
-        key: printed_rdp_variance(learning_rate=rho, pooled_std=SIGMA * d, sensitivity=d)
-        for key, d in sensitivity.items()
-    }
-    assert variance["W"] == pytest.approx(5.6743e-5, rel=1e-5)
-    assert variance["b"] == pytest.approx(1.03598e-5, rel=1e-5)
-    mu = math.sqrt(1000 * sum(1 / v for v in variance.values()))
-    assert rdp_epsilon(mu, 1e-5) == pytest.approx(5.7126e7, rel=1e-4)
-
-
 def test_the_tail_bound_is_valid_and_loose():
     four = {"n_sites": 4, "colluders": 1}
     for mu, delta in itertools.product(MUS, DELTAS):
@@ -411,9 +397,6 @@ REFUSED = {
     "mu infinite": lambda: tail_epsilon(math.inf, 1e-5),
     "mu 0 in the tail": lambda: tail_delta(1.0, 0.0),
     "mu 0 in the classic delta": lambda: classic_delta(1.0, 0.0),
-    "sensitivity 0": lambda: printed_rdp_variance(
-        learning_rate=1.0, pooled_std=1.0, sensitivity=0.0
-    ),
     "an unknown accountant": lambda: accountant_named("prv"),
     "delta of a release": lambda: Releases(groups=((Fraction(1), 1),), release_delta=1.0),
     "mu of a round": lambda: Releases.repeated(math.nan, rounds=1),

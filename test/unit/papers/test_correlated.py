@@ -14,10 +14,6 @@ import pytest
 
 from cape.errors import ConfigError
 from cape.papers.correlated import (
-    dropout_factor,
-    imbalance,
-    imbalance_bounds,
-    nonsymmetric_factor,
     paper_colluders,
     printed_factor,
     view_factor,
@@ -33,7 +29,15 @@ from support.closed_forms import (
     share_variance,
 )
 
-CHECKS = Path(__file__).parents[3] / "docs" / "checks"
+
+def script(name):
+    """Return the functions of a script of docs/checks."""
+    path = Path(__file__).parents[3] / "docs" / "checks" / f"{name}.py"
+    return SimpleNamespace(**runpy.run_path(str(path), run_name="check"))
+
+
+UNEQUAL, DROP_OUTS = script("unequal_sizes"), script("drop_outs")
+SYMMETRIC, SCHEME = script("symmetric_noise"), script("asymmetric_scheme")
 
 TABLE = [  # S, S_C, printed, printed view done right, right, secure sum
     (2, 0, 1.33333333, 1.33333333, Fraction(4, 3), 1),
@@ -198,11 +202,7 @@ def test_a_curious_site_subtracts_its_own_share():
 
 
 def test_a_matrix_that_is_not_symmetric_leaks_through_its_two_triangles():
-    assert float(nonsymmetric_factor(n_sites=4, colluders=1, ratio=4)) == pytest.approx(20 / 9)
-    assert float(nonsymmetric_factor(n_sites=10, colluders=3, ratio=10)) == pytest.approx(20 / 7)
-    sites = {"n_sites": 4, "colluders": 1}
-    secure_sum = view_factor(**sites, ratio=math.inf)
-    assert nonsymmetric_factor(**sites, ratio=math.inf) == secure_sum
+    assert SYMMETRIC.nonsymmetric_factor() == pytest.approx(20 / 9)
     # Both triangles of one entry: equal local noise, independent seeds.
     n, colluders, r = 4, 1, 4.0
     one = seen_matrix(np.ones(n), range(n - colluders, n))
@@ -212,8 +212,7 @@ def test_a_matrix_that_is_not_symmetric_leaks_through_its_two_triangles():
     left, values, _ = np.linalg.svd(both * np.sqrt([r] * 2 * n + [1.0] * n), full_matrices=False)
     kept = values > 1e-11 * values[0]
     shift = (left[1] + left[1 + len(one)])[kept] / values[kept]
-    f = nonsymmetric_factor(n_sites=n, colluders=colluders, ratio=n)
-    assert n * float(shift @ shift) == pytest.approx(float(f), rel=1e-9)
+    assert n * float(shift @ shift) == pytest.approx(SYMMETRIC.nonsymmetric_factor(), rel=1e-9)
 
 
 def test_calibration_and_mu_are_inverse_and_the_integer_variance_is_the_least():
@@ -266,9 +265,10 @@ def test_pooled_data_are_never_worse_protected_than_what_cape_shows():
 
 def test_unequal_sizes_cost_accuracy_by_h_of_n():
     sizes = [60, 80, 100, 160]
-    assert float(imbalance(sizes)) == pytest.approx(1.432726, abs=5.1e-7)
-    assert imbalance([25, 25, 25]) == imbalance([7]) == 1
-    assert noise_ratio(sizes, lambda n: 1 / n) == pytest.approx(float(imbalance(sizes)), rel=1e-12)
+    h = float(UNEQUAL.imbalance(sizes))
+    assert h == pytest.approx(1.432726, abs=5.1e-7)
+    assert UNEQUAL.imbalance([25, 25, 25]) == UNEQUAL.imbalance([7]) == 1
+    assert noise_ratio(sizes, lambda n: 1 / n) == pytest.approx(h, rel=1e-12)
     assert noise_ratio([50] * 4, lambda n: 2 / n) == pytest.approx(1.0, rel=1e-12)
     # Condition (ii) of Proposition 2, with another sensitivity: Delta(n) = n^-1/2 wastes 1/S^2.
     assert noise_ratio([50] * 4, lambda n: n**-0.5) == pytest.approx(1 / 4, rel=1e-12)
@@ -277,10 +277,9 @@ def test_unequal_sizes_cost_accuracy_by_h_of_n():
 def test_h_of_n_stays_in_its_bounds_and_reaches_them_where_that_is_possible():
     rng = np.random.default_rng(3)
     for _ in range(50):
-        sizes = [int(n) for n in rng.integers(1, 60, size=rng.integers(1, 8))]
-        low, high = imbalance_bounds(n_samples=sum(sizes), n_sites=len(sizes))
-        assert low <= imbalance(sizes) <= high
-    assert imbalance_bounds(n_samples=10, n_sites=4)[1] == imbalance([7, 1, 1, 1])
+        sizes = rng.integers(1, 60, size=rng.integers(1, 8)).tolist()
+        assert 1 <= UNEQUAL.imbalance(sizes) <= UNEQUAL.largest_imbalance(sum(sizes), len(sizes))
+    assert UNEQUAL.largest_imbalance(10, 4) == UNEQUAL.imbalance([7, 1, 1, 1])
 
 
 def test_the_gain_over_the_conventional_scheme_is_the_number_of_sites():
@@ -290,21 +289,18 @@ def test_the_gain_over_the_conventional_scheme_is_the_number_of_sites():
 
 
 def test_a_drop_after_the_seeds_are_mixed_leaves_their_rest_in_the_sum():
-    assert dropout_factor(n_sites=4, dropped=1, ratio=4) == 2
-    assert dropout_factor(n_sites=4, dropped=3, ratio=4) == 4
-    assert dropout_factor(n_sites=4, dropped=0, ratio=1000) == 1
-    assert dropout_factor(n_sites=4, dropped=0, ratio=math.inf) == 1
+    assert DROP_OUTS.dropout_factor(4, 1, 4) == 2
+    assert DROP_OUTS.dropout_factor(4, 3, 4) == 4
+    assert DROP_OUTS.dropout_factor(4, 0, 1000) == 1
     for n, gone, r in ((4, 1, 4.0), (7, 3, 0.5), (10, 2, 1000.0)):
         left = np.r_[np.ones(n - gone), np.zeros(gone)]
         seeds = left - (n - gone) / n  # sum of the survivors' e_s as a combination of seeds
         variance = r * float(seeds @ seeds) + float(left @ left)
-        expected = float(dropout_factor(n_sites=n, dropped=gone, ratio=r)) * (n - gone)
+        expected = DROP_OUTS.dropout_factor(n, gone, r) * (n - gone)
         assert variance == pytest.approx(expected, rel=1e-12)
 
 
 # -- the asymmetric scheme, of the script that shows it -------------------------------------------
-
-SCHEME = SimpleNamespace(**runpy.run_path(str(CHECKS / "asymmetric_scheme.py"), run_name="check"))
 
 
 def random_scheme(rng, *, feasible=True):
@@ -401,15 +397,10 @@ REFUSED = {
     "no noise": lambda: seen_mu(sensitivity=1.0, local_std=0.0, **SITES, ratio=1),
     "mu infinite": lambda: local_noise_std(mu=math.inf, sensitivity=1.0, **SITES, ratio=1),
     "delta_int 0": lambda: share_variance(mu=1.0, delta_int=0, **SITES, ratio=1),
-    "an empty site": lambda: imbalance([3, 0]),
-    "no sizes": lambda: imbalance([]),
-    "fewer samples than sites": lambda: imbalance_bounds(n_samples=3, n_sites=4),
     "an empty site, Prop. 2": lambda: noise_ratio([0], lambda n: 1.0),
     "sensitivity 0, Prop. 2": lambda: noise_ratio([2], lambda n: 0.0),
     "no sites": lambda: estimate_variances([]),
     "negative std": lambda: estimate_variances([1.0, -1.0]),
-    "all dropped": lambda: dropout_factor(n_sites=4, dropped=4, ratio=1),
-    "a drop without a readable sum": lambda: dropout_factor(n_sites=4, dropped=1, ratio=math.inf),
 }
 
 
