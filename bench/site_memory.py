@@ -58,7 +58,7 @@ def write_site(folder: Path, mm: int, n_times: int, n_people: int) -> None:
 
 
 def config(mask: str) -> Any:
-    from cape.computations.capegica.settings import CapeGicaConfig
+    from cape.computations.capegica import CapeGicaConfig
 
     return CapeGicaConfig(epsilon=1.0, delta=1e-5, mask=mask)
 

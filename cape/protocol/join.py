@@ -20,7 +20,7 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.protocol.messages import FORMAT, FeatureSpace, SiteCard
 from cape.protocol.model import Model, Roster, RosterEntry
-from cape.protocol.phases import One, Phase
+from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Described, Site
 from cape.protocol.subject_views import prepared
 from cape.settings.config import VERSION, Config
@@ -44,7 +44,7 @@ class RunPlan:
 Planner = Callable[[Any, int, int, FeatureSpace], RunPlan]
 
 
-def join(name: str, planner: Planner, *, then: str) -> One:
+def join(name: str, planner: Planner, *, then: str) -> AnyPhase:
 
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # a refusal by policy needs no data
@@ -72,16 +72,14 @@ def join(name: str, planner: Planner, *, then: str) -> One:
     def absorb(model: Model, roster: Roster) -> Model:
         return replace(model, roster=roster)
 
-    return One(
-        phase=Phase(
-            name="join",
-            reply=SiteCard,
-            broadcast=Roster,
-            answer=answer,
-            combine=combine,
-            absorb=absorb,
-            then=(then,),
-        )
+    return Phase(
+        name="join",
+        reply=SiteCard,
+        broadcast=Roster,
+        answer=answer,
+        combine=combine,
+        absorb=absorb,
+        then=(then,),
     )
 
 

@@ -75,6 +75,11 @@ class Phase(Generic[R, B, M]):
     check: Callable[[M, B], None] = any_form
     fold: Callable[[R, R], tuple[R, R]] | None = None
 
+    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
+        """Return itself: a phase is a line of a table."""
+        del config
+        return (self,)
+
 
 AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous
 
@@ -87,25 +92,13 @@ class TableLine(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class One:
-    """A line of one phase."""
-
-    phase: AnyPhase
-
-    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        del config
-        return (self.phase,)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Computation(Generic[M]):
     """A protocol: settings, public model, table.  One file of `cape.computations` each."""
 
     name: str
     cite: str
     config: type[Config]
-    model: type[M]
-    start: Callable[[], M]
+    model: type[M]  # its public state; made without arguments before anything was broadcast
     progress: Callable[[Config, M, Ledger | None, Cursor], Progress]
     table: tuple[TableLine, ...]
     # What its results may be labelled at best.  "none": a comparison that protects nobody, or not
@@ -236,7 +229,7 @@ AnyEnvelope = Envelope[Any]
 
 def start(bound: BoundComputation[M]) -> Run[M]:
     cursor = Cursor(seq=1, phase=bound.first, round=1)
-    model = bound.computation.start()
+    model = bound.computation.model()
     return Run(bound=bound, run="", cursor=cursor, ledger=None, model=model)
 
 

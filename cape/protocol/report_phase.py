@@ -16,7 +16,7 @@ from cape.algorithms.estimators import Estimator
 from cape.protocol.messages import Closing, Done
 from cape.protocol.model import Model, attendance, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
-from cape.protocol.phases import One, Phase
+from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import SecureSum, chunks, kept
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
@@ -34,7 +34,7 @@ ONE_RELEASE = {
 def report(
     write_site: Callable[[Site, M], SiteOutcome],
     write_consortium: Callable[[Aggregator, M], Outcome],
-) -> One:
+) -> AnyPhase:
 
     def answer(site: Site, model: M) -> Done:
         site.publish(write_site(site, model))
@@ -52,17 +52,15 @@ def report(
         del closing
         return model
 
-    return One(
-        phase=Phase(
-            name="report",
-            reply=Done,
-            broadcast=Closing,
-            answer=answer,
-            combine=combine,
-            absorb=absorb,
-            then=(),
-            attendance=attendance,
-        )
+    return Phase(
+        name="report",
+        reply=Done,
+        broadcast=Closing,
+        answer=answer,
+        combine=combine,
+        absorb=absorb,
+        then=(),
+        attendance=attendance,
     )
 
 

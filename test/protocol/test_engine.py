@@ -36,7 +36,7 @@ from cape.privacy.noise import SecureNoise
 from cape.protocol import wire, zero_sum
 from cape.protocol.messages import Done, Masked, PublicKey
 from cape.protocol.model import Roster
-from cape.protocol.phases import One, Phase, check_table
+from cape.protocol.phases import Phase, check_table
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys
 from cape.site import files, working_arrays
@@ -93,7 +93,7 @@ def test_g1_a_table_is_checked_when_it_is_loaded() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             check_table(wrong)
-    computation = replace(load("capedjica"), table=tuple(One(phase=p) for p in good[:2]))
+    computation = replace(load("capedjica"), table=tuple(good[:2]))
     with pytest.raises(ValueError, match="itself or later"):
         computation.bind(Consortium().config)
 
@@ -132,7 +132,7 @@ def test_g2_reply_and_broadcast_have_exactly_the_types_of_the_table() -> None:
         others = [
             p for n, p in other.computation.bind(other.config).phases.items() if n != "zero-sum"
         ]
-        table = [One(phase=p) for p in (others[0], phase, *others[1:])]
+        table = [others[0], phase, *others[1:]]
         other.computation = replace(other.computation, table=tuple(table))
         with pytest.raises(MessageError, match=text):
             other.exchange()

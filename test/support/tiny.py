@@ -141,7 +141,6 @@ TINY = Computation(
     cite="test only",
     config=Config,
     model=TinyModel,
-    start=TinyModel,
     progress=progress,
     table=(
         join("tiny", make_run_plan, then="zero-sum"),
@@ -173,7 +172,6 @@ SEEDED = replace(
     TINY,
     config=SeededConfig,
     model=SeededModel,
-    start=SeededModel,
     table=tuple(
         replace(line, carrier=zero_sum_carrier) if line is MEAN else line for line in TINY.table
     ),

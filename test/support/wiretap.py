@@ -279,7 +279,6 @@ CANARY = Computation(
     cite="",
     config=CanaryConfig,
     model=CanaryModel,
-    start=CanaryModel,
     progress=progress,
     table=(
         join("canary", _plan, then="zero-sum"),

@@ -55,7 +55,6 @@ COMPUTATION = Computation(
     cite="Imtiaz et al., Alg. 1-4; docs/deviations.md",
     config=CapeDjicaConfig,
     model=IcaModel,
-    start=IcaModel,
     progress=progress,
     table=(
         join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster

@@ -9,7 +9,7 @@ from typing import Any
 from cape.computations.ica.model import FinalState
 from cape.protocol.model import joined
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, SpatialSet, TemplateReading
-from cape.protocol.phases import One
+from cape.protocol.phases import AnyPhase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import clip_scales, report
 from cape.protocol.secure_sum import SecureSum
@@ -26,7 +26,7 @@ def ica_report(
     *,
     spatial_set: Callable[[Any, Any], SpatialSet | None] = nothing,
     template_reading: Callable[[Any, Any], TemplateReading | None] = nothing,
-) -> One:
+) -> AnyPhase:
     """Return the last line of a table, from functions of the settings and the public model."""
 
     def write_site(site: Site, model: Any) -> SiteOutcome:

@@ -248,7 +248,6 @@ COMPUTATION = Computation(
     cite="Imtiaz and Sarwate, capeCCA, Alg. 1",
     config=CapeCcaConfig,
     model=CapeCcaModel,
-    start=CapeCcaModel,
     progress=progress,
     table=(
         join("capecca", plan_run, then="zero-sum"),  # SiteCard -> Roster

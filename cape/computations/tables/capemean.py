@@ -216,7 +216,6 @@ COMPUTATION = Computation(
     cite="Imtiaz et al., Alg. 2",
     config=CapeMeanConfig,
     model=CapeMeanModel,
-    start=CapeMeanModel,
     progress=progress,
     table=(
         join("capemean", plan_run, then="zero-sum"),  # SiteCard -> Roster

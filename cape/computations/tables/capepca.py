@@ -156,7 +156,6 @@ COMPUTATION = Computation(
     cite="Imtiaz et al., Alg. 3",
     config=CapePcaConfig,
     model=PcaModel,
-    start=PcaModel,
     progress=progress,
     table=(
         join("capepca", plan_run, then="zero-sum"),  # SiteCard -> Roster

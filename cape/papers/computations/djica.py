@@ -193,7 +193,6 @@ COMPUTATION = Computation(
     cite="Baker et al., djICA (MLSP 2015, NeuroImage 2019)",
     config=DjicaConfig,
     model=DjicaModel,
-    start=DjicaModel,
     progress=progress,
     guarantee="none",
     table=(

@@ -93,7 +93,6 @@ COMPUTATION = Computation(
     cite="Imtiaz and Sarwate, DPdisPCA, Alg. 1",
     config=DpDisPcaConfig,
     model=PcaModel,
-    start=PcaModel,
     progress=progress,
     table=(
         join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster

@@ -202,7 +202,6 @@ COMPUTATION = Computation(
     cite="Imtiaz et al., CISS 2016, Alg. 1-3",
     config=DpDjicaConfig,
     model=DpDjicaModel,
-    start=DpDjicaModel,
     progress=progress,
     guarantee="none",
     simulation_only=True,

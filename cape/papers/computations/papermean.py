@@ -68,7 +68,6 @@ COMPUTATION = Computation(
     cite="Imtiaz et al., Alg. 1 and 2",
     config=PaperMeanConfig,
     model=PaperMeanModel,
-    start=PaperMeanModel,
     progress=progress,
     table=(
         join(_NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster

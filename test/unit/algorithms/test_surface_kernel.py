@@ -9,7 +9,7 @@ import pytest
 
 from cape.algorithms import surface_kernel
 from cape.algorithms.surface_kernel import RADIUS_MM, BlockBasis
-from cape.computations.capegica.settings import CapeGicaConfig
+from cape.computations.capegica import CapeGicaConfig
 from cape.computations.ica import mirror
 from cape.data.issues import Findings
 from cape.data.pipeline import list_site

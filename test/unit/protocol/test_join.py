@@ -116,7 +116,7 @@ def test_sites_are_those_that_the_owner_counts_and_names(said, problem) -> None:
 
 def test_sites_that_share_the_noise_need_an_owner_who_says_how_many_they_are() -> None:
     """Site and aggregator refuse; whole noise at each site, or none, needs no number."""
-    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
+    phase = join("toy", lambda *a: RUN_PLAN, then="next")
     for said in ({"n_sites": 3}, {"site_names": "A,B,C"}, {"noise": "local"}, {"private": False}):
         config = replace(CONFIG, **{"n_sites": 0, **said})
         site = fake()
@@ -187,7 +187,7 @@ def fake(refuses: str = "") -> Any:
 
 
 def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
-    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
+    phase = join("toy", lambda *a: RUN_PLAN, then="next")
     site = fake()
     sent = phase.answer(site, Model())
     assert site.log == ["NoneType", "data", "SiteCard"]
@@ -204,7 +204,7 @@ def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
 
 
 def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
-    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
+    phase = join("toy", lambda *a: RUN_PLAN, then="next")
     party = SimpleNamespace(config=CONFIG)
     roster, then = phase.combine(party, cards(), Model())
     assert (type(roster), then, phase.then) == (Roster, "next", ("next",))

@@ -17,7 +17,6 @@ from cape.protocol.phases import (
     Attendance,
     Computation,
     Envelope,
-    One,
     Phase,
     Run,
     accept,
@@ -65,8 +64,8 @@ def progress(config: Config, model: Any, ledger: Any, cursor: Cursor) -> Progres
 
 FIRST, LAST = phase("first", ("first", "last")), phase("last", ())
 TOY = Computation(
-    name="toy", cite="", config=Config, model=tuple, start=tuple, progress=progress,
-    table=(One(phase=FIRST), One(phase=LAST)),
+    name="toy", cite="", config=Config, model=tuple, progress=progress,
+    table=(FIRST, LAST),
 )  # fmt: skip
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 
@@ -137,7 +136,7 @@ def test_a_site_is_told_where_it_stands_and_gives_back_its_ledger() -> None:
         own.ledger = "charged"
         return Number(1)
 
-    paid = replace(TOY, table=(One(phase=replace(FIRST, answer=charging)), One(phase=LAST)))
+    paid = replace(TOY, table=(replace(FIRST, answer=charging), LAST))
     assert advance_site(start(paid.bind(CONFIG)), None, site())[0].ledger == "charged"
 
 
@@ -190,11 +189,11 @@ def test_a_reply_or_an_answer_of_another_type_is_refused() -> None:
     with pytest.raises(MessageError, match="site b must send Number"):
         advance_aggregator(run, wrong, aggregator())
     bad = replace(FIRST, answer=lambda *a: Total(1))
-    table = (One(phase=bad), One(phase=LAST))
+    table = (bad, LAST)
     with pytest.raises(MessageError, match="first sends Number"):
         advance_site(rebound(run, replace(TOY, table=table)), None, site())
     bad = replace(FIRST, combine=lambda *a: (Number(1), "last"))
-    table = (One(phase=bad), One(phase=LAST))
+    table = (bad, LAST)
     with pytest.raises(MessageError, match="first answers Total"):
         advance_aggregator(rebound(run, replace(TOY, table=table)), inbox, aggregator())
 
@@ -246,7 +245,7 @@ def attending(least: int, *sites: str) -> Computation:
         replace(p, attendance=lambda model: Attendance(sites=sites, least=least))
         for p in (FIRST, LAST)
     ]
-    return replace(TOY, table=tuple(One(phase=p) for p in rows))
+    return replace(TOY, table=tuple(rows))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +275,7 @@ def test_who_is_asked_must_answer(least, sites, lost, text) -> None:
 
 def test_a_stage_of_several_phases_shares_its_rounds() -> None:
     names = {"a": ("a.x",), "a.x": ("a.y",), "a.y": ("a", "b"), "b": ("b", "c"), "c": ()}
-    table = tuple(One(phase=phase(name, then)) for name, then in names.items())
+    table = tuple(phase(name, then) for name, then in names.items())
     toy = replace(TOY, table=table)
     run = start(toy.bind(CONFIG))
     seen = []

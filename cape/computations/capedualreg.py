@@ -1,27 +1,67 @@
-"""The one stage of capedualreg: the release, and what the run leaves."""
+"""Dual regression of several sites on public template maps, private for every subject: one release.
+
+Nothing is discovered: the data say how the networks differ from their templates.  Every site has
+the same template maps (templates.nii.gz or templates.csv); the noisy mean of what every subject
+adds to them is the one release, and takes the whole budget (docs/separations.md).
+
+Read the table at the bottom first; what all joint ICAs share is in `cape.computations.ica`.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
+from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.templates import TemplateBasis, TemplateMaps, TemplateRegression
-from cape.computations.capedualreg.settings import CapeDualRegConfig
+from cape.algorithms.templates import (
+    MOST_TEMPLATES,
+    TemplateBasis,
+    TemplateMaps,
+    TemplateRegression,
+)
+from cape.computations.ica.ending import ica_report
 from cape.computations.ica.model import FinalState
+from cape.computations.ica.plan import IcaPlanner
+from cape.computations.ica.settings import IcaConfig
 from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.model import Model, joined, n_basis
+from cape.protocol.join import join
+from cape.protocol.model import Model, joined, n_basis, progress
 from cape.protocol.outcome import TemplateReading
+from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
 from cape.protocol.report_phase import as_released
 from cape.protocol.secure_sum import SecureSum
-from cape.settings.config import Config
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.config import Config, Recipe
+from cape.settings.option import option
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import in_basis, noise_covariance, public_basis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeDualRegConfig(IcaConfig):
+    """Settings of capedualreg."""
+
+    n_components: int = option(MOST_TEMPLATES, low=2, high=MOST_TEMPLATES)
+    feature_space: Literal["mask", "atlas", "matrix", "parcels"] = option("mask", group="Data")
+
+    def recipe(self) -> Recipe:
+        # The forecast is read before a run only, so a round should not pay for its import.
+        from cape.forecast.one_release import template_basis
+
+        return Recipe(
+            # Maps should be as smooth as the noise they are compared with.
+            smooth_basis="kernel",
+            templates=True,
+            widest=template_basis(math.inf, self.n_components),
+            max_components=self.n_components,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,3 +174,30 @@ def template_reading(config: Config, model: DualRegModel) -> TemplateReading:
         kept=state.kept,
         strength=state.strength,
     )
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+NAME = "capedualreg"
+PLANNER = IcaPlanner(
+    kind="template",
+    config=CapeDualRegConfig,
+    releases=releases,
+    choose_n_basis=choose_n_basis,
+    rule=rule,
+    check_space=check_space,
+)
+
+COMPUTATION = Computation(
+    name=NAME,
+    cite="docs/separations.md; Nickerson et al., dual regression (2017)",
+    config=CapeDualRegConfig,
+    model=DualRegModel,
+    progress=progress,
+    table=(
+        join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(PLANNER.verify, then="template"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        TEMPLATE,  # Masked -> TemplateMaps
+        ica_report(NAME, (TEMPLATE,), final_state, template_reading=template_reading),
+    ),
+)

@@ -1,7 +1,12 @@
-"""The one stage of capegica: the release, its rotation to maps, and what the run leaves.
+"""Spatial group ICA of several sites, private for every subject: one release.
 
-The maps of the released subspace are rotated by public arithmetic, so the projector release takes
-the whole budget.
+Maps that are independent of each other over the brain; nothing is assumed of time courses.  Every
+subject sends the projector on its own leading directions in a public kernel basis; their noisy mean
+is the one release, and takes the whole budget.  All else is public arithmetic: a left-right test
+and a mirror, a rotation of the maps, claims (docs/separations.md).
+
+Read the table at the bottom first; what all joint ICAs share is in `cape.computations.ica`, the
+recipe in its `recipe`.
 """
 
 from __future__ import annotations
@@ -15,20 +20,39 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import LeftRight, Mirror, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness
-from cape.computations.capegica.settings import CapeGicaConfig
+from cape.computations.ica.ending import ica_report
 from cape.computations.ica.model import FinalState
+from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.recipe import SCORE, rotated
-from cape.computations.ica.settings import sized
+from cape.computations.ica.settings import SpatialConfig, sized
+from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.model import Model, joined, n_basis
+from cape.protocol.join import join
+from cape.protocol.model import Model, joined, n_basis, progress
 from cape.protocol.outcome import SpatialSet
+from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
 from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.option import option
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeGicaConfig(SpatialConfig):
+    """Settings of capegica."""
+
+    n_components: int = option(0, low=0, high=50)
+
+    def check(self) -> None:
+        SpatialConfig.check(self)
+        if self.n_components == 1:
+            allowed, do = "0, or 2 to 50", "one component has nothing to be separated from."
+            raise ConfigError("E011", setting="n_components", got=1, allowed=allowed, do=do)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,3 +218,29 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
         claims=tuple(state.claims[abs(k) - 1] for k in order) if state.claims else (),
         recipe=resolve(config).brains,
     )
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+NAME = "capegica"
+PLANNER = IcaPlanner(
+    kind="spatial",
+    config=CapeGicaConfig,
+    releases=releases,
+    choose_n_basis=choose_n_basis,
+    rule=rule,
+)
+
+COMPUTATION = Computation(
+    name=NAME,
+    cite="docs/separations.md; Calhoun et al., group ICA (2001)",
+    config=CapeGicaConfig,
+    model=GicaModel,
+    progress=progress,
+    table=(
+        join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(PLANNER.verify, then="spatial"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        SPATIAL,  # Masked -> SpatialComponents
+        ica_report(NAME, (SPATIAL,), final_state, spatial_set=spatial_set),  # Done -> Closing
+    ),
+)
