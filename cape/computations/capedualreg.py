@@ -34,7 +34,6 @@ from cape.protocol.model import Model, joined, n_basis, progress
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
-from cape.protocol.report_phase import as_released
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config, Recipe
@@ -92,12 +91,6 @@ def _estimator(config: CapeDualRegConfig, model: DualRegModel) -> TemplateRegres
     )
 
 
-def _released(model: DualRegModel) -> TemplateMaps:
-    if model.template is None:
-        raise RuntimeError("no maps before the template release")
-    return model.template
-
-
 TEMPLATE = SecureSum(
     name="template",
     state=TemplateMaps,
@@ -105,8 +98,7 @@ TEMPLATE = SecureSum(
     estimator=_estimator,
     rows=n_basis,
     input=subject_views.raw,
-    # Order and sign are those of the templates.
-    close=as_released("template"),
+    # Nothing is to be arranged: order and sign are those of the templates.
 )
 
 
@@ -147,7 +139,7 @@ def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:
 
 def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
     del config
-    maps = _released(model).maps
+    maps = TEMPLATE.released(model).maps
     V, right = np.linalg.qr(maps)
     unmixing = np.asarray(np.linalg.inv(right))
     return FinalState(
@@ -164,7 +156,8 @@ def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
 
 def template_reading(config: Config, model: DualRegModel) -> TemplateReading:
     """Return how the maps differ from the templates and from the figure without data."""
-    state, roster = _released(model), joined(model)
+    state: TemplateMaps = TEMPLATE.released(model)
+    roster = joined(model)
     B = public_basis(resolve(config), roster.space, roster.n_basis)
     evidence, centre = (m if B is None else B @ m for m in (state.evidence, state.centre))
     return TemplateReading(

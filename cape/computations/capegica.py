@@ -16,8 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
-from cape.algorithms.estimators import Array
-from cape.algorithms.left_right import LeftRight, Mirror, left_right
+from cape.algorithms.left_right import LeftRight, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness
 from cape.computations.ica.ending import ica_report
@@ -80,24 +79,29 @@ def _sized(config: CapeGicaConfig, model: GicaModel) -> CapeGicaConfig:
     return sized(config, roster.n_sites, roster.n_subjects, roster.space)
 
 
-def _released(model: GicaModel) -> SpatialComponents:
-    if model.spatial is None:
-        raise RuntimeError("no subspace before the spatial release")
-    return model.spatial
-
-
 def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
     # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
     # stop at another step.  So only its last exchange pays for these imports.
-    from cape.computations.ica.mirror import mirror_of
+    from cape.computations.ica.mirror import mirror_of, null_of
 
-    state, roster = _released(model), joined(model)
+    state: SpatialComponents = SPATIAL.released(model)
+    roster = joined(model)
     if state.status != "released":
         return state
     F, noise_std, k = smat(state.mean), state.subspace.noise_std, state.subspace.V.shape[1]
     B = public_basis(resolve(config), roster.space, roster.n_basis)
-    mirror = mirror_of(config, roster.space, roster.n_basis)
-    test = None if mirror is None else _tested(config, model, F, mirror)
+    mirror, test = mirror_of(config, roster.space, roster.n_basis), None
+    # Subjects that were mirrored before they answered are even and odd by themselves.
+    if mirror is not None and config.symmetry != "assume":
+        R = _sized(config, model).n_components
+        test = left_right(
+            F,
+            mirror.weighed,
+            null_of(config, roster.space, roster.n_basis, R),
+            noise_std=noise_std,
+            n_subjects=roster.n_subjects,
+            n_components=R,
+        )
     found = rotated(
         F, B, k, noise_std=noise_std, mirror=mirror, test=test, symmetry=config.symmetry
     )
@@ -111,23 +115,6 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         test=test,
         mirrored=found.mirrored,
         claims=found.claims,
-    )
-
-
-def _tested(config: CapeGicaConfig, model: GicaModel, F: Array, mirror: Mirror) -> LeftRight | None:
-    # Subjects that were mirrored before they answered are even and odd by themselves.
-    if config.symmetry == "assume":
-        return None
-    from cape.computations.ica.mirror import null_of
-
-    roster, R = joined(model), _sized(config, model).n_components
-    return left_right(
-        F,
-        mirror.weighed,
-        null_of(config, roster.space, roster.n_basis, R),
-        noise_std=_released(model).subspace.noise_std,
-        n_subjects=roster.n_subjects,
-        n_components=R,
     )
 
 
@@ -180,7 +167,7 @@ REASONS = {
 
 def final_state(config: CapeGicaConfig, model: GicaModel) -> FinalState:
     del config
-    state = _released(model)
+    state: SpatialComponents = SPATIAL.released(model)
     unmixing = np.asarray(np.linalg.inv(state.mixing))
     status = state.status if state.status != "released" else _status(state.test)
     return FinalState(
@@ -204,7 +191,8 @@ def _status(test: LeftRight | None) -> str:
 
 def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
     """Return the maps of the run with what may be said of them."""
-    state, roster = _released(model), joined(model)
+    state: SpatialComponents = SPATIAL.released(model)
+    roster = joined(model)
     V, order = state.subspace.V, state.order
     B = public_basis(resolve(config), roster.space, roster.n_basis)
     maps = V if B is None else B @ V

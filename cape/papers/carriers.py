@@ -1,20 +1,22 @@
-"""How sums travel in the papers: Gaussian zero-sum noise in place of masks, for comparison.
+"""How sums travel in the papers: Gaussian zero-sum noise in place of masks, and parts of sums.
 
-The product has `cape.protocol.secure_sum.MaskedSum` in its place: the limit of infinite seed
-variance, which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and noise stay in
-`Release`, as for every carrier.
+In place of `GaussianSum` the product has `cape.protocol.secure_sum.MaskedSum`: the limit of
+infinite seed variance, which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and
+noise stay in `Release`, as for every carrier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 
+from cape.algorithms.estimators import Array
 from cape.errors import ConfigError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
+from cape.markers import PUBLIC, RELEASED
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.mechanisms import seed_bound
@@ -22,7 +24,7 @@ from cape.privacy.noise import discrete_gaussian
 from cape.protocol import model as models
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Masked, Progress, Released
-from cape.protocol.model import attendance, joined
+from cape.protocol.model import attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import Carrier, Next, Release, carrier_of, first_refusal, vectors
@@ -173,3 +175,54 @@ class GaussianSum:
 
 def _absorb_seeds(model: Any, total: SeedSum) -> Any:
     return replace(model, seed_sum=total)
+
+
+# -- sums of which a site sends a function -------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reduced:
+    """Reply of a release with ``noise=local`` of which a site sends a function only."""
+
+    values: Annotated[Array, RELEASED]
+    refused: Annotated[bool, PUBLIC]
+
+
+class ReducedSum:
+    """As `LocalSum`, but a site sends a function of its noisy sum only, which costs no more."""
+
+    def __init__(
+        self,
+        release: Release[Any],
+        *,
+        reduce: Callable[[Any, Array], Array],
+        expand: Callable[[Any, Array, int], Array],
+    ) -> None:
+        """``reduce(config, mean)``: what a site sends of its own noisy mean (size,).
+
+        ``expand(config, reduced, size)``: a mean again; MessageError for a wrong shape.
+        """
+        self._release, self._reduce, self._expand = release, reduce, expand
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        return (self._release.phase(Reduced, self._answer, self._combine),)
+
+    def _answer(self, site: Site, model: Any) -> Reduced:
+        noisy = self._release.noisy_sum(site, model)
+        if noisy is None:
+            return Reduced(values=np.zeros(0), refused=True)
+        event = self._release.event(site, model)
+        mean = noisy / (event.gamma * own_subjects(site.id, model))
+        return Reduced(values=self._reduce(site.config, mean), refused=False)
+
+    def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: Any) -> Next:
+        release, roster = self._release, joined(model)
+        size = release.charge(party, model)
+        if site := first_refusal(replies):
+            return release.stopped(model, site)
+        mean = np.zeros(size)
+        for entry in roster.sites:
+            local = self._expand(party.config, replies[entry.site].values, size)
+            mean += local * (entry.n_subjects / roster.n_subjects)
+        noise_std = release.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
+        return release.advance(model, mean, noise_std)

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED, RING
 from cape.secagg.field import Integers
@@ -115,14 +114,6 @@ class Released:
     """Reply of a release in which every site's own vector x + g is seen, or a refusal."""
 
     total: Annotated[Integers, RELEASED]
-    refused: Annotated[bool, PUBLIC]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reduced:
-    """Reply of a release with ``noise=local`` of which a site sends a function only."""
-
-    values: Annotated[Array, RELEASED]
     refused: Annotated[bool, PUBLIC]
 
 

@@ -20,7 +20,7 @@ from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import SecureSum, chunks, kept
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
-from cape.settings.config import VERSION, Config
+from cape.settings.config import VERSION
 
 M = TypeVar("M", bound=Model)
 
@@ -105,16 +105,6 @@ def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
         time_courses=iter(()),
         ledger=site.ledger or empty_ledger(site.config),
     )
-
-
-def as_released(model_field: str) -> Callable[[Config, Any], Any]:
-    """Return the `close` of a last stage whose state, in this field, needs no arranging."""
-
-    def close(config: Config, model: Any) -> Any:
-        del config
-        return getattr(model, model_field)
-
-    return close
 
 
 # -- what one site may know of its own subjects: never a message ---------------------------------

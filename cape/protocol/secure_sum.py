@@ -4,7 +4,7 @@ One release asks every subject one question, bounds the answer, and sums.  A `Re
 under the settings of a run: `noisy_sum` clips, charges and adds noise, `masked_sum` hides the
 result.  How sums travel is a carrier: `MaskedSum` (masks that cancel over all sites; nobody sees
 anything but the modular sum), `DroppableSum` (the same over the sites that remain), `LocalSum` (all
-noise at every site, whose sum is then seen; `ReducedSum` if only a function of it is sent).
+noise at every site, whose sum is then seen).
 Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
 (`cape.secagg`) meet.
 """
@@ -29,7 +29,7 @@ from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Masked, Reduced, Released, RingVector
+from cape.protocol.messages import Masked, Released, RingVector
 from cape.protocol.model import (
     Model,
     attendance,
@@ -60,16 +60,6 @@ SUBJECTS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LocalReduction:
-    """What a site sends of its own noisy mean, and what the aggregator makes of it."""
-
-    # ``reduce(config, mean)``: from the site's own noisy mean (size,) to what it sends
-    reduce: Callable[[Any, Array], Array]
-    # ``expand(config, reduced, size)``: a mean (size,) again; MessageError for a wrong shape
-    expand: Callable[[Any, Array, int], Array]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SecureSum(Generic[M]):
     """A line of a table: a stage that makes one release per round until its estimator is done."""
 
@@ -82,14 +72,13 @@ class SecureSum(Generic[M]):
     rows: Callable[[M], int]  # ``rows(model)``: number of rows of what `input` gives
     # ``input(site, model)``: the subjects, as this stage asks them
     input: Callable[[Site, M], Stacks | View]
-    # Stages that may follow, in order; the first one that is not done opens next
+    # Stages that may follow, in order; the first one that is not done opens next.  The last stage
+    # has none and opens `report`
     successors: tuple[SecureSum[M], ...] = ()
-    # ``close(config, model)``: last state of the run, for the stage that opens `report`
+    # ``close(config, model)``: its state in the last stage, if something is to be arranged
     close: Callable[[Any, M], Any] | None = None
     # ``hand_over(config, model, mean)``: last state of a stage that is done and has a successor
     hand_over: Callable[[Any, M, Array], Any] | None = None
-    # What a site sends of its own noisy sum where it is seen by itself (``noise=local``)
-    local_reduction: LocalReduction | None = None
     # Whether a rank guard may keep fewer than the estimator's `n_components` directions
     may_reduce_rank: bool = False
     # ``carrier(release)``: how its sums travel, if not as the settings say (`carrier_of`)
@@ -98,10 +87,16 @@ class SecureSum(Generic[M]):
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Phases of one release under the chosen aggregation."""
         then = tuple(s.name for s in (self, *self.successors))
-        if self.close is not None:
+        if not self.successors:
             then = (*then, "report")
         release = Release(stage=self, config=config, then=then)
         return (self.carrier or carrier_of)(release).phases()
+
+    def released(self, model: M) -> Any:
+        """Return the state that was broadcast; RuntimeError before the first release."""
+        if (state := getattr(model, self.model_field)) is None:
+            raise RuntimeError(f"nothing of {self.name} was released yet")
+        return state
 
     def current(self, config: Config, model: M) -> Any:
         released = getattr(model, self.model_field)
@@ -230,21 +225,29 @@ class Release(Generic[M]):
         roster, event = joined(model), self.event(party, model)
         n_sites, n_subjects = n_sites or roster.n_sites, n_subjects or roster.n_subjects
         mean = total / (event.gamma * n_subjects)
-        return self._advance(model, mean, event.noise_std(n_sites, n_subjects))
+        return self.advance(model, mean, event.noise_std(n_sites, n_subjects))
 
-    def step_of_mean(self, party: Aggregator, model: M, mean: Array) -> Next:
-        """Take the step of a mean over all subjects that was put together from local ones."""
-        roster = joined(model)
-        noise_std = self.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
-        return self._advance(model, mean, noise_std)
+    def advance(self, model: M, mean: Array, noise_std: float) -> Next:
+        """Take the step of a mean over all subjects: the next state, and the phase that opens."""
+        stage, config = self.stage, self.config
+        estimator = stage.estimator(config, model)
+        state = estimator.step(stage.current(config, model), mean, noise_std)
+        after = replace(model, **{stage.model_field: state})
+        waiting = (s for s in (stage, *stage.successors) if not s.finished(config, after))
+        name = next((s.name for s in waiting), "report")
+        if name == "report":
+            state = self._closed(after)
+        elif stage.hand_over is not None and stage.finished(config, after):
+            state = stage.hand_over(config, after, mean)
+        return state, name
 
     def stopped(self, model: M, site: str) -> Next:
         """Return the last good state when a site refused this release; nothing was summed."""
-        if self.stage.close is None:
+        if self.stage.successors:
             raise PrivacyBudgetError("E154", site=site)
         state = replace(self.stage.current(self.config, model), status="budget_exhausted")
         after = replace(model, **{self.stage.model_field: state})
-        return self.stage.close(self.config, after), "report"
+        return self._closed(after), "report"
 
     # Everybody.
 
@@ -279,19 +282,10 @@ class Release(Generic[M]):
         state = self.stage.current(self.config, model)
         return self.stage.estimator(self.config, model).query(state)
 
-    def _advance(self, model: M, mean: Array, noise_std: float) -> Next:
-        stage, config = self.stage, self.config
-        estimator = stage.estimator(config, model)
-        state = estimator.step(stage.current(config, model), mean, noise_std)
-        after = replace(model, **{stage.model_field: state})
-        waiting = (s for s in (stage, *stage.successors) if not s.finished(config, after))
-        name = next((s.name for s in waiting), "report")
-        if name == "report" and stage.close is not None:
-            # Order and signs are fixed here, once, so that no host's arithmetic can flip a map.
-            state = stage.close(config, after)
-        elif stage.hand_over is not None and stage.finished(config, after):
-            state = stage.hand_over(config, after, mean)
-        return state, name
+    def _closed(self, model: M) -> Any:
+        # Order and signs are fixed here, once, so that no host's arithmetic can flip a map.
+        close = self.stage.close
+        return self.stage.released(model) if close is None else close(self.config, model)
 
 
 def noise_stream(site: Site, event: Event, transcript: bytes, total: Integers) -> Entropy:
@@ -381,8 +375,7 @@ class Carrier(Protocol):
 def carrier_of(release: Release[M]) -> Carrier:
     """Return the carrier that the settings of a run ask for."""
     if releases_are_local(release.config):
-        reduction = release.stage.local_reduction
-        return LocalSum(release) if reduction is None else ReducedSum(release, reduction)
+        return LocalSum(release)
     if release.config.aggregation == "secagg":
         # Imported here: a round without drop-outs does not pay for its messages and states.
         from cape.protocol.secagg_stages import DroppableSum
@@ -426,35 +419,6 @@ class LocalSum(Generic[M]):
 
     def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: M) -> Next:
         return _combined(self._release, party, replies, model)
-
-
-class ReducedSum(Generic[M]):
-    """As `LocalSum`, but a site sends a function of its noisy sum only, which costs no more."""
-
-    def __init__(self, release: Release[M], reduction: LocalReduction) -> None:
-        self._release, self._reduction = release, reduction
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        return (self._release.phase(Reduced, self._answer, self._combine),)
-
-    def _answer(self, site: Site, model: M) -> Reduced:
-        noisy = self._release.noisy_sum(site, model)
-        if noisy is None:
-            return Reduced(values=np.zeros(0), refused=True)
-        event = self._release.event(site, model)
-        mean = noisy / (event.gamma * own_subjects(site.id, model))
-        return Reduced(values=self._reduction.reduce(site.config, mean), refused=False)
-
-    def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: M) -> Next:
-        release, roster = self._release, joined(model)
-        size = release.charge(party, model)
-        if site := first_refusal(replies):
-            return release.stopped(model, site)
-        mean = np.zeros(size)
-        for entry in roster.sites:
-            local = self._reduction.expand(party.config, replies[entry.site].values, size)
-            mean += local * (entry.n_subjects / roster.n_subjects)
-        return release.step_of_mean(party, model, mean)
 
 
 Vectors = Mapping[str, Masked] | Mapping[str, Released]

@@ -11,9 +11,9 @@ import pytest
 
 from cape.computations import load
 from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
-from cape.protocol.messages import Masked, Reduced, Released
+from cape.papers.carriers import Reduced, ReducedSum
+from cape.protocol.messages import Masked, Released
 from cape.protocol.phases import advance_aggregator
-from cape.protocol.secure_sum import LocalReduction
 from cape.simulation import memory as driver
 from cape.simulation.simulate import simulate
 from support import consortium, tiny
@@ -102,8 +102,9 @@ def test_a_reply_of_another_length_or_beyond_the_bound_is_refused(monkeypatch) -
 
 def halves(reduce: Any) -> Any:
     """Return the tiny computation whose sites send a part of their own mean only."""
-    part = LocalReduction(reduce=reduce, expand=expand)
-    mean = replace(tiny.MEAN, local_reduction=part)
+    mean = replace(
+        tiny.MEAN, carrier=lambda release: ReducedSum(release, reduce=reduce, expand=expand)
+    )
     table = tuple(mean if entry is tiny.MEAN else entry for entry in tiny.TINY.table)
     return replace(tiny.TINY, table=table)
 

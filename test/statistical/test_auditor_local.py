@@ -25,9 +25,10 @@ from scipy.linalg import hadamard
 
 from cape.algorithms.linalg import svec
 from cape.computations import load
+from cape.papers.carriers import Reduced
 from cape.protocol import plan as _plan
 from cape.protocol import secure_sum
-from cape.protocol.messages import Reduced, Released
+from cape.protocol.messages import Released
 from support import auditor, wiretap
 
 HERE = Path(__file__).parent

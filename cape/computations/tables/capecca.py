@@ -26,7 +26,7 @@ from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
@@ -162,9 +162,7 @@ ONLY_NOISE = "No canonical correlation is above what noise alone can give: too f
 
 
 def _outcome(party: Aggregator, model: CapeCcaModel) -> Outcome:
-    state = model.canonical
-    if state is None:
-        raise RuntimeError("no release before report")
+    state: CanonicalState = JOINT_MOMENT.released(model)
     done = state.status == "released"
     outcome = outcome_in_tables(
         "capecca",
@@ -240,7 +238,6 @@ JOINT_MOMENT = SecureSum(
     estimator=_estimator,
     rows=n_basis,
     input=subject_views.unchanged,
-    close=as_released("canonical"),
 )
 
 COMPUTATION = Computation(

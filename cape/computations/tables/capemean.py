@@ -24,7 +24,7 @@ from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
@@ -136,16 +136,16 @@ NOTE = (
 
 
 def outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
-    if model.mean is None or model.histogram is None:
-        raise RuntimeError("no release before report")
+    mean: ColumnStatistic = MEAN.released(model)
+    histogram: ColumnStatistic = HISTOGRAM.released(model)
     config = settings_of(CapeMeanConfig, party.config)
     return outcome_in_tables(
         COMPUTATION.name,
         party,
         model,
-        status=model.histogram.status,
+        status=histogram.status,
         reasons=REASONS,
-        tables=(mean_table(model.mean), histogram_table(config, model.histogram)),
+        tables=(mean_table(mean), histogram_table(config, histogram)),
     )
 
 
@@ -190,7 +190,7 @@ def _with_error(value: float, noise_std: float) -> tuple[float, float, float, fl
 
 # -- the protocol --------------------------------------------------------------------------------
 
-# The last stage has `close`: its state opens `report`, and a refusal of it ends the run with what
+# The last stage has no successors: it opens `report`, and a refusal of it ends the run with what
 # was released before.
 HISTOGRAM = SecureSum(
     name="histogram",
@@ -199,7 +199,6 @@ HISTOGRAM = SecureSum(
     estimator=histogram_of,
     rows=n_basis,
     input=subject_views.unchanged,
-    close=as_released("histogram"),
 )
 MEAN = SecureSum(
     name="mean",

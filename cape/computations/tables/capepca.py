@@ -21,7 +21,7 @@ from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
@@ -92,9 +92,7 @@ def verify(site: Site, roster: Roster) -> None:
 
 
 def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
-    state = model.principal
-    if state is None:
-        raise RuntimeError("no release before report")
+    state: Principal = MOMENT.released(model)
     # After a refusal the state is the one before the release, which says nothing of the data.
     tables = (spectrum_table(state, note), directions_table(state))
     return outcome_in_tables(
@@ -148,7 +146,6 @@ MOMENT = SecureSum(
     rows=n_basis,
     # Not centred, not scaled: the bound is on the records as they are.
     input=subject_views.unchanged,
-    close=as_released("principal"),
 )
 
 COMPUTATION = Computation(

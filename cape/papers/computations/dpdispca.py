@@ -10,7 +10,7 @@ sums whole second moments under masks, without truncation.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import order_of_svec, smat, svec
@@ -25,6 +25,7 @@ from cape.computations.tables.capepca import (
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.papers.algorithms.dpdispca import leading_factor
+from cape.papers.carriers import ReducedSum
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import progress
@@ -32,7 +33,7 @@ from cape.protocol.outcome import Outcome
 from cape.protocol.phases import Computation
 from cape.protocol.ports import Aggregator
 from cape.protocol.report_phase import nothing_for_sites, report
-from cape.protocol.secure_sum import LocalReduction
+from cape.protocol.secure_sum import Carrier, Release, carrier_of, releases_are_local
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
@@ -86,7 +87,13 @@ def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     return outcome("dpdispca", party, model, note=note)
 
 
-PART_OF_MOMENT = replace(MOMENT, local_reduction=LocalReduction(reduce=_reduce, expand=_expand))
+def _carrier(release: Release[Any]) -> Carrier:
+    if releases_are_local(release.config):
+        return ReducedSum(release, reduce=_reduce, expand=_expand)
+    return carrier_of(release)
+
+
+PART_OF_MOMENT = replace(MOMENT, carrier=_carrier)
 
 COMPUTATION = Computation(
     name="dpdispca",
