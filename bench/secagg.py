@@ -132,7 +132,7 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
     source = RunSecret(secret=bytes(range(32)), label="os").stream("noise")
     colluders = max(1, math.ceil(n_sites / 3) - 1)
     sizes = {f"site{i}": 10 for i in range(n_sites)}
-    setup = Setup(salt=bytes(32), sizes=sizes, colluders=colluders, batch=1, n_sets=n_sets)
+    setup = Setup(salt=bytes(32), sizes=sizes, colluders=colluders, n_sets=n_sets)
     started = time.perf_counter()
     first = {
         s: at_site.advertise(
@@ -149,7 +149,8 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
         site: at_site.share(state, listed, token_bytes=source.token_bytes)
         for site, state in first.items()
     }
-    table, book = aggregator.route_shares(setup, listed, messages(shared))
+    table = aggregator.KeyTable.of(setup, listed)
+    book = aggregator.route_shares(table, messages(shared))
     ready = {site: at_site.accept_shares(state, book) for site, (state, _) in shared.items()}
     exchanged = time.perf_counter()
     zeros = np.zeros(190, dtype=np.uint64)
@@ -166,7 +167,7 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
         participants=sorted(sizes),
     )
     signed = {s: at_site.sign_survivors(state, survivors) for s, (state, _) in sent.items()}
-    pending, marks = aggregator.collect_signatures(pending, messages(signed))
+    marks = aggregator.collect_signatures(pending, messages(signed))
     opened = {s: at_site.unmask(state, marks) for s, (state, _) in signed.items()}
     result = aggregator.unmask_sum(pending, messages(opened), bound=1)
     assert not result.total.any()

@@ -60,7 +60,6 @@ def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
         salt=keys.run_salt(roster_digest[:16].hex(), roster_digest),
         sizes={entry.site: entry.n_subjects for entry in roster.sites},
         colluders=roster.colluders,
-        batch=1,
         n_sets=len(roster.plan) + EXTRA_SETS,
         min_survivors=roster.survivors,
         commitments=_commitments(roster),
@@ -92,15 +91,9 @@ def drop_outs(model: Model) -> DropOuts:
 
 def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
     """Return the public keys of this run in the form of the protocol."""
-    roster, left = broadcast_roster(model), drop_outs(model)
-    listed = left.advertised.sites
-    setup = stages.wired(setup_of(party.digest(roster), roster), listed)
-    return aggregator_stages.KeyTable(
-        setup=setup,
-        advertised=listed,
-        roster=stages.roster_of(setup, listed),
-        sharers=left.asked,
-    )
+    roster = broadcast_roster(model)
+    setup = setup_of(party.digest(roster), roster)
+    return aggregator_stages.KeyTable.of(setup, drop_outs(model).advertised.sites)
 
 
 def key_digest(party: Site | Aggregator, model: Model) -> bytes:
@@ -168,6 +161,11 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             labels=site.labels,
         )
 
+    def route(
+        party: Aggregator, replies: Mapping[str, SealedShares], model: Model
+    ) -> tuple[SealedShareBook, str | None]:
+        return aggregator_stages.route_shares(table_of(party, model), replies), then
+
     return (
         Phase(
             name="zero-sum",
@@ -184,7 +182,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             reply=SealedShares,
             broadcast=SealedShareBook,
             answer=_share,
-            combine=lambda party, replies, model: (_route(party, replies, model), then),
+            combine=route,
             absorb=_absorb_shares,
             then=(then,),
             attendance=attendance,
@@ -236,11 +234,6 @@ def _share(site: Site, model: Model) -> SealedShares:
     )
     keep(site, SECRET, after)
     return message
-
-
-def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model) -> SealedShareBook:
-    table = table_of(party, model)
-    return aggregator_stages.route_shares(table.setup, table.advertised, replies)[1]
 
 
 def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
@@ -386,8 +379,7 @@ class DroppableSum(Generic[M]):
         self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: M
     ) -> tuple[SurvivorSignatures, str | None]:
         pending = kept(party, PENDING, PendingSum)
-        signed, book = aggregator_stages.collect_signatures(pending, replies)
-        keep(party, PENDING, signed)
+        book = aggregator_stages.collect_signatures(pending, replies)
         return book, f"{self._release.name}.unmask"
 
     def _unmask(

@@ -31,6 +31,7 @@ from cape.protocol.model import (
     attendance,
     broadcast_roster,
     joined,
+    own_subjects,
     signs,
 )
 from cape.protocol.phases import AnyPhase, Phase
@@ -292,12 +293,16 @@ def _agree(site: Site, model: Model) -> AgreedKeys:
     entries = key_roster(joined(model), model.keys)
     _check_keys(site, model, entries)
     ring = keys.KeyRing(site=site.id, secret_key=site.secret(KEY_NAME))
-    sizes = {entry.site: entry.n_subjects for entry in broadcast_roster(model).sites}
-    own = next((entry for entry in entries if entry.site == site.id), None)
-    # An aggregator that swaps this site's key for its own could take off the masks.
-    if own is None or own.public_key != ring.public_key:
-        raise SecureAggregationError("E220", problem=f"the key of {site.id} was changed")
-    keys.check_roster(entries, own=own, sizes=sizes)
+    # Made of what this site has: an aggregator that swaps its key could take off the masks.
+    own = keys.KeyRosterEntry(
+        site=site.id,
+        n_subjects=own_subjects(site.id, model),
+        public_key=ring.public_key,
+        identity_key=(
+            keys.identity_public_key(site.identity_secret()) if signs(site.config) else b""
+        ),
+    )
+    keys.check_roster(entries, own=own)
     pairs = keys.pair_keys(ring, entries, salt=_salt(site, model)).keys
     agreed = AgreedKeys(
         pairs=b"".join(pairs.values()),

@@ -9,7 +9,7 @@ and who they are.  Source: see `cape.secagg.stages`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeVar
 
 import numpy as np
@@ -55,17 +55,22 @@ _Reply = TypeVar("_Reply")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyTable:
-    """State after stage 2, public: facts, advertisements of U1, its digest, sites of U2."""
+    """Public facts of a run once keys are advertised, by U1."""
 
     setup: Setup
     advertised: Mapping[str, Advertisement]
-    roster: bytes
-    sharers: tuple[str, ...]
+    roster: bytes  # digest of U1
+
+    @classmethod
+    def of(cls, setup: Setup, advertised: Mapping[str, Advertisement]) -> KeyTable:
+        """Return the table of a list that passed `check_advertisements`."""
+        setup = wired(setup, advertised)
+        return cls(setup=setup, advertised=advertised, roster=roster_of(setup, advertised))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PendingSum:
-    """State of one release: sum of the masked vectors, survivors U3, then signers U4."""
+    """State of one release: sum of the masked vectors, survivors U3."""
 
     table: KeyTable
     key_set: int
@@ -74,41 +79,31 @@ class PendingSum:
     exchange: bytes
     survivors: tuple[str, ...]
     total: Ring = field(repr=False)
-    signers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SurvivorSum:
-    """Result of one release: `total` over survivors (U3) of x + g, int64 (d,), unit 1 / gamma.
-
-    `n_subjects` are in it; `responders` of the last stage are the participants of the next release.
-    """
+    """Result of one release: `total` over survivors (U3) of x + g, int64 (d,), unit 1 / gamma."""
 
     total: Integers
     survivors: tuple[str, ...]
-    responders: tuple[str, ...]
-    n_subjects: int
+    n_subjects: int  # in it
 
 
-def route_shares(
-    setup: Setup, advertised: Mapping[str, Advertisement], inbox: Mapping[str, SealedShares]
-) -> tuple[KeyTable, SealedShareBook]:
+def route_shares(table: KeyTable, inbox: Mapping[str, SealedShares]) -> SealedShareBook:
     """Stage 2: put the ciphertexts of U2 into one book.
 
     SecureAggregationError for fewer than t; MessageError if one did not share with every partner.
     """
-    setup, sites = wired(setup, advertised), set(advertised)
-    roster = roster_of(setup, advertised)
-    messages = _enough(setup, inbox)
+    messages = _enough(table.setup, inbox)
     for site, message in messages.items():
-        if message.sealed.keys() != sites & setup.partners(site):
+        if message.sealed.keys() != table.setup.partners(site) & table.advertised.keys():
             raise MessageError("E202", problem=f"{site} did not share with every partner")
-    table = KeyTable(setup=setup, advertised=advertised, roster=roster, sharers=tuple(messages))
     addressed = {
         site: {sender: m.sealed[site] for sender, m in messages.items() if site in m.sealed}
         for site in messages
     }
-    return table, SealedShareBook(sharers=table.sharers, addressed=addressed)
+    return SealedShareBook(sharers=tuple(messages), addressed=addressed)
 
 
 def collect_masked(
@@ -121,7 +116,7 @@ def collect_masked(
 ) -> tuple[PendingSum, Survivors]:
     """Stage 3: sum the vectors that came and fix the survivors U3; `key_set` counts earlier ones.
 
-    `participants` are U2, later the responders of the release before.  Errors as of
+    `participants` are U2, later those that answered the release before to its end.  Errors as of
     `check_survivors`; MessageError if a vector has another form.
     """
     setup = table.setup
@@ -130,7 +125,7 @@ def collect_masked(
     check_survivors(setup, inbox)
     total = np.zeros(label.size, dtype=np.uint64)
     for site, vector in inbox.items():
-        if vector.dtype != np.uint64 or vector.shape != total.shape:
+        if vector.shape != total.shape:
             raise MessageError("E202", problem=f"the vector of {site} has another form")
         # Each vector is uniform to the aggregator; only the whole sum can be opened.
         total += vector
@@ -148,7 +143,7 @@ def collect_masked(
 
 def collect_signatures(
     pending: PendingSum, inbox: Mapping[str, SurvivorSignature]
-) -> tuple[PendingSum, SurvivorSignatures]:
+) -> SurvivorSignatures:
     """Stage 3b; SecureAggregationError for fewer than t, or if another list is signed."""
     messages = _enough(pending.table.setup, inbox)
     # Sites check them again.  Here the error names the site, and nothing was opened.
@@ -156,9 +151,7 @@ def collect_signatures(
     entries = pending.table.advertised
     for site, message in messages.items():
         verify_signature(entries[site].identity_key, statement, message.signature, site=site)
-    signatures = {site: message.signature for site, message in messages.items()}
-    signed = replace(pending, signers=tuple(messages))
-    return signed, SurvivorSignatures(signatures=signatures)
+    return SurvivorSignatures(signatures={site: m.signature for site, m in messages.items()})
 
 
 def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: int) -> SurvivorSum:
@@ -204,7 +197,6 @@ def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: i
     return SurvivorSum(
         total=decode_sum([total], bound=bound),
         survivors=pending.survivors,
-        responders=tuple(messages),
         n_subjects=sum(sizes[site] for site in pending.survivors),
     )
 

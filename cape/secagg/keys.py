@@ -205,16 +205,11 @@ def roster_fingerprint(digest: bytes) -> str:
     return digest[:8].hex()
 
 
-def check_roster(
-    entries: Sequence[KeyRosterEntry], *, own: KeyRosterEntry, sizes: Mapping[str, int]
-) -> None:
-    """Refuse a relayed key roster that is not the one this site joined; SecureAggregationError.
+def check_roster(entries: Sequence[KeyRosterEntry], *, own: KeyRosterEntry) -> None:
+    """Refuse relayed keys that repeat, or without `own`, what this site sent.
 
-    `own` is what this site sent, `sizes` M_s of every site as fixed in `join`.
+    SecureAggregationError.
     """
-    # A site too many would be one of the aggregator's own making, whose masks it can take off.
-    if len(entries) != len(sizes) or {e.site: e.n_subjects for e in entries} != dict(sizes):
-        raise failure("sites or sizes of the key roster differ from the joined ones")
     # One key for two sites: their common stream would be known to whoever holds that key.
     if len({e.public_key for e in entries}) != len(entries):
         raise failure("two sites have one public key")
@@ -227,7 +222,7 @@ def check_roster(
             raise failure(f"the public key of {entry.site} has a wrong length")
     # With another key of this site its masks would cancel with nobody's, or with the liar's.
     if own not in entries:
-        raise failure("the own entry of the key roster was changed")
+        raise failure(f"the key of {own.site} was changed")
 
 
 def pair_keys(ring: KeyRing, entries: Sequence[KeyRosterEntry], *, salt: bytes) -> PairKeys:

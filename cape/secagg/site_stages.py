@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 
-import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
@@ -131,7 +130,7 @@ def advertise(
     token_bytes: TokenBytes,
     opening: bytes = b"",
 ) -> AdvertisedSite:
-    """Stage 1: draw the keys of this batch; `own` of the state goes to the aggregator.
+    """Stage 1: draw the keys of the run; `own` of the state goes to the aggregator.
 
     `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run;
     `opening` what this site committed to, its part of the graph.
@@ -298,8 +297,6 @@ def mask_input(
     if not {state.site} <= set(participants) <= set(state.alive):
         raise failure("the sites asked are not those that are left")
     check_enough(set(participants), threshold=state.setup.threshold)
-    if noisy.dtype != np.uint64 or noisy.shape != (label.size,):
-        raise failure("the vector does not fit its label")
     own = state.key_sets[0]
     ring = KeyRing(site=state.site, secret_key=own.mask_key)
     among = state.setup.partners(state.site).intersection(participants)

@@ -46,8 +46,7 @@ class Setup:
     salt: bytes  # `cape.secagg.keys.run_salt`
     sizes: Mapping[str, int]  # M_s of every joined site: the sites are U0
     colluders: int  # assumed colluders S_C
-    batch: int  # which time stages 1 and 2 run, from 1
-    n_sets: int  # key sets of this batch: releases that it serves
+    n_sets: int  # key sets: releases that they serve
     min_survivors: int = 0  # threshold t that the owner wants; see `threshold`
     # Of every site's part of the graph, 32 bytes, told before anybody's part is (`opening_of`)
     commitments: Mapping[str, bytes] = field(default_factory=dict)
@@ -210,7 +209,7 @@ def release_id(
     setup: Setup, roster: bytes, *, key_set: int, label: MaskLabel, participants: Iterable[str]
 ) -> bytes:
     """Exchange id of stages 3, 3b and 4: names everything that must be equal at all sites."""
-    where = setup.salt + u64(setup.batch) + roster + u64(key_set)
+    where = setup.salt + u64(1) + roster + u64(key_set)
     who = _sites(participants)
     return sha256(lp(b"cape/1/release") + where + lp(label.to_bytes()) + who)
 
@@ -226,9 +225,9 @@ def share_info(roster: bytes, sender: str, receiver: str) -> bytes:
 
 
 def share_context(setup: Setup, sender: str, receiver: str) -> bytes:
-    """Associated data of that message: run, stage 2, batch, sender, receiver."""
+    """Associated data of that message: run, stage 2, once in a run, sender, receiver."""
     ends = lp(sender.encode()) + lp(receiver.encode())
-    return setup.salt + u64(2) + u64(setup.batch) + ends
+    return setup.salt + u64(2) + u64(1) + ends
 
 
 def _sites(sites: Iterable[str]) -> bytes:

@@ -23,7 +23,7 @@ def test_a_graph_whose_survivors_could_fall_into_two_parts_is_refused(monkeypatc
 
 def test_neighbours_are_not_asked_for_before_the_graph_is_known() -> None:
     sizes = {f"site{k:02d}": 3 for k in range(50)}
-    setup = Setup(salt=bytes(32), sizes=sizes, colluders=1, batch=1, n_sets=1, min_survivors=45)
+    setup = Setup(salt=bytes(32), sizes=sizes, colluders=1, n_sets=1, min_survivors=45)
     assert setup.plan is not None
     with pytest.raises(SecureAggregationError, match="not known yet"):
         setup.partners("site00")
