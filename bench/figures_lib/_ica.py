@@ -23,7 +23,7 @@ from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradient
 from cape.algorithms.pca import CovariancePca, ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, tuned_constants
 from cape.algorithms.scores import isi, match_maps
-from cape.algorithms.spatial_start import spatial_start
+from cape.algorithms.spatial import spatial_start
 from cape.algorithms.unmixing import MAX_NORM, unit_rows
 from cape.algorithms.whitening import (
     EigenWhitening,

@@ -1,4 +1,4 @@
-"""How good an estimate is when the truth is known; never used inside a run.
+"""Which maps belong together, and how good an estimate is when the truth is known.
 
 Definitions follow the papers: ISI is what capeDJICA (Imtiaz et al., Sec. V) calls q_NGI, by our
 reading, because its source could not be obtained.  scipy is imported only here, and lazily.

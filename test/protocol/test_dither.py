@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms import spatial_start
+from cape.algorithms import spatial
 from cape.algorithms.quasi_newton import QuasiNewton, dither_signs
 from cape.algorithms.whitening import whiten
 from cape.computations.capedjica.stages import ITERATE, WHITENING
@@ -17,7 +17,7 @@ LONGER = {"n_rounds": 4, "epsilon": 50.0}
 
 
 def forced(monkeypatch, gate: bool) -> None:
-    monkeypatch.setattr(spatial_start, "GATE_OFFSET", -1e9 if gate else 1e9)
+    monkeypatch.setattr(spatial, "GATE_OFFSET", -1e9 if gate else 1e9)
 
 
 @both_gates
@@ -59,9 +59,9 @@ def test_rounds_ask_of_whitened_data() -> None:
 @both_gates
 def test_start_and_gate_are_found_once_by_the_aggregator_and_broadcast(gate, monkeypatch) -> None:
     forced(monkeypatch, gate)
-    found, make = [], spatial_start.spatial_start
+    found, make = [], spatial.spatial_start
     monkeypatch.setattr(
-        spatial_start, "spatial_start", lambda *public: found.append(make(*public)) or found[-1]
+        spatial, "spatial_start", lambda *public: found.append(make(*public)) or found[-1]
     )
     run = Consortium(**LONGER).until("iterate")
     run.exchange()

@@ -175,7 +175,7 @@ def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
 def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whitener:
     """Return the released whitener with the start of the rounds: public, and free."""
     # The aggregator alone imports and runs this, once.
-    from cape.algorithms.spatial_start import spatial_start
+    from cape.algorithms.spatial import spatial_start
 
     if model.whitener is None:
         raise RuntimeError("no whitener before the whitening releases")

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from cape.algorithms import kernel, left_right
 from cape.algorithms.left_right import Null
 from cape.algorithms.linalg import smat
-from cape.algorithms.spatial import SpatialIca, assignment, claims, leading, spatial_ica
+from cape.algorithms.spatial import SpatialIca, claims, leading, spatial_ica
 from cape.computations import load
 from cape.computations.ica.mirror import midline_of, mirror_of, null_of, overlap
 from cape.data import mask_space
@@ -335,13 +335,6 @@ def test_subjects_that_are_mirrored_first_have_even_and_odd_directions_only(mirr
 
 
 # -- claims ----------------------------------------------------------------------------------------
-
-
-def test_the_assignment_is_that_of_scipy() -> None:
-    rng = np.random.default_rng(0)
-    for n in (1, 2, 5, 15, 30):
-        score = rng.random((n, n))
-        assert assignment(score).tolist() == linear_sum_assignment(-score)[1].tolist()
 
 
 def test_maps_that_stay_under_noise_are_claimed_higher() -> None:

@@ -16,7 +16,7 @@ import pytest
 from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
 from cape.algorithms.scores import isi, map_energy, match_maps
-from cape.algorithms.spatial_start import spatial_start
+from cape.algorithms.spatial import spatial_start
 from cape.algorithms.unmixing import unit_rows
 from cape.algorithms.whitening import LogEuclidean, Prewhiten, reduce_subject, whiten
 from cape.lab.synthetic.generators import Study, generate, standardise

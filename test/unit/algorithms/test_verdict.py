@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import polar
-from cape.algorithms.spatial import spatial_ica
-from cape.algorithms.spatial_start import spatial_start
+from cape.algorithms.spatial import spatial_ica, spatial_start
 from cape.algorithms.verdict import COMPONENT_ERROR, judge
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
