@@ -2,7 +2,8 @@
 
 Three sites of four subjects from ``cape synth``, stored with one byte a voxel (under 3 MB in all,
 the mean of a voxel is kept out: only differences matter to an analysis of time courses).  It
-shows that everything runs; the maps of twelve subjects are noise.  The same seed, the same files:
+shows that everything runs; the maps of twelve subjects are noise.  What is mapped stands in
+``test/inputspec.json``, written by hand like the sites' policies.  The same seed, the same files:
 
     python packaging/make_test_input.py
 """
@@ -11,16 +12,16 @@ from __future__ import annotations
 
 import gzip
 import io
-import shutil
+import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 
 from cape.computations import names
-from cape.engines.coinstac.demonstrations import inputspec_document
 from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import PRODUCT
 
@@ -33,13 +34,15 @@ COLUMNS, FEATURES = 8, 12
 def main() -> None:
     """Make the consortia."""
     for name in names():
-        folder = ROOT / ("" if name == PRODUCT else f"compspecs/{name}") / "test" / "input"
-        shutil.rmtree(folder, ignore_errors=True)
-        files = inputspec_document(name)[0]["data"]["value"]
-        if files[0].endswith(".nii.gz"):
-            write_images(folder)
+        test = ROOT / ("" if name == PRODUCT else f"compspecs/{name}") / "test"
+        for old in (test / "input").glob("local*/simulatorRun/*"):
+            if old.name != "site-policy.toml":
+                old.unlink()
+        sites = json.loads((test / "inputspec.json").read_text(encoding="utf-8"))
+        if sites[0]["data"]["value"][0].endswith(".nii.gz"):
+            write_images(test / "input")
         else:
-            write_numbers(folder, name)
+            write_numbers(test / "input", sites)
 
 
 def write_images(folder: Path) -> None:
@@ -57,7 +60,7 @@ def write_images(folder: Path) -> None:
         number = 0
         for site in range(SITES):
             target = folder / f"local{site}" / "simulatorRun"
-            target.mkdir(parents=True)
+            target.mkdir(parents=True, exist_ok=True)
             for image in sorted((made / f"local{site}").glob("*.nii*")):
                 number += 1
                 store(image, target / f"sub-{number:03d}_bold.nii.gz")
@@ -65,13 +68,13 @@ def write_images(folder: Path) -> None:
     sys.stdout.write(f"{folder}: {len(written)} images, {sum(written) / 1e6:.2f} MB\n")
 
 
-def write_numbers(folder: Path, name: str) -> None:
+def write_numbers(folder: Path, sites: list[dict[str, Any]]) -> None:
     """Write what the inputspec of a computation maps: a table of people, or a matrix a subject."""
     random = np.random.default_rng(SEED)
     mixing = random.standard_normal((FEATURES, NETWORKS))
-    for site, inputs in enumerate(inputspec_document(name)):
+    for site, inputs in enumerate(sites):
         target = folder / f"local{site}" / "simulatorRun"
-        target.mkdir(parents=True)
+        target.mkdir(parents=True, exist_ok=True)
         for file in inputs["data"]["value"]:
             if file == "records.csv":
                 people = [f"sub-{SUBJECTS * site + i + 1:03d}" for i in range(SUBJECTS)]

@@ -1,4 +1,4 @@
-"""Write the files that are generated from the code: forms, demonstrations, pages of docs/.
+"""Write the files that are generated from the code: forms, pages of docs/.
 
     python packaging/pages.py          writes what is stale and names it
     python packaging/pages.py --check  only names it; the exit status is 1 if there is any
@@ -22,7 +22,6 @@ from cape import errors
 from cape.computations import load, names
 from cape.data.issues import IssueCode
 from cape.engines.coinstac.compspec import compspec_of
-from cape.engines.coinstac.demonstrations import N_SITES, inputspec_document, policy_text_of
 from cape.engines.neuroflame import author_files
 from cape.engines.setting_texts import default_text, groups, texts_of, values_text
 from cape.protocol.phases import AnyPhase, Computation
@@ -64,14 +63,11 @@ def generated(top: Path) -> dict[str, str]:
     for name in names():
         folder = "" if name == PRODUCT else f"compspecs/{name}/"
         files[f"{folder}compspec.json"] = _json(compspec_of(name))
-        files[f"{folder}test/inputspec.json"] = _json(inputspec_document(name))
-        for site in range(N_SITES):
-            policy = f"{folder}test/input/local{site}/simulatorRun/site-policy.toml"
-            files[policy] = policy_text_of(name)
         page = f"docs/computations/{name}.md"
         if (top / page).is_file():
             files[page] = with_settings(_read(top / page), own_settings(load(name).config))
-    files["inputspec.json"] = files["test/inputspec.json"]
+    # The same at the top, in the layout of COINSTAC's simulator.
+    files["inputspec.json"] = _read(top / "test/inputspec.json")
     rounds = rounds_table(product, {"epsilon": 1.0, "delta": 1e-5})
     for page in ("README.md", "docs/protocol.md"):
         files[page] = with_rounds((top / page).read_text(encoding="utf-8"), rounds)

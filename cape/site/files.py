@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,17 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cape.errors import StoppedError
-
-try:
-    import fcntl
-
-    POSIX = True
-except ImportError:  # Windows, where the first byte of a lock file stands for its folder
-    POSIX = False
-
-# Windows turns line ends without the first, and has no second.
-BINARY = getattr(os, "O_BINARY", 0)
-PLAIN = BINARY | getattr(os, "O_NOFOLLOW", 0)
 
 # Seconds to wait for another process that works for the same party.
 PATIENCE = 600.0
@@ -52,7 +42,7 @@ def overwrite(path: Path, data: bytes) -> None:
     Cheaper than `write_atomically`, for what a crash in between does not lose.
     """
     is_new = not path.exists()
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | PLAIN, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "wb") as file:
         size = os.fstat(handle).st_size
         # Mostly its length stays: then only its content has to come to the disk.
@@ -69,9 +59,8 @@ def overwrite(path: Path, data: bytes) -> None:
 def own_file(path: Path) -> BinaryIO:
     """Open a new file, mode 0600 whatever the umask: no link or file of somebody else's."""
     path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN, 0o600)
-    if hasattr(os, "fchmod"):
-        os.fchmod(handle, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.fchmod(handle, 0o600)
     return os.fdopen(handle, "wb")
 
 
@@ -84,8 +73,6 @@ def own_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    if not POSIX:  # Windows opens no folders, and keeps names in a journal of its own
-        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -96,7 +83,7 @@ def sync_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
     """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "r+b") as file:
         _take(handle, party, PATIENCE)
         text = file.read()
@@ -125,54 +112,32 @@ def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[b
 @contextlib.contextmanager
 def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
     """Hold a folder for this process; StoppedError (E263) after `patience` s, else `PATIENCE`."""
-    handle = os.open(folder, os.O_RDONLY) if POSIX else _lock_file(folder)
+    patience = PATIENCE if patience is None else patience
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        handle = _lockable(handle, folder)
-        _take(handle, party, PATIENCE if patience is None else patience)
+        try:
+            _take(handle, party, patience)
+        except OSError as err:
+            # NFS locks files only: there a lock file stands for its folder.
+            if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
+                raise
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            handle, of_folder = os.open(folder / ".cape.lock", flags, 0o600), handle
+            os.close(of_folder)
+            _take(handle, party, patience)
         yield
     finally:
         os.close(handle)  # which also lets go of the lock, as the end of the process does
 
 
-def _lockable(handle: int, folder: Path) -> int:
-    if not POSIX:
-        return handle
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    except BlockingIOError:
-        return handle
-    except OSError as err:
-        # NFS locks files only: there a lock file stands for its folder.
-        if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
-            raise
-        os.close(handle)
-        return _lock_file(folder)
-    return handle
-
-
-def _lock_file(folder: Path) -> int:
-    return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT | PLAIN, 0o600)
-
-
 def _take(handle: int, party: str, patience: float) -> None:
     # Polling, since a blocking lock has no time limit and signals are not ours to use.
     until = time.monotonic() + patience
-    while not _taken(handle):
-        if time.monotonic() >= until:
-            raise StoppedError("E263", party=party)
-        time.sleep(PAUSE)
-
-
-def _taken(handle: int) -> bool:
-    try:
-        if POSIX:
+    while True:
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            import msvcrt
-
-            os.lseek(handle, 0, os.SEEK_SET)  # the byte that is held is that of the position
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise StoppedError("E263", party=party) from None
+        time.sleep(PAUSE)

@@ -41,8 +41,7 @@ def make_key(path: Path) -> str:
     # Of the operating system: a seed never makes an identity.
     secret = SecureNoise().token_bytes(SECRET_BYTES)
     try:
-        plain = getattr(os, "O_BINARY", 0)  # Windows
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | plain, 0o600)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigError("E302", file=path.name) from None
     with os.fdopen(handle, "w", encoding="ascii") as file:

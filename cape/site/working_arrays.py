@@ -23,7 +23,7 @@ from cape.algorithms.estimators import ALIGNED
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
-from cape.site.files import PLAIN, POSIX, own_file
+from cape.site.files import own_file
 
 # Hex digits in front of a file of arrays: the CRC-32 of all that follows.
 CHECKSUM = 8
@@ -141,9 +141,8 @@ def _read_arrays(file: BinaryIO, key: str, contents: str, *, is_checked: bool) -
 
 def _mapped(file: BinaryIO) -> memoryview:
     """Map a file that is replaced whole and never written into; where that cannot be, read it."""
-    if POSIX:  # Windows replaces and removes no file that is mapped
-        with contextlib.suppress(OSError):  # some file systems of other computers map nothing
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    with contextlib.suppress(OSError):  # some file systems of other computers map nothing
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     file.seek(0)
     return memoryview(file.read())
 
@@ -153,10 +152,9 @@ def _own_regular_file(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
     """Yield a file that this user wrote; OSError for everything else."""
     # The engine's cache may be a folder for everybody: what others put there is not what this site
     # computed, and a pipe without a writer would never open.
-    handle = os.open(path, os.O_RDONLY | PLAIN | getattr(os, "O_NONBLOCK", 0))
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     found = os.fstat(handle)
-    is_own = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-    if not (stat.S_ISREG(found.st_mode) and is_own):
+    if not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()):
         os.close(handle)
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
     with os.fdopen(handle, "rb") as file:
@@ -172,13 +170,13 @@ def _content(path: Path) -> bytes:
 
 
 def _is_settled(found: os.stat_result) -> bool:
-    """Whether another write of a file would show in its times; never on Windows, which reads it."""
-    return POSIX and time.time() - max(found.st_mtime, found.st_ctime) > SETTLED
+    """Whether another write of a file would show in its times."""
+    return time.time() - max(found.st_mtime, found.st_ctime) > SETTLED
 
 
 def _identity(found: os.stat_result) -> bytes:
     """Tell a file from every other, and from itself after a write."""
-    # The last of these times is the file system's, on POSIX: no program sets it.
+    # The last of these times is the file system's: no program sets it.
     times = (found.st_mtime_ns, found.st_ctime_ns)
     return repr((found.st_dev, found.st_ino, found.st_size, *times)).encode()
 

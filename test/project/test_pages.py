@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from cape.computations import load, names
-from cape.engines.coinstac.demonstrations import inputspec_document
 from cape.errors import CATALOGUE
 from cape.settings.config import Config
 from support.scripts import script
@@ -43,7 +41,6 @@ def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: 
 def test_inputspec_is_the_same_in_both_places() -> None:
     top = (ROOT / "inputspec.json").read_bytes()
     assert top == (ROOT / "test" / "inputspec.json").read_bytes()
-    assert json.loads(top) == inputspec_document()
 
 
 def test_generated_files_are_up_to_date() -> None:
@@ -58,6 +55,8 @@ def test_writing_repairs_what_is_stale_and_nothing_else(
         target = tmp_path / name
         target.parent.mkdir(exist_ok=True)
         target.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "inputspec.json").write_text("[]\n")
     assert pages.main([], tmp_path) == 0
     assert set(capsys.readouterr().out.split()) == {"written:", *pages.generated(tmp_path)}
     assert not pages.stale(tmp_path)

@@ -102,7 +102,7 @@ def become_owner(role: str, document: Mapping[str, Any]) -> None:
     the process can do no more than needed, and what it writes for nobody else (0600) can be read.
     It stays root where that person may not use the folders.
     """
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+    if os.geteuid() != 0:
         return
     try:
         request = EngineRequest.of(role, document)

@@ -11,10 +11,9 @@ import json
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cape.computations import about, load, names
-from cape.engines.coinstac.demonstrations import N_SITES, SETTINGS
 from cape.engines.neuroflame.steps import (
     CAP_SECONDS,
     EXCHANGE_SECONDS,
@@ -30,6 +29,7 @@ from cape.settings.option import choices
 TEMPLATES: Final = Path(__file__).parent / "templates"
 AUTHORS: Final = "app/code/computation"
 REQUIREMENTS: Final = "requirements.txt"
+PARAMETERS: Final = "test_data/server/parameters.json"
 # A checkout has these; the framework's files are its own, and must stay as they were released.
 MARKS: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
 # Of the package with pages that have pictures; its pins allow no nilearn.
@@ -41,8 +41,15 @@ private time courses. What leaves a site is a secure sum with calibrated noise, 
 is differentially private for every subject (CAPE: the sites' noises are correlated and cancel)."""
 
 
-def files(name: str = PRODUCT) -> dict[str, str]:
-    """Return text by path below a checkout, for a computation."""
+def files(parameters: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Return text by path below a checkout.
+
+    `parameters`: the owner's settings, of the product unless they name a computation; without
+    them, those of three sites of a few invented people, whose results are noise.
+    """
+    name = str((parameters or {}).get("computation", PRODUCT))
+    example = (TEMPLATES / "parameters.json").read_text(encoding="utf-8")
+    named = {"computation": name, **(parameters or {})}
     return {
         f"{AUTHORS}/__init__.py": '"""coinstac-cape for NeuroFLAME."""\n',
         f"{AUTHORS}/spec.py": _filled("spec.py.txt", max_iterations=MAX_ITERATIONS),
@@ -55,7 +62,7 @@ def files(name: str = PRODUCT) -> dict[str, str]:
             seconds=EXCHANGE_SECONDS,
         ),
         "display_notes.md": display_notes(name),
-        "test_data/server/parameters.json": _json(example_parameters(name)),
+        PARAMETERS: example if parameters is None else json.dumps(named, indent=2) + "\n",
         "requirements-cape.txt": "\n".join(WANTED) + "\n",
     }
 
@@ -64,7 +71,7 @@ def _filled(template: str, **values: object) -> str:
     return (TEMPLATES / template).read_text(encoding="utf-8").format(**values)
 
 
-def display_notes(name: str = PRODUCT) -> str:
+def display_notes(name: str) -> str:
     """Return the table of parameters for the leader, who edits a free JSON file."""
     config = load(name).config
     hints, texts = typing.get_type_hints(config), texts_of(config)
@@ -80,28 +87,19 @@ def display_notes(name: str = PRODUCT) -> str:
     return _filled("display_notes.md", name=name, others=others, rows="\n".join(rows))
 
 
-def example_parameters(name: str = PRODUCT) -> dict[str, Any]:
-    """Return settings for three sites of a few invented subjects: the results are noise."""
-    return {"computation": name, "n_sites": N_SITES, **SETTINGS[name]}
-
-
 def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[str]:
     """Write the author files into a checkout of the boilerplate; return their paths.
 
-    `parameters`: the owner's settings in place of the example, with the computation's name unless
-    it is the product.  Author files that were there are removed; a requirement is added once.
+    `parameters`: as in `files`.  Author files that were there are removed; a requirement is added
+    once.
     ConfigError E321 for a folder that is no checkout, E011 for what NeuroFLAME cannot carry out.
     """
     if not all((checkout / mark).is_file() for mark in MARKS):
         raise ConfigError("E321", detail=str(checkout))
-    name = str((parameters or {}).get("computation", PRODUCT))
     check_settings(parameters or {})
-    written = files(name)
+    written = files(parameters)
     for old in (checkout / AUTHORS).glob("*.py"):
         old.unlink()
-    if parameters is not None:
-        named = {"computation": name, **parameters}
-        written["test_data/server/parameters.json"] = _json(named)
     del written["requirements-cape.txt"]
     for place, text in written.items():
         path = checkout / place
@@ -112,7 +110,3 @@ def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[
     missing = [line for line in WANTED if line not in lines]
     requirements.write_text("\n".join([*lines, *missing]) + "\n", encoding="utf-8")
     return [*written, REQUIREMENTS]
-
-
-def _json(document: object) -> str:
-    return json.dumps(document, indent=2) + "\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -66,3 +68,19 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path) -> None:
             pass
     with folder_lock(tmp_path, "site B", patience=0.0):
         pass
+
+
+def test_where_folders_cannot_be_locked_a_file_stands_for_its_folder(tmp_path, monkeypatch) -> None:
+    """NFS locks files only."""
+    real = fcntl.flock
+
+    def flock(handle: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    site = tmp_path / "site"
+    site.mkdir()
+    test_a_folder_is_held_by_one_process_at_a_time(site)
+    assert (site / ".cape.lock").is_file()

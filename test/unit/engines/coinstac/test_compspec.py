@@ -15,7 +15,6 @@ from cape.cli import main
 from cape.computations import load, module_of, names
 from cape.engines.coinstac import compspec
 from cape.engines.coinstac.computation import run
-from cape.engines.coinstac.demonstrations import inputspec_document
 from cape.engines.coinstac.form import NOT_IN_COINSTAC
 from cape.errors import ConfigError
 from cape.settings.config import VERSION, Config
@@ -288,7 +287,7 @@ def test_every_computation_has_a_compspec_that_chooses_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_inputs_of_a_demonstration_are_valid_settings_for_three_sites(name: str) -> None:
-    sites = inputspec_document(name)
+    sites = inputspec(name)
     assert len(sites) == 3
     inputs = compspec.compspec_of(name)["computation"]["input"]
     settings = []
@@ -308,11 +307,18 @@ def demonstration(name: str) -> Path:
     return ROOT if name == compspec.PRODUCT else ROOT / "compspecs" / name
 
 
+def inputspec(name: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(
+        (demonstration(name) / "test" / "inputspec.json").read_text()
+    )
+    return listed
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_demonstration_runs_as_its_inputspec_says(name: str, tmp_path: Path, no_pages) -> None:
     """Forms without ``computation`` once ran capedjica, at the price of the run that was meant."""
     folder = demonstration(name)
-    listed = json.loads((folder / "test" / "inputspec.json").read_text())
+    listed = inputspec(name)
     given = {
         f"local{k}": {n: entry["value"] for n, entry in site.items()}
         for k, site in enumerate(listed)
@@ -363,7 +369,7 @@ def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
     inputs = compspec.compspec_of(name)["computation"]["input"]
     form = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
     del form["computation"]
-    listed = inputspec_document(name)[0]
+    listed = inputspec(name)[0]
     form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
     form |= {n: listed[n]["value"] for n in ("data", "policy")}
     with pytest.raises(ConfigError, match=rf"CAPE-E013 .*computation.*{name}"):
@@ -373,7 +379,7 @@ def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
 @pytest.mark.parametrize("name", names())
 def test_what_all_computations_have_chooses_none_of_them(name: str, tmp_path: Path) -> None:
     """epsilon, delta and n_sites alone once ran capedjica, whatever form they came from."""
-    listed = inputspec_document(name)[0]
+    listed = inputspec(name)[0]
     form = {n: listed[n]["value"] for n in ("data", "policy")}
     form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
     with pytest.raises(ConfigError, match=r"CAPE-E013 .*computation.* capecca or capedjica or "):

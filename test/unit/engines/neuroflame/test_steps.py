@@ -322,7 +322,7 @@ def test_an_owners_settings_take_the_place_of_the_example(checkout: Path, tmp_pa
 @pytest.mark.parametrize("name", names())
 def test_a_leader_finds_the_parameters_of_the_computation(checkout: Path, name: str) -> None:
     """Notes and description once were those of capedjica whatever the parameters said."""
-    settings = author_files.example_parameters(name)
+    settings = {"computation": name, "n_sites": 3, "epsilon": 4, "delta": 1e-5}
     author_files.lay(checkout, settings)
     notes = (checkout / "display_notes.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|", notes, flags=re.MULTILINE)
