@@ -121,7 +121,7 @@ class MemoryTransport:
         for site, store in self._stores.items():
             source = self._parties[site].source
             sites[site] = StoredSite(
-                head=head_of(self._computation, self._runs[site]),
+                head=head_of(self._runs[site]),
                 secrets=store.secrets,
                 card=self._parties[site].card,
                 contents=source.contents if isinstance(source, FileSource) else None,
@@ -131,7 +131,7 @@ class MemoryTransport:
         stored = StoredRun(
             model=wire.encode(model, self._computation.model),
             parties=sites,
-            aggregator=cache_of(self._computation, self._state),
+            aggregator=cache_of(self._state),
             request=None if self._request is None else encode_broadcast(self._request),
             kept=self._kept,
             left=tuple(self.active.left),

@@ -22,6 +22,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from cape.engines.coinstac import computation, service
+from cape.engines.coinstac.documents import EngineRequest
 from cape.errors import CapeError, MessageError
 from cape.protocol.ports import Stacks
 from cape.site.files import write_atomically
@@ -191,7 +192,7 @@ def test_the_service_opens_no_folder_outside_its_mounts(tmp_path, monkeypatch) -
     inside.mkdir()
     (inside / "link").symlink_to(outside)
     monkeypatch.setenv(service.MOUNTS_VARIABLE, f"{inside}{os.pathsep}/nowhere")
-    service.check_mounts(document(inside))
+    service.check_mounts(EngineRequest.of("local", document(inside)))
     for name in ("base", "output", "cache", "transfer"):
         for where in (
             str(outside), f"{inside}/../home", str(inside / "link"), str(beside), "", "/"
@@ -203,7 +204,7 @@ def test_the_service_opens_no_folder_outside_its_mounts(tmp_path, monkeypatch) -
     assert not list(outside.iterdir())
     monkeypatch.delenv(service.MOUNTS_VARIABLE)
     with pytest.raises(MessageError, match="outside"):
-        service.check_mounts(document(Path("/root")))
+        service.check_mounts(EngineRequest.of("local", document(Path("/root"))))
 
 
 def test_a_service_with_a_token_answers_nobody_who_lacks_it(tmp_path, monkeypatch) -> None:

@@ -471,7 +471,7 @@ def test_main_writes_one_line_of_ascii(recording, tmp_path, monkeypatch) -> None
 def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> None:
     engine = recording.at(("join", 1), tmp_path / "work")
     document = json.loads(engine.document("local0", engine.input))
-    with pytest.raises(MessageError, match="role 'site', allowed local, remote"):
+    with pytest.raises(MessageError, match="role: allowed local, remote"):
         coinstac.run("site", document, SitePlaces())
     with pytest.raises(MessageError, match="the first message of a site is its card"):
         coinstac.run("remote", document, SitePlaces())

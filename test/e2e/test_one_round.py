@@ -40,7 +40,7 @@ def answer(recording, tmp_path):
     document = stdio.parse_document(text)
     phases._bind.cache_clear()
     accounting._largest_mu.cache_clear()
-    return lambda: stdio.encode_response("local", stdio.run("local", document, own))
+    return lambda: stdio.encode_response(stdio.run("local", document, own))
 
 
 def functions_called(action: Any) -> Counter[tuple[str, str]]:

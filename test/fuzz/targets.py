@@ -107,7 +107,7 @@ def cache(data: bytes) -> None:
     name, text = chosen(data, names())
     document = wire.loads(text, documents.MAX_DOCUMENT)
     run = decode_run(load(name), document, party="x")
-    assert encode_run(load(name), run) == encode_run(load(name), run)
+    assert encode_run(run) == encode_run(run)
 
 
 def constant(data: bytes) -> None:
@@ -456,7 +456,7 @@ def _envelope(body: Any) -> bytes:
 def _state() -> bytes:
     computation = load("capemean")
     config = computation.config.from_input({"epsilon": 1.0, "delta": 1e-5})
-    return wire.dumps(encode_run(computation, start(computation.bind(config))))
+    return wire.dumps(encode_run(start(computation.bind(config))))
 
 
 def _lines(*documents: dict[str, Any]) -> bytes:

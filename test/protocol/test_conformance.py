@@ -164,11 +164,11 @@ def test_b_every_message_and_model_survives_encoding(name, aggregation) -> None:
         assert wire.dumps(wire.encode(wire.decode(wire.loads(text), kind), kind)) == text
     run = finished(name, aggregation=aggregation)
     for state in (run.state, *run.runs.values()):
-        document = wire.loads(wire.dumps(encode_run(run.computation, state)))
+        document = wire.loads(wire.dumps(encode_run(state)))
         back = decode_run(run.computation, document, party="x")
         assert (back.run, back.cursor, back.ledger) == (state.run, state.cursor, state.ledger)
         assert back.config == state.config
-        assert encode_run(run.computation, back) == encode_run(run.computation, state)
+        assert encode_run(back) == encode_run(state)
 
 
 @every_computation

@@ -196,9 +196,9 @@ def test_the_state_of_every_party_survives_its_cache(way: dict[str, str]) -> Non
         ended = plain.exchange()[0] is None
         cached.exchange()
         for site, run in cached._runs.items():
-            text = encode_run(computation, run)
+            text = encode_run(run)
             cached._runs[site] = decode_run(computation, text, party=site)
-        cached._state = decode_run(computation, encode_run(computation, cached._state), party="a")
-        assert encode_run(computation, cached._state) == encode_run(computation, plain._state)
+        cached._state = decode_run(computation, encode_run(cached._state), party="a")
+        assert encode_run(cached._state) == encode_run(plain._state)
         if ended:
             return

@@ -293,7 +293,7 @@ def test_the_figures_are_those_of_the_messages(monkeypatch, way: str) -> None:
         length = len(wire.dumps(documents.reply_document(reply)))
         sent[reply.phase] = max(length, sent.get(reply.phase, 0))
         if party.id == "site000":
-            states.append(len(wire.dumps(documents.encode_run(tiny.TINY, after))))
+            states.append(len(wire.dumps(documents.encode_run(after))))
         return after, reply
 
     monkeypatch.setattr(memory, "advance_site", heard)

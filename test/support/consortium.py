@@ -335,7 +335,7 @@ def repeated(text: bytes) -> Any:
     """
     document = wire.loads(text, documents.MAX_DOCUMENT)
     if document["output"].get("phase") == "join" and document["cache"]["cape"]["nonce"]:
-        assert len(document["cache"]["cape"].pop("vault_key")) == 64
+        assert len(document["cache"]["cape"].pop("vault_key")) == 44
     return document
 
 

@@ -66,13 +66,13 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     inbox = gathered(replies, state.phase)
     context = AggregatorContext(config=state.config, folder=request.transfer)
     if cache is not None:
-        context.kept = cache.kept_bytes
+        context.kept = dict(cache.kept)
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:
-        answer = engine_answer(computation, state, encode_broadcast(envelope))
+        answer = engine_answer(state, encode_broadcast(envelope))
         # Only a run that sites may drop out of has stages that look back.
         if state.config.aggregation == "secagg":
-            kept = {name: raw.hex() for name, raw in context.kept.items()}
+            kept = wire.encode(context.kept, dict[str, bytes])
             answer["cache"]["cape"]["kept"] = kept
         return answer
     from cape.engines.coinstac import display
@@ -81,7 +81,7 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     if outcome is None:
         raise TypeError("the last phase of a computation publishes its outcome")
     output = {"summary": display.summary(outcome), "components": display.tables(outcome)}
-    return engine_answer(computation, state, output, success=True)
+    return engine_answer(state, output, success=True)
 
 
 def gathered(replies: Arriving, phase: AnyPhase) -> dict[str, AnyEnvelope]:

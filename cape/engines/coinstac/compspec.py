@@ -1,4 +1,8 @@
-"""compspec.json of every computation: the form that COINSTAC's application shows its owner."""
+"""compspec.json of every computation: the form that COINSTAC's application shows its owner.
+
+It is of version 2, for containers that serve: version 1 would start a process for every round.
+``command`` of both parties is required although the service answers, so that it works in both ways.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from typing import Any, Final
 from cape.computations import about, load, names
 from cape.engines.coinstac.display import COMPONENT, MAPS_SUMMARY, SUMMARY
 from cape.engines.coinstac.form import has_input, shown_if
-from cape.engines.coinstac.site import EXPERT
 from cape.engines.setting_texts import Text, default_text, groups, texts_of, values_text
 from cape.errors import ConfigError
 from cape.settings.config import PRODUCT, VERSION, Config
+from cape.settings.documents import parse_json
 from cape.settings.option import choices
 from cape.settings.wings import PAPERS, WINGS
 
@@ -26,104 +30,43 @@ IMAGE_NAME: Final = "coinstac-cape"
 PUBLISHED: Final = re.compile(
     r"([a-z0-9.-]+(:\d{1,5})?/)?([a-z0-9]+([._-]+[a-z0-9]+)*/)*coinstac[a-z0-9]*([._-]+[a-z0-9]+)*"
 )
-TITLE: Final = "Private joint ICA (capeDJICA)"
-DESCRIPTION: Final = (
-    "Maps that are common to the fMRI of several sites, from joint temporal ICA. No image leaves "
-    "a site, and what is released is differentially private for every subject."
-)
-
-_DATA: Final[dict[str, Any]] = {
-    "label": "Data",
-    "type": "files",
-    "items": ["images"],
-    "extensions": [["nii", "gz", "img", "hdr", "npy", "npz", "mat", "csv", "tsv", "json", "toml"]],
-    "description": "One 4-D image or one matrix per subject, or a manifest with all files it "
-    "names; a mask or an atlas if the settings say 'file'; your site-policy.toml, if you have one. "
-    "No two files of the same name.",
-    "source": "member",
-}
-_POLICY: Final[dict[str, Any]] = {
-    "label": "Policy of this site (optional)",
-    "type": "files",
-    "items": ["policy"],
-    "extensions": [["toml"]],
-    "description": "site-policy.toml: what this site allows; without one, the shipped policy "
-    "(cape policy prints it).",
-    "source": "member",
-}
-_EXPERT: Final[dict[str, Any]] = {
-    "label": "Show all settings",
-    "type": "boolean",
-    "default": False,
-    "description": "Those that few runs change are hidden.",
-    "tooltip": "A hidden setting keeps its value, also one that was changed before it was hidden.",
-    "source": "owner",
-}
+# What all forms have; `compspec_document` fills in what a computation is and its settings.
+TEMPLATE: Final = Path(__file__).with_name("compspec.json")
 # First in the form and in no group, because the application shows a group as a closed accordion
 ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 
 
 def compspec_document(
-    config: type[Config],
-    *,
-    title: str = TITLE,
-    image: str = IMAGE_NAME,
-    description: str = DESCRIPTION,
-    chosen: str = "",
+    config: type[Config], name: str = PRODUCT, image: str = IMAGE_NAME
 ) -> dict[str, Any]:
-    """Return compspec.json of `chosen`, ``""`` for the product."""
-    owner = _owner_inputs(config)
-    maps = "n_components" in owner
-    inputs: dict[str, Any] = {name: owner.pop(name) for name in ASKED_FIRST if name in owner}
+    """Return compspec.json of a computation with these settings."""
+    document: dict[str, Any] = parse_json(TEMPLATE.read_text(encoding="utf-8"))
+    meta, computation = document["meta"], document["computation"]
+    meta["version"] = VERSION
+    if name != PRODUCT:
+        # The docstring of its module describes it to people.
+        title, first = about(name)
+        meta |= {"id": f"coinstac-{name}", "name": f"{name}: {title}", "description": first}
+    computation["dockerImage"] = computation["remote"]["dockerImage"] = image
     # The image has all computations; a form with one choice says which one it starts.
-    inputs |= {"computation": _choice(chosen or PRODUCT), "data": dict(_DATA)}
-    inputs |= {"policy": dict(_POLICY), EXPERT: dict(_EXPERT), **owner}
+    fixed = computation["input"]
+    tooltip = fixed["computation"]["tooltip"].format(name=name)
+    fixed["computation"] |= {"values": [name], "default": name, "tooltip": tooltip}
+    owner = _owner_inputs(config)
+    asked_first = {name: owner.pop(name) for name in ASKED_FIRST if name in owner}
+    computation["input"] = {**asked_first, **fixed, **owner}
     # The app sorts by this number, not by the order in the file.
-    for order, (name, spec) in enumerate(inputs.items()):
+    for order, spec in enumerate(computation["input"].values()):
         spec["order"] = order
-        if name in ASKED_FIRST:
-            del spec["group"]
-    return {
-        "meta": {
-            "id": f"coinstac-{chosen}" if chosen else IMAGE_NAME,
-            "name": title,
-            "description": description,
-            "repository": IMAGE_NAME,
-            "version": VERSION,
-            # Containers that serve: version 1 would start a process for every round.
-            "compspecVersion": 2,
-            "tags": ["fMRI", "ICA", "differential privacy"],
-        },
-        "computation": {
-            "type": "docker",
-            "dockerImage": image,
-            "command": ["python", "/computation/local.py"],
-            "remote": {
-                "type": "docker",
-                "dockerImage": image,
-                # Required by COINSTAC though the service answers; so it works in both ways.
-                "command": ["python", "/computation/remote.py"],
-            },
-            "display": [
-                {"type": "iframe"},
-                {
-                    "type": "table",
-                    "tables": [
-                        {"source": "summary"},
-                        {"source": "components", "subtables": "by-key"},
-                    ],
-                },
-            ],
-            "input": inputs,
-            "output": {
-                "summary": _table("Global summary", {**SUMMARY, **(MAPS_SUMMARY if maps else {})}),
-                # Names of columns come with the tables of a run.
-                "components": _table(
-                    "Global components" if maps else "Global table", COMPONENT if maps else {}
-                ),
-            },
-        },
-    }
+    for spec in asked_first.values():
+        del spec["group"]
+    output = computation["output"]
+    output["summary"]["items"] = _labels(SUMMARY)
+    # Names of columns come with the tables of a run.
+    if "n_components" in asked_first:
+        output["summary"]["items"] |= _labels(MAPS_SUMMARY)
+        output["components"] |= {"label": "Global components", "items": _labels(COMPONENT)}
+    return document
 
 
 def image_of(computation: str, image: str = IMAGE_NAME) -> str:
@@ -133,17 +76,7 @@ def image_of(computation: str, image: str = IMAGE_NAME) -> str:
 
 def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     """Return the compspec.json that starts a computation of the image."""
-    if name == PRODUCT:
-        return compspec_document(load(name).config, image=image)
-    # The docstring of its module describes it to people.
-    title, first = about(name)
-    return compspec_document(
-        load(name).config,
-        title=f"{name}: {title}",
-        image=image_of(name, image),
-        description=first,
-        chosen=name,
-    )
+    return compspec_document(load(name).config, name, image_of(name, image))
 
 
 def published(folder: Path, image: str) -> list[str]:
@@ -164,22 +97,10 @@ def published(folder: Path, image: str) -> list[str]:
     for computation in names():
         path = folder / f"{computation}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_json(compspec_of(computation, name)), encoding="utf-8")
+        text = json.dumps(compspec_of(computation, name), indent=2) + "\n"
+        path.write_text(text, encoding="utf-8")
         paths.append(str(path))
     return paths
-
-
-def _choice(name: str) -> dict[str, Any]:
-    return {
-        "label": "Computation",
-        "source": "owner",
-        "type": "select",
-        "values": [name],
-        "default": name,
-        "description": "Which computation of the image runs; there is one choice.",
-        "tooltip": "The image has several computations, and this says which one a run is.  In "
-        f'settings.toml: computation = "{name}".',
-    }
 
 
 def _owner_inputs(config: type[Config]) -> dict[str, Any]:
@@ -225,13 +146,5 @@ def _owner_input(spec: Field[Any], hint: object, text: Text) -> dict[str, Any]:
     return widget
 
 
-def _table(label: str, items: dict[str, str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "label": label,
-        "items": {name: {"label": text} for name, text in items.items()},
-    }
-
-
-def _json(document: object) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+def _labels(items: dict[str, str]) -> dict[str, dict[str, str]]:
+    return {name: {"label": text} for name, text in items.items()}

@@ -104,10 +104,7 @@ def become_owner(role: str, document: Mapping[str, Any]) -> None:
     """
     if os.geteuid() != 0:
         return
-    try:
-        request = EngineRequest.of(role, document)
-    except MessageError:
-        return  # refused where it is answered
+    request = EngineRequest.of(role, document)
     there = request.output
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -155,7 +152,7 @@ def answer_once(role: str) -> int:
         document = parse_document(sys.stdin.buffer.read(MAX_DOCUMENT + 1))
         become_owner(role, document)
         places = SitePlaces.from_environment(os.environ)
-        line = encode_response(role, run(role, document, places)) + b"\n"
+        line = encode_response(run(role, document, places)) + b"\n"
     except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1

@@ -1,7 +1,7 @@
 """The engine's documents: checked on the way in before anything is believed, and on the way out.
 
 The engine hangs on an answer without ``output``, leaves a null one out of the sum, and lets others
-wait for ever once a site says ``success``: such an answer becomes an error, which ends the run.
+wait for ever once a site says ``success``: all answers come from `engine_answer`.
 """
 
 from __future__ import annotations
@@ -104,42 +104,31 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cache:
-    """The cache's key ``cape``: `kept` in hex, `model` decoded once the computation is known."""
+    """The cache's key ``cape``; `model` is decoded once the computation is known."""
 
     head: Head
     model: Any
     nonce: str = ""
-    vault_key: str = ""
-    kept: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def vault_key_bytes(self) -> bytes:
-        return bytes.fromhex(self.vault_key)
-
-    @property
-    def kept_bytes(self) -> dict[str, bytes]:
-        return {name: bytes.fromhex(raw) for name, raw in self.kept.items()}
+    vault_key: bytes = b""
+    kept: dict[str, bytes] = field(default_factory=dict)
 
 
 def read_cache(document: Any, party: str) -> Cache:
     try:
-        cache = wire.decode_document(document, Cache, "cache")
-        # Hex is checked here, so that the properties of a cache that was read never fail.
-        for text in (cache.vault_key, *cache.kept.values()):
-            bytes.fromhex(text)
-        return cache
-    except (CapeError, ValueError) as err:
+        return wire.decode_document(document, Cache, "cache")
+    except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
 
 
-def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
-    return Cache(head=head_of(computation, run), model=wire.encode(run.model, computation.model))
+def cache_of(run: Run[Any]) -> Cache:
+    model = wire.encode(run.model, run.bound.computation.model)
+    return Cache(head=head_of(run), model=model)
 
 
-def head_of(computation: Computation[M], run: Run[M]) -> Head:
+def head_of(run: Run[Any]) -> Head:
     return Head(
         v=STATE,
-        computation=computation.name,
+        computation=run.bound.computation.name,
         settings=json.dumps(run.config.settings(), sort_keys=True),
         run=run.run,
         cursor=run.cursor,
@@ -167,8 +156,8 @@ def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
     return Ledger(budget=charges.budget, events=events, head=charges.head)
 
 
-def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
-    cache = cache_of(computation, run)
+def encode_run(run: Run[Any]) -> dict[str, Any]:
+    cache = cache_of(run)
     document = {"head": wire.encode(cache.head, Head), "model": cache.model}
     if len(wire.dumps(document)) > MAX_CACHE:
         raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
@@ -211,7 +200,6 @@ def decode_settings(computation: Computation[M], text: str) -> Config:
 
 
 def engine_answer(
-    computation: Computation[Any],
     state: Run[Any],
     output: Document,
     nonce: str = "",
@@ -220,7 +208,8 @@ def engine_answer(
     success: bool = False,
 ) -> Document:
     # The engine merges caches shallowly: all of ours stands under one key.
-    cache = {**encode_run(computation, state), "nonce": nonce, "vault_key": vault_key.hex()}
+    key = wire.encode(vault_key, bytes)
+    cache = {**encode_run(state), "nonce": nonce, "vault_key": key}
     return {"output": output, "cache": {"cape": cache}, "success": success}
 
 
@@ -268,7 +257,7 @@ class EngineRequest:
     def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
         """MessageError for whatever the engine never sends."""
         if role not in ("local", "remote"):
-            raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
+            raise MessageError("E158", problem="role: allowed local, remote")
         try:
             read = wire.decode_document(document, EngineDocument, "request", unknown="ignore")
         except MessageError as err:
@@ -295,6 +284,16 @@ class EngineRequest:
         )
 
     @property
+    def folders(self) -> dict[str, Path]:
+        """By the engine's names."""
+        return {
+            "baseDirectory": self.base,
+            "outputDirectory": self.output,
+            "cacheDirectory": self.working,
+            "transferDirectory": self.transfer,
+        }
+
+    @property
     def who(self) -> str:
         return f"site {self.party}" if self.role == "local" else "the aggregator"
 
@@ -305,16 +304,8 @@ class EngineRequest:
             raise ProtocolError("E248", allowed=seq, got=self.iteration)
 
 
-def encode_response(role: str, answer: Any) -> bytes:
-    """One line of ASCII JSON; MessageError (E240) for an answer that no engine may see."""
-    if not isinstance(answer, Mapping) or set(answer) != {"output", "cache", "success"}:
-        raise _refuse("it must have output, cache and success")
-    for name in ("output", "cache"):
-        if not isinstance(answer[name], dict):
-            raise _refuse(f"{name} must be a mapping")
-    if not isinstance(answer["success"], bool) or (role == "local" and answer["success"]):
-        # A site that says so would let all others wait for ever.
-        raise _refuse("only the aggregator may say that the run is done")
+def encode_response(answer: Document) -> bytes:
+    """One line of ASCII JSON; MessageError (E240) for an answer that the engine would not take."""
     try:
         line = wire.dumps(answer)
     except (ValueError, TypeError) as err:

@@ -32,7 +32,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from cape.engines.coinstac.computation import become_owner, parse_document, run
-from cape.engines.coinstac.documents import MAX_DOCUMENT, encode_response
+from cape.engines.coinstac.documents import MAX_DOCUMENT, EngineRequest, encode_response
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
 from cape.site.places import SitePlaces
@@ -97,16 +97,13 @@ def _refused(connection: ServerConnection, request: Request) -> Response | None:
     return connection.respond(HTTPStatus.UNAUTHORIZED, "CAPE-E158 a token is asked for.\n")
 
 
-def check_mounts(document: Any) -> None:
+def check_mounts(request: EngineRequest) -> None:
     """MessageError for a folder that is not below what is mounted."""
     named = os.environ.get(MOUNTS_VARIABLE, "")
     mounts = [os.path.realpath(text) for text in named.split(os.pathsep) if text] or MOUNTS
-    state = document.get("state") if isinstance(document, dict) else None
-    for name, text in state.items() if isinstance(state, dict) else ():
-        if not name.endswith("Directory") or not isinstance(text, str) or "\0" in text:
-            continue  # what is no text is refused where it is read
+    for name, folder in request.folders.items():
         # Behind all links: what a name says is not where it leads.
-        there = os.path.join(os.path.realpath(text), "")
+        there = os.path.join(os.path.realpath(folder), "")
         if not any(there.startswith(os.path.join(mount, "")) for mount in mounts):
             raise MessageError("E158", problem=f"{name} lies outside what is mounted")
 
@@ -129,14 +126,11 @@ async def _serve_one(connection: ServerConnection, worker: ThreadPoolExecutor) -
 def answer(call: Mapping[str, Any]) -> str:
     """Return the frame that answers a version 2 call; never raises."""
     began = time.monotonic()
-    role = call.get("mode")
+    role, document = str(call.get("mode")), call.get("data", {})
     try:
-        if role not in ("local", "remote") or not isinstance(call.get("data"), dict):
-            raise MessageError("E158", problem="a call has 'mode' and 'data'")
-        check_mounts(call["data"])
-        become_owner(str(role), call["data"])
-        places = SitePlaces.from_environment(os.environ)
-        line = encode_response(str(role), run(str(role), call["data"], places))
+        check_mounts(EngineRequest.of(role, document))
+        become_owner(role, document)
+        line = encode_response(run(role, document, SitePlaces.from_environment(os.environ)))
         frame = b'{"type":"stdout","data":' + line + b',"end":true}'
     except BaseException as err:  # the engine waits for ever for a frame that never comes
         log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))
@@ -145,8 +139,8 @@ def answer(call: Mapping[str, Any]) -> str:
     return frame.decode("ascii")
 
 
-def _named(role: object) -> str:
-    return {"local": "site", "remote": "aggregator"}.get(str(role), "call")
+def _named(role: str) -> str:
+    return {"local": "site", "remote": "aggregator"}.get(role, "call")
 
 
 def _ms(began: float) -> float:
@@ -178,7 +172,7 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
             return
         pieces.append(raw)
     try:
-        check_mounts(_document_or_nothing(b"".join(pieces)))
+        check_mounts(EngineRequest.of(PROGRAMS[path], parse_document(b"".join(pieces))))
     except MessageError as err:
         yield _frame(type="stderr", data=public_text(err), end=False)
         yield _frame(type="stderr", end=True)
@@ -207,13 +201,6 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
             yield _frame(type=name, data=text[start : start + PIECE], end=False)
         yield _frame(type=name, end=True)
     yield _frame(type="close", code=process.returncode)
-
-
-def _document_or_nothing(text: bytes) -> dict[str, Any]:
-    try:
-        return parse_document(text)
-    except MessageError:
-        return {}  # the program says so
 
 
 def _frame(**fields: object) -> str:

@@ -114,7 +114,7 @@ def _join(
     if notice := open_source().notice:
         # A file, not stderr: the engine shows that to everybody.
         write_atomically(request.output / NOTICE_FILE, notice.encode("utf-8", "replace"))
-    return _answered(store, computation, state, envelope, digest), context
+    return _answered(store, state, envelope, digest), context
 
 
 def _next_round(
@@ -125,7 +125,7 @@ def _next_round(
     cache = read_cache(request.cache, party)
     computation = load(cache.head.computation)
     state = decode_run(computation, cache, party=party)
-    store.resume(cache.nonce, cache.vault_key_bytes, state.cursor.seq + 1)
+    store.resume(cache.nonce, cache.vault_key, state.cursor.seq + 1)
     digest = _digest(request.input)
     is_last = request.input.get("phase") == state.bound.last
     # The last phase draws nothing and clears the journal: it may be done again without one.
@@ -133,7 +133,7 @@ def _next_round(
     stored = None if is_repeated_end else store.answered(state.cursor.seq + 1, digest)
     if stored is not None:
         _log(store, state, stored["output"])
-        stored = _with_key(stored, cache.vault_key_bytes)
+        stored = _with_key(stored, cache.vault_key)
     try:
         # In a repeated end the journal, with its list of files, is gone already.
         inputs = {} if is_repeated_end else store.read_join().inputs
@@ -158,15 +158,13 @@ def _next_round(
         with _counted(context):
             state, reply = respond(state, context)
         if not is_last:
-            return _answered(store, computation, state, reply, digest), context
+            return _answered(store, state, reply, digest), context
     except (StoppedError, OSError):
         raise  # it may be asked again
     except Exception:  # MemoryError, or whatever else
         store.burn()
         raise
-    answer = engine_answer(
-        computation, state, reply_document(reply), cache.nonce, cache.vault_key_bytes
-    )
+    answer = engine_answer(state, reply_document(reply), cache.nonce, cache.vault_key)
     if not is_repeated_end:
         store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
     # The results are written: what is left would only be secrets and copies of data.
@@ -205,15 +203,9 @@ def _has_receipt(store: FileStore) -> bool:
     return True
 
 
-def _answered(
-    store: FileStore,
-    computation: Computation[Any],
-    state: Run[Any],
-    reply: AnyEnvelope,
-    digest: str,
-) -> Document:
+def _answered(store: FileStore, state: Run[Any], reply: AnyEnvelope, digest: str) -> Document:
     # Charge, draw, journal, send: in this order a crash at any moment repeats or costs once.
-    answer = engine_answer(computation, state, reply_document(reply), store.nonce, store.vault_key)
+    answer = engine_answer(state, reply_document(reply), store.nonce, store.vault_key)
     # The key of the vault stands in the cache alone: never in a file beside the vault.
     store.store(state.cursor.seq, digest, _with_key(answer, b""))
     _log(store, state, answer["output"])
@@ -226,7 +218,7 @@ def _log(store: FileStore, state: Run[Any], output: Document) -> None:
 
 
 def _with_key(answer: Document, vault_key: bytes) -> Document:
-    cache = {**answer["cache"]["cape"], "vault_key": vault_key.hex()}
+    cache = {**answer["cache"]["cape"], "vault_key": wire.encode(vault_key, bytes)}
     return {**answer, "cache": {"cape": cache}}
 
 

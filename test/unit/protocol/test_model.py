@@ -37,7 +37,7 @@ def runs() -> list[Any]:
 
 
 def text_of(run: Any) -> bytes:
-    return wire.dumps(documents.encode_run(tiny.TINY, run))
+    return wire.dumps(documents.encode_run(run))
 
 
 def test_a_state_is_as_long_in_the_last_round_as_in_the_second(runs) -> None:
@@ -93,7 +93,7 @@ def test_charges_that_are_not_those_of_the_ledger_are_refused(runs, lines: str) 
     twice = (plan[0], *plan[:-1])  # two releases of one round, which could be told from no other
     with pytest.raises(PrivacyBudgetError, match=r"E235 .*not of this plan"):
         documents.ledger_of(charges, twice)
-    document = documents.encode_run(tiny.TINY, last)
+    document = documents.encode_run(last)
     document["head"]["charges"]["lines"] = lines
     with pytest.raises(StateLostError, match="E210"):
         documents.decode_run(tiny.TINY, document, party="site0")

@@ -276,7 +276,7 @@ def test_every_computation_has_a_compspec_that_chooses_it(name: str) -> None:
     jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
     inputs = document["computation"]["input"]
     # What the application lists a computation by; it was once the name of the last input.
-    title = compspec.TITLE if name == compspec.PRODUCT else f"{name}: "
+    title = "Private joint ICA" if name == compspec.PRODUCT else f"{name}: "
     assert document["meta"]["name"].startswith(title)
     assert inputs["computation"]["values"] == [name]
     defaults = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
