@@ -27,8 +27,9 @@ import numpy.typing as npt
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Clip, Infomax
 from cape.algorithms.quasi_newton import QuasiNewton, Score
 from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
-from cape.lab.synthetic.generators import generate, standardise
+from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
+from cape.protocol.subject_views import of_each, unit_trace
 
 R = 20
 PICARD = (5, 25)
@@ -49,7 +50,7 @@ class Timing:
 def whitened(n_subjects: int) -> npt.NDArray[np.float32]:
     """Return whitened subjects of the paper preset, shape (n_subjects, R, 250)."""
     study = generate(PRESETS["paper"], n_subjects=n_subjects, seed=1)
-    stack = standardise(study.subjects())
+    stack = of_each(study.subjects(), unit_trace)
     moment = np.einsum("mdt,met->de", stack[:64], stack[:64])
     V = np.linalg.eigh(moment.astype(np.float64))[1][:, -R:]
     reduced = np.stack([reduce_subject(V, Y, "none") for Y in stack])

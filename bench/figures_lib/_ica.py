@@ -31,11 +31,12 @@ from cape.algorithms.whitening import (
     reduce_subject,
     whiten,
 )
-from cape.lab.synthetic.generators import djica_sim, djica_sim_maps, standardise
 from cape.papers.algorithms.djica import DjicaInfomax
 from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from cape.protocol.subject_views import of_each, unit_trace
 from figures_lib._scores import mdi
+from figures_lib._study import djica_sim, djica_sim_maps
 
 R, T, S = 20, 250, 4
 S_C = 1
@@ -271,7 +272,7 @@ def in_basis(seed: int, n_subjects: int) -> np.ndarray:
     """Return the subjects in the public 10 x 10 cosine basis, unit trace, (M, 100, T)."""
     seen = (dct_image((30, 30), 100).T @ djica_sim_maps()).astype(np.float32)
     courses = study(seed, n_subjects)
-    return np.concatenate([standardise(seen @ courses[i : i + 64]) for i in
+    return np.concatenate([of_each(seen @ courses[i : i + 64], unit_trace) for i in
                            range(0, n_subjects, 64)])  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.scores import match_maps
-from cape.lab.synthetic.generators import djica_sim_maps
 from figures_lib import _ica
 from figures_lib._figure import Figure, Grid, Point
+from figures_lib._study import djica_sim_maps
 from figures_lib._style import canvas
 
 SHOWN = (0, 6, 13)

@@ -13,11 +13,11 @@ from cape.algorithms.estimators import Array, Data
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import split_unequally
-from cape.lab.synthetic.generators import Study, djica_sim, generate, two_views
+from cape.lab.synthetic.generators import Study, generate, two_views
 from cape.lab.synthetic.presets import PRESETS
 from cape.space.feature_space import FeatureSpace
 
-__all__ = ["SyntheticStudy", "djica_sim", "make_study", "presets", "two_views"]
+__all__ = ["SyntheticStudy", "make_study", "presets", "two_views"]
 
 # Edge of the square images, in pixels: what every measured figure of this project used.
 EDGE = 30

@@ -14,11 +14,12 @@ from cape.algorithms.scores import isi, match_maps
 from cape.computations import load
 from cape.computations.capedjica import PLANNER
 from cape.computations.capedjica.stages import ITERATE
-from cape.lab.synthetic.generators import djica_sim, generate
+from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import chunks, clipped_sum
+from figures_lib._study import djica_sim
 from support.consortium import ArraySource, Consortium
 
 S, R, D = 4, 20, 100

@@ -16,8 +16,9 @@ from cape.algorithms.infomax import (
 )
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic.generators import Study, djica_sim, generate
+from cape.lab.synthetic.generators import Study, generate
 from cape.lab.synthetic.presets import PRESETS
+from figures_lib._study import djica_sim
 
 
 def solver(**changes: object) -> Infomax:

@@ -10,8 +10,9 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import CovariancePca, ProjectorPca, leading_projector, rank_guard
-from cape.lab.synthetic.generators import generate, standardise
+from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
+from cape.protocol.subject_views import of_each, unit_trace
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def stack() -> np.ndarray:
     study = generate(
         PRESETS["paper"], n_subjects=96, seed=3, n_components=10, n_timepoints=120, n_basis=49
     )
-    return standardise(study.subjects())
+    return of_each(study.subjects(), unit_trace)
 
 
 def noisy(estimator: ProjectorPca, stack: np.ndarray, g: float, seed: int = 0) -> object:

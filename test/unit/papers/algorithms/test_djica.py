@@ -11,7 +11,7 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic.generators import Study, djica_sim, generate
+from cape.lab.synthetic.generators import Study, generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.papers.algorithms.djica import (
     DjicaInfomax,
@@ -22,6 +22,7 @@ from cape.papers.algorithms.djica import (
     local_moment,
     public_order,
 )
+from figures_lib._study import djica_sim
 
 
 def solver(**changed: object) -> DjicaInfomax:
