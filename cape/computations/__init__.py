@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from cape.errors import ConfigError
 from cape.protocol.phases import Computation
+from cape.settings.config import PRODUCT, Config
 from cape.settings.option import did_you_mean
 
-__all__ = ["about", "load", "module_of", "names", "planner_of"]
+__all__ = ["about", "configured", "load", "module_of", "names", "planner_of"]
 
 if TYPE_CHECKING:  # most computations have none
     from cape.computations.ica.plan import IcaPlanner
@@ -82,3 +83,10 @@ def load(name: str) -> Computation[Any]:
     """Return the table of a computation: its phases, settings and citation."""
     computation: Computation[Any] = module_of(name).COMPUTATION
     return computation
+
+
+def configured(settings: Mapping[str, object]) -> tuple[Computation[Any], Config]:
+    """Return the computation that settings name, else the product, and the settings checked."""
+    given = dict(settings)
+    computation = load(str(given.pop("computation", PRODUCT)))
+    return computation, computation.config.from_input(given)

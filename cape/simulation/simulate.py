@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cape.computations import load, planner_of
+from cape.computations import configured, load, planner_of
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -20,6 +20,7 @@ from cape.errors import (
 from cape.forecast.rule import WORDS
 from cape.planning.consortium_folder import merged, read_file, site_folders
 from cape.planning.proposal import proposed
+from cape.protocol.model import settings_of
 from cape.report import add_score
 from cape.report.results import MapResults, read_results
 from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, may_go_on, read_checkpoint
@@ -117,8 +118,7 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself says them
         chosen = _chosen(directory, settings)
-    computation = load(str(chosen.pop("computation")))
-    config = computation.config.from_input(chosen)
+    computation, config = configured(chosen)
     if not config.private or computation.simulation_only:
         return ""  # it says so on every page
     try:
@@ -133,12 +133,11 @@ def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> 
     from cape.data import Findings
     from cape.data.discovery import discover
 
-    settings = dict(chosen)
     try:
-        planner = planner_of(str(settings.pop("computation")))
+        planner = planner_of(str(chosen["computation"]))
         if planner is None:  # there is no forecast
             return ""
-        config = planner.config.from_input(settings)
+        config = settings_of(planner.config, configured(chosen)[1])
         listed = [discover(path, {}, config, Findings(site)) for site, path in sites.items()]
     except CapeError:  # the run itself says it
         return ""
@@ -174,14 +173,12 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
 
     ConsortiumError if sites differ, E144 or E250: what one has would make zeros of the other.
     """
-    settings = dict(chosen)
-    computation = load(str(settings.pop("computation")))
-    if str(settings.get("feature_space", "matrix")) != "matrix":
+    if str(chosen.get("feature_space", "matrix")) != "matrix":
         return {}
     from cape.data.pipeline import layout_of
 
     try:
-        config = computation.config.from_input(settings)
+        _, config = configured(chosen)
         if config.feature_space != "matrix" or config.said_features:
             return {}
         found = {site: layout_of(path, config) for site, path in sites.items()}
@@ -208,10 +205,8 @@ def _check_equal(code: str, got: Mapping[str, str]) -> None:
 
 def _check_enough(chosen: Mapping[str, object]) -> None:
     """Say that the file is missing where what it should say is."""
-    settings = dict(chosen)
-    computation = load(str(settings.pop("computation")))
     try:
-        computation.config.from_input(settings)
+        configured(chosen)
     except ConfigError as err:
         if err.code == "CAPE-E013":
             raise ConfigError("E019", setting=err.fields["setting"]) from err

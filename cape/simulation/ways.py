@@ -13,12 +13,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from cape.computations import load
+from cape.computations import configured
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.validate import own_store
 from cape.protocol.phases import Computation
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop, read_drop
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, restore, run_to_end
@@ -108,11 +108,7 @@ WAYS: Mapping[str, Way] = {
 }
 
 
-def find_way(through: str) -> Way:
-    return chosen_way(through, WAYS)
-
-
-def chosen_way(through: str, ways: Mapping[str, Way]) -> Way:
+def find_way(through: str, ways: Mapping[str, Way] = WAYS) -> Way:
     """Return a way of `ways`; ConfigError E011 names them."""
     if through not in ways:
         allowed, do = ", ".join(ways), "choose one of them."
@@ -121,9 +117,7 @@ def chosen_way(through: str, ways: Mapping[str, Way]) -> Way:
 
 
 def _bound(play: Play) -> tuple[Computation[Any], Config, list[Drop], ActiveSites]:
-    settings = dict(play.setup.settings)
-    computation = load(str(settings.pop("computation", PRODUCT)))
-    config = computation.config.from_input(settings)
+    computation, config = configured(play.setup.settings)
     phases = computation.bind(config).phases
     drops = [read_drop(text, sites=play.sites, phases=phases) for text in play.setup.drops]
     active = ActiveSites(list(play.sites), drops, survives=config.aggregation == "secagg")

@@ -30,38 +30,32 @@ from cape.engines.flare.rounds import AggregatorRounds, RunState, progress_of
 from cape.errors import CapeError, ReportedError, StoppedError
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.transports import error_detail
+from cape.simulation.ways import Play
 from cape.site.policy import SitePolicy, policy_text
 
 # Seconds between two looks at where the run stands.
 PAUSE = 0.1
 
 
-def simulate_in_flare(
-    sites: Mapping[str, Path],
-    settings: Mapping[str, object],
-    policy: SitePolicy,
-    work: Path,
-    *,
-    logs: Path,
-    on_progress: OnProgress | None = None,
-) -> None:
+def simulate_in_flare(play: Play) -> None:
     """Leave results as other ways do; CapeError E015: nvflare is not installed."""
     if importlib.util.find_spec("nvflare") is None:
         do = "install the extra 'nvflare'."
         raise CapeError("E015", what="FLARE's simulator", package="nvflare", do=do)
+    sites, work = play.sites, play.work
     folder = work / "flare"
     job, kits = folder / "job", folder / "kits"
     if (job / "meta.json").is_file():
         plan = read_job(job)  # it was stopped
     else:
-        plan = JobPlan(run=new_run(), settings=dict(settings))
+        plan = JobPlan(run=new_run(), settings=play.setup.settings)
         write_job(job, plan)
-        _write_own_files(sites, policy, work, kits / "local")
+        _write_own_files(sites, play.setup.policy, work, kits / "local")
     rounds = AggregatorRounds(plan.run, plan.settings, work / "remote")
     try:
-        code = _play(job, kits, list(sites), rounds, on_progress)
+        code = _play(job, kits, list(sites), rounds, play.on_progress)
     finally:
-        _keep_logs(kits, logs)
+        _keep_logs(kits, play.logs)
     state = rounds.state()
     if state is None or not state.ended:
         for site in sites:

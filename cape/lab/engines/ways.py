@@ -11,14 +11,14 @@ from cape.lab.engines.coinstac import simulate_in_engine
 from cape.lab.engines.containers import Containers, image_for
 from cape.settings.wings import FLARE, require
 from cape.simulation import ways
-from cape.simulation.ways import Play, Way, chosen_way, in_documents
+from cape.simulation.ways import Play, Way, in_documents
 
 
 def find_way(through: str) -> Way:
     """Return a way of this module or of the simulation's own; ConfigError E011 names all."""
     if through == "nvflare":
         require(FLARE, "through=nvflare")
-    return chosen_way(through, {**ways.WAYS, **WAYS})
+    return ways.find_way(through, {**ways.WAYS, **WAYS})
 
 
 def _in_containers(play: Play) -> None:
@@ -44,15 +44,7 @@ def _in_coinstac(play: Play) -> None:
 def _in_flare(play: Play) -> None:
     from cape.lab.engines.flare import simulate_in_flare
 
-    setup = play.setup
-    simulate_in_flare(
-        play.sites,
-        setup.settings,
-        setup.policy,
-        play.work,
-        logs=play.logs,
-        on_progress=play.on_progress,
-    )
+    simulate_in_flare(play)
 
 
 WAYS = {
