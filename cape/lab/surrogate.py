@@ -15,7 +15,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.computations import load
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.lab.synthetic.presets import AUTOCORRELATION
+from cape.lab.synthetic.resting import in_time
 from cape.planning.consortium_folder import site_folders
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
@@ -54,13 +54,10 @@ class SurrogateSource:
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         """Yield (label, smooth noise (d, T_m)) for every subject of the other source."""
         root = noise_root(self.config, self.space, n_basis)
-        # AR(1) in time at unit variance, as the series that it stands for have.
-        a, fresh = AUTOCORRELATION, np.sqrt(1.0 - AUTOCORRELATION**2)
         rng = np.random.default_rng([SMOOTH_NOISE_SEED, self.number])
         for label, real in self.inner.reduced(n_basis):
-            noise = rng.standard_normal(real.shape)
-            for t in range(1, noise.shape[1]):
-                noise[:, t] = a * noise[:, t - 1] + fresh * noise[:, t]
+            # In time like the series that it stands for
+            noise = in_time(rng.standard_normal(real.shape))
             smooth = noise if root is None else root @ noise
             yield label, smooth.astype(np.float32)
 

@@ -2,12 +2,11 @@
 
 A sample is a person, not a row: X is a list of arrays (time points, features), `groups` the site
 of each.  Where scikit-learn is installed it is one of its estimators (clone, grid search, tags,
-HTML); without it the same methods work alone.  With a nilearn masker it takes images.
+HTML); without it fit and transform work alone.  With a nilearn masker it takes images.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
         """What type checkers see of either base."""
 
         def __init_subclass__(cls, **kwargs: object) -> None: ...
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-        def set_params(self, **params: Any) -> Self: ...
         def __sklearn_tags__(self) -> Any: ...
 
 else:
@@ -41,31 +38,10 @@ else:
     except ImportError:
 
         class _Base:
-            """The same parameters without scikit-learn."""
+            """What is left without scikit-learn."""
 
             def __init_subclass__(cls, **kwargs):
                 pass  # what they say is for scikit-learn
-
-            def get_params(self, deep=True):
-                names = list(inspect.signature(type(self).__init__).parameters)[1:]
-                params = {name: getattr(self, name) for name in names}
-                if deep and hasattr(self.masker, "get_params"):
-                    of_masker = self.masker.get_params()
-                    params |= {f"masker__{name}": value for name, value in of_masker.items()}
-                return params
-
-            def set_params(self, **params):
-                own_names = list(self.get_params(deep=False))
-                for name, value in params.items():
-                    owner, _, inner = name.partition("__")
-                    if inner and owner == "masker" and self.masker is not None:
-                        self.masker.set_params(**{inner: value})
-                    elif name in own_names:
-                        setattr(self, name, value)
-                    else:
-                        allowed = ", ".join(own_names)
-                        raise ValueError(f"Invalid parameter {name!r}: allowed {allowed}")
-                return self
 
 
 class JointICA(_Base, auto_wrap_output_keys=None):

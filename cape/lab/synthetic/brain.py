@@ -123,23 +123,18 @@ def on_template_grid(volume: Data, affine: Array, mm: float) -> tuple[Data, Arra
 
     At 2 mm 97 x 115 x 97; `affine` has parallel axes.
     """
+    from scipy import ndimage
+
     shape = tuple(int(np.ceil(extent / mm)) for extent in EXTENT)
     wanted = np.diag([mm, mm, mm, 1.0])
     wanted[:3, 3] = CORNER
-    weights = []
-    for axis in range(3):
-        at = (CORNER[axis] + mm * np.arange(shape[axis]) - affine[axis, 3]) / affine[axis, axis]
-        at = np.clip(at, 0, volume.shape[axis] - 1)
-        low = np.minimum(at.astype(int), volume.shape[axis] - 2)
-        matrix = np.zeros((shape[axis], volume.shape[axis]), dtype=np.float32)
-        rows = np.arange(shape[axis])
-        matrix[rows, low] = 1 - (at - low)
-        matrix[rows, low + 1] += (at - low).astype(np.float32)
-        weights.append(matrix)
-    out = np.empty((*shape, volume.shape[3]), dtype=np.float32)
-    for t in range(volume.shape[3]):
-        out[..., t] = np.einsum("ai,bj,ck,ijk->abc", *weights, volume[..., t], optimize=True)
-    return out, wanted
+    steps = np.diag(affine)[:3]
+    start = (np.array(CORNER) - affine[:3, 3]) / steps
+    moved = [
+        ndimage.affine_transform(one, mm / steps, start, shape, order=1, mode="nearest")
+        for one in np.moveaxis(volume, 3, 0)
+    ]
+    return np.stack(moved, axis=3), wanted
 
 
 def voxel_positions(grid: Grid) -> Array:

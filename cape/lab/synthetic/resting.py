@@ -54,11 +54,11 @@ class TwoSided:
         n = int(self.network.max()) + 1
         maps = self._maps(self.centres + JITTER_MM * rng.standard_normal(self.centres.shape))
         strength = np.exp(HETEROGENEITY * rng.standard_normal(n))
-        signal = (maps * strength) @ _in_time(rng.standard_normal((n, n_times)))
+        signal = (maps * strength) @ in_time(rng.standard_normal((n, n_times)))
         power = float(np.mean(np.sum(self.maps**2, axis=1)))
         noise = np.sqrt(FIELD * power) * self.field(rng, n_times)
         noise += np.sqrt(WHITE * power) * rng.standard_normal(noise.shape)
-        noise = _in_time(noise)
+        noise = in_time(noise)
         return np.asarray(noise + signal if self.networks else noise, dtype=np.float32)
 
     def _maps(self, centres: Array) -> Array:
@@ -104,8 +104,8 @@ def two_sided(grid: Grid, n_networks: int, *, seed: int, networks: bool = True) 
     )
 
 
-def _in_time(values: Array) -> Array:
-    """AR(1) in time, of the same variance."""
+def in_time(values: Array) -> Array:
+    """Make white noise (n, T) an AR(1) in time of the same variance, in place."""
     fresh = np.sqrt(1.0 - AUTOCORRELATION**2)
     for t in range(1, values.shape[1]):
         values[:, t] = AUTOCORRELATION * values[:, t - 1] + fresh * values[:, t]
