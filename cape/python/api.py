@@ -23,7 +23,6 @@ import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.algorithms.scores import isi, match_maps
 from cape.computations import load, planner_of
 from cape.errors import ConfigError, NoiseWarning
 from cape.frozen import dataclass
@@ -39,6 +38,7 @@ from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
+from cape.simulation.truth import nearness
 from cape.simulation.ways import WAYS, OnSubject, Way
 from cape.site.policy import SitePolicy
 from cape.site.site_data import ArraySource
@@ -110,11 +110,9 @@ class Result:
 def _result(outcome: Outcome, truth: Array | None) -> Result:
     figures = privacy_json.figures(outcome)
     ica = outcome if isinstance(outcome, IcaOutcome) else None
-    q = correlation = None
+    q, correlation = None, None
     if truth is not None and ica is not None:
-        correlation = float(match_maps(ica.A, truth).mean)
-        gain = ica.W_total @ truth
-        q = float(isi(gain)) if gain.shape[0] == gain.shape[1] else None
+        q, correlation = nearness(ica.A, ica.W_total, truth)
     spatial = None if ica is None else ica.spatial
     return Result(
         maps=None if ica is None else z_scores(ica.A),

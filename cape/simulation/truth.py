@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
 
 
@@ -22,6 +23,11 @@ def compare_with_truth(truth: Path, unmixing: Path) -> tuple[float | None, float
         W_total, A = stored["W_total"], stored["A"]
     if len(planted) != len(A):
         return None, None
-    correlation = float(match_maps(A, planted).mean)
-    gain = W_total @ planted
-    return (float(isi(gain)) if gain.shape[0] == gain.shape[1] else None), correlation
+    return nearness(A, W_total, planted)
+
+
+def nearness(maps: Array, unmixing: Array, planted: Array) -> tuple[float | None, float]:
+    """Return ISI of the gain matrix, None if it is not square, and mean matched |r| of the maps."""
+    gain = unmixing @ planted
+    q = float(isi(gain)) if gain.shape[0] == gain.shape[1] else None
+    return q, float(match_maps(maps, planted).mean)

@@ -71,42 +71,24 @@ def local_moment(X: Array, n_local: int) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StackedPca:
-    """Global PCA from the local PCAs of sites."""
+class StackedPca(CovariancePca):
+    """Global PCA from the local PCAs of sites: a site answers, with its share of all subjects."""
 
-    n_components: int  # R
     n_local: int  # k >= R directions kept by a site
     n_subjects: int  # M: a sum over sites arrives as its M-th part
-
-    @property
-    def _pooled(self) -> CovariancePca:
-        return CovariancePca(n_components=self.n_components, clip=1.0, private=False)
+    clip: float = 1.0  # of the parts of one subject; the site's moment has `TRACE_BOUND`
+    private: bool = False
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single release: svec of a d x d matrix of trace 1 at most."""
-        return (
-            PlannedRelease(size=rows * (rows + 1) // 2, clip=TRACE_BOUND, shape="psd", weight=1.0),
-        )
+        size = rows * (rows + 1) // 2
+        return (PlannedRelease(size=size, clip=TRACE_BOUND, shape="psd", weight=1.0),)
 
-    def start(self, rows: int) -> Subspace:
-        return self._pooled.start(rows)
-
-    def query(self, state: Subspace) -> SubjectQuery:
-        """Ask a site for the second moment of its local PCA; its share of all subjects included."""
-        release = self.schedule(len(state.V))[0]
-
-        def answer(stack: Data) -> Array:
-            with np.errstate(all="ignore"):
-                rows = [svec(local_moment(X.astype(np.float64), self.n_local)) for X in stack]
-            return clip_rows(np.array(rows), release.clip)
-
-        return release.query(answer)
+    def _matrix(self, Y: Array) -> Array:
+        return local_moment(Y, self.n_local)
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
-        return self._pooled.step(state, self.n_subjects * mean, noise_std)
-
-    def done(self, state: Subspace) -> bool:
-        return self._pooled.done(state)
+        return CovariancePca.step(self, state, self.n_subjects * mean, noise_std)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
