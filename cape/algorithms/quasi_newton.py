@@ -217,20 +217,6 @@ class Windows:
         np.divide(flat[h:-h], window, out=self._flat_psi[h:-h])
 
 
-def score(y: Floats, name: Score) -> Floats:
-    """psi(y) along the last axis of (n_subjects, R, T), elementwise or over a moving window.
-
-    "tanh", or "volatility": y / (nu + v), v the mean of y^2 over 11 samples, border repeated.
-    """
-    if name == "tanh":
-        return np.asarray(np.tanh(y))
-    n_subjects, R, T = y.shape
-    windows = Windows((n_subjects, R, T), y.dtype)
-    windows.y[...] = y
-    windows.score()
-    return windows.psi * (2 * HALF_WINDOW + 1)
-
-
 @functools.lru_cache(maxsize=4)
 def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Places of the entries ij and ji, i < j row by row, in a flat (R, R) matrix."""
@@ -292,11 +278,6 @@ class QuasiNewton:
     def overlap(self) -> float:
         # Asked where the run is judged only: a site's round does not pay for it.
         return 1.0 if self.subspace is None else self.subspace.overlap
-
-    @property
-    def input_scale(self) -> float:
-        """Factor on the whitened data that W applies to."""
-        return 1.0
 
     def clip(self, done: int) -> float:
         if not self.private:

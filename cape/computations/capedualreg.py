@@ -4,7 +4,8 @@ Nothing is discovered: the data say how the networks differ from their templates
 the same template maps (templates.nii.gz or templates.csv); the noisy mean of what every subject
 adds to them is the one release, and takes the whole budget (docs/separations.md).
 
-Read the table at the bottom first; what all joint ICAs share is in `cape.computations.ica`.
+After Nickerson et al., dual regression (2017).  Read the table at the bottom first; what all joint
+ICAs share is in `cape.computations.ica`.
 """
 
 from __future__ import annotations
@@ -183,7 +184,6 @@ PLANNER = IcaPlanner(
 
 COMPUTATION = Computation(
     name=NAME,
-    cite="docs/separations.md; Nickerson et al., dual regression (2017)",
     config=CapeDualRegConfig,
     model=DualRegModel,
     progress=progress,

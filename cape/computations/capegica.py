@@ -5,8 +5,8 @@ subject sends the projector on its own leading directions in a public kernel bas
 is the one release, and takes the whole budget.  All else is public arithmetic: a left-right test
 and a mirror, a rotation of the maps, claims (docs/separations.md).
 
-Read the table at the bottom first; what all joint ICAs share is in `cape.computations.ica`, the
-recipe in its `recipe`.
+After Calhoun et al., group ICA (2001).  Read the table at the bottom first; what all joint ICAs
+share is in `cape.computations.ica`, the recipe in its `recipe`.
 """
 
 from __future__ import annotations
@@ -221,7 +221,6 @@ PLANNER = IcaPlanner(
 
 COMPUTATION = Computation(
     name=NAME,
-    cite="docs/separations.md; Calhoun et al., group ICA (2001)",
     config=CapeGicaConfig,
     model=GicaModel,
     progress=progress,

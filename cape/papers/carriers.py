@@ -1,8 +1,8 @@
 """How sums travel in the papers: Gaussian zero-sum noise in place of masks, and parts of sums.
 
-In place of `GaussianSum` the product has `cape.protocol.secure_sum.MaskedSum`: the limit of
-infinite seed variance, which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and
-noise stay in `Release`, as for every carrier.
+In place of `GaussianSum` the product has masks modulo 2^64: the limit of infinite seed variance,
+which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and noise stay in `Release`, as
+for every carrier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cape.protocol.messages import Cursor, Masked, Progress, Released
 from cape.protocol.model import attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.secure_sum import Carrier, Next, Release, carrier_of, first_refusal, vectors
+from cape.protocol.secure_sum import Next, Release, carried, first_refusal, vectors
 from cape.protocol.zero_sum import hide
 from cape.secagg.field import Integers, decode_sum
 from cape.secagg.keys import DIGEST_BYTES
@@ -85,10 +85,10 @@ def progress(config: Config, model: Any, ledger: Ledger | None, cursor: Cursor) 
 # -- the carrier ---------------------------------------------------------------------------------
 
 
-def zero_sum_carrier(release: Release[Any]) -> Carrier:
-    """Return the carrier that `zero_sum` asks for: a `carrier` of `SecureSum`."""
+def zero_sum_carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
+    """Return the phases that `zero_sum` asks for: a `carrier` of `SecureSum`."""
     gaussian = release.config.ratio(1) > 0
-    return GaussianSum(release) if gaussian else carrier_of(release)
+    return GaussianSum(release).phases() if gaussian else carried(release)
 
 
 class GaussianSum:
@@ -189,7 +189,7 @@ class Reduced:
 
 
 class ReducedSum:
-    """As `LocalSum`, but a site sends a function of its noisy sum only, which costs no more."""
+    """With ``noise=local`` a site sends a function of its noisy sum only, which costs no more."""
 
     def __init__(
         self,

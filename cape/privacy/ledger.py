@@ -124,10 +124,6 @@ class Ledger:
         """Epsilon charged at the total delta, rounded up; None (infinite) without a budget."""
         return None if self.budget is None else self.spent.epsilon(self.budget.delta)
 
-    def allows(self, event: Event) -> bool:
-        """Tell whether `charge` would accept the release."""
-        return not self._refusal(event)
-
     def charge(self, event: Event) -> Ledger:
         """Ledger with one more charge.
 

@@ -96,7 +96,6 @@ class Computation(Generic[M]):
     """A protocol: settings, public model, table.  One file of `cape.computations` each."""
 
     name: str
-    cite: str
     config: type[Config]
     model: type[M]  # its public state; made without arguments before anything was broadcast
     progress: Callable[[Config, M, Ledger | None, Cursor], Progress]

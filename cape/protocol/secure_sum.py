@@ -2,9 +2,9 @@
 
 One release asks every subject one question, bounds the answer, and sums.  A `Release` is one stage
 under the settings of a run: `noisy_sum` clips, charges and adds noise, `masked_sum` hides the
-result.  How sums travel is a carrier: `MaskedSum` (masks that cancel over all sites; nobody sees
-anything but the modular sum), `DroppableSum` (the same over the sites that remain), `LocalSum` (all
-noise at every site, whose sum is then seen).
+result.  How sums travel (`carried`): under masks that cancel over all sites, so that nobody sees
+anything but the modular sum; the same over the sites that remain (`DroppableSum`); or with all
+noise at every site, whose sum is then seen.
 Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
 (`cape.secagg`) meet.
 """
@@ -16,7 +16,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ M = TypeVar("M", bound=Model)
 
 # A broadcast, and the phase that it opens
 Next = tuple[Any, str | None]
+Vectors = Mapping[str, Masked] | Mapping[str, Released]
 
 # Subjects whose answers are held at once: bounds memory, however many there are
 SUBJECTS_AT_ONCE = 32
@@ -81,8 +82,8 @@ class SecureSum(Generic[M]):
     hand_over: Callable[[Any, M, Array], Any] | None = None
     # Whether a rank guard may keep fewer than the estimator's `n_components` directions
     may_reduce_rank: bool = False
-    # ``carrier(release)``: how its sums travel, if not as the settings say (`carrier_of`)
-    carrier: Callable[[Release[M]], Carrier] | None = None
+    # ``carrier(release)``: phases in which its sums travel, if not as the settings say (`carried`)
+    carrier: Callable[[Release[M]], tuple[AnyPhase, ...]] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Phases of one release under the chosen aggregation."""
@@ -90,7 +91,7 @@ class SecureSum(Generic[M]):
         if not self.successors:
             then = (*then, "report")
         release = Release(stage=self, config=config, then=then)
-        return (self.carrier or carrier_of)(release).phases()
+        return (self.carrier or carried)(release)
 
     def released(self, model: M) -> Any:
         """Return the state that was broadcast; RuntimeError before the first release."""
@@ -194,7 +195,22 @@ class Release(Generic[M]):
             return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
         return Masked(total=hide(site, model, noisy, FIELD), refused=False)
 
+    def local_sum(self, site: Site, model: M) -> Released:
+        """Return x + g as it is, or say that this site refuses."""
+        noisy = self.noisy_sum(site, model)
+        if noisy is None:
+            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
+        return Released(total=noisy, refused=False)
+
     # The aggregator.
+
+    def combine(self, party: Aggregator, replies: Vectors, model: M) -> Next:
+        """Sum the vectors of all sites and take the step, or stop at the first refusal."""
+        size = self.charge(party, model)  # the sites that answered have charged it too
+        if site := first_refusal(replies):
+            return self.stopped(model, site)
+        total = decode_sum(vectors(replies, size), bound=self.bound(party, model))
+        return self.step(party, model, total)
 
     def event(self, party: Site | Aggregator, model: M) -> Event:
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
@@ -326,7 +342,7 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
         # Integers before noise: a float sum would leak through its rounding (Mironov, CCS 2012).
         total += quantized_sum(
             answers, log2_gamma=event.log2_gamma, clip_int=event.clip_int, shape=event.shape
-        ).total
+        )
     return total
 
 
@@ -365,72 +381,20 @@ def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
 # -- carriers ------------------------------------------------------------------------------------
 
 
-class Carrier(Protocol):
-    """How the sums of a release travel."""
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        """Return the phases of one release; the first has the name of its stage."""
-
-
-def carrier_of(release: Release[M]) -> Carrier:
-    """Return the carrier that the settings of a run ask for."""
+def carried(release: Release[M]) -> tuple[AnyPhase, ...]:
+    """Return the phases in which the sums of a release travel under the settings of a run."""
     if releases_are_local(release.config):
-        return LocalSum(release)
+        # The conventional scheme that CAPE is compared with.  Every site adds the whole noise by
+        # itself, so its own sum is private against everybody and needs no mask; the sum over S
+        # sites carries S times the noise variance.
+        return (release.phase(Released, release.local_sum, release.combine),)
     if release.config.aggregation == "secagg":
         # Imported here: a round without drop-outs does not pay for its messages and states.
         from cape.protocol.secagg_stages import DroppableSum
 
-        return DroppableSum(release)
-    return MaskedSum(release)
-
-
-class MaskedSum(Generic[M]):
-    """Masks over the integers modulo 2^64 that cancel over all sites: the product."""
-
-    def __init__(self, release: Release[M]) -> None:
-        self._release = release
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        release = self._release
-        return (release.phase(Masked, release.masked_sum, self._combine, fold=Masked.folded),)
-
-    def _combine(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
-        return _combined(self._release, party, replies, model)
-
-
-class LocalSum(Generic[M]):
-    """Releases of one site each: the conventional scheme that CAPE is compared with.
-
-    Every site adds the whole noise by itself, so its own sum is private against everybody and needs
-    no mask: it is sent as it is, and the sum over S sites carries S times the noise variance.
-    """
-
-    def __init__(self, release: Release[M]) -> None:
-        self._release = release
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        return (self._release.phase(Released, self._answer, self._combine),)
-
-    def _answer(self, site: Site, model: M) -> Released:
-        noisy = self._release.noisy_sum(site, model)
-        if noisy is None:
-            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
-        return Released(total=noisy, refused=False)
-
-    def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: M) -> Next:
-        return _combined(self._release, party, replies, model)
-
-
-Vectors = Mapping[str, Masked] | Mapping[str, Released]
-
-
-def _combined(release: Release[M], party: Aggregator, replies: Vectors, model: M) -> Next:
-    """Sum the vectors of all sites and take the step, or stop at the first refusal."""
-    size = release.charge(party, model)  # the sites that answered have charged it too
-    if site := first_refusal(replies):
-        return release.stopped(model, site)
-    total = decode_sum(vectors(replies, size), bound=release.bound(party, model))
-    return release.step(party, model, total)
+        return DroppableSum(release).phases()
+    # Masks over the integers modulo 2^64 that cancel over all sites: the product.
+    return (release.phase(Masked, release.masked_sum, release.combine, fold=Masked.folded),)
 
 
 def first_refusal(replies: Mapping[str, Any]) -> str:

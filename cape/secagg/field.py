@@ -16,12 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.errors import ConfigError, SecureAggregationError
-from cape.frozen import dataclass
 
 _Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Ring = npt.NDArray[np.uint64]
-Flags = npt.NDArray[np.bool_]
 _Shape = Literal["ball", "psd"]
 
 # A sum must stay below 2^62, so that its sign is never in doubt.
@@ -34,27 +32,7 @@ _MAX_LOG2_GAMMA: Final = 500
 _BLOCK: Final = 1 << 15
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizedRows:
-    """Integers (n, d) of n subjects; which of them were scaled down, which count as zeros."""
-
-    integers: Integers
-    clipped: Flags
-    rejected: Flags
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantizedSum:
-    """Integer sum of one site's clipped answers."""
-
-    total: Integers  # exact sum over subjects, unit 1 / gamma
-    # Subjects scaled down to the bound, and subjects counted as the zero vector.  They depend on
-    # data, so they are for the site's own log only.
-    n_clipped: int
-    n_rejected: int
-
-
-def quantize(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape) -> QuantizedRows:
+def quantize(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape) -> Integers:
     """Clip each subject's answer and round it: ``sum(u**2) <= clip_int**2``, exactly, for each row.
 
     `answers` (n_subjects, d) may hold anything; a row with a non-finite entry counts as zeros.
@@ -65,33 +43,23 @@ def quantize(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape)
     rho = _float_bound(rows.shape, log2_gamma=log2_gamma, clip_int=clip_int)
     # Step 1: an error would tell the others that this site holds a bad subject, so it counts as
     # zeros instead.
-    broken: Flags = ~np.all(np.isfinite(rows), axis=1)
+    broken = ~np.all(np.isfinite(rows), axis=1)
     if broken.any():
         rows = np.where(broken[:, np.newaxis], 0.0, rows)
     # Step 2 does the clipping of ordinary data; steps 3 and 4 carry the guarantee, for any input.
-    rows, shrunk = _float_clip(rows, rho=rho)
-    exact = _integer_clip(rows * 2.0**log2_gamma, clip_int=clip_int, shape=shape)
-    return QuantizedRows(
-        integers=exact.integers,
-        clipped=shrunk | exact.clipped,
-        rejected=broken | exact.rejected,
-    )
+    clipped = _float_clip(rows, rho=rho)
+    return _integer_clip(clipped * 2.0**log2_gamma, clip_int=clip_int, shape=shape)
 
 
-def quantized_sum(
-    answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape
-) -> QuantizedSum:
-    """Sum of `quantize` over subjects, without holding all integers at once."""
+def quantized_sum(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape) -> Integers:
+    """Exact sum of `quantize` over subjects, without holding all integers at once."""
     answers = np.asarray(answers, dtype=np.float64)
     total = np.zeros(answers.shape[-1], dtype=np.int64)
-    n_clipped = n_rejected = 0
     for rows in _row_blocks(answers):
-        block = quantize(rows, log2_gamma=log2_gamma, clip_int=clip_int, shape=shape)
+        integers = quantize(rows, log2_gamma=log2_gamma, clip_int=clip_int, shape=shape)
         # Entries are below 2^31.5, so fewer than 2^31 subjects cannot reach 2^63.
-        total += np.sum(block.integers, axis=0, dtype=np.int64)
-        n_clipped += int(np.count_nonzero(block.clipped))
-        n_rejected += int(np.count_nonzero(block.rejected))
-    return QuantizedSum(total=total, n_clipped=n_clipped, n_rejected=n_rejected)
+        total += np.sum(integers, axis=0, dtype=np.int64)
+    return total
 
 
 def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
@@ -141,7 +109,7 @@ def _row_blocks(answers: _Floats) -> list[_Floats]:
     return [answers[i : i + n_rows] for i in range(0, max(1, answers.shape[0]), n_rows)]
 
 
-def _float_clip(rows: _Floats, *, rho: float) -> tuple[_Floats, Flags]:
+def _float_clip(rows: _Floats, *, rho: float) -> _Floats:
     """Scale finite rows into the ball of radius `rho`."""
     # Divided by the peak first, so that squares of huge entries do not overflow.
     peak = np.max(np.abs(rows), axis=1, initial=0.0)
@@ -151,10 +119,10 @@ def _float_clip(rows: _Floats, *, rho: float) -> tuple[_Floats, Flags]:
     over = peak > limit
     if over.any():
         rows = np.where(over[:, np.newaxis], w * limit[:, np.newaxis], rows)
-    return rows, over
+    return rows
 
 
-def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> QuantizedRows:
+def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> Integers:
     """Round, then clip exactly (steps 3 and 4): alone carries the bound, for any input.
 
     A row leaves with squared norm n2 <= clip_int^2: with q = ceil(sqrt(n2)) each entry becomes
@@ -173,5 +141,4 @@ def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> Quantized
         # Flooring entries could leave the cone of PSD matrices, which the smaller sensitivity of
         # "psd" rests on; the zero matrix is in it.
         u[m] = 0 if shape == "psd" else np.sign(u[m]) * (np.abs(u[m]) * clip_int // q)
-    zeroed = over if shape == "psd" else np.zeros_like(over)
-    return QuantizedRows(integers=u, clipped=over & ~zeroed, rejected=wild | zeroed)
+    return u

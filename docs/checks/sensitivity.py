@@ -22,9 +22,7 @@ def svec(matrix: np.ndarray) -> np.ndarray:
 
 def farthest(answers: np.ndarray, shape: Shape) -> int:
     """Return the largest squared distance of two subjects' integer vectors, in Python integers."""
-    rows = quantize(answers, log2_gamma=LOG2_GAMMA, clip_int=CLIP, shape=shape).integers.astype(
-        object
-    )
+    rows = quantize(answers, log2_gamma=LOG2_GAMMA, clip_int=CLIP, shape=shape).astype(object)
     return max(int(((a - b) ** 2).sum()) for a in rows for b in rows)
 
 

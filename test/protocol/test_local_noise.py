@@ -103,7 +103,8 @@ def test_a_reply_of_another_length_or_beyond_the_bound_is_refused(monkeypatch) -
 def halves(reduce: Any) -> Any:
     """Return the tiny computation whose sites send a part of their own mean only."""
     mean = replace(
-        tiny.MEAN, carrier=lambda release: ReducedSum(release, reduce=reduce, expand=expand)
+        tiny.MEAN,
+        carrier=lambda release: ReducedSum(release, reduce=reduce, expand=expand).phases(),
     )
     table = tuple(mean if entry is tiny.MEAN else entry for entry in tiny.TINY.table)
     return replace(tiny.TINY, table=table)

@@ -82,7 +82,7 @@ def noise_ratio(n_releases: int = 160, size: int = 1250) -> float:
                 log2_gamma=event.log2_gamma,
                 clip_int=event.clip_int,
                 shape=event.shape,
-            ).total
+            )
             for source in link.sources.values()
         )
         squares += float(np.sum((link.seen() - exact).astype(np.float64) ** 2))

@@ -138,7 +138,6 @@ MEAN = SecureSum(
 
 TINY = Computation(
     name="tiny",
-    cite="test only",
     config=Config,
     model=TinyModel,
     progress=progress,
@@ -259,7 +258,7 @@ def plain_mean(link: MemoryTransport, data: dict[str, Any], sites: Sequence[str]
             log2_gamma=event.log2_gamma,
             clip_int=event.clip_int,
             shape=event.shape,
-        ).total
+        )
         for site in sites
     )
     return total / (event.gamma * sum(len(data[site]) for site in sites))

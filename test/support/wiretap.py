@@ -276,7 +276,6 @@ def _plan(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) ->
 
 CANARY = Computation(
     name="canary",
-    cite="",
     config=CanaryConfig,
     model=CanaryModel,
     progress=progress,

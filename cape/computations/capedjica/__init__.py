@@ -52,7 +52,6 @@ def _spatial_set(config: CapeDjicaConfig, model: IcaModel) -> SpatialSet | None:
 
 COMPUTATION = Computation(
     name=NAME,
-    cite="Imtiaz et al., Alg. 1-4; docs/deviations.md",
     config=CapeDjicaConfig,
     model=IcaModel,
     progress=progress,

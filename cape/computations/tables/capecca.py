@@ -242,7 +242,6 @@ JOINT_MOMENT = SecureSum(
 
 COMPUTATION = Computation(
     name="capecca",
-    cite="Imtiaz and Sarwate, capeCCA, Alg. 1",
     config=CapeCcaConfig,
     model=CapeCcaModel,
     progress=progress,

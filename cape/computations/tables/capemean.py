@@ -212,7 +212,6 @@ MEAN = SecureSum(
 
 COMPUTATION = Computation(
     name="capemean",
-    cite="Imtiaz et al., Alg. 2",
     config=CapeMeanConfig,
     model=CapeMeanModel,
     progress=progress,

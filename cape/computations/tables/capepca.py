@@ -150,7 +150,6 @@ MOMENT = SecureSum(
 
 COMPUTATION = Computation(
     name="capepca",
-    cite="Imtiaz et al., Alg. 3",
     config=CapePcaConfig,
     model=PcaModel,
     progress=progress,

@@ -190,7 +190,6 @@ _PLANNER = OpenPlanner(schedules=_schedules, warning=PROTECTS_NOBODY)
 
 COMPUTATION = Computation(
     name=_NAME,
-    cite="Baker et al., djICA (MLSP 2015, NeuroImage 2019)",
     config=DjicaConfig,
     model=DjicaModel,
     progress=progress,

@@ -30,10 +30,10 @@ from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import progress
 from cape.protocol.outcome import Outcome
-from cape.protocol.phases import Computation
+from cape.protocol.phases import AnyPhase, Computation
 from cape.protocol.ports import Aggregator
 from cape.protocol.report_phase import nothing_for_sites, report
-from cape.protocol.secure_sum import Carrier, Release, carrier_of, releases_are_local
+from cape.protocol.secure_sum import Release, carried, releases_are_local
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
@@ -87,17 +87,16 @@ def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     return outcome("dpdispca", party, model, note=note)
 
 
-def _carrier(release: Release[Any]) -> Carrier:
+def _carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
     if releases_are_local(release.config):
-        return ReducedSum(release, reduce=_reduce, expand=_expand)
-    return carrier_of(release)
+        return ReducedSum(release, reduce=_reduce, expand=_expand).phases()
+    return carried(release)
 
 
 PART_OF_MOMENT = replace(MOMENT, carrier=_carrier)
 
 COMPUTATION = Computation(
     name="dpdispca",
-    cite="Imtiaz and Sarwate, DPdisPCA, Alg. 1",
     config=DpDisPcaConfig,
     model=PcaModel,
     progress=progress,

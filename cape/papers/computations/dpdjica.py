@@ -199,7 +199,6 @@ _PARCEL = SecureSum(
 
 COMPUTATION = Computation(
     name=_NAME,
-    cite="Imtiaz et al., CISS 2016, Alg. 1-3",
     config=DpDjicaConfig,
     model=DpDjicaModel,
     progress=progress,

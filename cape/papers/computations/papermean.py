@@ -65,7 +65,6 @@ def _outcome(party: Aggregator, model: PaperMeanModel) -> Outcome:
 
 COMPUTATION = Computation(
     name=_NAME,
-    cite="Imtiaz et al., Alg. 1 and 2",
     config=PaperMeanConfig,
     model=PaperMeanModel,
     progress=progress,

@@ -64,7 +64,7 @@ def progress(config: Config, model: Any, ledger: Any, cursor: Cursor) -> Progres
 
 FIRST, LAST = phase("first", ("first", "last")), phase("last", ())
 TOY = Computation(
-    name="toy", cite="", config=Config, model=tuple, progress=progress,
+    name="toy", config=Config, model=tuple, progress=progress,
     table=(FIRST, LAST),
 )  # fmt: skip
 CONFIG = Config(epsilon=1.0, delta=1e-5)

@@ -115,7 +115,7 @@ def test_integers_of_neighbours_differ_by_at_most_the_stated_sensitivity(pair, n
         answers = estimator.query(estimator.start(D)).answer(pair)
         u = quantize(
             answers, log2_gamma=event.log2_gamma, clip_int=event.clip_int, shape=event.shape
-        ).integers
+        )
         gap = sum(int(a - b) ** 2 for a, b in zip(*u, strict=True))
         assert gap <= event.delta_int**2
         assert np.linalg.norm(answers, axis=1).max() <= math.sqrt(D) + 1e-9  # nothing is clipped
