@@ -132,23 +132,18 @@ class Estimator(Protocol[S]):
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """All planned releases in order, for subjects with at most `rows` rows."""
-        ...
 
     def start(self, rows: int) -> S:
         """State before the first release, for subjects with `rows` rows."""
-        ...
 
     def query(self, state: S) -> SubjectQuery:
         """Next question, from public values only."""
-        ...
 
     def step(self, state: S, mean: Array, noise_std: float) -> S:
         """State after a release: post-processing, costs no budget.
 
         `mean` has shape (size,); `noise_std` is the true std of the noise on each entry.
         """
-        ...
 
     def done(self, state: S) -> bool:
         """Tell whether all planned releases were made: public counters only, never data."""
-        ...

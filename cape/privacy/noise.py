@@ -47,7 +47,6 @@ class Entropy(Protocol):
 
     def token_bytes(self, n: int) -> bytes:
         """Next `n` uniform bytes."""
-        ...
 
 
 class NoiseSource(Protocol):
@@ -56,11 +55,9 @@ class NoiseSource(Protocol):
     @property
     def label(self) -> Label:
         """Draws of a "seeded" source are predictable: such a run guarantees nothing."""
-        ...
 
     def stream(self, *context: str | bytes) -> Entropy:
         """Bytes for one purpose: the same `context` gives the same ones, another one others."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ import re
 import types
 import typing
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -139,7 +139,11 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     if _depth(document) > MAX_DEPTH:
         raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
     if SURROGATE.search(raw):
-        _check_characters(document)
+        # Half of a character, which no file name and no digest can hold.
+        try:
+            simplejson.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError as err:
+            raise _refuse("document", "half of a character") from err
     return document
 
 
@@ -149,27 +153,6 @@ def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(document) < len(pairs):
         raise ValueError
     return document
-
-
-def _check_characters(document: Json) -> None:
-    """Refuse a half of a character, which no file name and no digest can hold."""
-    try:
-        for text in _texts(document):
-            text.encode()
-    except UnicodeEncodeError as err:
-        raise _refuse("document", "half of a character") from err
-
-
-def _texts(document: Json) -> Iterator[str]:
-    if isinstance(document, str):
-        yield document
-    elif isinstance(document, dict):
-        for key, item in document.items():
-            yield key
-            yield from _texts(item)
-    elif isinstance(document, list):
-        for item in document:
-            yield from _texts(item)
 
 
 def _depth(document: Json) -> int:
@@ -568,11 +551,8 @@ def _decode_array(document: Json, dtype: np.dtype[Any], where: _Where) -> Any:
     size = math.prod(shape) * dtype.itemsize
     if size > MAX_ARRAY or len(text) != 4 * -(-size // 3):
         raise _refuse(where, "array data do not fit their shape")
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as err:
-        raise _refuse(where, "not base64") from err
-    if len(raw) != size or base64.b64encode(raw) != text.encode("ascii"):
+    raw = _bytes_back(text, where)
+    if len(raw) != size:
         raise _refuse(where, "array data do not fit their shape")
     array = np.frombuffer(raw, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
     if dtype.kind == "f" and not np.all(np.isfinite(array)):

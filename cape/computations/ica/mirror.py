@@ -7,6 +7,7 @@ Only the end of a run (and ``symmetry=assume``) needs them.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,10 @@ LEAST_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where 
 LEAST_PARTNERS = 0.5  # share of voxels that have a partner on the other side
 WHITE_MM = 10.0  # edge of the voxels whose white noise `left_right.WHITE` is
 SIMULATED_MM = 8.0  # the null is simulated on voxels at least about so large: maps are coarse
+
+# Where the null is simulated, as `left_right.simulated_null` asks: fields of a smoothness, the part
+# of white noise at each place, rows of the basis there
+_Ground = tuple[Callable[[float], left_right.Field], Array, Array | None]
 
 
 @functools.lru_cache(maxsize=2)
@@ -75,10 +80,20 @@ def simulated(
 ) -> Null:
     """Return the null of a mirror in the public basis of these settings."""
     if space.kind == "atlas":
-        return _null_of_parcels(config, space, mirror, R)
-    if space.of_cifti:
-        return _null_of_surfaces(config, space, n_basis, mirror, R)
-    places = _places(config, space, n_basis)
+        ground = _parcels(space)
+    elif space.of_cifti:
+        ground = _grayordinates(config, space, n_basis)
+    else:
+        ground = _voxels(_places(config, space, n_basis))
+    return left_right.simulated_null(
+        *ground,
+        mirror.weighed,
+        n_components=R,
+        global_signal=resolve(config).reading.cleaning.global_signal,
+    )
+
+
+def _voxels(places: _Places) -> _Ground:
     steps = [max(1, int(SIMULATED_MM // edge)) for edge in places.mm]
     if places.rows is None:  # all voxels are the basis, few enough to be coarse
         steps = [1, 1, 1]
@@ -90,13 +105,10 @@ def simulated(
     x, y, z = (edge * step for edge, step in zip(places.mm, steps, strict=True))
     found = np.argwhere(coarse)
     box = tuple(map(slice, found.min(axis=0), found.max(axis=0) + 1))
-    return left_right.simulated_null(
+    return (
         lambda sigma: left_right.voxel_fields(coarse[box], (x, y, z), sigma),
         np.ones(len(found)),
         None if places.rows is None else places.rows[rows[coarse]],
-        mirror.weighed,
-        n_components=R,
-        global_signal=resolve(config).reading.cleaning.global_signal,
     )
 
 
@@ -139,7 +151,7 @@ def _partners(config: LeftRightConfig, space: FeatureSpace) -> npt.NDArray[np.in
     return partner
 
 
-def _null_of_parcels(config: LeftRightConfig, space: FeatureSpace, mirror: Mirror, R: int) -> Null:
+def _parcels(space: FeatureSpace) -> _Ground:
     labels, mm = space.labels(), voxel_mm(space)
     inside = labels > 0
     _, parcel, sizes = np.unique(labels[inside], return_inverse=True, return_counts=True)
@@ -152,15 +164,8 @@ def _null_of_parcels(config: LeftRightConfig, space: FeatureSpace, mirror: Mirro
         root = left_right.symmetric_root(covariance)
         return lambda rng, n_times: root @ rng.standard_normal((len(root), n_times))
 
-    return left_right.simulated_null(
-        field_of,
-        # Of white noise that voxels of WHITE_MM have a mean over many of them keeps little.
-        np.sqrt(np.minimum(WHITE_MM**3 / (sizes * np.prod(mm)), 1.0)),
-        None,
-        mirror.weighed,
-        n_components=R,
-        global_signal=resolve(config).reading.cleaning.global_signal,
-    )
+    # Of white noise that voxels of WHITE_MM have a mean over many of them keeps little.
+    return field_of, np.sqrt(np.minimum(WHITE_MM**3 / (sizes * np.prod(mm)), 1.0)), None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -224,9 +229,7 @@ def _mirror_of_surfaces(
     return left_right.mirror(np.eye(len(across)), np.diag(diagonal), across)
 
 
-def _null_of_surfaces(
-    config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
-) -> Null:
+def _grayordinates(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> _Ground:
     from cape.algorithms import surface_kernel
 
     B = public_basis(resolve(config), space, n_basis)
@@ -245,14 +248,7 @@ def _null_of_surfaces(
             [root @ rng.standard_normal((len(root), n_times)) for root in roots]
         )
 
-    return left_right.simulated_null(
-        field_of,
-        np.ones(len(rows)),
-        B.rows(rows),
-        mirror.weighed,
-        n_components=R,
-        global_signal=resolve(config).reading.cleaning.global_signal,
-    )
+    return field_of, np.ones(len(rows)), B.rows(rows)
 
 
 def _gaussian(xyz: Array, sigma: float) -> Array:

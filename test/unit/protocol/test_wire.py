@@ -291,7 +291,7 @@ def test_a_number_has_one_base64_form() -> None:
     """Free bits in the last letter must be zero, else two texts would be one vector."""
     document = wire.encode(np.zeros(1), Floats)
     assert document["base64"] == "AAAAAAAAAAA="
-    with pytest.raises(MessageError, match="do not fit"):
+    with pytest.raises(MessageError, match="not canonical base64"):
         wire.decode({**document, "base64": "AAAAAAAAAAB="}, Floats)
 
 
