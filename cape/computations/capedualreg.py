@@ -22,8 +22,8 @@ from cape.algorithms.templates import (
     TemplateMaps,
     TemplateRegression,
 )
-from cape.computations.ica.ending import ica_report
 from cape.computations.ica.model import FinalState
+from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig
 from cape.errors import ConfigError

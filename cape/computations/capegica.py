@@ -19,8 +19,8 @@ from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.left_right import LeftRight, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness
-from cape.computations.ica.ending import ica_report
 from cape.computations.ica.model import FinalState
+from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.recipe import SCORE, rotated
 from cape.computations.ica.settings import SpatialConfig, sized

@@ -23,8 +23,8 @@ from cape.computations.capedjica.stages import (
     releases,
     rule,
 )
-from cape.computations.ica.ending import ica_report
 from cape.computations.ica.model import IcaModel
+from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.protocol.join import join
 from cape.protocol.model import progress
