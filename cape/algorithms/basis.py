@@ -27,6 +27,22 @@ def cosines(n: int, n_frequencies: int) -> Array:
     return np.asarray(np.cos(np.pi * positions * np.arange(n_frequencies) / n))
 
 
+def lowest_cosines(voxels: npt.NDArray[np.intp], n: int, *, digits: int | None = None) -> Array:
+    """Product cosines over the bounding box of voxels (D, 3), at the voxels, shape (D, n).
+
+    By ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2``, of which `digits` count; ties by a, b, c.
+    """
+    i, j, k = (voxels - voxels.min(axis=0)).T
+    nx, ny, nz = (int(size) for size in np.ptp(voxels, axis=0) + 1)
+    a, b, c = (axis.ravel() for axis in np.indices((nx, ny, nz)))
+    order = (a / nx) ** 2 + (b / ny) ** 2 + (c / nz) ** 2
+    chosen = np.lexsort((c, b, a, order if digits is None else np.round(order, digits)))[:n]
+    columns: Array = cosines(nx, nx)[i][:, a[chosen]]
+    columns *= cosines(ny, ny)[j][:, b[chosen]]
+    columns *= cosines(nz, nz)[k][:, c[chosen]]
+    return columns
+
+
 def check_size(n_basis: int, limit: int) -> None:
     """Raise ConfigError (E011) unless ``1 <= n_basis <= limit``."""
     if not 1 <= n_basis <= limit:
@@ -59,21 +75,12 @@ def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
 def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
     """3-D cosine basis (D, d) inside a mask (nx, ny, nz), voxels in C order; orthonormal.
 
-    Cosines over the bounding box, by ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` (12 digits, ties by a, b,
-    c), at the mask voxels; QR with a positive diagonal makes them unique and nested.  ConfigError
-    (E011) if the mask does not carry that many columns.
+    QR with a positive diagonal makes `lowest_cosines` unique and nested.  ConfigError (E011) if the
+    mask does not carry that many columns.
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
-    i, j, k = (voxels - voxels.min(axis=0)).T
-    box = tuple(int(n) for n in np.ptp(voxels, axis=0) + 1)
-    a, b, c = (axis.ravel() for axis in np.indices(box))
-    order = np.round((a / box[0]) ** 2 + (b / box[1]) ** 2 + (c / box[2]) ** 2, SORT_DIGITS)
-    chosen = np.lexsort((c, b, a, order))[:n_basis]
-    columns = cosines(box[0], box[0])[i][:, a[chosen]]
-    columns *= cosines(box[1], box[1])[j][:, b[chosen]]
-    columns *= cosines(box[2], box[2])[k][:, c[chosen]]
-    return _orthonormal(columns)
+    return _orthonormal(lowest_cosines(voxels, n_basis, digits=SORT_DIGITS))
 
 
 def _orthonormal(columns: Array) -> Array:

@@ -9,15 +9,14 @@ within rounding, not on bytes; privacy bounds hold for any basis.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.basis import check_size, cosines
+from cape.algorithms.basis import check_size, cosines, lowest_cosines
 from cape.algorithms.estimators import Array
-from cape.algorithms.linalg import polar
+from cape.algorithms.linalg import along_axes, polar
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 
@@ -89,7 +88,7 @@ def kernel_mask(
     if sigma_mm >= WIDE_MM:
         return _by_modes(box, axes, n_basis)
     width = min(len(voxels), n_basis + max(30, n_basis // 2))
-    U = np.linalg.qr(_start(box, width))[0]
+    U = np.linalg.qr(lowest_cosines(voxels, width))[0]
     for _ in range(MOST_STEPS):
         KU = _apply(box, axes, U)
         values, turn = np.linalg.eigh(U.T @ KU)
@@ -143,33 +142,14 @@ def smooth_image(image_shape: tuple[int, int], columns: Array) -> Array:
     )
 
 
-def _start(box: npt.NDArray[np.bool_], width: int) -> Array:
-    """Lowest product cosines at the voxels of the mask, shape (D, width)."""
-    i, j, k = np.argwhere(box).T
-    nx, ny, nz = box.shape
-    a, b, c = (index.ravel() for index in np.indices(box.shape))
-    chosen = np.lexsort((c, b, a, (a / nx) ** 2 + (b / ny) ** 2 + (c / nz) ** 2))[:width]
-    columns = cosines(nx, nx)[i][:, a[chosen]]
-    columns *= cosines(ny, ny)[j][:, b[chosen]]
-    columns *= cosines(nz, nz)[k][:, c[chosen]]
-    return columns
-
-
 def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
     out = np.empty_like(U)
     for first in range(0, U.shape[1], _COLUMNS):
         part = U[:, first : first + _COLUMNS]
         volume = np.zeros((*box.shape, part.shape[1]))
         volume[box] = part
-        out[:, first : first + _COLUMNS] = _along_axes(axes, volume)[box]
+        out[:, first : first + _COLUMNS] = along_axes(axes, volume)[box]
     return out
-
-
-def _along_axes(matrices: Sequence[Array], volume: Array) -> Array:
-    """One matrix (new, old) applied along each of the first axes of a volume (.., n)."""
-    for axis, matrix in enumerate(matrices):
-        volume = np.moveaxis(np.tensordot(matrix, volume, axes=(1, axis)), 0, axis)
-    return volume
 
 
 def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Array:
@@ -239,7 +219,7 @@ class Modes:
             part = self.root[:, None] * columns[:, first : first + _COLUMNS]
             modes = np.zeros((*sizes, part.shape[1]))
             modes[tuple(self.chosen.T)] = part
-            out[:, first : first + _COLUMNS] = _along_axes(self.axes, modes)[box]
+            out[:, first : first + _COLUMNS] = along_axes(self.axes, modes)[box]
         return out
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
+from cape.algorithms.linalg import along_axes
 from cape.frozen import dataclass
 
 CLEAR = 4.0  # z from which a run is taken to show a brain
@@ -116,10 +117,7 @@ def voxel_fields(
         roots.append(symmetric_root(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2)))
 
     def draw(rng: np.random.Generator, n_times: int) -> Array:
-        volume = rng.standard_normal((*inside.shape, n_times))
-        for axis, root in enumerate(roots):
-            volume = np.moveaxis(np.tensordot(root, volume, axes=(1, axis)), 0, axis)
-        return np.asarray(volume[inside])
+        return along_axes(roots, rng.standard_normal((*inside.shape, n_times)))[inside]
 
     return draw
 

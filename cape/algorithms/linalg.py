@@ -6,6 +6,7 @@ a vector symmetric noise on a matrix (section III of capeDJICA, Imtiaz et al.).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import isqrt
 
@@ -97,6 +98,13 @@ def skew_exp(matrix: Array) -> Array:
     values, vectors = np.linalg.eigh(1j * matrix)
     rotation: Array = ((vectors * np.exp(-1j * values)) @ vectors.conj().T).real
     return rotation
+
+
+def along_axes(matrices: Sequence[Array], volume: Array) -> Array:
+    """One matrix (new, old) applied along each of the first axes of a volume (.., n)."""
+    for axis, matrix in enumerate(matrices):
+        volume = np.moveaxis(np.tensordot(matrix, volume, axes=(1, axis)), 0, axis)
+    return volume
 
 
 def polar(matrix: Array) -> Array:
