@@ -74,12 +74,11 @@ class Answer:
     error: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SiteCache:
-    """The cache of a site after an answer."""
-
-    iteration: int
-    cache: dict[str, Any]
+def home_of_run(runs: Path, run: object) -> Path:
+    """Return the folder of a run; MessageError: its name, which a peer says, must name no other."""
+    if not (isinstance(run, str) and RUN_NAME.fullmatch(run)):
+        raise MessageError("E202", problem="the name of a run is 32 hex digits")
+    return runs / run
 
 
 class SiteRounds:
@@ -106,13 +105,10 @@ class SiteRounds:
                 answer = Answer(output=action())
         except Exception as err:  # its public text is all that leaves
             answer = Answer(error=public_text(err))
-        return encode(answer, Answer)
+        return encode(answer)
 
     def _home(self, own: SiteFile, run: str) -> Path:
-        # The aggregator names the run, and must not name a folder by it.
-        if not RUN_NAME.fullmatch(run):
-            raise MessageError("E202", problem="the name of a run is 32 hex digits")
-        home = Path(own.runs) / run
+        home = home_of_run(Path(own.runs), run)
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         return home
 
@@ -135,12 +131,11 @@ class SiteRounds:
         self, question: Question, owner: str, own: SiteFile, home: Path
     ) -> dict[str, Any]:
         # Also where its answer was lost: the journal has that.
-        before = read_record(_cache_of(home, question.iteration - 1), SiteCache)
-        # Any other number is refused by the border, which counts by itself.
-        cache = {} if question.iteration == 1 or before is None else before.cache
+        before = stored(_cache_of(home, question.iteration - 1))
         document = {
             "input": self._input(question, own),
-            "cache": cache,
+            # Any other number is refused by the border, which counts by itself.
+            "cache": {} if question.iteration == 1 or before is None else before,
             "state": {
                 "clientId": self._site,
                 "baseDirectory": own.data,
@@ -152,10 +147,9 @@ class SiteRounds:
             },
         }
         answer = border("local", document, own.places(self._operator))
-        after = SiteCache(iteration=question.iteration, cache=answer["cache"])
         # In the place of a cache that nobody asks for any more: cut off by a crash it is written
         # again, from the journal.
-        overwrite(_cache_of(home, question.iteration), wire.dumps(wire.encode(after, SiteCache)))
+        overwrite(_cache_of(home, question.iteration), wire.dumps(answer["cache"]))
         return carried_inline(answer["output"], home / "transfer")
 
     def _input(self, question: Question, own: SiteFile) -> dict[str, Any]:
@@ -217,19 +211,17 @@ class AggregatorRounds:
     """A run named `run`; `settings` are the owner's, of the product if they name no computation."""
 
     def __init__(self, run: str, settings: Mapping[str, Any], runs: Path) -> None:
-        if not RUN_NAME.fullmatch(run):
-            raise MessageError("E202", problem="the name of a run is 32 hex digits")
+        self.home = home_of_run(runs, run)
         values = dict(settings)
         computation = load(str(values.pop("computation", PRODUCT)))
         self._config = computation.config.from_input(values)
         # Sites take no computation for granted.
         self._run, self._settings = run, {"computation": computation.name, **settings}
-        self.home = runs / run
 
     def state(self) -> RunState | None:
         """Return where the run stands; None before its first exchange is complete."""
-        state: RunState | None = read_record(self.home / "aggregator.json", RunState)
-        return state
+        document = stored(self.home / "aggregator.json")
+        return None if document is None else wire.decode_document(document, RunState, "state")
 
     @property
     def _survives(self) -> bool:
@@ -249,13 +241,13 @@ class AggregatorRounds:
             (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
             while not state.ended:
                 state = self._exchange(state, ask, join if state.iteration == 0 else round)
-                write_record(self.home / "aggregator.json", state)
+                write_atomically(self.home / "aggregator.json", encode(state))
         return state
 
     def question(self, state: RunState) -> bytes:
         """Return what all sites are asked next."""
         question = Question(run=self._run, iteration=state.iteration + 1, input=state.input)
-        return encode(question, Question)
+        return encode(question)
 
     def step(self, state: RunState, arrived: Mapping[str, bytes]) -> RunState:
         """Return where the run stands after the answers of one exchange; CapeError as `play`."""
@@ -353,8 +345,8 @@ def progress_of(state: RunState) -> Progress | None:
 # -- bytes and files -------------------------------------------------------------------------------
 
 
-def encode(record: Any, kind: type) -> bytes:
-    return wire.dumps(wire.encode(record, kind))
+def encode(record: Any) -> bytes:
+    return wire.dumps(wire.encode(record, type(record)))
 
 
 def decode(blob: Any, kind: type) -> Any:
@@ -363,15 +355,9 @@ def decode(blob: Any, kind: type) -> Any:
     return wire.decode_document(wire.loads(blob, MAX_DOCUMENT), kind, kind.__name__.lower())
 
 
-def read_record(path: Path, kind: type) -> Any:
-    """Return what `write_record` wrote, None if nothing was; MessageError if it is damaged."""
-    if not path.is_file():
-        return None
-    return wire.decode_document(wire.loads(path.read_bytes(), CACHE_LIMIT), kind, path.name)
-
-
-def write_record(path: Path, record: Any) -> None:
-    write_atomically(path, wire.dumps(wire.encode(record, type(record))))
+def stored(path: Path) -> Any:
+    """Return the document of a file, None if there is none; MessageError if it is damaged."""
+    return wire.loads(path.read_bytes(), CACHE_LIMIT) if path.is_file() else None
 
 
 def carried_inline(output: dict[str, Any], folder: Path) -> dict[str, Any]:

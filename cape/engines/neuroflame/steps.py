@@ -30,7 +30,13 @@ from typing import Any, Final
 from cape.engines.coinstac.computation import write_down
 from cape.engines.coinstac.site import NOTICE_FILE
 from cape.engines.flare.own_file import SiteFile
-from cape.engines.flare.rounds import RUN_NAME, AggregatorRounds, RunState, SiteRounds, progress_of
+from cape.engines.flare.rounds import (
+    AggregatorRounds,
+    RunState,
+    SiteRounds,
+    home_of_run,
+    progress_of,
+)
 from cape.errors import ConfigError, MessageError, public_text
 from cape.site.files import own_folder, write_atomically
 from cape.site.places import SitePlaces
@@ -68,13 +74,6 @@ class _Site(_Party):
         self.nonce = secrets.token_hex(16)
         self.rounds: SiteRounds | None = None
 
-    def home(self, message: Mapping[str, Any]) -> Path:
-        """Return the folder of the run; the aggregator must not name another one by it."""
-        run = str(message.get("run"))
-        if not RUN_NAME.fullmatch(run):
-            raise MessageError("E202", problem="the name of a run is 32 hex digits")
-        return self.runs / run
-
     def named(self, message: Mapping[str, Any], data: Path) -> SiteRounds:
         if self.rounds is None:
             names = [name for name, nonce in message["names"].items() if nonce == self.nonce]
@@ -94,11 +93,11 @@ class _Site(_Party):
 
 
 class _Aggregator(_Party):
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], sites: list[str]) -> None:
         super().__init__()
         self.run, self.begun = secrets.token_hex(16), time.monotonic()
         self.rounds = AggregatorRounds(self.run, settings, self.runs)
-        self.state: RunState | None = None
+        self.state = self.rounds.opening(sites)
 
 
 # By output folder: in the framework's simulator several parties may share a process.
@@ -119,7 +118,7 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
     known = _SITES.get(output_dir)
     if known is None:  # it was started anew, and its secrets are gone
         raise RuntimeError(public_text(MessageError("E202", problem=LOST)))
-    data, home = Path(data_dir).resolve(), known.home(message)
+    data, home = Path(data_dir).resolve(), home_of_run(known.runs, message.get("run"))
     reply = known.named(message, data).answer(message["question"].encode(), owner="")
     _keep_words(home / "output", Path(output_dir))
     return {"answer": reply.decode("ascii")}
@@ -143,20 +142,20 @@ def _combine(
     if all("nonce" in reply for reply in replies.values()):
         settings = {k: v for k, v in parameters.items() if k not in FRAMEWORK_PARAMETERS}
         check_settings(settings)
-        _AGGREGATORS[output_dir] = aggregator = _Aggregator(settings)
-        aggregator.state = aggregator.rounds.opening(sorted(replies))
+        _AGGREGATORS[output_dir] = aggregator = _Aggregator(settings, sorted(replies))
         names = {name: str(reply["nonce"]) for name, reply in replies.items()}
         return {**_question(aggregator), "names": names}
     aggregator = _AGGREGATORS[output_dir]
-    if aggregator.state is None:
-        raise MessageError("E202", problem="an answer came before a question")
     arrived = {site: str(r.get("answer", "")).encode() for site, r in replies.items()}
     aggregator.state = aggregator.rounds.step(aggregator.state, arrived)
     if aggregator.state.ended:
-        files = aggregator.rounds.files()
-        _write(Path(output_dir), files)
+        shutil.copytree(aggregator.rounds.results, output_dir, dirs_exist_ok=True)
+        files = {
+            name: base64.b64encode(raw).decode("ascii")
+            for name, raw in aggregator.rounds.files().items()
+        }
         _AGGREGATORS.pop(output_dir).close()
-        return {"run": aggregator.run, "files": {n: _text(raw) for n, raw in files.items()}}
+        return {"run": aggregator.run, "files": files}
     if aggregator.state.iteration == 1:
         # Nothing is charged yet, and all sites have read their data.
         _check_time(aggregator.state, time.monotonic() - aggregator.begun)
@@ -171,12 +170,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _question(aggregator: _Aggregator) -> dict[str, Any]:
-    if aggregator.state is None:
-        raise TypeError("a run has a state once it is opened")
-    return {
-        "run": aggregator.run,
-        "question": aggregator.rounds.question(aggregator.state).decode("ascii"),
-    }
+    question = aggregator.rounds.question(aggregator.state).decode("ascii")
+    return {"run": aggregator.run, "question": question}
 
 
 def _check_time(state: RunState, spent: float) -> None:
@@ -213,7 +208,7 @@ def write(message: dict[str, Any], output_dir: str) -> None:
 
 def _take(known: _Site, rounds: SiteRounds, message: Mapping[str, Any], target: Path) -> None:
     files = {name: base64.b64decode(text) for name, text in message["files"].items()}
-    home = known.home(message)
+    home = home_of_run(known.runs, message.get("run"))
     done = rounds.deliver(message["run"], files)
     _keep_words(home / "output", target)
     if b'"error":""' not in done:
@@ -250,13 +245,6 @@ def _keep(source: Path, target: Path) -> None:
         write_atomically(target, source.read_bytes())
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
 def _keep_words(home: Path, output: Path) -> None:
     """Leave at the site what is told to its people alone: the temporary folder goes."""
     for name in ("site-error.txt", NOTICE_FILE):
@@ -265,7 +253,3 @@ def _keep_words(home: Path, output: Path) -> None:
             write_atomically(output / name, (home / name).read_bytes())
         else:
             (output / name).unlink(missing_ok=True)
-
-
-def _text(raw: bytes) -> str:
-    return base64.b64encode(raw).decode("ascii")

@@ -118,7 +118,7 @@ def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
     policy, runs = calls.own["local0"].policy, {s: own.runs for s, own in calls.own.items()}
     calls.own["local0"] = dataclasses.replace(calls.own["local0"], identity="/keys", home="/ledger")
     calls.own["local1"] = dataclasses.replace(calls.own["local1"], policy="")
-    question = rounds.encode(rounds.Question(run=RUN, iteration=1, input={}), rounds.Question)
+    question = rounds.encode(rounds.Question(run=RUN, iteration=1, input={}))
     with ThreadPoolExecutor(2) as pool:
         for said in pool.map(lambda s: calls.site(s).answer(question, ""), ("local0", "local1")):
             assert b"E010" in said
@@ -157,7 +157,7 @@ def test_a_site_goes_on_that_was_killed_before_it_wrote_down_its_cache(
     write, killed = rounds.overwrite, set()
 
     def dying(path, text):
-        key = (path, json.loads(text)["iteration"])
+        key = (path, json.loads(text)["cape"]["head"]["cursor"]["seq"])
         if key not in killed:
             killed.add(key)
             write(path, text[: len(text) // 2])
@@ -274,7 +274,7 @@ def test_nothing_but_a_public_text_leaves_a_site_that_fails(calls, monkeypatch):
 @pytest.mark.parametrize("name", ["../x", "a" * 31, "0" * 32 + "\n", "", "G" * 32])
 def test_a_run_names_no_other_folder(calls, name):
     question = rounds.Question(run=name, iteration=1, input=SETTINGS)
-    answer = calls.site("local0").answer(rounds.encode(question, rounds.Question), "")
+    answer = calls.site("local0").answer(rounds.encode(question), "")
     assert b"CAPE-E202" in answer
     assert b"CAPE-E202" in calls.site("local0").deliver(name, {"results.json": b"{}"})
     assert [path.name for path in (calls.work / "local0").iterdir()] == ["site-policy.toml"]
@@ -312,7 +312,7 @@ def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
             return taken[-1]
 
     Taking("local0", lambda: calls.own["local0"], SitePlaces()).answer(
-        rounds.encode(question, rounds.Question), ""
+        rounds.encode(question), ""
     )
     assert taken == [SETTINGS]
 
