@@ -86,9 +86,9 @@ class AccessRecords:
         return self.ledger.with_name(f"{self.ledger.name}.{what}")
 
 
-def make_place(ledger: Path, site: str) -> None:
-    """Make the folder of a ledger; ConfigError (E304) if it cannot be made."""
+def make_place(file: Path, site: str) -> None:
+    """Make the folder of a file that outlives runs; ConfigError (E304) if it cannot be made."""
     try:
-        ledger.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as err:
         raise ConfigError("E304", site=site, detail=str(err)) from err

@@ -24,6 +24,7 @@ from cape.protocol.ports import Source, Stacks
 from cape.secagg.keys import KEY_BYTES
 from cape.settings.config import Config
 from cape.site.policy import SitePolicy, new_secret, noise_of, software
+from cape.site.results import write_private_results, write_site_record
 from cape.site.store import Card, SiteStore
 
 if TYPE_CHECKING:  # most rounds ask for no identity key
@@ -59,9 +60,9 @@ class SiteContext(_Party):
     """One site for one round; `owner`: whose run it is.
 
     `open_keys` finds what outlives the run; without it, as in simulations, keys are of this run.
-    `asked` names the run among those that looked at data; empty: they are not counted.  Nor is one
-    that is not `counted`: an answer takes back what an earlier one left.  `image`: as in
-    `SitePlaces`.
+    `asked` names the run among those that looked at data; empty: they are not counted.  Nor is a
+    last round that is `repeated`, which has no journal any more: its answer takes back what an
+    earlier one left.  `image`: as in `SitePlaces`.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class SiteContext(_Party):
         open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
         all_runs: AllRuns | None = None,
         asked: str = "",
-        counted: bool = True,
+        repeated: bool = False,
         image: str = "",
     ) -> None:
         super().__init__(config)
@@ -86,7 +87,7 @@ class SiteContext(_Party):
         self._open_source = open_source
         self._computation, self._owner = computation, owner
         self.open_keys, self._all_runs = open_keys, all_runs
-        self._asked, self._counted, self._image = asked, counted, image
+        self._asked, self._repeated, self._image = asked, repeated, image
         self._has_looked, self._is_first = False, False
 
     @cached_property
@@ -99,7 +100,7 @@ class SiteContext(_Party):
 
         PrivacyBudgetError in `join` if too many runs of this owner did, and never answered.
         """
-        if self._all_runs is None or not self._asked or not self._counted or self._has_looked:
+        if self._all_runs is None or not self._asked or self._repeated or self._has_looked:
             return
         access = self._all_runs.access
         self._is_first = not access.has_looked(self._asked)
@@ -264,7 +265,8 @@ class SiteContext(_Party):
             raise self.policy.too_often(self.id, all_runs.access.listed())
 
     def publish(self, result: object) -> None:
-        if not isinstance(result, SiteOutcome):
+        output = self.store.output
+        if not isinstance(result, SiteOutcome) or output is None:
             return
         # Not the card's: where the last phase is asked again, that is gone with the journal.
         nonce = self.store.nonce
@@ -272,9 +274,9 @@ class SiteContext(_Party):
             result = dataclasses.replace(result, all_runs=self._all_runs.file.total(nonce))
         if self.open_keys is not None and self.config.key_trust == "first-use" and nonce:
             result = self._with_met(result, self.open_keys().met_in(self.id, nonce))
-        self.store.write_record(result)
-        if self.policy.private_results:
-            self.store.write_results(result, self.source, self.policy)
+        write_site_record(output, result)
+        if self.policy.private_results and not self._repeated:  # else the files are there
+            write_private_results(output, result, self.source, self.policy, self.store.replies())
 
     def _with_met(self, result: SiteOutcome, met: Sequence[str]) -> SiteOutcome:
         """Say what of this run's promise hung on the aggregator's word."""

@@ -25,6 +25,7 @@ from cape.frozen import dataclass
 from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.secagg.keys import identity_public_key, site_order
+from cape.site.access import make_place
 from cape.site.files import appending, write_atomically
 from cape.site.places import SitePlaces
 
@@ -173,10 +174,7 @@ class KnownSites:
         """
         # A name each: sites of one computer may share the folder.
         path = self.home / f"{KEY_FILE}.{hashlib.sha256(site.encode()).hexdigest()[:16]}"
-        try:
-            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as err:
-            raise ConfigError("E304", site=site, detail=str(err)) from err
+        make_place(path, site)
         with self._held(site) as (lines, add):
             if not path.exists():
                 # The list first: a key whose line is not there says that the list was lost.

@@ -103,7 +103,7 @@ class LedgerFile:
         if path.exists():  # made after the file, which is not made anew beside it
             self._check_there()
         with self._held() as (spending, _, _):
-            used = {run.key for run in spending.runs} - {""}
+            used = {run.key for run in spending.runs}
             if not path.exists() and not used:
                 write_atomically(path, os.urandom(32).hex().encode())
             try:

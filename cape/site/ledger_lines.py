@@ -17,6 +17,10 @@ from cape.site.files import write_atomically
 
 # Digest that the first line is chained to.
 FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
+# Fields of `RunSpending` that are written as they are
+AS_THEY_ARE: Final = (
+    "run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +39,7 @@ class RunLine:
     epsilon: float
     delta: float
     promised: bool
-    key: str = ""
+    key: str
 
     def spending(self) -> RunSpending:
         """Return the run without charges; ValueError for values that no run of ours has."""
@@ -43,17 +47,8 @@ class RunLine:
             raise ValueError("delta")
         if not all(person.split() for person in self.people):
             raise ValueError("somebody without a digest")
-        return RunSpending(
-            run=self.run,
-            dataset=self.dataset,
-            people=frozenset(self.people),
-            computation=self.computation,
-            date=self.date,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            promised=self.promised,
-            key=self.key,
-        )
+        fields = {name: getattr(self, name) for name in AS_THEY_ARE}
+        return RunSpending(people=frozenset(self.people), **fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,8 +117,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
 
 
 def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
-    names = ("run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key")
-    fields = {name: getattr(run, name) for name in names}
+    fields = {name: getattr(run, name) for name in AS_THEY_ARE}
     people = tuple(sorted(run.people))
     return _text(RunLine(**_place(lines), kind="run", people=people, **fields))
 

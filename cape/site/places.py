@@ -6,7 +6,6 @@ have each their own, and nothing that a consortium sends names any of it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -39,18 +38,21 @@ class SitePlaces:
     image: str = ""  # digest of the container's image, which only who starts it knows
     # Folder of what was read of the site's files; `NO_STORE`: none; "" = see `store_folder`
     store: str = ""
+    user_cache: Path | None = None  # this user's folder for what can be made again
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str]) -> Self:
         def path(name: str) -> Path | None:
             return Path(text) if (text := variables.get(name)) else None
 
+        user = path("HOME")
         return cls(
             policy=path(POLICY_VARIABLE),
             identity=path(IDENTITY_VARIABLE),
             home=path(HOME_VARIABLE),
             image=variables.get(IMAGE_VARIABLE, ""),
             store=variables.get(STORE_VARIABLE, ""),
+            user_cache=path("XDG_CACHE_HOME") or (user and user / ".cache"),
         )
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -62,14 +64,11 @@ class SitePlaces:
     def store_folder(self, home: Path | None = None) -> Path | None:
         """Return the folder of `cape.data.data_store`; None: nothing is kept of what was read.
 
-        The one that is named, else in the site's home (`home`: that of an engine's run), else this
-        user's folder for what can be made again, where commands and simulations share it.
+        The one that is named, else in the site's home (`home`: that of an engine's run), else in
+        `user_cache`, where commands and simulations share it.
         """
         if self.store:
             return None if self.store == NO_STORE else Path(self.store).expanduser()
         if (of_site := self.home or home) is not None:
             return of_site / "data"
-        try:
-            return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cape"
-        except RuntimeError:  # a user without a home
-            return None
+        return self.user_cache and self.user_cache / "cape"

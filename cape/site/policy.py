@@ -14,10 +14,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from cape.errors import ConfigError, DataError, MessageError, PrivacyBudgetError
+from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.noise import NoiseSource, SecureNoise
-from cape.protocol import wire
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 from cape.settings.config import VERSION, Config
 from cape.settings.option import did_you_mean
@@ -222,13 +221,13 @@ def _smaller(a: float, b: float) -> float:
     return min(a or b, b or a)
 
 
-# How a key is read and what it may be, by the type of its default.
-VALUE_TYPES: dict[type, tuple[Any, str]] = {
-    tuple: (tuple[str, ...], "a list of texts"),
-    bool: (bool, "true or false"),
-    str: (str, "a text"),
-    int: (int, "a whole number, {least} or more, below 2^63"),
-    float: (float, "a number, {least} or more, below 2^63"),
+# What a key may be, by the type of its default
+ALLOWED: dict[type, str] = {
+    tuple: "a list of texts",
+    bool: "true or false",
+    str: "a text",
+    int: "a whole number, {least} or more, below 2^63",
+    float: "a number, {least} or more, below 2^63",
 }
 
 
@@ -241,21 +240,19 @@ def _values(given: Mapping[str, object]) -> dict[str, object]:
     return {name: _value(name, type(defaults[name]), value) for name, value in given.items()}
 
 
-def _value(name: str, kind: type, value: object) -> object:
-    hint, allowed = VALUE_TYPES[kind]
+def _value(name: str, kind: type, value: Any) -> object:
     least = -1 if name == "simulation_seed" else 0
-    # The decoder writes whole numbers beyond 2^53 as text, for JavaScript; TOML does not.
-    is_large = type(value) is int and kind is int and abs(value) > wire.SAFE_INT
-    try:
-        if kind is int and isinstance(value, str):
-            raise MessageError("E202", problem="not a whole number")
-        result = wire.decode(str(value) if is_large else value, hint, name)
+    if kind is tuple:
+        fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+    elif kind in (bool, str):
+        fits = type(value) is kind
+    else:
         # A limit of inf or nan would never refuse, and TOML knows numbers of any length.
-        if kind not in (int, float) or least <= result < 2**63:
-            return result
-    except MessageError:
-        pass
-    setting, allowed = f"site policy: {name}", allowed.format(least=least)
+        fits = type(value) in (int, float) and least <= value < 2**63
+        fits = fits and (kind is float or value == int(value))
+    if fits:
+        return kind(value)
+    setting, allowed = f"site policy: {name}", ALLOWED[kind].format(least=least)
     raise ConfigError(
         "E011", setting=setting, got=value, allowed=allowed, do=f"see cape {VERSION}."
     )

@@ -32,12 +32,9 @@ from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
 from cape.site.files import appending, own_folder, sync_folder, write_atomically
 from cape.site.policy import SitePolicy
-from cape.site.results import write_private_results, write_site_record
 from cape.site.working_arrays import WorkingArrays
 
-if TYPE_CHECKING:  # a round that publishes nothing loads neither
-    from cape.protocol.outcome import SiteOutcome
-    from cape.protocol.ports import Source
+if TYPE_CHECKING:  # most rounds read no data
     from cape.site.site_data import FileSource
 
 T = TypeVar("T")
@@ -305,15 +302,6 @@ class FileStore:
     def forget_arrays(self) -> None:
         self._working.forget()
 
-    # -- results
-
-    def write_results(self, result: SiteOutcome, source: Source, policy: SitePolicy) -> None:
-        if self.record is not None:  # else `report` is repeated, and the files are there
-            write_private_results(self.output, result, source, policy, self.replies())
-
-    def write_record(self, result: SiteOutcome) -> None:
-        write_site_record(self.output, result)
-
 
 class MemoryStore:
     """The store of a site that lives in this process; results go to `output`, if there is one."""
@@ -347,14 +335,8 @@ class MemoryStore:
             raise StateLostError("E210", site=f"site {self._site}", what=name)
         return self.secrets[name]
 
-    def write_results(self, result: SiteOutcome, source: Source, policy: SitePolicy) -> None:
-        if self.output is not None:
-            replies = tuple(dataclasses.asdict(entry) for entry in self.entries)
-            write_private_results(self.output, result, source, policy, replies)
-
-    def write_record(self, result: SiteOutcome) -> None:
-        if self.output is not None:
-            write_site_record(self.output, result)
+    def replies(self) -> tuple[dict[str, Any], ...]:
+        return tuple(dataclasses.asdict(entry) for entry in self.entries)
 
 
 # What a site asks of its store within a round.

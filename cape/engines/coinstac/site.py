@@ -293,7 +293,6 @@ def _context(
             home=home,
             mapped=request.base,
         )
-    is_join = request.cache is None
     return SiteContext(
         site=request.party,
         computation=computation.name,
@@ -307,7 +306,7 @@ def _context(
         asked=asked,
         # In a repeated end the list of files is gone, and with it a policy that the site mapped,
         # which may name another ledger.
-        counted=is_join or store.record is not None,
+        repeated=request.cache is not None and store.record is None,
         image=places.image,
     )
 

@@ -166,7 +166,7 @@ def test_working_arrays_are_built_once() -> None:
     assert built == [1, 1]
 
 
-def test_files_about_subjects_are_written_if_the_site_wants_them() -> None:
+def test_files_about_subjects_are_written_if_the_site_wants_them(tmp_path, monkeypatch) -> None:
     from cape.protocol.outcome import SiteOutcome
 
     result = SiteOutcome(
@@ -174,17 +174,17 @@ def test_files_about_subjects_are_written_if_the_site_wants_them() -> None:
     )
     written: list[Any] = []
 
-    class Written(MemoryStore):
-        def write_results(self, result: Any, source: Any, policy: SitePolicy) -> None:
-            written.append(result)
+    def write(output: Any, result: Any, *rest: Any) -> None:
+        written.append((output, result))
 
-    party(store=Written("B")).publish(result)
+    monkeypatch.setattr("cape.site.context.write_private_results", write)
+    party(store=MemoryStore("B", tmp_path)).publish(result)
     assert written == []
-    allowed = party(store=Written("B"), policy=SitePolicy(private_results=True))
+    allowed = party(store=MemoryStore("B", tmp_path), policy=SitePolicy(private_results=True))
     allowed.publish("something else")
     assert written == []
     allowed.publish(result)
-    assert written == [result]
+    assert written == [(tmp_path, result)]
 
 
 # -- the aggregator --------------------------------------------------------------------------------

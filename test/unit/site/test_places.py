@@ -31,13 +31,15 @@ def test_a_process_that_is_started_gets_these_places_and_no_others() -> None:
     assert SitePlaces.from_environment(ALL).environment({}) == ALL
 
 
-def test_what_was_read_is_kept_where_it_is_named_else_at_the_site_else_for_this_user(
-    monkeypatch,
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/user/cache")
+def test_what_was_read_is_kept_where_it_is_named_else_at_the_site_else_for_this_user() -> None:
     run = Path("/run/.cape-site")
-    assert SitePlaces().store_folder() == Path("/user/cache/cape")
-    assert SitePlaces().store_folder(run) == run / "data"
+    for user, kept in (
+        ({"XDG_CACHE_HOME": "/user/cache", "HOME": "/user"}, Path("/user/cache/cape")),
+        ({"HOME": "/user"}, Path("/user/.cache/cape")),
+        ({}, None),
+    ):
+        assert SitePlaces.from_environment(user).store_folder() == kept
+        assert SitePlaces.from_environment(user).store_folder(run) == run / "data"
     assert SitePlaces(home=Path("/own")).store_folder(run) == Path("/own/data")
     assert SitePlaces(home=Path("/own"), store="/kept").store_folder(run) == Path("/kept")
     assert SitePlaces(home=Path("/own"), store="none").store_folder(run) is None

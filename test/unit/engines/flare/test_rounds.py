@@ -311,9 +311,7 @@ def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
             taken.append(super()._input(question, own))
             return taken[-1]
 
-    Taking("local0", lambda: calls.own["local0"], SitePlaces()).answer(
-        rounds.encode(question), ""
-    )
+    Taking("local0", lambda: calls.own["local0"], SitePlaces()).answer(rounds.encode(question), "")
     assert taken == [SETTINGS]
 
 
