@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -90,21 +91,31 @@ def in_memory(play: Play) -> None:
     run_to_end(transport, play.on_progress, begin=play.begin, work=play.work)
 
 
-def in_documents(play: Play, call: PartyRunner) -> None:
-    """Play a run whose parties are called with documents, as an engine calls them."""
+def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> None:
+    """Play a run whose parties are called with documents, as an engine calls them.
+
+    Parties begin when their folders and policies are there: a container mounts them.
+    """
     computation, _, _, active = _bound(play)
     make_places((*play.sites, "remote"), play.setup.policy, play.work)
     # Sites take no computation for granted.
     settings = {"computation": computation.name, **play.setup.settings}
-    documents = DocumentTransport(play.sites, settings, play.work, call, active)
-    restore(documents, play.begin.state, play.work)
-    run_to_end(documents, play.on_progress, begin=play.begin, work=play.work)
+    with parties as call:
+        documents = DocumentTransport(play.sites, settings, play.work, call, active)
+        restore(documents, play.begin.state, play.work)
+        run_to_end(documents, play.on_progress, begin=play.begin, work=play.work)
+
+
+def _here(party: type[InProcess | NewProcess]) -> Way:
+    return Way(
+        play=lambda play: in_documents(play, nullcontext(party(play.sites, play.work))),
+    )
 
 
 WAYS: Mapping[str, Way] = {
     "memory": Way(play=in_memory),
-    "wire": Way(play=lambda play: in_documents(play, InProcess(play.sites, play.work))),
-    "process": Way(play=lambda play: in_documents(play, NewProcess(play.sites, play.work))),
+    "wire": _here(InProcess),
+    "process": _here(NewProcess),
 }
 
 

@@ -24,8 +24,7 @@ def find_way(through: str) -> Way:
 def _in_containers(play: Play) -> None:
     setup = play.setup
     image, memory = image_for(setup.settings, setup.image), setup.memory or "4g"
-    with Containers(play.sites, play.work, play.logs, image=image, memory=memory) as call:
-        in_documents(play, call)
+    in_documents(play, Containers(play.sites, play.work, play.logs, image=image, memory=memory))
 
 
 def _in_coinstac(play: Play) -> None:

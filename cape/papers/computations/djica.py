@@ -14,8 +14,8 @@ from cape.algorithms.estimators import Array, PlannedRelease
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
 from cape.computations.capedjica.stages import n_directions, subspace
-from cape.computations.ica.ending import ica_report
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
+from cape.computations.ica.outcome import ica_report
 from cape.frozen import dataclass
 from cape.papers.algorithms.djica import (
     DjicaInfomax,

@@ -1,0 +1,45 @@
+"""Ways of a simulation: what is there when the parties of a run begin."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cape.lab.synthetic.consortium import write_consortium
+from cape.simulation.simulate import simulate
+from cape.simulation.ways import Play, Way, in_documents
+
+
+class BegunError(Exception):
+    """All parties have begun; nothing more is of interest."""
+
+
+def test_parties_begin_when_their_folders_and_policies_are_there(tmp_path: Path) -> None:
+    # Containers once began before: what was mounted as site-policy.toml became a folder.
+    write_consortium(
+        tmp_path / "data", preset="paper", site_sizes=(4, 3, 3), n_timepoints=40, n_networks=3,
+        seed=5,
+    )  # fmt: skip
+    seen = []
+
+    def play(play: Play) -> None:
+        @contextmanager
+        def parties():
+            for party in (*play.sites, "remote"):
+                home = play.work / party
+                seen.append((home / "site-policy.toml").is_file() and (home / "output").is_dir())
+            raise BegunError
+            yield
+
+        in_documents(play, parties())
+
+    with pytest.raises(BegunError):
+        simulate(
+            tmp_path / "data",
+            out=tmp_path / "out",
+            settings={"epsilon": 8, "delta": 1e-5, "n_components": 3},
+            find_way=lambda through: Way(play=play),
+        )
+    assert seen == [True] * 4
