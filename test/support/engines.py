@@ -23,6 +23,8 @@ from cape.engines.coinstac import compspec
 from cape.lab.engines import containers
 from cape.lab.engines.coinstac import RUN, simulate_in_engine
 from cape.protocol import wire
+from cape.simulation.run_loop import Checkpoint, RunSetup
+from cape.simulation.ways import Play
 from cape.site.policy import SitePolicy
 
 HERE = Path(__file__).parent
@@ -57,11 +59,19 @@ def play_in_engine(
     }
     base = image_of(str(settings.get("computation", "")))
     image = derived(DOCKERFILE, LISTENING, {SERVICE.name: SERVICE.read_bytes()}, base=base)
+    setup = RunSetup(
+        directory="",
+        through="coinstac",
+        settings=dict(settings),
+        policy=policy,
+        drops=(),
+        image=image,
+    )
+    begin = Checkpoint(setup=setup)
+    play = Play(begin=begin, sites=sites, work=work, on_progress=None, on_subject=None)
     try:
         with mock.patch.dict(os.environ, ears):
-            simulate_in_engine(
-                sites, settings, policy, work, logs=work / "logs", image=image, version=version
-            )
+            simulate_in_engine(play, version=version)
     finally:
         engine = work / "engine"
         answers = {}

@@ -25,7 +25,8 @@ from cape.lab.engines.containers import connect, image_for
 from cape.settings.config import PRODUCT
 from cape.settings.documents import parse_json
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
-from cape.site.policy import SitePolicy, policy_text
+from cape.simulation.ways import Play
+from cape.site.policy import policy_text
 
 RUN = "simulatorRun"
 PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
@@ -148,36 +149,28 @@ def _remove_containers(folder: Path) -> None:
         client.close()
 
 
-def simulate_in_engine(
-    sites: Mapping[str, Path],
-    settings: Mapping[str, object],
-    policy: SitePolicy,
-    work: Path,
-    *,
-    logs: Path,
-    image: str = "",
-    version: int = 2,
-    on_progress: OnProgress | None = None,
-) -> None:
+def simulate_in_engine(play: Play, *, version: int = 2) -> None:
     """Leave results as other ways do; compspec `version` 1: a process per round, 2: the service."""
-    folder = work / "engine"
-    name = str(settings.get("computation", PRODUCT))
+    setup, folder = play.setup, play.work / "engine"
+    name = str(setup.settings.get("computation", PRODUCT))
     inputs = {}
-    for site, data in sites.items():
+    for site, data in play.sites.items():
         base = folder / "input" / site / RUN
         shutil.copytree(data, base, copy_function=_link_or_copy)
-        (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
-        inputs[site] = {"computation": name, **settings, "policy": ["site-policy.toml"]}
-    chosen = adapted(compspec.compspec_of(name), image=image_for(settings, image), version=version)
+        (base / "site-policy.toml").write_text(policy_text(setup.policy), encoding="utf-8")
+        inputs[site] = {"computation": name, **setup.settings, "policy": ["site-policy.toml"]}
+    image = image_for(setup.settings, setup.image)
+    chosen = adapted(compspec.compspec_of(name), image=image, version=version)
+    tell = _progress(play.on_progress, len(play.sites))
     try:
-        ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
+        ends = run_engine(folder, chosen, inputs, on_iteration=tell)
     finally:
-        logs.mkdir(parents=True, exist_ok=True)
+        play.logs.mkdir(parents=True, exist_ok=True)
         for log in (folder / "engine.log", *folder.glob("logs/*.log")):
             if log.is_file():
-                shutil.copy(log, logs / log.name)
-    for site in sites:
-        _take_results(folder / "output" / site / RUN, work, site)
+                shutil.copy(log, play.logs / log.name)
+    for site in play.sites:
+        _take_results(folder / "output" / site / RUN, play.work, site)
     failed = [end for end in ends if not end.fulfilled]
     if failed:
         # The engine wraps the public text in words of its own, and says it once for every party.

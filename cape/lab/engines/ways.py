@@ -27,19 +27,6 @@ def _in_containers(play: Play) -> None:
     in_documents(play, Containers(play.sites, play.work, play.logs, image=image, memory=memory))
 
 
-def _in_coinstac(play: Play) -> None:
-    setup = play.setup
-    simulate_in_engine(
-        play.sites,
-        setup.settings,
-        setup.policy,
-        play.work,
-        logs=play.logs,
-        image=setup.image,
-        on_progress=play.on_progress,
-    )
-
-
 def _in_flare(play: Play) -> None:
     from cape.lab.engines.flare import simulate_in_flare
 
@@ -48,6 +35,6 @@ def _in_flare(play: Play) -> None:
 
 WAYS = {
     "docker": Way(play=_in_containers, sees_ledgers=False),
-    "coinstac": Way(play=_in_coinstac, sees_ledgers=False, drops_sites=False, resumes=False),
+    "coinstac": Way(play=simulate_in_engine, sees_ledgers=False, drops_sites=False, resumes=False),
     "nvflare": Way(play=_in_flare, drops_sites=False),
 }

@@ -16,7 +16,7 @@ def leading_factor(moment: Array, rank: int) -> Array:
     Of the largest eigenvalues; negative ones count as 0.
     """
     # Deviation: the SVD of the authors' scripts takes a large negative noise eigenvalue for a
-    # direction, docs/deviations.md no. 28.
+    # direction, docs/deviations.md no. 11.
     values, vectors = np.linalg.eigh(moment)
     top = np.argsort(values)[::-1][:rank]
     return np.asarray(vectors[:, top] * np.sqrt(np.maximum(values[top], 0.0)))
