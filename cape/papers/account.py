@@ -54,24 +54,14 @@ class Account:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FigureFiveRow:
-    """Deltas of the schemes at one epsilon, one number of colluders S_C, one noise tau_s N_s."""
-
-    epsilon: float
-    colluders: int
-    noise: float
-    deltas: PaperDeltas
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class FigureFive:
     """Rows of Imtiaz et al., Fig. 5: first those against the noise, then against S_C."""
 
-    by_noise: tuple[FigureFiveRow, ...]
-    by_colluders: tuple[FigureFiveRow, ...]
+    by_noise: tuple[PaperDeltas, ...]
+    by_colluders: tuple[PaperDeltas, ...]
 
     @property
-    def rows(self) -> tuple[FigureFiveRow, ...]:
+    def rows(self) -> tuple[PaperDeltas, ...]:
         return self.by_noise + self.by_colluders
 
 
@@ -204,16 +194,18 @@ def paper_figure_5() -> FigureFive:
     Ten sites; epsilon 0.5 and 1; first tau_s N_s of 2 to 10 with the papers' three colluders, then
     0 to 9 colluders with tau_s N_s = 4.
     """
-    n = 10
-
-    def row(epsilon: float, colluders: int, noise: float) -> FigureFiveRow:
-        deltas = paper_deltas(epsilon=epsilon, n_sites=n, colluders=colluders, noise=noise)
-        return FigureFiveRow(epsilon=epsilon, colluders=colluders, noise=noise, deltas=deltas)
-
-    c = paper_colluders(n)
+    n, c = 10, paper_colluders(10)
     return FigureFive(
-        by_noise=tuple(row(e, c, float(x)) for e in (0.5, 1.0) for x in range(2, 11)),
-        by_colluders=tuple(row(e, k, 4.0) for e in (0.5, 1.0) for k in range(n)),
+        by_noise=tuple(
+            paper_deltas(epsilon=epsilon, n_sites=n, colluders=c, noise=float(x))
+            for epsilon in (0.5, 1.0)
+            for x in range(2, 11)
+        ),
+        by_colluders=tuple(
+            paper_deltas(epsilon=epsilon, n_sites=n, colluders=k, noise=4.0)
+            for epsilon in (0.5, 1.0)
+            for k in range(n)
+        ),
     )
 
 
@@ -223,11 +215,7 @@ def paper_figure_5() -> FigureFive:
 def as_document(case: Account | FigureFive) -> dict[str, object]:
     # For machines; epsilon and holds are null where an accountant says nothing.
     if isinstance(case, FigureFive):
-        rows = [
-            {"epsilon": r.epsilon, "colluders": r.colluders, "noise": r.noise, **asdict(r.deltas)}
-            for r in case.rows
-        ]
-        return {"event": "result", "sites": 10, "deltas": rows}
+        return {"event": "result", "sites": 10, "deltas": [asdict(row) for row in case.rows]}
     releases = case.releases
     head = {"event": "result", "private": releases is not None, "delta": case.delta}
     if releases is None:
@@ -288,7 +276,7 @@ def print_tables(case: Account | FigureFive) -> None:
 def _print_figure_5(case: FigureFive) -> None:
     columns = ("epsilon", "S_C", "noise", "classic", "printed", "pooled", "CAPE", "separate")
     rows = [
-        (f"{r.epsilon:g}", r.colluders, f"{r.noise:g}", *map(_delta, asdict(r.deltas).values()))
+        (f"{r.epsilon:g}", r.colluders, f"{r.noise:g}", *(_delta(getattr(r, s)) for s in _SCHEMES))
         for r in case.rows
     ]
     title = "Delta of pooled data, CAPE, separate noise at equal accuracy"
@@ -404,9 +392,9 @@ def _figure_5(case: FigureFive) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, x: Sequence[float], rows: Sequence[FigureFiveRow]) -> None:
+def _lines(axes: Axes, x: Sequence[float], rows: Sequence[PaperDeltas]) -> None:
     for name, (colour, dash, label) in _SCHEMES.items():
-        y = [getattr(row.deltas, name) for row in rows]
+        y = [getattr(row, name) for row in rows]
         axes.plot(x, [math.nan if v is None else v for v in y], dash, color=colour, label=label)
 
 

@@ -115,6 +115,9 @@ def accountant_named(name: str) -> Accountant:
 class PaperDeltas:
     """Delta of three schemes as accurate as pooled data (Imtiaz et al., Appendix F, Fig. 5)."""
 
+    epsilon: float
+    colluders: int  # S_C
+    noise: float  # tau_s N_s
     pooled_classic: float  # pooled data, classic formula: what the papers compare with
     # CAPE by Theorem 1 as printed; None where eq. (1) is negative or undefined.
     cape_printed: float | None
@@ -135,6 +138,9 @@ def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) 
     # Never less than for pooled data: the pooled release can be computed from what CAPE shows.
     right = view_factor(n_sites=n_sites, colluders=colluders, ratio=n_sites)
     return PaperDeltas(
+        epsilon=epsilon,
+        colluders=colluders,
+        noise=noise,
         pooled_classic=min(1.0, classic_delta(epsilon, one)),
         cape_printed=None if printed is None else tail_delta(epsilon, one * math.sqrt(printed)),
         pooled=gdp_delta(epsilon=epsilon, mu=one),
@@ -194,10 +200,8 @@ def _theorem_1_printed(releases: Releases, delta: float) -> Claim:
 
 def _printed_or_none(n_sites: int, colluders: int) -> Fraction | None:
     """Return f of eq. (1); None where it is no positive number."""
-    if n_sites * (1 + n_sites) == 3 * colluders**2:
-        return None
     f = printed_factor(n_sites=n_sites, colluders=colluders)
-    return f if f > 0 else None
+    return f if f is not None and f > 0 else None
 
 
 def _printed_epsilons(releases: Releases) -> list[tuple[float, int]]:

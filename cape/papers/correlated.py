@@ -44,21 +44,15 @@ def view_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
     return Fraction(n_sites, honest) * (r + honest) / (r + 1)
 
 
-def printed_factor(*, n_sites: int, colluders: int) -> Fraction:
+def printed_factor(*, n_sites: int, colluders: int) -> Fraction | None:
     """Return f as printed in Imtiaz et al., Theorem 1, eq. (1); it is too small from S = 3 on.
 
-    ConfigError also where the printed denominator S (1 + S) - 3 S_C^2 is zero.
+    None where it divides by zero, S (1 + S) = 3 S_C^2.
     """
     honest = honest_sites(n_sites, colluders)
     bottom = n_sites * (1 + n_sites) - 3 * colluders**2
     if bottom == 0:
-        raise ConfigError(
-            "E011",
-            setting="colluders",
-            got=colluders,
-            allowed=f"others: eq. (1) divides by zero at {n_sites} sites, {colluders} colluders",
-            do="it says nothing there; use the corrected factor.",
-        )
+        return None
     # Two slips: the inverse of the covariance of the honest outputs has 2/S_H where 1/(1 + S_C) is
     # right, and the colluders' seeds count as unknown noise although T and these seeds are known.
     bracket = Fraction(honest + 2, honest) + Fraction(9 * colluders**2, honest * bottom)
