@@ -19,9 +19,9 @@ from cape.cli.privacy_check import no_privacy_file, read_privacy_file
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.papers.accountants import (
+    ACCOUNTANTS,
     ComparisonRow,
     PaperDeltas,
-    accountant_named,
     compare_accountants,
     paper_deltas,
 )
@@ -350,7 +350,7 @@ def epsilon_curve(account: Account, name: str) -> tuple[list[int], list[float]]:
     releases = account.releases
     if releases is None:
         return [], []
-    accountant = accountant_named(name)
+    accountant = ACCOUNTANTS[name]
     points: dict[int, float] = {}
     for j in _rounds(releases.count // account.per_round):
         total = accountant.total(releases.first(j * account.per_round), account.delta)
@@ -368,7 +368,7 @@ def _epsilon_against_rounds(account: Account) -> Figure:
         rounds, epsilons = epsilon_curve(account, name)
         if rounds:
             marker = "." if len(rounds) == 1 else ""  # a line of one point cannot be seen
-            label = accountant_named(name).title
+            label = ACCOUNTANTS[name].title
             axes.plot(rounds, epsilons, dash, color=colour, label=label, marker=marker)
     axes.set_xscale("log")
     _finish(axes, account.unit, f"total epsilon at delta {account.delta:g}")

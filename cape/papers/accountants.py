@@ -20,7 +20,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.papers.correlated import positive, printed_factor, view_factor
 from cape.papers.formulas import (
@@ -89,7 +88,7 @@ def compare_accountants(releases: Releases, *, delta: float) -> tuple[Comparison
     """
     exact_mu = releases.mu
     rows = []
-    for accountant in ACCOUNTANTS:
+    for accountant in ACCOUNTANTS.values():
         total = accountant.total(releases, delta)
         exact, holds = None, None
         # The exact figure is taken at the delta that the accountant fixes, or the two would not
@@ -99,16 +98,6 @@ def compare_accountants(releases: Releases, *, delta: float) -> tuple[Comparison
             holds = total.epsilon >= exact * (1.0 - _TOLERANCE)
         rows.append(ComparisonRow(accountant=accountant, total=total, exact=exact, holds=holds))
     return tuple(rows)
-
-
-def accountant_named(name: str) -> Accountant:
-    for accountant in ACCOUNTANTS:
-        if accountant.name == name:
-            return accountant
-    allowed = ", ".join(accountant.name for accountant in ACCOUNTANTS)
-    raise ConfigError(
-        "E011", setting="accountant", got=name, allowed=allowed, do="take one of these."
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,6 +225,6 @@ _TOTALS: Final[Mapping[str, Total]] = {
     "theorem-2": _theorem_2,
 }
 _TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-ACCOUNTANTS: Final = tuple(
-    Accountant(name=name, total=total, **_TEXTS[name]) for name, total in _TOTALS.items()
-)
+ACCOUNTANTS: Final = {
+    name: Accountant(name=name, total=total, **_TEXTS[name]) for name, total in _TOTALS.items()
+}

@@ -14,7 +14,7 @@ from typing import Final
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.papers.correlated import at_least, positive
-from cape.privacy.accounting import gdp_mu, root_up
+from cape.privacy.accounting import root_up
 from cape.privacy.cost import Cost, total_cost
 
 # delta_i of the papers' experiments, which their per-release calibration is made for.
@@ -168,20 +168,6 @@ def classic_epsilon(mu: float, delta: float) -> float:
 def classic_delta(epsilon: float, mu: float) -> float:
     """Return 1.25 exp(-(epsilon/mu)^2/2): the delta that the classic calibration states."""
     return 1.25 * math.exp(-0.5 * (epsilon / positive("mu", mu)) ** 2)
-
-
-def classic_gaussian_noise(*, epsilon: float, delta: float, sensitivity: float) -> float:
-    """Noise std that the papers calibrate with (Dwork and Roth 2014, Theorem A.1)."""
-    # 30 to 38 % too much for epsilon of 1 down to 0.5; it misses its own delta above epsilon of
-    # about 8.4 at delta = 1e-5.
-    return sensitivity * classic_epsilon(1.0, delta) / positive("epsilon", epsilon)
-
-
-def analytic_gaussian_noise(*, epsilon: float, delta: float, sensitivity: float) -> float:
-    """Smallest noise std of one release (Balle and Wang 2018, Algorithm 1, by bisection)."""
-    if not 0.0 <= sensitivity < math.inf:
-        raise _refused("sensitivity", sensitivity, "finite, at least 0")
-    return sensitivity / gdp_mu(epsilon=epsilon, delta=delta)
 
 
 def basic_composition(parts: Iterable[tuple[float, int]]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from cape.papers.accountants import accountant_named
+from cape.papers.accountants import ACCOUNTANTS
 from cape.papers.formulas import Releases
 
 SIGMA = 6.2150229201845  # noise of (0.5, 0.01) over the sensitivity
@@ -18,9 +18,9 @@ def main() -> int:
     for rounds in (1, 49, 50, 1000):
         run = Releases.repeated(math.sqrt(2.0) / SIGMA, rounds=rounds, per_round=2)
         two, strong = (
-            accountant_named(name).total(run, 1e-5) for name in ("theorem-2", "strong-printed")
+            ACCOUNTANTS[name].total(run, 1e-5) for name in ("theorem-2", "strong-printed")
         )
-        exact = accountant_named("gdp").total(run, 1e-5).epsilon
+        exact = ACCOUNTANTS["gdp"].total(run, 1e-5).epsilon
         print(f"J {rounds}: delta of Theorem 2 {two.delta:.4g}, of strong composition "
               f"{strong.delta:.5g}; exact: epsilon {exact:.4f} at delta 1e-5")  # fmt: skip
         vacuous.append((two.epsilon is None, strong.epsilon is None))

@@ -54,7 +54,7 @@ class CoarseNormal:
         return np.rint(self._rng.standard_normal(size) * 2.0**20) / 2.0**20
 
 
-REAL_RNG, REAL_INV, REAL_FIND = np.random.default_rng, np.linalg.inv, accountants.accountant_named
+REAL_RNG, REAL_INV = np.random.default_rng, np.linalg.inv
 REAL_DELTA, REAL_FACTOR = accounting.gdp_delta, correlated.view_factor
 REAL_STREAM = keys._apply_stream
 
@@ -66,7 +66,7 @@ def paper_factor(**sites: int) -> Fraction:
 WRONG = {  # script: module (None: itself), name, what takes its place
     "asymmetric_scheme": (None, "least_request", lambda *_: 0.0),
     "classic_calibration": (
-        formulas, "classic_gaussian_noise", formulas.analytic_gaussian_noise,
+        None, "classic_noise", lambda epsilon: 1 / accounting.gdp_mu(epsilon=epsilon, delta=1e-5),
     ),
     "discrete_noise": (
         release_integers, "lattice_slack",
@@ -89,7 +89,9 @@ WRONG = {  # script: module (None: itself), name, what takes its place
     "symmetric_noise": (None, "nonsymmetric_factor", lambda: 28 / 15),
     "theorem_1_is_false": (correlated, "printed_factor", paper_factor),
     "unequal_sizes": (None, "imbalance", lambda _: 1.0),
-    "vacuous_composition": (accountants, "accountant_named", lambda _: REAL_FIND("gdp")),
+    "vacuous_composition": (
+        None, "ACCOUNTANTS", dict.fromkeys(accountants.ACCOUNTANTS, accountants.ACCOUNTANTS["gdp"]),
+    ),
     "view_of_cape": (
         correlated, "view_factor",
         lambda n_sites, colluders, ratio: closed_forms.printed_view_factor(
@@ -115,7 +117,7 @@ def test_a_script_runs_on_its_own_and_says_so_by_its_exit_code():
     assert (done.returncode, done.stderr) == (0, "")
     broken = (
         "import runpy, cape.papers.formulas as a; "
-        "a.classic_gaussian_noise = a.analytic_gaussian_noise; "
+        "a.classic_epsilon = lambda mu, delta: 2.0 * mu; "
         f"runpy.run_path({script!r}, run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", broken], capture_output=True, check=False)

@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.papers.accountants import ACCOUNTANTS, accountant_named, compare_accountants, paper_deltas
+from cape.papers.accountants import ACCOUNTANTS, compare_accountants, paper_deltas
 from cape.papers.correlated import printed_factor, view_factor
 from cape.papers.formulas import (
     Releases,
     Sites,
-    analytic_gaussian_noise,
     basic_composition,
     classic_delta,
     classic_epsilon,
-    classic_gaussian_noise,
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
@@ -99,7 +97,7 @@ def test_every_total_of_the_table_is_reproduced_at_its_printed_digits(view, i, r
     for name, column in zip(COLUMNS, columns, strict=True):
         text = column.split()[i]
         last_digit = 10.0 ** -len(text.split(".")[1])  # some entries are rounded up
-        total = accountant_named(name).total(run, 1e-5)
+        total = ACCOUNTANTS[name].total(run, 1e-5)
         assert total.epsilon == pytest.approx(float(text), abs=last_digit)
         assert total.delta == 1e-5
 
@@ -147,9 +145,9 @@ def test_strong_composition_says_nothing_as_the_papers_set_it():
     e = classic_epsilon(run.mu / math.sqrt(2000), 0.01)
     assert e == pytest.approx(0.5, rel=1e-12)
     assert strong_composition([(e, 2000)], slack=1e-5) == pytest.approx(756.01957, abs=5.1e-6)
-    found = accountant_named("strong-printed").total(run, 1e-5)
+    found = ACCOUNTANTS["strong-printed"].total(run, 1e-5)
     assert (found.epsilon, found.delta) == (None, pytest.approx(20.00001))
-    found = accountant_named("strong-printed").total(paper_run(1, 10), 1e-5)
+    found = ACCOUNTANTS["strong-printed"].total(paper_run(1, 10), 1e-5)
     assert found.epsilon == pytest.approx(
         0.5 * math.sqrt(40 * math.log(1e5)) + 10 * math.expm1(0.5)
     )
@@ -160,17 +158,17 @@ def test_strong_composition_says_nothing_as_the_papers_set_it():
     ("rounds", "epsilon"), [(1, 5.468826863), (100, 241.3603634), (1000, 2485.959668)]
 )
 def test_strong_composition_with_its_delta_split(rounds, epsilon):
-    assert accountant_named("strong").total(paper_run(1, rounds), 1e-5).epsilon == pytest.approx(
+    assert ACCOUNTANTS["strong"].total(paper_run(1, rounds), 1e-5).epsilon == pytest.approx(
         epsilon, rel=3e-10
     )
 
 
 def test_theorem_2_adds_epsilons_and_deltas():
-    found = accountant_named("theorem-2").total(paper_run(1, 1000), 1e-5)
+    found = ACCOUNTANTS["theorem-2"].total(paper_run(1, 1000), 1e-5)
     assert (found.epsilon, found.delta) == (None, pytest.approx(20.0))
-    found = accountant_named("theorem-2").total(paper_run(1, 50), 1e-5)
+    found = ACCOUNTANTS["theorem-2"].total(paper_run(1, 50), 1e-5)
     assert (found.epsilon, found.delta) == (None, pytest.approx(1.0))
-    found = accountant_named("theorem-2").total(paper_run(1, 49), 1e-5)
+    found = ACCOUNTANTS["theorem-2"].total(paper_run(1, 49), 1e-5)
     assert (found.epsilon, found.delta) == (pytest.approx(49.0), pytest.approx(0.98))
 
 
@@ -185,10 +183,10 @@ FIGURE_6 = [  # J, exact, RDP, moments printed (3 digits)
 @pytest.mark.parametrize(("rounds", "exact", "rdp", "printed"), FIGURE_6)
 def test_figure_6_has_these_values(rounds, exact, rdp, printed):
     run = Releases.repeated(math.sqrt(8), rounds=rounds, per_round=2)
-    assert accountant_named("gdp").total(run, 1e-5).epsilon == pytest.approx(exact, abs=5.1e-7)
-    assert accountant_named("rdp").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
-    assert accountant_named("moments").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
-    found = accountant_named("moments-printed").total(run, 1e-5).epsilon
+    assert ACCOUNTANTS["gdp"].total(run, 1e-5).epsilon == pytest.approx(exact, abs=5.1e-7)
+    assert ACCOUNTANTS["rdp"].total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
+    assert ACCOUNTANTS["moments"].total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
+    found = ACCOUNTANTS["moments-printed"].total(run, 1e-5).epsilon
     assert found == pytest.approx(printed, rel=4e-3)
 
 
@@ -198,9 +196,14 @@ BY_EPSILON_I = [
 ]  # fmt: skip
 
 
+def classic_noise(epsilon, delta):
+    """Return the noise std over the sensitivity that the papers calibrate with."""
+    return classic_epsilon(1.0, delta) / epsilon
+
+
 @pytest.mark.parametrize(("epsilon", "at_200", "at_1000"), BY_EPSILON_I)
 def test_the_exact_total_by_the_epsilon_of_a_release(epsilon, at_200, at_1000):
-    mu = math.sqrt(2) / classic_gaussian_noise(epsilon=epsilon, delta=0.01, sensitivity=1.0)
+    mu = math.sqrt(2) / classic_noise(epsilon, 0.01)
     for rounds, expected in ((200, at_200), (1000, at_1000)):
         run = Releases.repeated(mu, rounds=rounds, per_round=2)
         assert gdp_epsilon(mu=run.mu, delta=1e-5) == pytest.approx(expected, abs=5.1e-6)
@@ -228,10 +231,9 @@ CLASSIC = [  # epsilon, classic noise, analytic noise, delta of the classic one
 
 @pytest.mark.parametrize(("epsilon", "classic", "analytic", "delta"), CLASSIC)
 def test_classic_and_analytic_calibration_at_1e_5(epsilon, classic, analytic, delta):
-    sigma = classic_gaussian_noise(epsilon=epsilon, delta=1e-5, sensitivity=1.0)
+    sigma = classic_noise(epsilon, 1e-5)
     assert sigma == pytest.approx(classic, rel=1e-7)
-    exact = analytic_gaussian_noise(epsilon=epsilon, delta=1e-5, sensitivity=1.0)
-    assert exact == pytest.approx(analytic, rel=1e-9)
+    assert 1 / gdp_mu(epsilon=epsilon, delta=1e-5) == pytest.approx(analytic, rel=1e-9)
     assert gdp_delta(epsilon=epsilon, mu=1 / sigma) == pytest.approx(delta, rel=1e-5)
     assert classic_epsilon(1 / sigma, 1e-5) == pytest.approx(epsilon, rel=1e-12)
     assert classic_delta(epsilon, 1 / sigma) == pytest.approx(1e-5, rel=1e-9)
@@ -244,12 +246,9 @@ def one(mu, sites=None):
 
 
 def test_the_classic_calibration_turns_false_at_8_42():
-    assert classic_gaussian_noise(epsilon=8.41, delta=1e-5, sensitivity=1) > 1 / gdp_mu(
-        epsilon=8.41, delta=1e-5
-    )
-    assert classic_gaussian_noise(epsilon=8.43, delta=1e-5, sensitivity=1) < 1 / gdp_mu(
-        epsilon=8.43, delta=1e-5
-    )
+    assert classic_noise(0.5, 0.01) == pytest.approx(SIGMA, rel=1e-13)
+    assert classic_noise(8.41, 1e-5) > 1 / gdp_mu(epsilon=8.41, delta=1e-5)
+    assert classic_noise(8.43, 1e-5) < 1 / gdp_mu(epsilon=8.43, delta=1e-5)
 
 
 def test_the_tail_bound_is_valid_and_loose():
@@ -275,9 +274,7 @@ def sites(n_sites, colluders, ratio):
 
 def test_theorem_1_as_printed_takes_its_own_mu_and_is_caught():
     who = sites(4, 1, 4)
-    found = accountant_named("theorem-1-printed").total(
-        paper_run(Fraction(28, 15), 1000, who), 1e-5
-    )
+    found = ACCOUNTANTS["theorem-1-printed"].total(paper_run(Fraction(28, 15), 1000, who), 1e-5)
     assert found.epsilon == pytest.approx(76.855689, abs=5.1e-7)
     who = sites(8, 2, 8)
     run = one(math.sqrt(who.factor) / SIGMA, who)
@@ -305,7 +302,7 @@ def test_theorem_1_as_printed_says_nothing_without_sites_or_with_a_senseless_fac
 
 def test_the_papers_epsilon_of_a_release_is_that_against_outsiders():
     who = sites(4, 1, 4)
-    found = accountant_named("theorem-2").total(paper_run(who.factor, 10, who), 1e-5)
+    found = ACCOUNTANTS["theorem-2"].total(paper_run(who.factor, 10, who), 1e-5)
     assert found.epsilon == pytest.approx(20 * 0.5, rel=1e-9)
 
 
@@ -354,9 +351,8 @@ def test_releases_are_summed_and_cut():
 
 
 def test_every_accountant_has_a_name_of_its_own_and_one_line():
-    assert len({accountant.name for accountant in ACCOUNTANTS}) == len(ACCOUNTANTS) == 14
-    for accountant in ACCOUNTANTS:
-        assert accountant_named(accountant.name) is accountant
+    assert len(ACCOUNTANTS) == 14
+    for accountant in ACCOUNTANTS.values():
         assert "\n" not in accountant.assumes
         assert 20 < len(accountant.assumes) < 95
 
@@ -397,7 +393,6 @@ REFUSED = {
     "mu infinite": lambda: tail_epsilon(math.inf, 1e-5),
     "mu 0 in the tail": lambda: tail_delta(1.0, 0.0),
     "mu 0 in the classic delta": lambda: classic_delta(1.0, 0.0),
-    "an unknown accountant": lambda: accountant_named("prv"),
     "delta of a release": lambda: Releases(groups=((Fraction(1), 1),), release_delta=1.0),
     "mu of a round": lambda: Releases.repeated(math.nan, rounds=1),
     "rounds": lambda: Releases.repeated(1.0, rounds=0),

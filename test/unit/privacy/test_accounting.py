@@ -5,7 +5,6 @@ import mpmath
 import pytest
 
 from cape.errors import CapeWarning, ConfigError
-from cape.papers.formulas import analytic_gaussian_noise, classic_gaussian_noise
 from cape.privacy.accounting import (
     check_delta,
     display_epsilon,
@@ -155,8 +154,6 @@ def test_numbers_that_mean_nothing_are_refused(bad):
         gdp_epsilon(mu=bad, delta=1e-5)
     with pytest.raises(ConfigError, match="epsilon"):
         gdp_mu(epsilon=bad, delta=1e-5)
-    with pytest.raises(ConfigError, match="sensitivity"):
-        analytic_gaussian_noise(epsilon=1.0, delta=1e-5, sensitivity=bad)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1e-5, math.nan])
@@ -168,25 +165,6 @@ def test_a_delta_that_is_no_probability_is_refused(delta):
     ):
         with pytest.raises(ConfigError, match="delta"):
             call()
-
-
-def test_the_classic_noise_is_the_printed_one_and_misses_its_delta_at_large_epsilon():
-    sigma = classic_gaussian_noise(epsilon=0.5, delta=0.01, sensitivity=1.0)
-    assert sigma == pytest.approx(6.2150229201845, rel=1e-13)
-    table = [  # epsilon, classic, analytic, delta that the classic one really gives
-        (1, 4.8448053, 3.730631635, 4.11369e-8),
-        (8, 0.60560066, 0.6002290722, 7.9706e-6),
-        (12, 0.40373377, 0.431643858, 5.94164e-5),
-        (20, 0.24224026, 0.290041418, 1.52669e-3),
-    ]
-    for epsilon, classic, analytic, delta in table:
-        noise = classic_gaussian_noise(epsilon=epsilon, delta=1e-5, sensitivity=1.0)
-        assert noise == pytest.approx(classic, rel=1e-7)
-        assert gdp_delta(epsilon=epsilon, mu=1 / noise) == pytest.approx(delta, rel=1e-5)
-        exact = analytic_gaussian_noise(epsilon=epsilon, delta=1e-5, sensitivity=3.0)
-        assert exact == pytest.approx(3 * analytic, rel=1e-9)
-    with pytest.raises(ConfigError, match="more than 0"):
-        classic_gaussian_noise(epsilon=0.0, delta=1e-5, sensitivity=1.0)
 
 
 def test_the_views_of_the_example_consortium_have_their_reference_values():
