@@ -7,6 +7,8 @@ noise without data: a result like the templates proves nothing, only E is from t
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import numpy as np
 
 from cape.algorithms.estimators import (
@@ -15,6 +17,7 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     PlannedRelease,
+    ReleaseStatus,
     StepRecord,
     SubjectQuery,
     clip_rows,
@@ -96,6 +99,8 @@ class TemplateMaps:
     # Per template, norm of the released deviation over the norm expected of its noise alone
     strength: tuple[float, ...]
     released: bool
+    # Other than "released" where a site refused
+    status: ReleaseStatus = field(default="released", metadata={"added": True})
     record: StepRecord
 
 

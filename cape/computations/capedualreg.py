@@ -138,9 +138,16 @@ def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:
 # -- the end -------------------------------------------------------------------------------------
 
 
+REASONS = {
+    "released": "Private dual regression on public templates: one release, no iteration.",
+    "budget_exhausted": "A site refused the release; there is no result.",
+}
+
+
 def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
     del config
-    maps = TEMPLATE.released(model).maps
+    state: TemplateMaps = TEMPLATE.released(model)
+    maps = state.maps
     V, right = np.linalg.qr(maps)
     unmixing = np.asarray(np.linalg.inv(right))
     return FinalState(
@@ -150,8 +157,8 @@ def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
         W=unmixing,
         unmixing=unmixing,
         order=tuple(range(1, maps.shape[1] + 1)),
-        status="released",
-        reason="Private dual regression on public templates: one release, no iteration.",
+        status=state.status,
+        reason=REASONS[state.status],
     )
 
 

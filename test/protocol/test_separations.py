@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cape.algorithms import pca, spatial
 from cape.computations.capedjica import free_set
-from cape.errors import ConfigError, ConsortiumError, MessageError
+from cape.errors import ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
 from cape.privacy.ledger import Plan
 from cape.protocol import report_phase
 from cape.protocol.model import joined
@@ -139,6 +139,19 @@ def test_the_bound_is_not_vacuous(kind) -> None:
     (left, event), (right, _) = (summed(kind, [X]) for X in (a, b))
     distance = math.sqrt(sum((x - y) ** 2 for x, y in zip(left, right, strict=True)))
     assert 0.3 * event.delta_int < distance <= event.delta_int
+
+
+@both
+def test_a_site_that_refuses_the_one_release_ends_the_run_and_says_so(kind) -> None:
+    run = consortium(kind, noise="local").until(kind)
+
+    def refuse(event: Any) -> None:
+        raise PrivacyBudgetError("E154", site="local1")
+
+    run.parties["local1"].charge = refuse
+    run.play()
+    assert run.outcome.status == "budget_exhausted"
+    assert "refused" in run.outcome.reason
 
 
 def test_templates_are_compared_by_digest_before_anybody_shows_them() -> None:
