@@ -31,7 +31,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import join
-from cape.protocol.model import Model, joined, n_basis, progress
+from cape.protocol.model import Model, joined, n_basis
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
@@ -193,7 +193,6 @@ COMPUTATION = Computation(
     name=NAME,
     config=CapeDualRegConfig,
     model=DualRegModel,
-    progress=progress,
     table=(
         join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="template"),  # PublicKey -> KeyBook; probe -> Fingerprint

@@ -29,7 +29,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import join
-from cape.protocol.model import Model, joined, n_basis, progress
+from cape.protocol.model import Model, joined, n_basis
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
@@ -223,7 +223,6 @@ COMPUTATION = Computation(
     name=NAME,
     config=CapeGicaConfig,
     model=GicaModel,
-    progress=progress,
     table=(
         join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="spatial"),  # PublicKey -> KeyBook; probe -> Fingerprint

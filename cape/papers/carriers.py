@@ -18,20 +18,17 @@ from cape.errors import ConfigError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED
 from cape.privacy.cost import Event
-from cape.privacy.ledger import Ledger
 from cape.privacy.mechanisms import seed_bound
 from cape.privacy.noise import discrete_gaussian
-from cape.protocol import model as models
 from cape.protocol import wire
-from cape.protocol.messages import Cursor, Masked, Progress, Released
-from cape.protocol.model import attendance, joined, own_subjects
+from cape.protocol.messages import Masked, Progress, Released
+from cape.protocol.model import Model, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import Next, Release, carried, first_refusal, vectors
 from cape.protocol.zero_sum import hide
 from cape.secagg.field import Integers, decode_sum
 from cape.secagg.keys import DIGEST_BYTES
-from cape.settings.config import Config
 
 SEED: Final = "seed"
 
@@ -75,9 +72,8 @@ class SeedSum:
     total: Integers
 
 
-def progress(config: Config, model: Any, ledger: Ledger | None, cursor: Cursor) -> Progress:
-    """As in the product; with Gaussian zero-sum noise every release takes an exchange more."""
-    line = models.progress(config, model, ledger, cursor)
+def longer(line: Progress, model: Model) -> Progress:
+    """Return the line of a run in which releases with Gaussian noise take an exchange more."""
     planned = model.roster.plan if model.roster else ()
     return replace(line, exchanges=line.exchanges + sum(e.seed_ratio > 0 for e in planned))
 
@@ -117,7 +113,6 @@ class GaussianSum:
             combine=self._sum_seeds,
             absorb=_absorb_seeds,
             then=(second,),
-            attendance=attendance,
             fold=Masked.folded,
         )
         answers = release.phase(Released, self._answer, self._combine, self._absorb, name=second)

@@ -20,6 +20,9 @@ from cape.space.feature_space import FeatureSpace
 
 Own = TypeVar("Own", bound=Config)
 
+# Exchanges of a run without its releases, and of one release
+EXCHANGES = {"all-sites": (4, 1), "secagg": (7, 3)}
+
 ROW = struct.Struct("<4d")  # the four norms of a `RoundRecord`
 
 
@@ -126,6 +129,36 @@ class Model:
     # Of all sites over the key roster, where keys are pinned
     signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
 
+    def attendance(self) -> Attendance | None:
+        """Return who is asked in the present phase and how many must answer; None before `join`."""
+        if self.roster is None:
+            return None
+        # Everybody, or with drop-outs those who answered last: who fell silent never comes back.
+        sites = tuple(entry.site for entry in self.roster.sites)
+        if self.drop_outs is not None:
+            sites = self.drop_outs.asked
+        return Attendance(sites=sites, least=self.roster.survivors)
+
+    def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
+        """Return the public line of a broadcast: where the run is and what it has spent."""
+        planned = self.roster.plan if self.roster else ()
+        rounds = sum(event.phase == cursor.phase for event in planned) or 1
+        spent = ledger if config.private else None
+        step, stability = self.trace.last_step if self.trace is not None else (0.0, 0.0)
+        setting_up, each = EXCHANGES[config.aggregation]
+        return Progress(
+            phase=cursor.phase,
+            round=cursor.round,
+            rounds=rounds,
+            exchange=cursor.seq,
+            exchanges=setting_up + each * len(planned),
+            mu=(spent.spent.mu() or 0.0) if spent else 0.0,
+            mu_budget=gdp_mu(epsilon=config.epsilon, delta=config.delta) if config.private else 0.0,
+            epsilon=(spent.epsilon_spent() or 0.0) if spent else 0.0,
+            step=step,
+            stability=stability,
+        )
+
 
 def settings_of(kind: type[Own], config: Config) -> Own:
     # Settings of another computation are a mistake in the code, not of a person.
@@ -171,42 +204,6 @@ def agreed_labels(model: Model, shown: Iterable[str]) -> str:
     space = joined(model).space
     found = [space.filled(text).packed for text in shown]  # all of them
     return found[0]
-
-
-def attendance(model: Model) -> Attendance | None:
-    """Return who is asked in the present phase and how many must answer; None before `join`."""
-    if model.roster is None:
-        return None
-    # Everybody, or with drop-outs those who answered last: who fell silent never comes back.
-    sites = tuple(entry.site for entry in model.roster.sites)
-    if model.drop_outs is not None:
-        sites = model.drop_outs.asked
-    return Attendance(sites=sites, least=model.roster.survivors)
-
-
-# Exchanges of a run without its releases, and of one release
-EXCHANGES = {"all-sites": (4, 1), "secagg": (7, 3)}
-
-
-def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor) -> Progress:
-    """Return the public line of a broadcast: where the run is and what it has spent."""
-    planned = model.roster.plan if model.roster else ()
-    rounds = sum(event.phase == cursor.phase for event in planned) or 1
-    spent = ledger if config.private else None
-    step, stability = model.trace.last_step if model.trace is not None else (0.0, 0.0)
-    setting_up, each = EXCHANGES[config.aggregation]
-    return Progress(
-        phase=cursor.phase,
-        round=cursor.round,
-        rounds=rounds,
-        exchange=cursor.seq,
-        exchanges=setting_up + each * len(planned),
-        mu=(spent.spent.mu() or 0.0) if spent else 0.0,
-        mu_budget=gdp_mu(epsilon=config.epsilon, delta=config.delta) if config.private else 0.0,
-        epsilon=(spent.epsilon_spent() or 0.0) if spent else 0.0,
-        step=step,
-        stability=stability,
-    )
 
 
 def start_trace(plan: Sequence[Event]) -> Trace:

@@ -27,7 +27,6 @@ from cape.settings.config import Config
 
 R = TypeVar("R")
 B = TypeVar("B")
-M = TypeVar("M")
 T = TypeVar("T")
 
 
@@ -42,10 +41,17 @@ class Attendance:
     least: int
 
 
-def anybody(model: object) -> Attendance | None:
-    """Return None: the sites of the run are not known yet."""
-    del model
-    return None
+class PublicModel(Protocol):
+    """What the engine asks of the public state of a run."""
+
+    def attendance(self) -> Attendance | None:
+        """Return who is asked in the present phase; None: the sites are not known yet."""
+
+    def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
+        """Return the public line of a broadcast: where the run is and what it has spent."""
+
+
+M = TypeVar("M", bound=PublicModel)
 
 
 def any_form(model: object, body: object) -> None:
@@ -71,7 +77,6 @@ class Phase(Generic[R, B, M]):
     combine: Callable[[Aggregator, Mapping[str, R], M], tuple[B, str | None]]
     absorb: Callable[[M, B], M]
     then: tuple[str, ...]
-    attendance: Callable[[M], Attendance | None] = anybody
     check: Callable[[M, B], None] = any_form
     fold: Callable[[R, R], tuple[R, R]] | None = None
 
@@ -98,7 +103,6 @@ class Computation(Generic[M]):
     name: str
     config: type[Config]
     model: type[M]  # its public state; made without arguments before anything was broadcast
-    progress: Callable[[Config, M, Ledger | None, Cursor], Progress]
     table: tuple[TableLine, ...]
     # What its results may be labelled at best.  "none": a comparison that protects nobody, or not
     # as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
@@ -337,7 +341,7 @@ def advance_aggregator(
     phase = run.phase
     _agree(run, inbox, joined=bool(run.run))
     # Who is missing is settled before anything is combined: never a silently smaller sum.
-    party.lost = _missing(run.cursor, phase.attendance(run.model), sorted(inbox, key=str.encode))
+    party.lost = _missing(run.cursor, run.model.attendance(), sorted(inbox, key=str.encode))
     party.cursor, party.ledger, party.transcript = run.cursor, run.ledger, run.transcript
     # COINSTAC lists sites in order of arrival, and a float sum depends on its order.
     replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
@@ -357,7 +361,7 @@ def advance_aggregator(
     model = phase.absorb(run.model, common(body))
     run = replace(run, cursor=cursor, model=model, transcript=transcript)
     stage = replace(cursor, phase=stage_of(name))
-    progress = run.bound.computation.progress(run.config, run.model, run.ledger, stage)
+    progress = run.model.progress(run.config, run.ledger, stage)
     return run, replace(_wrap(run, cursor, body), progress=replace(progress, phase=name)), False
 
 

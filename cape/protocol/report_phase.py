@@ -14,7 +14,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Estimator
 from cape.protocol.messages import Closing, Done
-from cape.protocol.model import Model, attendance, broadcast_roster, joined, records
+from cape.protocol.model import Model, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
@@ -60,7 +60,6 @@ def report(
         combine=combine,
         absorb=absorb,
         then=(),
-        attendance=attendance,
     )
 
 

@@ -24,7 +24,6 @@ from cape.protocol.model import (
     Model,
     Roster,
     agreed_labels,
-    attendance,
     broadcast_roster,
     signs,
 )
@@ -175,7 +174,6 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             combine=_collect_advertisements,
             absorb=_absorb_advertisements,
             then=("zero-sum.shares",),
-            attendance=attendance,
         ),
         Phase(
             name="zero-sum.shares",
@@ -185,7 +183,6 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             combine=route,
             absorb=_absorb_shares,
             then=(then,),
-            attendance=attendance,
         ),
     )
 
@@ -328,7 +325,6 @@ class DroppableSum(Generic[M]):
                 combine=self._collect,
                 absorb=_absorb_survivors,
                 then=(f"{name}.consistency",),
-                attendance=attendance,
                 fold=Masked.folded,
             ),
             Phase(
@@ -339,7 +335,6 @@ class DroppableSum(Generic[M]):
                 combine=self._collect_signatures,
                 absorb=_absorb_signatures,
                 then=(f"{name}.unmask",),
-                attendance=attendance,
             ),
             Phase(
                 name=f"{name}.unmask",
@@ -349,7 +344,6 @@ class DroppableSum(Generic[M]):
                 combine=self._unmask,
                 absorb=self._absorb,
                 then=release.then,
-                attendance=attendance,
                 check=release.check,
             ),
         )

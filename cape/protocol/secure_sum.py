@@ -32,7 +32,6 @@ from cape.protocol import wire
 from cape.protocol.messages import Masked, Released, RingVector
 from cape.protocol.model import (
     Model,
-    attendance,
     broadcast_roster,
     joined,
     own_subjects,
@@ -158,7 +157,6 @@ class Release(Generic[M]):
             combine=combine,
             absorb=absorb or self.absorb,
             then=self.then,
-            attendance=attendance,
             check=self.check,
             fold=fold,
         )

@@ -28,7 +28,6 @@ from cape.protocol.model import (
     Model,
     Roster,
     agreed_labels,
-    attendance,
     broadcast_roster,
     joined,
     own_subjects,
@@ -82,7 +81,6 @@ class ZeroSum:
             combine=_collect,
             absorb=_absorb_keys,
             then=(PROBE,),
-            attendance=attendance,
         )
         probe = Probe(then)
         probe_phase = Phase(
@@ -93,7 +91,6 @@ class ZeroSum:
             combine=probe.combine,
             absorb=probe.absorb,
             then=probe.then,
-            attendance=attendance,
         )
         return (keys_phase, probe_phase)
 

@@ -102,6 +102,20 @@ class MeanEstimator:
 class TinyModel(Model):
     mean: Mean | None = None
 
+    def progress(self, config: Any, ledger: Any, cursor: Any) -> Progress:
+        return Progress(
+            phase=cursor.phase,
+            round=cursor.round,
+            rounds=ROUNDS,
+            exchange=cursor.seq,
+            exchanges=cursor.seq,
+            mu=0.0,
+            mu_budget=0.0,
+            epsilon=0.0,
+            step=0.0,
+            stability=0.0,
+        )
+
 
 STAGES = (PlannedStage(phase="mean", releases=MeanEstimator().schedule(SIZE), mu2_weight=1.0),)
 
@@ -109,21 +123,6 @@ STAGES = (PlannedStage(phase="mean", releases=MeanEstimator().schedule(SIZE), mu
 def make_run_plan(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     plan = make_plan(config, STAGES, n_sites=n_sites, n_subjects=n_subjects)
     return RunPlan(releases=plan, n_basis=SIZE, warnings=())
-
-
-def progress(config: Any, model: Any, ledger: Any, cursor: Any) -> Progress:
-    return Progress(
-        phase=cursor.phase,
-        round=cursor.round,
-        rounds=ROUNDS,
-        exchange=cursor.seq,
-        exchanges=cursor.seq,
-        mu=0.0,
-        mu_budget=0.0,
-        epsilon=0.0,
-        step=0.0,
-        stability=0.0,
-    )
 
 
 MEAN = SecureSum(
@@ -140,7 +139,6 @@ TINY = Computation(
     name="tiny",
     config=Config,
     model=TinyModel,
-    progress=progress,
     table=(
         join("tiny", make_run_plan, then="zero-sum"),
         ZeroSum(lambda site, roster: verify_plan(site, roster, STAGES), then="mean"),

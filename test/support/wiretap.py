@@ -28,7 +28,7 @@ from cape.privacy.noise import SecureNoise
 from cape.protocol import secure_sum
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Masked
-from cape.protocol.model import Model, joined, progress
+from cape.protocol.model import Model, joined
 from cape.protocol.phases import Computation, stage_of
 from cape.protocol.plan import PlannedStage, make_plan, verify_plan
 from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
@@ -278,7 +278,6 @@ CANARY = Computation(
     name="canary",
     config=CanaryConfig,
     model=CanaryModel,
-    progress=progress,
     table=(
         join("canary", _plan, then="zero-sum"),
         ZeroSum(

@@ -27,7 +27,6 @@ from cape.computations.ica.model import IcaModel
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.protocol.join import join
-from cape.protocol.model import progress
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.zero_sum import ZeroSum
@@ -54,7 +53,6 @@ COMPUTATION = Computation(
     name=NAME,
     config=CapeDjicaConfig,
     model=IcaModel,
-    progress=progress,
     table=(
         join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint

@@ -19,7 +19,7 @@ from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import Model, Roster, n_basis, progress, settings_of
+from cape.protocol.model import Model, Roster, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
@@ -214,7 +214,6 @@ COMPUTATION = Computation(
     name="capemean",
     config=CapeMeanConfig,
     model=CapeMeanModel,
-    progress=progress,
     table=(
         join("capemean", plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint

@@ -16,7 +16,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
-from cape.protocol.model import Model, Roster, n_basis, progress, settings_of
+from cape.protocol.model import Model, Roster, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
@@ -152,7 +152,6 @@ COMPUTATION = Computation(
     name="capepca",
     config=CapePcaConfig,
     model=PcaModel,
-    progress=progress,
     table=(
         join("capepca", plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from cape.errors import CapeError, MessageError, PrivacyBudgetError, ProtocolError, StateLostError
 from cape.frozen import dataclass
@@ -23,10 +23,8 @@ from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Progress
 from cape.protocol.model import Roster
-from cape.protocol.phases import AnyEnvelope, Computation, Envelope, Run
+from cape.protocol.phases import AnyEnvelope, Computation, Envelope, M, Run
 from cape.settings.config import Config
-
-M = TypeVar("M")
 
 # What stands in every envelope beside its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}

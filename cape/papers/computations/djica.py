@@ -29,7 +29,7 @@ from cape.papers.algorithms.djica import (
 from cape.papers.no_guarantee import OpenConfig, OpenPlanner, as_one_record
 from cape.protocol import subject_views
 from cape.protocol.join import join
-from cape.protocol.model import joined, n_basis, progress, settings_of
+from cape.protocol.model import joined, n_basis, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY
 from cape.protocol.ports import Site, Stacks
@@ -192,7 +192,6 @@ COMPUTATION = Computation(
     name=_NAME,
     config=DjicaConfig,
     model=DjicaModel,
-    progress=progress,
     guarantee="none",
     table=(
         join(_NAME, _PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster

@@ -28,7 +28,6 @@ from cape.papers.algorithms.dpdispca import leading_factor
 from cape.papers.carriers import ReducedSum
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import progress
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyPhase, Computation
 from cape.protocol.ports import Aggregator
@@ -99,7 +98,6 @@ COMPUTATION = Computation(
     name="dpdispca",
     config=DpDisPcaConfig,
     model=PcaModel,
-    progress=progress,
     table=(
         join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint

@@ -31,7 +31,7 @@ from cape.papers.algorithms.dpdjica import (
 from cape.papers.no_guarantee import OpenConfig, OpenPlanner, refuse_real_data
 from cape.protocol import subject_views
 from cape.protocol.join import join
-from cape.protocol.model import Roster, broadcast_roster, joined, n_basis, progress, settings_of
+from cape.protocol.model import Roster, broadcast_roster, joined, n_basis, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum, chunks
@@ -201,7 +201,6 @@ COMPUTATION = Computation(
     name=_NAME,
     config=DpDjicaConfig,
     model=DpDjicaModel,
-    progress=progress,
     guarantee="none",
     simulation_only=True,
     table=(

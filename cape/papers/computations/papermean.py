@@ -24,15 +24,18 @@ from cape.papers.carriers import (
     SeedSum,
     ZeroSumSettings,
     check_zero_sum,
-    progress,
+    longer,
     zero_sum_carrier,
 )
+from cape.privacy.ledger import Ledger
 from cape.protocol.join import join
+from cape.protocol.messages import Cursor, Progress
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import Computation
 from cape.protocol.ports import Aggregator
 from cape.protocol.report_phase import nothing_for_sites, report
 from cape.protocol.zero_sum import ZeroSum
+from cape.settings.config import Config
 from cape.settings.option import option
 
 _NAME = "papermean"
@@ -58,6 +61,9 @@ class PaperMeanModel(CapeMeanModel):
 
     seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
 
+    def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
+        return longer(CapeMeanModel.progress(self, config, ledger, cursor), self)
+
 
 def _outcome(party: Aggregator, model: PaperMeanModel) -> Outcome:
     return replace(outcome(party, model), computation=_NAME)
@@ -67,7 +73,6 @@ COMPUTATION = Computation(
     name=_NAME,
     config=PaperMeanConfig,
     model=PaperMeanModel,
-    progress=progress,
     table=(
         join(_NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint

@@ -15,7 +15,7 @@ from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.privacy.cost import Event
 from cape.protocol.join import RunPlan, compare, join, make_roster
 from cape.protocol.messages import FORMAT, FeatureSpace, SiteCard
-from cape.protocol.model import Model, Roster, attendance, joined
+from cape.protocol.model import Model, Roster, joined
 from cape.protocol.phases import Attendance
 from cape.protocol.ports import Stacks
 from cape.settings.config import VERSION, Config
@@ -215,8 +215,8 @@ def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
 
 def test_the_roster_fixes_who_is_asked() -> None:
     roster = make_roster(cards(), CONFIG, lambda *a: RUN_PLAN)
-    assert attendance(Model(roster=roster)) == Attendance(sites=("A", "B", "C"), least=3)
-    assert attendance(Model()) is None
+    assert Model(roster=roster).attendance() == Attendance(sites=("A", "B", "C"), least=3)
+    assert Model().attendance() is None
     with pytest.raises(RuntimeError, match="no roster before join"):
         joined(Model())
 

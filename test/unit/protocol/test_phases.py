@@ -50,21 +50,25 @@ def phase(name: str, then: tuple[str, ...], **other: Any) -> Phase:
     fields: dict[str, Any] = {
         "reply": Number, "broadcast": Total, "combine": add,
         "answer": lambda site, model: Number(site.value + len(model)),
-        "absorb": lambda model, total: (*model, total.value),
+        "absorb": lambda model, total: Toy((*model, total.value)),
     }  # fmt: skip
     return Phase(name=name, then=then, **(fields | other))
 
 
-def progress(config: Config, model: Any, ledger: Any, cursor: Cursor) -> Progress:
-    return Progress(
-        phase=cursor.phase, round=cursor.round, rounds=1, exchange=cursor.seq, exchanges=9, mu=0.0,
-        mu_budget=0.0, epsilon=0.0, step=0.0, stability=0.0,
-    )  # fmt: skip
+class Toy(tuple):
+    def attendance(self) -> Attendance | None:
+        return None
+
+    def progress(self, config: Config, ledger: Any, cursor: Cursor) -> Progress:
+        return Progress(
+            phase=cursor.phase, round=cursor.round, rounds=1, exchange=cursor.seq, exchanges=9,
+            mu=0.0, mu_budget=0.0, epsilon=0.0, step=0.0, stability=0.0,
+        )  # fmt: skip
 
 
 FIRST, LAST = phase("first", ("first", "last")), phase("last", ())
 TOY = Computation(
-    name="toy", config=Config, model=tuple, progress=progress,
+    name="toy", config=Config, model=Toy,
     table=(FIRST, LAST),
 )  # fmt: skip
 CONFIG = Config(epsilon=1.0, delta=1e-5)
@@ -240,12 +244,12 @@ def test_sites_are_ordered_by_the_bytes_of_their_names() -> None:
     assert party.order == [sorted(names, key=str.encode)]
 
 
-def attending(least: int, *sites: str) -> Computation:
-    rows = [
-        replace(p, attendance=lambda model: Attendance(sites=sites, least=least))
-        for p in (FIRST, LAST)
-    ]
-    return replace(TOY, table=tuple(rows))
+def attending(run: Run, least: int, *sites: str) -> Run:
+    class Asked(Toy):
+        def attendance(self) -> Attendance:
+            return Attendance(sites=sites, least=least)
+
+    return replace(run, model=Asked(run.model))
 
 
 @pytest.mark.parametrize(
@@ -266,10 +270,10 @@ def test_who_is_asked_must_answer(least, sites, lost, text) -> None:
     party = aggregator()
     if text:
         with pytest.raises(ConsortiumError, match=text):
-            advance_aggregator(rebound(run, attending(least, *sites)), inbox, party)
+            advance_aggregator(attending(run, least, *sites), inbox, party)
         assert party.order == []
     else:
-        advance_aggregator(rebound(run, attending(least, *sites)), inbox, party)
+        advance_aggregator(attending(run, least, *sites), inbox, party)
         assert party.lost == frozenset(lost)
 
 
