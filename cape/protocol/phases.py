@@ -339,7 +339,7 @@ def advance_aggregator(
 ) -> tuple[Run[M], AnyEnvelope, bool]:
     """Combine a round's replies, in order of site ids: state, broadcast, and whether it ended."""
     phase = run.phase
-    _agree(run, inbox, joined=bool(run.run))
+    _agree(run, inbox)
     # Who is missing is settled before anything is combined: never a silently smaller sum.
     party.lost = _missing(run.cursor, run.model.attendance(), sorted(inbox, key=str.encode))
     party.cursor, party.ledger, party.transcript = run.cursor, run.ledger, run.transcript
@@ -392,28 +392,21 @@ def _missing(
     return lost
 
 
-def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope], *, joined: bool) -> None:
-    """Raise ConsortiumError unless all sites answer the same exchange of the same run.
-
-    In the first exchange settings are compared by `join` itself, which can name the setting.
-    """
-    own: dict[str, object] = {
-        "format": FORMAT,
-        "run": run.run,
-        "seq": run.cursor.seq,
-        "phase": run.cursor.phase,
-        "round": run.cursor.round,
-    }
-    if joined:
-        own["settings digest"] = run.bound.digest
-    for field, expected in own.items():
-        attribute = {"format": "v", "settings digest": "config"}.get(field, field)
+def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope]) -> None:
+    """Raise ConsortiumError unless all sites answer the same exchange of the same run."""
+    expected = [
+        ("format", "v", FORMAT),
+        ("run", "run", run.run),
+        ("seq", "seq", run.cursor.seq),
+        ("phase", "phase", run.cursor.phase),
+        ("round", "round", run.cursor.round),
+    ]
+    # In the first exchange settings are compared by `join` itself, which can name the setting.
+    if run.run:
+        expected.append(("settings digest", "config", run.bound.digest))
+    for field, attribute, own in expected:
         got = {site: getattr(inbox[site], attribute) for site in sorted(inbox, key=str.encode)}
-        if wrong := {site: value for site, value in got.items() if value != expected}:
-            raise ConsortiumError(
-                "E204", field=field, sites=_listed({**wrong, "expected": expected})
-            )
-
-
-def _listed(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+        wrong = [f"{site} {value}" for site, value in got.items() if value != own]
+        if wrong:
+            sites = ", ".join([*wrong, f"expected {own}"])
+            raise ConsortiumError("E204", field=field, sites=sites)

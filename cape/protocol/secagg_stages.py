@@ -61,15 +61,10 @@ def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
         colluders=roster.colluders,
         n_sets=len(roster.plan) + EXTRA_SETS,
         min_survivors=roster.survivors,
-        commitments=_commitments(roster),
+        commitments={
+            entry.site: keys.from_hex(entry.commitment, "a commitment") for entry in roster.sites
+        },
     )
-
-
-def _commitments(roster: Roster) -> dict[str, bytes]:
-    try:
-        return {entry.site: bytes.fromhex(entry.commitment) for entry in roster.sites}
-    except ValueError:
-        raise SecureAggregationError("E220", problem="a commitment is not hexadecimal") from None
 
 
 def _part(site: Site) -> bytes:

@@ -229,20 +229,13 @@ def key_roster(roster: Roster, agreed: KeyBook | None) -> list[keys.KeyRosterEnt
         keys.KeyRosterEntry(
             site=entry.site,
             n_subjects=entry.n_subjects,
-            public_key=_from_hex(public, "a public key"),
-            identity_key=_from_hex(identity, "an identity key"),
+            public_key=keys.from_hex(public, "a public key"),
+            identity_key=keys.from_hex(identity, "an identity key"),
         )
         for entry, public, identity in zip(
             roster.sites, agreed.public_keys, identities, strict=True
         )
     ]
-
-
-def _from_hex(text: str, what: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise SecureAggregationError("E220", problem=f"{what} is not hexadecimal") from None
 
 
 def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
@@ -366,4 +359,4 @@ def _check_signatures(model: Model, roster: Sequence[keys.KeyRosterEntry], diges
 def _signatures(texts: Sequence[str], roster: Sequence[keys.KeyRosterEntry]) -> list[bytes]:
     if len(texts) != len(roster):
         raise SecureAggregationError("E220", problem="one signature per site is needed")
-    return [_from_hex(text, "a signature") for text in texts]
+    return [keys.from_hex(text, "a signature") for text in texts]

@@ -377,6 +377,14 @@ def check_length(key: bytes, name: str) -> None:
         raise failure(f"a {name} does not have {KEY_BYTES} bytes")
 
 
+def from_hex(text: str, what: str) -> bytes:
+    """Bytes of a text that another party sent; SecureAggregationError unless hexadecimal."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise failure(f"{what} is not hexadecimal") from None
+
+
 def failure(problem: str) -> SecureAggregationError:
     """Error with a public text; `problem` names sites and fields only."""
     return SecureAggregationError("E220", problem=problem)

@@ -7,7 +7,7 @@ that every site can make the aggregator's plan again and compare.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from cape.computations.ica.settings import IcaConfig, effective_g, run_size, sized
 from cape.errors import ConfigError, ConsortiumError
@@ -34,31 +34,20 @@ from cape.space.public_basis import untruncated
 MAX_IDENTITY = 400
 
 
-class Releases(Protocol):
-    """All releases of a run and their weights in mu^2."""
-
-    def __call__(
-        self, config: Any, *, n_sites: int, n_subjects: int, n_basis: int
-    ) -> tuple[PlannedStage, ...]: ...
-
-
-def any_space(config: IcaConfig, space: FeatureSpace) -> None:
-    """Take every feature space."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IcaPlanner:
     """What one computation gives to the plan that all joint ICAs share: functions of settings."""
 
     kind: Kind
     config: type[IcaConfig]
-    releases: Releases
+    # ``releases(config, n_sites=, n_subjects=, n_basis=)``: all of a run, with weights in mu^2
+    releases: Callable[..., tuple[PlannedStage, ...]]
     # ``choose_n_basis(config, space, G)``: the best d
     choose_n_basis: Callable[[Any, FeatureSpace, float], int]
     # ``rule(config, d)``: whether maps can be expected
     rule: Callable[[Any, int], ForecastRule]
-    # Raises ConfigError if the sites' feature space does not suit the settings
-    check_space: Callable[[Any, FeatureSpace], None] = any_space
+    # ``check_space(config, space)``: ConfigError if the sites' space does not suit the settings
+    check_space: Callable[[Any, FeatureSpace], None] | None = None
 
     def plan_run(
         self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
@@ -67,7 +56,8 @@ class IcaPlanner:
         config = sized(config, n_sites, n_subjects, space)
         if n_subjects < config.n_components:
             raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
-        self.check_space(config, space)
+        if self.check_space is not None:
+            self.check_space(config, space)
         d = self.basis_size(config, space, effective_g(config, n_sites, n_subjects))
         stages = self.releases(config, n_sites=n_sites, n_subjects=n_subjects, n_basis=d)
         plan = make_plan(config, stages, n_sites=n_sites, n_subjects=n_subjects)
