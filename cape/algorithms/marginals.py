@@ -21,6 +21,7 @@ from cape.algorithms.estimators import (
     ReleaseStatus,
     StepRecord,
     SubjectQuery,
+    step_record,
 )
 from cape.frozen import dataclass
 
@@ -55,8 +56,7 @@ class ColumnMean:
         return _waiting(rows)
 
     def query(self, state: ColumnStatistic) -> SubjectQuery:
-        n = state.values.size
-        return SubjectQuery(size=n, clip=math.sqrt(n), shape="ball", answer=self._answer)
+        return self.schedule(state.values.size)[0].query(self._answer)
 
     def _answer(self, stack: Data) -> Array:
         x, usable = _checked(stack)
@@ -93,9 +93,8 @@ class ColumnHistogram:
         return _waiting(rows * (self.n_bins + 2))
 
     def query(self, state: ColumnStatistic) -> SubjectQuery:
-        size = state.values.size
-        rows = size // (self.n_bins + 2)
-        return SubjectQuery(size=size, clip=math.sqrt(rows), shape="psd", answer=self._answer)
+        rows = state.values.size // (self.n_bins + 2)
+        return self.schedule(rows)[0].query(self._answer)
 
     def edges(self) -> Array:
         """Edges of the closed bins, (n_bins + 1,); `high` itself is in the last of them."""
@@ -134,8 +133,5 @@ def _waiting(size: int) -> ColumnStatistic:
 
 
 def _released(values: Array, noise_std: float) -> ColumnStatistic:
-    norm = float(np.linalg.norm(values))
-    record = StepRecord(
-        statistic_norm=norm, noise_norm=noise_std * math.sqrt(values.size), step_norm=norm
-    )
+    record = step_record(values, noise_std, step_norm=float(np.linalg.norm(values)))
     return ColumnStatistic(values=values, noise_std=noise_std, status="released", record=record)

@@ -59,8 +59,3 @@ def match_maps(estimate: Array, truth: Array) -> Matching:
     r = true_rows @ unit_rows((estimate - estimate.mean(axis=0)).T).T
     rows, columns = best_pairs(np.abs(r))
     return Matching(truth=rows, estimate=columns, correlation=r[rows, columns])
-
-
-def map_energy(V: Array, maps: Array) -> float:
-    """Return the mean part of the energy of maps (D, R) inside span(V), V (D, K) orthonormal."""
-    return float(np.mean(np.sum((V.T @ maps) ** 2, axis=0) / np.sum(maps**2, axis=0)))

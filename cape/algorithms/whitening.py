@@ -23,6 +23,7 @@ from cape.algorithms.estimators import (
     StepRecord,
     SubjectQuery,
     clip_rows,
+    step_record,
 )
 from cape.algorithms.linalg import smat, svec, sym_exp, sym_log
 from cape.algorithms.pca import Subspace
@@ -122,11 +123,7 @@ class LogEuclidean:
         # Of a mean that is mostly noise little is believed: the step goes to 0, not astray.
         shrink = max(0.0, 1.0 - noise_std**2 * len(mean) / max(energy, 1e-12))
         A = shrink * smat(mean)
-        record = StepRecord(
-            statistic_norm=float(np.sqrt(energy)),
-            noise_norm=float(noise_std * np.sqrt(len(mean))),
-            step_norm=float(np.linalg.norm(A) / 2.0),
-        )
+        record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0))
         left = _left(energy, noise_std**2 * len(mean), self.clip)
         return replace(
             state,

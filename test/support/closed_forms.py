@@ -1,10 +1,12 @@
-"""Closed forms of the papers' correlated noise that only tests compare with; see `cape.papers`."""
+"""Closed forms that only tests compare with, most of the papers' correlated noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+
+import numpy as np
 
 from cape.frozen import dataclass
 from cape.papers.correlated import SeedRatio, at_least, honest_sites, positive, view_factor
@@ -118,3 +120,8 @@ def estimate_variances(site_stds: Sequence[float]) -> EstimateVariances:
     total = math.fsum(positive("site_stds", std) ** 2 for std in site_stds)
     conventional, cape = total / n_sites**2, total / n_sites**3
     return EstimateVariances(conventional=conventional, cape=cape, gain=conventional / cape)
+
+
+def map_energy(V: np.ndarray, maps: np.ndarray) -> float:
+    """Return the mean part of the energy of maps (D, R) inside span(V), V (D, K) orthonormal."""
+    return float(np.mean(np.sum((V.T @ maps) ** 2, axis=0) / np.sum(maps**2, axis=0)))

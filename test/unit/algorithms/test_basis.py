@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cape.algorithms import basis
-from cape.algorithms.scores import map_energy
 from cape.errors import ConfigError
 from cape.lab.synthetic.generators import blob_maps
 from cape.lab.synthetic.presets import PRESETS
+from support.closed_forms import map_energy
 
 
 def ball() -> np.ndarray:

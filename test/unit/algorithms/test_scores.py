@@ -53,8 +53,3 @@ def test_fewer_estimates_than_maps_form_fewer_pairs_and_constants_score_zero() -
     assert scores.match_maps(truth[:, :3], truth).correlation.shape == (3,)
     flat = np.column_stack([truth[:, 0], np.ones(50)])
     assert scores.match_maps(flat, truth[:, :2]).mean == pytest.approx(0.5)
-
-
-def test_map_energy_is_the_mean_share_inside_the_subspace() -> None:
-    maps = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 9.0]])
-    assert scores.map_energy(np.eye(3)[:, :1], maps) == pytest.approx(0.25)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.scores import map_energy
 from cape.lab.synthetic.generators import garch_sources, generate
 from cape.lab.synthetic.presets import PRESETS
 from figures_lib._study import djica_sim, djica_sim_maps
+from support.closed_forms import map_energy
 
 
 def excess_kurtosis(S: np.ndarray) -> np.ndarray:
