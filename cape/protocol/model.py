@@ -106,7 +106,6 @@ class DropOuts:
 
     advertised: KeyAdvertisements  # public keys of U1
     asked: tuple[str, ...]  # sites asked in the present phase: those that answered the last one
-    participants: tuple[str, ...] = ()  # sites that were asked for the release under way
     survivors: tuple[str, ...] = ()  # U3 of the last release
     releases: int = 0  # key sets used up
     signatures: SurvivorSignatures | None = None  # from `*.consistency` until the release is done

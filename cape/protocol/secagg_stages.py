@@ -386,18 +386,12 @@ class DroppableSum(Generic[M]):
 
     def _absorb(self, model: M, result: Any) -> M:
         left = drop_outs(model)
-        after = replace(left, releases=left.releases + 1, participants=(), signatures=None)
+        after = replace(left, releases=left.releases + 1, signatures=None)
         return self._release.absorb(replace(model, drop_outs=after), result)
 
 
 def _absorb_survivors(model: Model, listed: Survivors) -> Model:
-    left = drop_outs(model)
-    after = replace(
-        left,
-        asked=listed.sites,
-        participants=left.asked,
-        survivors=listed.sites,
-    )
+    after = replace(drop_outs(model), asked=listed.sites, survivors=listed.sites)
     return replace(model, drop_outs=after)
 
 
