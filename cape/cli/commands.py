@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -72,18 +71,15 @@ def root(
     del version, verbose, log_file
 
 
-Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH"])
-
-
 def completion_command(
-    shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"], typer.Argument(help="The shell that is to complete.")
+    ],
 ) -> None:
     """Print what makes a shell complete commands and options; docs/install.md says where to."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    typer.echo(
-        get_completion_script(prog_name="cape", complete_var="_CAPE_COMPLETE", shell=shell.value)
-    )
+    typer.echo(get_completion_script(prog_name="cape", complete_var="_CAPE_COMPLETE", shell=shell))
 
 
 def compspec_command(

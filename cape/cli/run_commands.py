@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -32,27 +31,14 @@ if TYPE_CHECKING:
 
 
 # What typer offers as choices; `cape.simulation` and `cape.lab.synthetic` know what they mean.
-Through = StrEnum("Through", ["MEMORY", "WIRE", "PROCESS", "DOCKER", "COINSTAC", "NVFLARE"])
-SyntheticPreset = StrEnum(
-    "SyntheticPreset",
-    [
-        "BRAIN", "TWO-SIDED", "SMOOTH", "PAPER", "REALISTIC",
-        "WEAK", "HEAVY", "GAUSSIAN", "GAUSSIAN-HET", "SUB-GAUSSIAN",
-        "CORRELATED", "JITTER", "FIELDS", "GAUSSIAN-FIELDS", "LENGTHS", "SMOOTH-COURSES", "NOISY",
-        "SITES", "SPIKES", "SUBGROUPS", "RECORDS",
-    ],
-)  # fmt: skip
-
-
-class SyntheticLayout(StrEnum):
-    """How synthetic sites keep their files."""
-
-    FILES = "files"
-    MANIFEST = "manifest"
-    BIDS = "bids"
-    FMRIPREP = "fmriprep"
-    MATRIX = "matrix"
-    ATLAS = "atlas"
+Through = Literal["memory", "wire", "process", "docker", "coinstac", "nvflare"]
+Preset = Literal[
+    "brain", "two-sided", "smooth", "paper", "realistic",
+    "weak", "heavy", "gaussian", "gaussian-het", "sub-gaussian",
+    "correlated", "jitter", "fields", "gaussian-fields", "lengths", "smooth-courses", "noisy",
+    "sites", "spikes", "subgroups", "records",
+]  # fmt: skip
+Layout = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
 
 def simulate_command(
@@ -65,7 +51,7 @@ def simulate_command(
             "docker: in containers without network; coinstac: in COINSTAC's own engine; "
             "nvflare: in FLARE's simulator."
         ),
-    ] = Through.MEMORY,
+    ] = "memory",
     epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
     delta: Annotated[float | None, typer.Option(help="Total delta, such as 1e-5.")] = None,
     seed: Annotated[
@@ -109,7 +95,7 @@ def simulate_command(
         folder = simulate_folder(
             directory,
             out=out,
-            through=through.value,
+            through=through,
             settings=chosen,
             seed=seed,
             drops=drop or (),
@@ -163,13 +149,13 @@ def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
 def synth_command(
     out: Annotated[Path, typer.Argument(help="Folder to write; one folder per site in it.")],
     preset: Annotated[
-        SyntheticPreset,
+        Preset,
         typer.Option(
             help="brain: NIfTI in MNI space; two-sided, smooth: for spatial maps, with and "
             "without networks; records: tables; all others: matrices of images, "
             "realistic and what each of its relatives changes (docs/results.md)."
         ),
-    ] = SyntheticPreset.BRAIN,
+    ] = "brain",
     sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
     subjects: Annotated[
         int, typer.Option(min=0, help="Subjects in all, split unequally; 0: the preset's.")
@@ -183,8 +169,8 @@ def synth_command(
     tr: Annotated[float, typer.Option(min=0.0, help="Repetition time, s.")] = 2.0,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same data.")] = 0,
     layout: Annotated[
-        SyntheticLayout, typer.Option(help="How the sites of brain keep their files.")
-    ] = SyntheticLayout.FILES,
+        Layout, typer.Option(help="How the sites of brain keep their files.")
+    ] = "files",
     voxel: Annotated[
         float, typer.Option(help="Voxel size of the images of layout fmriprep, mm.")
     ] = 2.0,
@@ -201,7 +187,7 @@ def synth_command(
     with working(f"writing {out}", quiet=quiet or as_json) as progress:
         summary = write_consortium(
             out,
-            preset=preset.value,
+            preset=preset,
             n_sites=sites,
             n_subjects=subjects,
             site_sizes=_whole_numbers(site_sizes),
@@ -210,7 +196,7 @@ def synth_command(
             n_networks=networks,
             tr=tr,
             seed=seed,
-            layout=layout.value,
+            layout=layout,
             templates=templates,
             voxel_mm=voxel,
             progress=progress,

@@ -58,7 +58,6 @@ def validate_command(
     ] = None,
     manifest: Annotated[Path | None, file_option("A table of runs.")] = None,
     bids: Annotated[Path | None, folder_option("A derivatives folder.")] = None,
-    matrix: Annotated[list[str] | None, typer.Option(help="As --data, for array files.")] = None,
     settings: Annotated[Path | None, file_option("The owner's, beside TARGET by default.")] = None,
     policy: Annotated[Path | None, file_option("The site's own policy file.")] = None,
     site: Annotated[str, typer.Option(help="Name of the site in the messages.")] = "",
@@ -77,7 +76,7 @@ def validate_command(
     from cape.planning.consortium_folder import read_settings, settings_beside
     from cape.planning.validate import FolderCheck, check_folder, check_site, own_store
 
-    source = _source([*(data or ()), *(matrix or ())], manifest, bids)
+    source = _source(data or [], manifest, bids)
     # The owner's settings lie where the owner's data would: beside the folder of a site.
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
@@ -116,7 +115,7 @@ def _source(names: list[str], manifest: Path | None, bids: Path | None) -> dict[
     if bids is not None:
         source["bids"] = "."
     if len(source) > 1:
-        raise typer.BadParameter("give one of --data, --manifest, --bids and --matrix")
+        raise typer.BadParameter("give one of --data, --manifest and --bids")
     return source
 
 
@@ -132,11 +131,9 @@ def _policy(path: Path | None, site: str) -> SitePolicy:
     from cape.site.places import SitePlaces
     from cape.site.policy import read_policy
 
-    places = SitePlaces.from_environment(os.environ)
-    if path is None:
-        # Not "no policy": a site without a file has the defaults, a least number of subjects too.
-        return read_policy(places, Path(), {}, site)
-    return read_policy(places, path.parent, {"policy": path.name}, site)
+    # Not "no policy": a site without a file has the defaults, a least number of subjects too.
+    base, given = (Path(), {}) if path is None else (path.parent, {"policy": path.name})
+    return read_policy(SitePlaces.from_environment(os.environ), base, given, site)
 
 
 def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:

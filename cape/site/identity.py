@@ -251,7 +251,9 @@ def own_keys(
     A list that people exchanged counts before what a site met by itself, if it lies in a folder
     that the site's operator names: others land with the data, where the aggregator could put one.
     """
-    folders = identity_folders(places, base)
+    # The site's own folders come first, because files that a site receives land with its data.
+    own = (places.identity, places.policy and places.policy.parent)
+    folders = (*filter(None, own), base)
     if key_trust == "pinned":
         return IdentityFiles(folders=folders, digest=digest)
     named = tuple(folder for folder in folders[:-1] if (folder / ROSTER_FILE).is_file())
@@ -263,12 +265,6 @@ def _secret(path: Path) -> bytes:
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"{path.name} does not hold {2 * SECRET_BYTES} hex digits")
     return secret
-
-
-def identity_folders(places: SitePlaces, base: Path) -> tuple[Path, ...]:
-    # The site's own folders come first, because files that a site receives land with its data.
-    named = (places.identity, places.policy and places.policy.parent)
-    return (*filter(None, named), base)
 
 
 def _read(folder: Path, site: str) -> Identity:

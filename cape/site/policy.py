@@ -336,12 +336,9 @@ def _mapped(base: Path, given: Mapping[str, Any]) -> Path | None:
     if not names:
         listed = given.get("data")
         # COINSTAC shows a member the input `policy` only if the owner's pipeline asks for one.
-        names = [n for n in listed if _is_policy(n)] if isinstance(listed, list) else []
+        texts = [n for n in listed if isinstance(n, str)] if isinstance(listed, list) else []
+        names = [text for text in texts if Path(text).name == POLICY_FILE]
     return base / Path(str(names[0])).name if names else None
-
-
-def _is_policy(name: object) -> bool:
-    return isinstance(name, str) and Path(name).name == POLICY_FILE
 
 
 def load_policy(path: Path) -> SitePolicy:

@@ -59,16 +59,8 @@ class JoinRecord:
     card: tuple[str, int, str, str]
     policy_at_join: SitePolicy
     identity: str
-    data: Any = None
-    manifest: Any = None
-    policy: Any = None
-    beside: tuple[str, ...] = ()  # policies among the files
-    contents: str = ""
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        names = ("data", "manifest", "policy", "beside", "contents")
-        return {name: value for name in names if (value := getattr(self, name))}
+    contents: str  # fingerprint of the accepted files
+    inputs: dict[str, Any]  # what the site mapped, and ``beside``: policies among the files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,9 @@ unless its name says "Global".
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from cape.protocol.outcome import IcaOutcome, Outcome
@@ -17,39 +19,12 @@ from cape.report.results import MapResults
 
 Scalar = str | int | float
 
-# Rows of the two tables, in order, with their names; the compspec declares them.
-SUMMARY: Final = {
-    "status": "Result",
-    "private": "Differentially private",
-    "epsilon": "Epsilon of the whole run",
-    "delta": "Delta",
-    "n_sites": "Sites",
-    "n_subjects": "Subjects",
-    "computation": "Computation",
-    "version": "Version",
-}
-MAPS_SUMMARY: Final = {"n_components": "Components", "rounds": "Rounds"}
-COMPONENT: Final = {
-    "verdict": "Verdict of its time courses",
-    "expected_r": "Expected correlation with the map without noise",
-    "share": "Share of retained variance",
-    "peak": "Peak",
-    "peak_z": "Peak z",
-    "label": "Nearest network",
-}
-STATUS: Final = {
-    "released": "the one planned release was made",
-    "converged": "components were separated",
-    "unconfirmed": "spatial components, which time courses did not confirm",
-    "not_separated": "nothing was separated",
-    "max_rounds": "all planned rounds were made",
-    "not_judged": "all planned rounds were made; nothing tells whether sources were found",
-    "budget_exhausted": "ended early: the privacy budget was used up",
-    "diverged": "ended early: the solver left its safe range",
-    "networks": "networks were found",
-    "unclear": "unclear: the maps may be noise",
-    "nothing_found": "nothing was found",
-}
+# Rows of the two tables, in order, with their names, which the compspec declares; ends of a run
+WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SUMMARY: Final[dict[str, str]] = WORDS["summary"]
+MAPS_SUMMARY: Final[dict[str, str]] = WORDS["maps_summary"]
+COMPONENT: Final[dict[str, str]] = WORDS["component"]
+STATUS: Final[dict[str, str]] = WORDS["status"]
 NOTHING: Final = "-"
 
 

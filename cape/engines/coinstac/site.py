@@ -108,7 +108,7 @@ def _join(
         policy_at_join=context.policy,
         identity="" if context.open_keys is None else context.open_keys().digest_now(),
         contents=open_source().contents,
-        **inputs,
+        inputs=inputs,
     )
     store.write_join(record)
     if notice := open_source().notice:
@@ -136,12 +136,13 @@ def _next_round(
         stored = _with_key(stored, cache.vault_key)
     try:
         # In a repeated end the journal, with its list of files, is gone already.
-        inputs = {} if is_repeated_end else store.read_join().inputs
+        record = None if is_repeated_end else store.read_join()
     except StateLostError:
         if stored is None:
             raise
         return stored, None  # only the mark that data were looked at stays
-    # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
+    # What the first round accepted, not what lies there now.
+    inputs = {} if record is None else {**record.inputs, "contents": record.contents}
     open_source = _source_of(request, places, inputs, state.config)
     context = _context(
         request, places, computation, state.config, open_source, store, inputs, cache.nonce
