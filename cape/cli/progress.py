@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable
 from statistics import median
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.status import Status
@@ -43,9 +42,7 @@ class Progress:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._status is not None:
             self._status.stop()
 

@@ -169,8 +169,8 @@ def decode_run(
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
-        if head.v != STATE or head.computation != computation.name:
-            raise MessageError("E202", problem="cache of another version or computation")
+        if head.v != STATE:
+            raise MessageError("E202", problem="cache of another version")
         # Settings travel as text, so that a cache of another version fails in words, not in types.
         config = decode_settings(computation, head.settings)
         known: M = wire.decode(cache.model, computation.model) if model is None else model

@@ -85,20 +85,20 @@ def _check_paths(record: SiteFile | AggregatorFile, names: tuple[str, ...]) -> N
 
 
 def read_site_file(local: Path, site: str) -> SiteFile:
-    """Return the site's own file; ConfigError E310, which says nothing of what stands in it."""
+    """Return the site's own file; ConfigError E311, whose text says nothing of what is in it."""
     named = local / f"cape-site-{site}.toml"
     path = named if named.is_file() else local / "cape-site.toml"
-    return _read(path, SiteFile)
+    return _read(path, SiteFile, "E311", site=site)
 
 
 def read_aggregator_file(local: Path, root: Path) -> AggregatorFile:
     path = local / "cape-aggregator.toml"
     if not path.is_file():
         return AggregatorFile(runs=str(root.resolve() / "cape-runs"))
-    return _read(path, AggregatorFile)
+    return _read(path, AggregatorFile, "E310", problem="its own file cannot be used")
 
 
-def _read(path: Path, kind: type[R]) -> R:
+def _read(path: Path, kind: type[R], code: str, **fields: str) -> R:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         return wire.decode_document(document, kind, path.name)
@@ -108,7 +108,7 @@ def _read(path: Path, kind: type[R]) -> R:
         problem = f"{path.name} is missing or cannot be read"
     except (ValueError, RecursionError):
         problem = f"{path.name} is no TOML"
-    raise ConfigError("E310", problem="its own file cannot be used", detail=f"{path}: {problem}")
+    raise ConfigError(code, detail=f"{path}: {problem}", **fields)
 
 
 def file_text(record: SiteFile | AggregatorFile) -> str:

@@ -30,7 +30,6 @@ from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, i
 from cape.engines.flare.own_file import SiteFile
 from cape.errors import (
     CapeError,
-    ConfigError,
     ConsortiumError,
     MessageError,
     ReportedError,
@@ -114,10 +113,7 @@ class SiteRounds:
 
     def _answer(self, blob: bytes, owner: str) -> dict[str, Any]:
         question = decode(blob, Question)
-        try:
-            own = self._open_own()
-        except Exception as err:
-            raise _named(err, self._site) from err
+        own = self._open_own()
         home = self._home(own, question.run)
         try:
             with folder_lock(home, f"site {self._site}"):
@@ -179,12 +175,6 @@ class SiteRounds:
 
 def _cache_of(home: Path, iteration: int) -> Path:
     return home / f"cache-{iteration % 2}.json"
-
-
-def _named(err: Exception, site: str) -> Exception:
-    if isinstance(err, CapeError) and err.code == "CAPE-E310":
-        return ConfigError("E311", site=site, detail=f"{err.public}\n{err.detail}")
-    return err
 
 
 # -- the aggregator --------------------------------------------------------------------------------

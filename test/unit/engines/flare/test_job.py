@@ -185,7 +185,7 @@ def test_an_own_file_that_cannot_be_used_says_so_and_nothing_of_it_is_public(tmp
     (tmp_path / "data").mkdir()
     if text is not None:
         (tmp_path / "cape-site.toml").write_text(text.format(tmp_path))
-    with pytest.raises(ConfigError, match="CAPE-E310") as caught:
+    with pytest.raises(ConfigError, match="CAPE-E311") as caught:
         own_file.read_site_file(tmp_path, "any")
     assert str(tmp_path) not in caught.value.public
 
