@@ -8,7 +8,6 @@ from typing import Any
 
 from cape.computations import load
 from cape.engines.coinstac.documents import (
-    Cache,
     Document,
     EngineRequest,
     decode_envelope,
@@ -51,7 +50,7 @@ class FirstMessage:
 def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     """Answer for a round, from replies as they arrive, one by one."""
     # Draws nothing, so the same request always gives the same answer: no journal is needed.
-    cache: Cache | None = None
+    kept: dict[str, bytes] = {}
     if request.cache is None:
         cards = dict(replies)  # small, and needed together: they say what the replies are
         replies = cards.items()
@@ -60,20 +59,17 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     else:
         cache = read_cache(request.cache, PARTY)
         computation = load(cache.head.computation)
-        state = decode_run(computation, cache, party=PARTY)
+        state, kept = decode_run(computation, cache, party=PARTY), dict(cache.kept)
     # A cache of another round would combine replies that answer another broadcast.
     request.expect(state.cursor.seq)
     inbox = gathered(replies, state.phase)
-    context = AggregatorContext(config=state.config, folder=request.transfer)
-    if cache is not None:
-        context.kept = dict(cache.kept)
+    context = AggregatorContext(config=state.config, kept=kept, folder=request.transfer)
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:
         answer = engine_answer(state, encode_broadcast(envelope))
         # Only a run that sites may drop out of has stages that look back.
         if state.config.aggregation == "secagg":
-            kept = wire.encode(context.kept, dict[str, bytes])
-            answer["cache"]["cape"]["kept"] = kept
+            answer["cache"]["cape"]["kept"] = wire.encode(kept, dict[str, bytes])
         return answer
     from cape.engines.coinstac import display
 
