@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cape.data import Finding, Subject
     from cape.planning.consortium_folder import OwnerSettings
     from cape.planning.validate import FolderCheck, SiteCheck
+    from cape.site.places import SitePlaces
     from cape.site.policy import SitePolicy
 
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
@@ -75,6 +76,7 @@ def validate_command(
     """Check the data of a site, or of a whole consortium, before anything is spent."""
     from cape.planning.consortium_folder import read_settings, settings_beside
     from cape.planning.validate import FolderCheck, check_folder, check_site, own_store
+    from cape.site.places import SitePlaces
 
     source = _source(data or [], manifest, bids)
     # The owner's settings lie where the owner's data would: beside the folder of a site.
@@ -83,11 +85,12 @@ def validate_command(
     if settings is None:
         warn(NO_SETTINGS.format(folder=target), as_json=as_json)
     owner = read_settings(settings, assignments(set_values))
-    site_policy = _policy(policy, site)
+    places = SitePlaces.from_environment(os.environ)
+    site_policy = _policy(places, policy, site)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         how: dict[str, Any] = {"policy": site_policy, "headers_only": fast}
         how["on_progress"] = on_progress
-        how["store"] = store = None if fast else own_store()
+        how["store"] = store = None if fast else own_store(places)
         if target.is_dir() and not source:
             checked = check_folder(target, owner, site=site, **how)
         else:
@@ -127,13 +130,12 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
     return target if target.is_dir() else Path()
 
 
-def _policy(path: Path | None, site: str) -> SitePolicy:
-    from cape.site.places import SitePlaces
+def _policy(places: SitePlaces, path: Path | None, site: str) -> SitePolicy:
     from cape.site.policy import read_policy
 
     # Not "no policy": a site without a file has the defaults, a least number of subjects too.
     base, given = (Path(), {}) if path is None else (path.parent, {"policy": path.name})
-    return read_policy(SitePlaces.from_environment(os.environ), base, given, site)
+    return read_policy(places, base, given, site)
 
 
 def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:

@@ -108,14 +108,14 @@ def validate(
     """
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     allowed = policy or SitePolicy()
-    store = own_store()
+    store = own_store(SitePlaces.from_environment(os.environ))
     checked = check_folder(Path(folder), owner, policy=allowed, store=store, headers_only=fast)
     return checked.findings
 
 
-def own_store() -> DataStore | None:
+def own_store(places: SitePlaces) -> DataStore | None:
     """Return this user's store of what was read of files; None: none, warned of if it is wanted."""
-    folder = SitePlaces.from_environment(os.environ).store_folder()
+    folder = places.store_folder()
     store = None if folder is None else DataStore.open(folder)
     if folder is not None and store is None:
         text = f"{folder} is no folder of yours alone: nothing is kept, files will be read again"

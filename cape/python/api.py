@@ -13,6 +13,7 @@ Noise comes from the operating system; with a seed the result is labelled not pr
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -29,6 +30,7 @@ from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.planning.proposal import proposed
+from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
@@ -40,6 +42,7 @@ from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
 from cape.simulation.truth import nearness
 from cape.simulation.ways import WAYS, OnSubject, Way
+from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.site_data import ArraySource
 
@@ -293,6 +296,7 @@ def simulate_folder(
         policy=policy,
         image=image,
         memory=memory,
+        store=_kept(),
         find_way=_find_way,
         on_progress=on_progress,
         on_subject=on_subject,
@@ -316,8 +320,17 @@ def resume(
     ConfigError E264: there is none, E263: it is still going, E161: the data changed.
     """
     return simulation.resume(
-        Path(out), find_way=_find_way, on_progress=on_progress, on_subject=on_subject
+        Path(out),
+        store=_kept(),
+        find_way=_find_way,
+        on_progress=on_progress,
+        on_subject=on_subject,
     )
+
+
+def _kept() -> Path | None:
+    store = own_store(SitePlaces.from_environment(os.environ))
+    return None if store is None else store.folder
 
 
 def _find_way(through: str) -> Way:

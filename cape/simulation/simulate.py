@@ -49,6 +49,7 @@ def simulate(
     policy: SitePolicy | None = None,
     image: str = "",
     memory: str = "",
+    store: Path | None = None,
     find_way: FindWay = find_way,
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
@@ -56,8 +57,8 @@ def simulate(
     """Run a consortium that lies in one folder and return the folder of its common results.
 
     `settings` go over ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
-    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.  `find_way` says
-    what `through` means.
+    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.  `store`: folder
+    of what was read of files before, None for none.  `find_way` says what `through` means.
     """
     sites = site_folders(directory)
     check_seed(seed)
@@ -105,7 +106,7 @@ def simulate(
         begin = Checkpoint(setup=setup)
         begin.write(work)
         try:
-            return _go_on(out, way, begin, on_progress, on_subject)
+            return _go_on(out, way, begin, store, on_progress, on_subject)
         except BaseException as err:  # passed on; what is stopped may be resumed
             # A run that a site refused has ended: a resume would only be refused again.
             if not may_go_on(err):
@@ -223,6 +224,7 @@ def check_seed(seed: int | None) -> None:
 def resume(
     out: Path,
     *,
+    store: Path | None = None,
     find_way: FindWay = find_way,
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
@@ -237,13 +239,14 @@ def resume(
         if not way.resumes:
             problem = f"through={begin.setup.through} resumes no run"
             raise ConfigError("E264", problem=problem, do="start one.")
-        return _go_on(out.resolve(), way, begin, on_progress, on_subject)
+        return _go_on(out.resolve(), way, begin, store, on_progress, on_subject)
 
 
 def _go_on(
     out: Path,
     way: Way,
     begin: Checkpoint,
+    store: Path | None,
     on_progress: OnProgress | None,
     on_subject: OnSubject | None,
 ) -> Path:
@@ -255,6 +258,7 @@ def _go_on(
                 begin=begin,
                 sites=sites,
                 work=work,
+                store=store,
                 on_progress=on_progress,
                 on_subject=on_subject,
             )

@@ -52,10 +52,9 @@ class PartyRunner(Protocol):
 class _OnThisComputer:
     """The party sees the directories that the simulation made."""
 
-    def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
+    def __init__(self, sites: Mapping[str, Path], work: Path, store: Path | None = None) -> None:
         self._sites, self._work = dict(sites), work
-        kept = SitePlaces.from_environment(os.environ).store_folder()
-        self._store = NO_STORE if kept is None else str(kept)
+        self._store = NO_STORE if store is None else str(store)
 
     def places(self, party: str) -> dict[str, str]:
         home = self._work / party

@@ -17,7 +17,6 @@ from typing import Any
 from cape.computations import configured
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.planning.validate import own_store
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop, read_drop
@@ -43,6 +42,7 @@ class Play:
     begin: Checkpoint
     sites: Mapping[str, Path]
     work: Path
+    store: Path | None  # folder of what was read of files, which commands share; None: none is kept
     on_progress: OnProgress | None
     on_subject: OnSubject | None
 
@@ -71,10 +71,9 @@ CONTAINER_LOGS = "container-logs"
 
 def in_memory(play: Play) -> None:
     computation, config, drops, _ = _bound(play)
-    store = own_store()
-    kept = None if store is None else store.folder
     sources = {
-        site: FileSource(path, {}, config, site, store=kept) for site, path in play.sites.items()
+        site: FileSource(path, {}, config, site, store=play.store)
+        for site, path in play.sites.items()
     }
     if play.on_subject is not None:
         _tell_of_all(sources, play.on_subject)
@@ -108,7 +107,7 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
 
 def _here(party: type[InProcess | NewProcess]) -> Way:
     return Way(
-        play=lambda play: in_documents(play, nullcontext(party(play.sites, play.work))),
+        play=lambda play: in_documents(play, nullcontext(party(play.sites, play.work, play.store))),
     )
 
 
