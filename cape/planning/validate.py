@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from cape.data.discovery import NO_DATA
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.manifest import MANIFEST_NAMES
 from cape.data.pipeline import check_layout_is_said
-from cape.errors import CapeError, CapeWarning, ConfigError, DataError, PrivacyBudgetError
+from cape.errors import CapeError, CapeWarning, DataError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import (
     OwnerSettings,
@@ -135,13 +136,19 @@ def check_folder(
 ) -> FolderCheck:
     alone = is_site(folder)
     folders = {site or folder.resolve().name: folder} if alone else site_folders(folder)
-    how: dict[str, Any] = {
-        "policy": policy,
-        "store": store,
-        "on_progress": on_progress,
-        "headers_only": headers_only,
-    }
-    checks = tuple(check_site(base, {}, owner, site=s, **how) for s, base in folders.items())
+    checks = tuple(
+        check_site(
+            base,
+            {},
+            owner,
+            site=name,
+            policy=policy,
+            store=store,
+            on_progress=on_progress,
+            headers_only=headers_only,
+        )
+        for name, base in folders.items()
+    )
     # One site has nobody to be compared with.
     differences = _unsaid(owner) if alone else handshake(checks, owner)
     return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
@@ -156,7 +163,6 @@ def check_site(
     policy: SitePolicy,
     store: DataStore | None = None,
     on_progress: OnSubject | None = None,
-    working: Path | None = None,
     headers_only: bool = False,
 ) -> SiteCheck:
     """Return all that `join` would find; `headers_only` is faster, blind to the data themselves."""
@@ -167,33 +173,32 @@ def check_site(
         given,
         owner.config,
         site=site,
-        working=working or Path.cwd(),
+        working=Path.cwd(),
         store=store,
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
     )
     inspection = _with_templates(inspection, base, owner.config, site)
-    unsaid = _unsaid_layout(owner, inspection)
-    findings = (*inspection.findings, *_refusals(site, policy, owner, inspection), *unsaid)
+    accepted, refused = inspection.accepted, list(inspection.findings)
+    # Settings without a budget are judged once there is one.
+    if owner.has_budget:
+        with _noted(refused, "Compare epsilon, delta and computation with its file."):
+            policy.check_settings(site, owner.computation.name, owner.config)
+    if accepted is not None:
+        with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
+            policy.check_size(site, accepted.n_subjects)
+    if owner.has_budget:
+        # What a run would end with; here the files may say what the owner did not.
+        here = 0 if accepted is None else accepted.space.n_features
+        said = f"; the files here have n_features = {here}" if here else ""
+        with _noted(refused, f"Ask the owner to say it{said}."):
+            check_layout_is_said(inspection.subjects, owner.config)
     return SiteCheck(
         site=site,
         inspection=inspection,
-        findings=tuple(sorted(findings, key=lambda finding: "EXW".index(finding.severity))),
+        findings=tuple(sorted(refused, key=lambda finding: "EXW".index(finding.severity))),
         seconds=time.monotonic() - began,
     )
-
-
-def _unsaid_layout(owner: OwnerSettings, inspection: Inspection) -> tuple[Finding, ...]:
-    """Return what a run would end with; here the files may say what the owner did not."""
-    if not owner.has_budget:
-        return ()
-    space = None if inspection.accepted is None else inspection.accepted.space
-    try:
-        check_layout_is_said(inspection.subjects, owner.config)
-    except ConfigError as err:
-        most = "" if space is None else f"; the files here have n_features = {space.n_features}"
-        return (_finding(err, f"Ask the owner to say it{most}."),)
-    return ()
 
 
 def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
@@ -240,12 +245,11 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
 
 
 def _unsaid(owner: OwnerSettings) -> tuple[Finding, ...]:
-    try:
-        if owner.has_budget:
+    findings: list[Finding] = []
+    if owner.has_budget:
+        with _noted(findings, "Ask the owner for the whole settings.toml."):
             check_roster_is_said(owner.config)
-    except CapeError as err:
-        return (_finding(err, "Ask the owner for the whole settings.toml."),)
-    return ()
+    return tuple(findings)
 
 
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
@@ -259,22 +263,13 @@ def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config
     return roster
 
 
-def _refusals(
-    site: str, policy: SitePolicy, owner: OwnerSettings, inspection: Inspection
-) -> tuple[Finding, ...]:
-    refusals = []
+@contextmanager
+def _noted(findings: list[Finding], fix: str) -> Iterator[None]:
+    """Make a finding of what is refused inside."""
     try:
-        # Settings without a budget are judged once there is one.
-        if owner.has_budget:
-            policy.check_settings(site, owner.computation.name, owner.config)
-    except PrivacyBudgetError as err:
-        refusals.append(_finding(err, "Compare epsilon, delta and computation with its file."))
-    try:
-        if inspection.accepted is not None:
-            policy.check_size(site, inspection.accepted.n_subjects)
-    except DataError as err:
-        refusals.append(_finding(err, "Add subjects, or lower min_subjects in the site's policy."))
-    return tuple(refusals)
+        yield
+    except CapeError as err:
+        findings.append(_finding(err, fix))
 
 
 def _finding(err: CapeError, fix: str = "") -> Finding:
