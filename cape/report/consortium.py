@@ -347,7 +347,8 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
         outcome.status == "unconfirmed" and not _by_recipe(outcome)
     )
     if outcome.spatial is not None and not same:
-        sets[maps.free_file_of(outcome.spatial)] = z_scores(outcome.spatial.A)
+        test = outcome.spatial.test
+        sets[maps.free_file_of(test.verdict if test else None)] = z_scores(outcome.spatial.A)
         files.write_rows(folder / SPATIAL_TABLE, Component, _spatial_set(outcome))
     if outcome.template is not None:
         # In units of the maps' own standard deviation, so that a small deviation looks small.

@@ -13,7 +13,7 @@ from cape.algorithms.component_order import peaks, variance_explained, z_scores
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.outcome import SpatialSet, component_names
+from cape.protocol.outcome import component_names
 from cape.report import files
 from cape.report.plots import THRESHOLD
 
@@ -118,10 +118,9 @@ ENDINGS = {
 }
 
 
-def free_file_of(found: SpatialSet) -> str:
-    """Return the name of the free spatial maps' file, by the same rule."""
-    nothing = found.test is not None and found.test.verdict == "nothing"
-    return "unconfirmed_spatial_maps" if nothing else "spatial_maps"
+def free_file_of(verdict: str | None) -> str:
+    """Return the name of the free spatial maps' file, by what their left-right test says."""
+    return "unconfirmed_spatial_maps" if verdict == "nothing" else "spatial_maps"
 
 
 def write_maps(

@@ -81,6 +81,10 @@ def write_page(folder: Path, compose: Callable[[bool], Page]) -> Path:
         except Exception as err:
             # Only the name of the error: its text may hold values of subjects.
             text = html_of(replace(compose(False), failure=type(err).__name__))
+    return write_html(folder, text)
+
+
+def write_html(folder: Path, text: str) -> Path:
     target = folder / "index.html"
     files.write_text(target, text)
     return target

@@ -259,11 +259,6 @@ class TableFolder:
     privacy: PrivacyStatement
     settings: Mapping[str, Any]
 
-    @classmethod
-    def read(cls, path: Path) -> TableFolder:
-        results = files.read_record(path / "results.json", TableResults)
-        return cls(path=path, results=results, **_common(path))
-
     def table(self, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         content = (self.path / name).read_bytes()
         header, *rows = (line.cells() for line in split_lines(content, ",", comments=False))
@@ -285,26 +280,26 @@ class MapFolder:
     # Only beside a simulation that was asked for it.
     surrogate: SurrogateFigures | None
 
-    @classmethod
-    def read(cls, path: Path) -> MapFolder:
-        """Read the files; FileNotFoundError names the first one that is missing."""
-        # No pickle: a result folder may come from somebody else.
-        with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
-            eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
-        beside, spatial = path / SURROGATE_FILE, path / SPATIAL_TABLE
-        return cls(
-            path=path,
-            results=files.read_record(path / "results.json", MapResults),
-            components=files.read_rows(path / "components.tsv", Component),
-            spatial=files.read_rows(spatial, Component) if spatial.is_file() else (),
-            rounds=files.read_rows(path / "rounds.tsv", Round),
-            eigenvalues=eigenvalues,
-            surrogate=files.read_record(beside, SurrogateFigures) if beside.is_file() else None,
-            **_common(path),
-        )
 
-
-def _common(path: Path) -> dict[str, Any]:
+def read_folder(path: Path) -> MapFolder | TableFolder:
+    """Return the content of a result folder; FileNotFoundError names a file that is missing."""
+    results = read_results(path)
     privacy = files.read_record(path / "privacy.json", PrivacyStatement)
     settings = files.read_record(path / "settings.json", RunSettings).settings
-    return {"privacy": privacy, "settings": settings}
+    if isinstance(results, TableResults):
+        return TableFolder(path=path, results=results, privacy=privacy, settings=settings)
+    # No pickle: a result folder may come from somebody else.
+    with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
+        eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
+    beside, spatial = path / SURROGATE_FILE, path / SPATIAL_TABLE
+    return MapFolder(
+        path=path,
+        results=results,
+        privacy=privacy,
+        settings=settings,
+        components=files.read_rows(path / "components.tsv", Component),
+        spatial=files.read_rows(spatial, Component) if spatial.is_file() else (),
+        rounds=files.read_rows(path / "rounds.tsv", Round),
+        eigenvalues=eigenvalues,
+        surrogate=files.read_record(beside, SurrogateFigures) if beside.is_file() else None,
+    )

@@ -18,7 +18,7 @@ import cape.report
 from cape.protocol.messages import FeatureSpace
 from cape.report import brain, consortium_page, plots, privacy_json
 from cape.report import page as page_module
-from cape.report.results import MapFolder
+from cape.report.results import MapFolder, read_folder
 from support import report_example as example
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -265,7 +265,7 @@ def test_the_page_shows_nothing_but_the_released_files(folders, tmp_path, monkey
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"unmixing\.npz"):
+    with pytest.raises(FileNotFoundError, match=r"results\.json"):
         cape.report.render(tmp_path)
 
 
@@ -305,7 +305,7 @@ def test_the_template_escapes_too(folders, tmp_path):
 )
 def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(status, words, tmp_path):
     cape.report.write_results(tmp_path, example.outcome(status=status))
-    tone, text = paragraphs(MapFolder.read(tmp_path), "quality")[0]
+    tone, text = paragraphs(read_folder(tmp_path), "quality")[0]
     assert words in text
     assert (tone == "warning") == (status != "converged")
 
@@ -321,7 +321,7 @@ def test_an_eigenvalue_under_the_noise_edge_is_shown_and_no_warning(tmp_path):
     """Networks lie there at small budgets and come back: the page once told to lower R."""
     for edge in (0.6, 0.1):
         cape.report.write_results(tmp_path, example.outcome(edge=edge))
-        told = paragraphs(MapFolder.read(tmp_path), "order")
+        told = paragraphs(read_folder(tmp_path), "order")
         assert any(f"the noise alone would reach {edge:g}" in text for _, text in told)
         about = [tone for tone, text in told if "noise alone" in text or "gap" in text]
         assert "warning" not in about
@@ -334,7 +334,7 @@ def test_an_eigenvalue_under_the_noise_edge_is_shown_and_no_warning(tmp_path):
     ({"noise": "local", "aggregation": "secagg"}, "only sums over all sites are ever released"),
 ])  # fmt: skip
 def test_the_page_says_why_the_agreement_of_sites_is_not_assessed(folders, changed, why):
-    read = MapFolder.read(folders["brain"])
+    read = read_folder(folders["brain"])
     folder = dataclasses.replace(read, privacy=dataclasses.replace(read.privacy, **changed))
     texts = [text for _, text in paragraphs(folder, "sites")]
     (told,) = (text for text in texts if "Agreement of the sites" in text)
@@ -343,7 +343,7 @@ def test_the_page_says_why_the_agreement_of_sites_is_not_assessed(folders, chang
 
 
 def test_sums_under_gaussian_zero_sum_noise_are_seen_one_by_one(folders):
-    privacy = MapFolder.read(folders["brain"]).privacy
+    privacy = read_folder(folders["brain"]).privacy
     seeded = tuple(dataclasses.replace(row, seed_ratio=4) for row in privacy.events)
     assert not privacy.single_sums_are_seen
     assert dataclasses.replace(privacy, events=seeded).single_sums_are_seen
@@ -351,7 +351,7 @@ def test_sums_under_gaussian_zero_sum_noise_are_seen_one_by_one(folders):
 
 def test_a_large_epsilon_is_called_weak(folders):
     told = {}
-    read = MapFolder.read(folders["brain"])
+    read = read_folder(folders["brain"])
     for epsilon in (0.5, 2.0, 5.0, 20.0):
         privacy = privacy_json.statement(example.outcome())
         privacy = dataclasses.replace(privacy, epsilon=epsilon, mu=epsilon / 4)
