@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.forecast.rules import rule_of
-from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
+from cape.protocol.outcome import IcaOutcome, Outcome, SpatialSet, Table, TemplateReading
 from cape.report import (
     confidence,
     consortium_page,
@@ -28,8 +28,10 @@ from cape.report import (
     surface_names,
     surfaces,
 )
+from cape.report.labels import correlation
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
+from cape.report.public_networks import Template
 from cape.report.results import (
     SPATIAL_TABLE,
     LeftRightFigures,
@@ -48,7 +50,7 @@ from cape.report.results import (
 )
 from cape.space.feature_space import is_cifti
 
-Scalar = str | int | float
+Rows = tuple[Component, ...]
 
 
 def write_results(folder: Path, outcome: Outcome) -> None:
@@ -62,7 +64,7 @@ def write_results(folder: Path, outcome: Outcome) -> None:
     files.write_rows(folder / "rounds.tsv", Round, _rounds_of(outcome))
     if isinstance(outcome, IcaOutcome) and isinstance(results, MapResults):
         consortium_page.write_methods(folder, results, privacy, settings.settings)
-        _write_maps(folder, outcome)
+        _write_maps(folder, outcome, results.separation)
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last, because it reads the files: what is on the page stands in them too.
@@ -106,7 +108,11 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
     kind = {"feature_space": results.feature_space, "template_space": results.template_space}
     ending = maps.ENDINGS[results.feature_space]
     sets, free = {table: f"{maps.file_of(results.status)}{ending}"}, f"spatial_maps{ending}"
-    if (folder / SPATIAL_TABLE).is_file() and (folder / free).is_file() and _found_free(results):
+    if (
+        (folder / SPATIAL_TABLE).is_file()
+        and (folder / free).is_file()
+        and results.separation.found_free
+    ):
         sets[folder / SPATIAL_TABLE] = free
     used = None
     for rows_of, image in sets.items():
@@ -121,14 +127,6 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
         # Only the label columns differ: numbers of 12 digits survive being read and written.
         files.write_rows(rows_of, Component, rows)
     return _write_again(folder, replace(results, labels=labels.source(used, {})))
-
-
-def _found_free(results: MapResults) -> bool:
-    """Whether the free spatial set is more than smooth noise gives: only then it has names."""
-    model = results.separation
-    sparse = model.spatial is not None and model.spatial.fits
-    sides = model.left_right
-    return bool(sparse) or (sides is not None and sides.verdict != "nothing")
 
 
 def results_of(outcome: Outcome) -> MapResults | TableResults:
@@ -146,6 +144,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
     # Of the number that was asked for: the forecast is one of before the run.
     rule = rule_of(outcome.kind, int(str(settings.get("n_components") or n_components)), settings)
+    model = _model_figures(outcome)
     mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
     hint = confidence.hint(
@@ -177,12 +176,10 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_eff=size,
         g_needed=None if size is None else rule.needed_g(),
         forecast=None if size is None else rule.sentence(size),
-        suggested_n_components=None
-        if outcome.kind == "spatial" or _by_recipe(outcome)
-        else hint.suggested,
+        suggested_n_components=None if model.of_images else hint.suggested,
         noise_band=noise_band,
         labels=labels.source(_bundled_labels(outcome), settings),
-        separation=_model_figures(outcome),
+        separation=model,
     )
 
 
@@ -218,12 +215,9 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
+def _bundled_labels(outcome: IcaOutcome) -> Template | None:
     # A name would make a finding of what the test calls noise.
-    if outcome.status == "nothing_found":
-        return None
-    # Coordinates of an atlas in MNI space mean nothing on another grid.
-    return labels.bundled(outcome.space) if outcome.space.in_mni else None
+    return None if outcome.status == "nothing_found" else labels.bundled(outcome.space)
 
 
 def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
@@ -256,60 +250,47 @@ def _template_rows(released: Array, reading: TemplateReading) -> Iterator[Templa
     for k in range(released.shape[1]):
         template, without_data = reading.templates[:, k], reading.without_data[:, k]
         yield TemplateRow(
-            r_template=_r(released[:, k], template),
-            r_without_data=_r(released[:, k], without_data),
-            r_template_without_data=_r(without_data, template),
+            r_template=correlation(released[:, k], template),
+            r_without_data=correlation(released[:, k], without_data),
+            r_template_without_data=correlation(without_data, template),
             strength=reading.strength[k],
             kept=reading.kept[k],
         )
 
 
-def _r(a: Array, b: Array) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    # A template can be constant on a small mask; a correlation of NaN would become null, so 0.
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / norm if norm > 0.0 else 0.0
-
-
-def components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
-    noise, template = confidence.confidence(outcome), _bundled_labels(outcome)
+def components_of(outcome: IcaOutcome) -> Rows:
+    noise, verdict = confidence.confidence(outcome), outcome.verdict
     rows = maps.describe(outcome.A, outcome.space, shares=outcome.kind != "spatial")
     if not noise.why_not:
-        levels = zip(rows, noise.band, noise.expected_r, strict=True)
-        rows = tuple(replace(row, noise_z=z, expected_r=r) for row, z, r in levels)
-    if outcome.verdict is not None:
-        said = zip(
-            rows, outcome.verdict.components, outcome.verdict.component_curvature, strict=True
-        )
-        rows = tuple(replace(row, verdict=word, curvature=c) for row, word, c in said)
+        rows = _with(rows, noise_z=noise.band, expected_r=noise.expected_r)
+    if verdict is not None:
+        words, curvature = verdict.components, verdict.component_curvature
+        rows = _with(rows, verdict=words, curvature=curvature)
     if outcome.spatial is not None and outcome.spatial.claims and outcome.kind == "spatial":
-        claims = outcome.spatial.claims
-        rows = tuple(replace(row, claimed_r=r) for row, r in zip(rows, claims, strict=True))
-    return (
-        rows
-        if template is None
-        else labels.labelled(rows, z_scores(outcome.A), template, outcome.space)
-    )
+        rows = _with(rows, claimed_r=outcome.spatial.claims)
+    return _named(rows, outcome.A, outcome)
 
 
-def _spatial_set(outcome: IcaOutcome) -> tuple[Component, ...]:
-    found, template = outcome.spatial, _bundled_labels(outcome)
-    if found is None:
-        return ()
+def _spatial_set(outcome: IcaOutcome, found: SpatialSet, model: ModelFigures) -> Rows:
     rows = maps.describe(found.A, outcome.space, shares=False)
-    rows = tuple(replace(row, name=f"S{k:02d}") for k, row in enumerate(rows, 1))
+    rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
     if found.claims:
-        rows = tuple(replace(r, claimed_r=c) for r, c in zip(rows, found.claims, strict=True))
+        rows = _with(rows, claimed_r=found.claims)
     # Maps that are not sparser than those of noise, or not more the same on both sides: no names.
-    sparse = found.sparseness is not None and found.sparseness.fits
-    clear = found.test is not None and found.test.verdict != "nothing"
-    if template is None or not (clear or sparse):
+    return _named(rows, found.A, outcome) if model.found_free else rows
+
+
+def _with(rows: Rows, **columns: Sequence[object]) -> Rows:
+    """Return the rows with these columns, one value a row."""
+    filled = zip(rows, *columns.values(), strict=True)
+    return tuple(replace(row, **dict(zip(columns, cells, strict=True))) for row, *cells in filled)
+
+
+def _named(rows: Rows, released: Array, outcome: IcaOutcome) -> Rows:
+    template = _bundled_labels(outcome)
+    if template is None:
         return rows
-    return labels.labelled(rows, z_scores(found.A), template, outcome.space)
-
-
-def _by_recipe(outcome: IcaOutcome) -> bool:
-    return outcome.spatial is not None and outcome.spatial.recipe
+    return labels.labelled(rows, z_scores(released), template, outcome.space)
 
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
@@ -332,7 +313,7 @@ def _rounds_of(outcome: Outcome) -> Iterator[Round]:
         )
 
 
-def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
+def _write_maps(folder: Path, outcome: IcaOutcome, model: ModelFigures) -> None:
     files.write_rows(folder / "components.tsv", Component, components_of(outcome))
     # Plain float64 arrays, no pickle: anybody may open the file.
     matrices = {name: getattr(outcome, name) for name in ("W", "U", "V", "W_total", "A")}
@@ -343,13 +324,10 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     sets = {maps.file_of(outcome.status): z_scores(outcome.A)}
     # In a spatial run they are the maps themselves, and where rounds were taken back nearly so.
-    same = outcome.kind == "spatial" or (
-        outcome.status == "unconfirmed" and not _by_recipe(outcome)
-    )
-    if outcome.spatial is not None and not same:
-        test = outcome.spatial.test
-        sets[maps.free_file_of(test.verdict if test else None)] = z_scores(outcome.spatial.A)
-        files.write_rows(folder / SPATIAL_TABLE, Component, _spatial_set(outcome))
+    same = model.kind == "spatial" or (outcome.status == "unconfirmed" and not model.of_images)
+    if (found := outcome.spatial) is not None and not same:
+        sets[maps.free_file_of(found.test.verdict if found.test else None)] = z_scores(found.A)
+        files.write_rows(folder / SPATIAL_TABLE, Component, _spatial_set(outcome, found, model))
     if outcome.template is not None:
         # In units of the maps' own standard deviation, so that a small deviation looks small.
         scale = np.maximum(np.std(outcome.A, axis=0), 1e-300)

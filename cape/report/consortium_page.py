@@ -132,7 +132,7 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         return None
     n, edge = results.n_components, results.noise_edge or 0.0
     # On real brains the spectrum did not tell the number of components, whatever the model.
-    images = _of_images(results)
+    images = results.separation.of_images
     return {
         "spectrum": plots.draw_spectrum(values, edge, n) if drawn else None,
         "edge": edge,
@@ -149,11 +149,6 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
             g=results.g_eff,
         ),
     }
-
-
-def _of_images(results: MapResults) -> bool:
-    model = results.separation
-    return model.kind == "spatial" or (model.spatial is not None and model.spatial.recipe)
 
 
 def _components(folder: MapFolder, drawn: bool) -> Values:
@@ -255,7 +250,6 @@ def _alt(row: Component, results: MapResults) -> str:
 
 def _separation(folder: MapFolder, drawn: bool) -> Values:
     model = folder.results.separation
-    images = _of_images(folder.results)
     templates = [
         (f"C{k:02d}", *(f"{x:.2f}" for x in dataclasses.astuple(row)))
         for k, row in enumerate(model.template or (), 1)
@@ -266,7 +260,7 @@ def _separation(folder: MapFolder, drawn: bool) -> Values:
         "here": SurrogateFigures.of(folder.results),
         "surrogate": folder.surrogate,
         # Of images they stand in a chapter of their own.
-        **_free_set(folder, drawn=drawn and model.kind == "temporal" and not images),
+        **_free_set(folder, drawn=drawn and model.kind == "temporal" and not model.of_images),
     }
 
 
@@ -290,7 +284,7 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
 
 def _free_spatial_set(folder: MapFolder, drawn: bool) -> Values | None:
     model = folder.results.separation
-    if model.kind != "temporal" or not _of_images(folder.results) or not folder.spatial:
+    if model.kind != "temporal" or not model.of_images or not folder.spatial:
         return None
     return {"model": model, **_free_set(folder, drawn=drawn)}
 

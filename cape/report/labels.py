@@ -7,7 +7,6 @@ name is given below it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +19,10 @@ from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.report import files, maps, public_networks
+from cape.report import files, maps
 from cape.report.maps import Component
 from cape.report.page import text_of
+from cape.report.public_networks import DEFAULT, NAMED, Template, at_places, of_labels
 from cape.report.results import LabelSource
 from cape.space.feature_space import is_cifti
 from cape.space.public_basis import voxel_mm
@@ -42,15 +42,6 @@ MOST_ALIKE = 0.999
 SAME_GRID = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Template:
-    """Public maps to compare with: values (D, K) on the features, one label per map."""
-
-    name: str
-    labels: tuple[str, ...]
-    values: Array
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
     """The best template of one map: label, signed Pearson r, and the |r| that chance gives."""
@@ -66,33 +57,25 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Networks of the default set on an MNI space; None without a grid and without nilearn."""
-    return of_name(public_networks.DEFAULT, space) if space.on_grid else None
-
-
-def of_name(name: str, space: FeatureSpace) -> Template | None:
-    found = public_networks.find(name, maps.coordinates(space))
-    return None if found is None else Template(name=name, labels=found.names, values=found.values)
+    """Networks of the default set; None outside of MNI space, and without nilearn."""
+    # Coordinates of an atlas in MNI space mean nothing on another grid.
+    return NAMED[DEFAULT](maps.coordinates(space)) if space.in_mni else None
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
-    """Volumes of the user's own image as templates; ConfigError: CAPE-E270 to E273."""
-    if not space.on_grid:
-        raise ConfigError("E270", got=space.kind)
+    """Volumes of the user's own image as templates; ConfigError: CAPE-E271 to E273."""
     source = _read(path)
     name = path.name.removesuffix(".gz").removesuffix(".nii")
     if sum(n > 1 for n in source.shape) == 3 and _holds_labels(source):
-        return _of_labels(path, source, space, names, name)
+        numbers = [int(n) for n in np.unique(np.asarray(source.dataobj)) if n > 0]
+        given = chosen(names, [f"T{k:02d}" for k in numbers])
+        called = dict(zip(numbers, given, strict=True))
+        return of_labels(name, path, maps.coordinates(space), called)
     image = _on_grid(source, space)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     volumes = volumes[..., None] if volumes.ndim == 3 else volumes
-    count = volumes.shape[3]
-    grid = space.labels()
-    values = np.nan_to_num(volumes[grid > 0])
-    if space.kind == "atlas":
-        values = maps.means_by_parcel(values, grid)
-    labels = chosen(names, [f"T{k:02d}" for k in range(1, count + 1)])
-    return Template(name=name, labels=labels, values=values)
+    labels = chosen(names, [f"T{k:02d}" for k in range(1, volumes.shape[3] + 1)])
+    return Template(name=name, labels=labels, values=np.nan_to_num(volumes[space.labels() > 0]))
 
 
 def chosen(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
@@ -111,24 +94,14 @@ def _holds_labels(image: Any) -> bool:
     )
 
 
-def _of_labels(
-    path: Path, image: Any, space: FeatureSpace, names: Sequence[str], name: str
-) -> Template:
-    numbers = [int(n) for n in np.unique(np.asarray(image.dataobj)) if n > 0]
-    given = chosen(names, [f"T{k:02d}" for k in numbers])
-    called = dict(zip(numbers, given, strict=True))
-    found = public_networks.of_labels(path, maps.coordinates(space), called)
-    return Template(name=name, labels=found.names, values=found.values)
-
-
 def of_user(
     result: Path, template: str, names: Path | None, *, feature_space: str, template_space: str
 ) -> tuple[Array, Template, FeatureSpace]:
     """Return the z-maps of a group_maps.nii.gz, the templates on their voxels, and these.
 
-    `template` is an image of the user or one of `public_networks.NAMED`, for grids in MNI space.
+    `template` is an image of the user or one of `NAMED`, for grids in MNI space.
     """
-    if not result.is_file():
+    if feature_space == "matrix" or not result.is_file():
         raise ConfigError("E270", got=feature_space)
     image = files.load_image(result)
     # The files do not hold the mask, so a voxel counts where any map is not 0; parcels therefore
@@ -137,9 +110,9 @@ def of_user(
     mask = np.any(volumes != 0, axis=3)
     affine = np.asarray(image.affine)
     space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, template_space)
-    if template not in public_networks.NAMED:
+    if template not in NAMED:
         return volumes[mask], of_image(Path(template), space, names_of(names)), space
-    found = of_name(template, space) if space.in_mni else None
+    found = NAMED[template](maps.coordinates(space)) if space.in_mni else None
     if found is None:
         raise ConfigError("E275", got=template)
     return volumes[mask], found, space
@@ -158,9 +131,8 @@ def names_of(path: Path | None) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> Any:
-    nibabel: Any = importlib.import_module("nibabel")
     try:
-        image = nibabel.load(path)
+        image = files.load_image(path)
         shape = tuple(image.shape)
     except Exception as err:  # nibabel raises what it likes for what is no image
         raise ConfigError("E271", got="nothing readable", detail=f"{path.name}: {err}") from err
@@ -178,10 +150,10 @@ def _on_grid(image: Any, space: FeatureSpace) -> Any:
     # Labels are a reading aid, so interpolation is good enough here; subjects are never resampled
     # without being asked.
     try:
-        resampling: Any = importlib.import_module("nilearn.image")
+        from nilearn.image import resample_img
     except ImportError:
         raise ConfigError("E272") from None
-    return resampling.resample_img(
+    return resample_img(
         image,
         target_affine=affine,
         target_shape=space.shape,
@@ -324,18 +296,20 @@ def _mirror(space: FeatureSpace) -> Any:
         return None
     across = maps.coordinates(space) * [-1.0, 1.0, 1.0]
     numbers, affine = _numbers(space)[..., None] + 1, np.asarray(space.affine).reshape(4, 4)
-    return public_networks.at_places(numbers, affine, across)[:, 0].astype(int) - 1
+    return at_places(numbers, affine, across)[:, 0].astype(int) - 1
 
 
 def _alike(column: Array, mirror: Any) -> float:
     """Return the correlation of the two sides of a map."""
     pairs = mirror >= 0
-    if not pairs.any():
-        return 0.0
-    one, other = column[pairs], column[mirror[pairs]]
-    one, other = one - one.mean(), other - other.mean()
-    size = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / size if size > 0.0 else 0.0
+    return correlation(column[pairs], column[mirror[pairs]]) if pairs.any() else 0.0
+
+
+def correlation(a: Array, b: Array) -> float:
+    """Return Pearson's r of two maps, 0 if one is constant: NaN would become null in a file."""
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / size if size > 0.0 else 0.0
 
 
 def unit(values: Array) -> Array:

@@ -148,7 +148,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
 
 def _networks(site: SiteOutcome) -> tuple[str, ...]:
     space = site.space
-    if site.A is None or space is None or site.outcome_status not in NAMED or not space.in_mni:
+    if site.A is None or space is None or site.outcome_status not in NAMED:
         return ()
     template = labels.bundled(space)
     if template is None:

@@ -29,16 +29,12 @@ WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encod
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Networks:
-    """Maps (D, K) of networks on the places of features, and their names."""
+class Template:
+    """Public maps to compare with: values (D, K) on the places of features, one label per map."""
 
-    names: tuple[str, ...]
+    name: str
+    labels: tuple[str, ...]
     values: Array
-
-
-def find(name: str, where: Array) -> Networks | None:
-    """Return the set `name` of `NAMED` at places (D, 3) in MNI mm; None if it is not here."""
-    return NAMED[name](where)
 
 
 def installed(file: str) -> Path | None:
@@ -64,16 +60,16 @@ def fetched(pattern: str) -> Path | None:
     return None
 
 
-def _dosenbach(where: Array) -> Networks | None:
+def _dosenbach(where: Array) -> Template | None:
     table = installed("datasets/data/dosenbach_2010.csv")
     if table is None:
         return None
     rows = rows_by_column(table.read_bytes(), ",")
     regions = [(row["network"], np.array([float(row[a]) for a in "xyz"])) for row in rows]
-    return _blobs(regions, where)
+    return _blobs("dosenbach_2010", regions, where)
 
 
-def _seitzman(where: Array) -> Networks | None:
+def _seitzman(where: Array) -> Template | None:
     table = installed("datasets/data/seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
     if table is None:
         return None
@@ -82,25 +78,26 @@ def _seitzman(where: Array) -> Networks | None:
     words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", row[5]).lower() for row in rows]
     places = [np.array([float(x) for x in row[:3]]) for row in rows]
     regions = [(w, at) for w, at in zip(words, places, strict=True) if w != "unassigned"]
-    return _blobs(regions, where)
+    return _blobs("seitzman_2018", regions, where)
 
 
-def _blobs(regions: Sequence[tuple[str, Array]], where: Array) -> Networks:
+def _blobs(name: str, regions: Sequence[tuple[str, Array]], where: Array) -> Template:
     # Single places become blobs: a released map is smooth, and a point is like nothing.
-    names = tuple(sorted({name for name, _ in regions}))
-    values = np.zeros((len(where), len(names)))
-    for name, centre in regions:
+    labels = tuple(sorted({label for label, _ in regions}))
+    values = np.zeros((len(where), len(labels)))
+    for label, centre in regions:
         distance = np.sum((where - centre) ** 2, axis=1)
-        values[:, names.index(name)] += np.exp(-distance / (2.0 * BLOB_SD**2))
-    return Networks(names=names, values=values)
+        values[:, labels.index(label)] += np.exp(-distance / (2.0 * BLOB_SD**2))
+    return Template(name=name, labels=labels, values=values)
 
 
-def _yeo(where: Array) -> Networks | None:
+def _yeo(where: Array) -> Template | None:
     path = fetched("yeo_2011/**/Yeo2011_7Networks_*LiberalMask.nii.gz")
-    return None if path is None else of_labels(path, where, dict(enumerate(WORDS["yeo_2011"], 1)))
+    words = dict(enumerate(WORDS["yeo_2011"], 1))
+    return None if path is None else of_labels("yeo_2011", path, where, words)
 
 
-def _schaefer(where: Array) -> Networks | None:
+def _schaefer(where: Array) -> Template | None:
     path = fetched("schaefer_2018/**/Schaefer2018_*Parcels_7Networks_order_FSLMNI152_*mm.nii.gz")
     table = None if path is None else path.with_name(path.name.partition("_FSL")[0] + ".txt")
     if path is None or table is None or not table.is_file():
@@ -110,29 +107,31 @@ def _schaefer(where: Array) -> Networks | None:
         number, name, *_ = line.split()
         short = name.split("_")[2]
         names[int(number)] = WORDS["schaefer_2018"].get(short, short)
-    return of_labels(path, where, names)
+    return of_labels("schaefer_2018", path, where, names)
 
 
-def _smith(where: Array) -> Networks | None:
+def _smith(where: Array) -> Template | None:
     path = fetched("smith_2009/**/PNAS_Smith09_rsn10.nii.gz")
     if path is None:
         return None
     image = files.load_image(path)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     values, names = at_places(volumes, np.asarray(image.affine), where), WORDS["smith_2009"]
-    return Networks(names=tuple(names), values=values) if values.shape[1] == len(names) else None
+    if values.shape[1] != len(names):
+        return None
+    return Template(name="smith_2009", labels=tuple(names), values=values)
 
 
-def of_labels(path: Path, where: Array, names: Mapping[int, str]) -> Networks:
+def of_labels(name: str, path: Path, where: Array, names: Mapping[int, str]) -> Template:
     """Return one map per name of a label image: 1 where the nearest voxel has it, else 0."""
     image = files.load_image(path)
     labels = np.squeeze(np.asarray(image.dataobj))[..., None]
     found = np.rint(at_places(labels, np.asarray(image.affine), where)[:, 0])
     unique = tuple(dict.fromkeys(names.values()))
     values = np.zeros((len(where), len(unique)))
-    for number, name in names.items():
-        values[:, unique.index(name)] += found == number
-    return Networks(names=unique, values=values)
+    for number, label in names.items():
+        values[:, unique.index(label)] += found == number
+    return Template(name=name, labels=unique, values=values)
 
 
 def at_places(volumes: npt.NDArray[np.generic], affine: Array, where: Array) -> Array:
@@ -145,7 +144,7 @@ def at_places(volumes: npt.NDArray[np.generic], affine: Array, where: Array) -> 
 
 
 # Licences as nilearn states them: Yeo and Schaefer MIT, the others unknown, so read and not copied
-NAMED: Final[Mapping[str, Callable[[Array], Networks | None]]] = {
+NAMED: Final[Mapping[str, Callable[[Array], Template | None]]] = {
     "seitzman_2018": _seitzman,
     "dosenbach_2010": _dosenbach,
     "yeo_2011": _yeo,

@@ -150,6 +150,17 @@ class ModelFigures:
     left_right: LeftRightFigures | None = None  # of brains, before any mirroring
     template: tuple[TemplateRow, ...] | None = None
 
+    @property
+    def of_images(self) -> bool:
+        """Whether spatial maps were made as those of brains are."""
+        return self.kind == "spatial" or (self.spatial is not None and self.spatial.recipe)
+
+    @property
+    def found_free(self) -> bool:
+        """Whether the free spatial set is more than smooth noise gives: only then it has names."""
+        sparse = self.spatial is not None and bool(self.spatial.fits)
+        return sparse or (self.left_right is not None and self.left_right.verdict != "nothing")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapResults(Results):

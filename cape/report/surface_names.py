@@ -16,7 +16,8 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
-from cape.report.labels import CHANCE, Match, Template, best_of, chosen, unit
+from cape.report.labels import CHANCE, Match, best_of, chosen, unit
+from cape.report.public_networks import Template
 from cape.report.surfaces import Sphere, far_away
 from cape.space.grayordinates import LEFT, RIGHT
 

@@ -196,7 +196,8 @@ def test_labels_take_no_library_but_numpy():
     code = (
         "import sys, numpy as np; from cape.report import labels; "
         "from cape.protocol.messages import FeatureSpace; "
-        "s = FeatureSpace.of_labels('mask', np.ones((3, 3, 3), dtype=np.int32), np.eye(4)); "
+        "s = FeatureSpace.of_labels('mask', np.ones((3, 3, 3), dtype=np.int32), np.eye(4), "
+        "'MNI152'); "
         "t = labels.bundled(s); assert t.values.shape == (27, 13); "
         "print(*sorted({'nilearn', 'matplotlib', 'nibabel', 'scipy'} & set(sys.modules)))"
     )
@@ -268,6 +269,12 @@ def test_templates_that_cannot_be_used_are_refused(result, tmp_path, code, prepa
     assert "mine.nii" not in caught.value.public
 
 
+def test_columns_have_no_templates(tmp_path):
+    cape.report.write_results(tmp_path, example.outcome(FeatureSpace.of_matrix(30)))
+    with pytest.raises(ConfigError, match=r"CAPE-E270 .* of kind matrix"):
+        cape.report.relabel(tmp_path, tmp_path / "mine.nii")
+
+
 def test_a_wrong_number_of_names_and_a_flat_image_are_refused(result, tmp_path):
     values, affine = own_maps(result)
     template = image(tmp_path / "mine.nii", values, affine)
@@ -286,14 +293,6 @@ def test_another_grid_without_nilearn_is_refused(result, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nilearn.image", None)
     with pytest.raises(ConfigError, match="CAPE-E272"):
         cape.report.relabel(result, template)
-
-
-def test_an_atlas_averages_the_template_over_each_parcel(tmp_path):
-    space = example.mask_space(atlas=True)
-    grid = space.labels().astype(np.float32)
-    affine = np.asarray(space.affine).reshape(4, 4)
-    found = labels.of_image(image(tmp_path / "t.nii", grid, affine), space)
-    assert np.allclose(found.values[:, 0], np.unique(grid[grid > 0]))
 
 
 # -- sets by name ----------------------------------------------------------------------------------
