@@ -66,6 +66,10 @@ class Canvas:
         """Return a volume of the map's grid on the canvas, 0 outside of the features."""
         return np.where(self.inside, np.asarray(volume).ravel()[self.index], 0.0)
 
+    def nearest(self, place: Array) -> list[int]:
+        """Return the point nearest to a place in mm."""
+        return [int(np.abs(p - x).argmin()) for p, x in zip(self.places, place, strict=True)]
+
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in mm of three planes side by side."""
@@ -152,9 +156,9 @@ def paint_planes(
     axes: Axes, canvas: Canvas, values: Array, place: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> None:
     """Draw the sagittal, coronal and axial plane through `place`, from `corner` (mm) on."""
+    point = canvas.nearest(place)
     for normal, _, _, box in _boxes(canvas, corner):
-        points = canvas.places[normal]
-        k = int(np.abs(points - place[normal]).argmin())
+        k = point[normal]
         grey = np.take(canvas.grey, k, axis=normal)
         _layer(axes, grey, box, cmap="gray", vmin=0.0, vmax=1.0, interpolation="bilinear")
         _coloured(axes, np.take(values, k, axis=normal), box, limit)

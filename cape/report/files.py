@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import math
 import typing
@@ -91,5 +90,6 @@ def line(text: str) -> str:
 
 
 def load_image(path: Path) -> Any:
-    nibabel: Any = importlib.import_module("nibabel")
+    import nibabel
+
     return nibabel.load(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +161,10 @@ def volumes_of(z: Array, space: FeatureSpace) -> Array:
 
 
 def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
-    nibabel: Any = importlib.import_module("nibabel")
+    from nibabel.nifti1 import Nifti1Image
+
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
-    image = nibabel.Nifti1Image(volumes_of(z, space), affine)
+    image = Nifti1Image(volumes_of(z, space), affine)
     # Viewers choose their coordinates by this code.
     code = 4 if space.in_mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
     image.set_sform(affine, code=code)

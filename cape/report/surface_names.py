@@ -7,7 +7,6 @@ the medial wall does not count).  Voxels take no part.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
+from cape.report.files import load_image
 from cape.report.labels import CHANCE, Match, best_of, chosen, unit
 from cape.report.public_networks import Template
 from cape.report.surfaces import Sphere, far_away
@@ -35,11 +35,14 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
     if not spheres:
         raise ConfigError("E270", got="CIFTI without spheres")
     try:
-        nibabel: Any = importlib.import_module("nibabel")
-        image = nibabel.load(path)
+        image = load_image(path)
         rows, columns = (image.header.get_axis(k) for k in (0, 1))
         data = np.nan_to_num(np.asarray(image.dataobj, dtype=np.float64))
-        parts = {str(name): (data[:, at], part.vertex) for name, at, part in _models(columns)}
+        parts = {
+            str(name): (data[:, at], part.vertex)
+            for name, at, part in columns.iter_structures()
+            if part.nvertices
+        }
     except Exception as err:  # nibabel raises what it likes for what is none
         raise ConfigError("E271", got="no CIFTI file of vertices", detail=path.name) from err
     values = np.concatenate([_at(parts, sphere, len(data)) for sphere in spheres])
@@ -53,10 +56,6 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
     if not np.ptp(values, axis=0).any():
         raise ConfigError("E271", got="no value on the vertices of this result", detail=path.name)
     return Template(name=path.name, labels=labels, values=values)
-
-
-def _models(columns: Any) -> Any:
-    return ((n, at, part) for n, at, part in columns.iter_structures() if part.nvertices)
 
 
 def _at(parts: Mapping[str, tuple[Array, Any]], sphere: Sphere, n_maps: int) -> Array:
@@ -79,14 +78,15 @@ def match(z: Array, template: Template, spheres: Sequence[Sphere]) -> tuple[Matc
 
 def _turned(points: Array, reference: Array, spheres: Sequence[Sphere]) -> Array:
     """Return of every spin the largest |r| of every map, (SPINS, R)."""
-    spatial: Any = importlib.import_module("scipy.spatial")
+    from scipy.spatial import cKDTree
+
     rng = np.random.default_rng(0)  # fixed draws: the same maps have to give the same file
     ends = np.cumsum([0, *(len(sphere.xyz) for sphere in spheres)])
     mirror = np.diag([-1.0, 1.0, 1.0])
     chosen = []
     for sphere, first in zip(spheres, ends, strict=False):
         step = max(1, len(sphere.xyz) // MOST_POINTS)
-        tree = spatial.cKDTree(sphere.xyz)
+        tree = cKDTree(sphere.xyz)
         chosen.append((sphere, first, np.arange(0, len(sphere.xyz), step), tree))
     largest = np.zeros((SPINS, points.shape[1]))
     for spin in largest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.arrays import BROKEN
 from cape.frozen import dataclass
 from cape.protocol.outcome import component_names
+from cape.report.files import load_image
 from cape.report.plots import COLOURS, THRESHOLD, Picture, finish, new_figure
 from cape.space.feature_space import FeatureSpace
 from cape.space.grayordinates import LEFT, RIGHT, Structure
@@ -27,38 +27,38 @@ INTENTS: Final = {"grayordinates": 3006, "parcels": 3008}
 
 def cifti_of(z: Array, space: FeatureSpace, *, stamp: str) -> bytes:
     """Return maps (D, R) as a dscalar.nii or pscalar.nii; equal maps give equal bytes."""
-    nibabel: Any = importlib.import_module("nibabel")
-    axes: Any = importlib.import_module("nibabel.cifti2.cifti2_axes")
+    from nibabel.cifti2.cifti2 import Cifti2Image
+    from nibabel.cifti2.cifti2_axes import ScalarAxis
+
     structure = space.structure()
     make = _parcels if structure.names else _models
-    columns = make(axes, structure, space)
-    names = axes.ScalarAxis(component_names(z.shape[1]))
-    image = nibabel.Cifti2Image(np.asarray(z.T, dtype=np.float32), header=(names, columns))
+    header = (ScalarAxis(component_names(z.shape[1])), make(structure, space))
+    image: Any = Cifti2Image(np.asarray(z.T, dtype=np.float32), header=header)
     image.update_headers()
     image.nifti_header.set_intent(INTENTS[space.kind])
     image.nifti_header["descrip"] = stamp.encode()
     return bytes(image.to_bytes())
 
 
-def _models(axes: Any, structure: Structure, space: FeatureSpace) -> Any:
-    return axes.BrainModelAxis(
-        np.concatenate(
-            [[f"CIFTI_STRUCTURE_{p.structure}"] * len(p.index) for p in structure.parts]
-        ),
-        voxel=np.concatenate(
-            [np.full((len(p.index), 3), -1) if p.n_vertices else p.index for p in structure.parts]
-        ),
-        vertex=np.concatenate(
-            [p.index if p.n_vertices else np.full(len(p.index), -1) for p in structure.parts]
-        ),
-        nvertices={
-            f"CIFTI_STRUCTURE_{p.structure}": p.n_vertices for p in structure.parts if p.n_vertices
-        },
-        **_volume(space),
-    )
+def _models(structure: Structure, space: FeatureSpace) -> Any:
+    from nibabel.cifti2.cifti2_axes import BrainModelAxis
+
+    names, voxels, vertices, sizes = [], [], [], {}
+    for part in structure.parts:
+        n, name = len(part.index), f"CIFTI_STRUCTURE_{part.structure}"
+        names += [name] * n
+        # -1 stands where a feature of the other sort has none.
+        voxels.append(np.full((n, 3), -1) if part.n_vertices else part.index)
+        vertices.append(part.index if part.n_vertices else np.full(n, -1))
+        if part.n_vertices:
+            sizes[name] = part.n_vertices
+    where = {"voxel": np.concatenate(voxels), "vertex": np.concatenate(vertices)}
+    return BrainModelAxis(np.array(names), **where, nvertices=sizes, **_volume(space))
 
 
-def _parcels(axes: Any, structure: Structure, space: FeatureSpace) -> Any:
+def _parcels(structure: Structure, space: FeatureSpace) -> Any:
+    from nibabel.cifti2.cifti2_axes import ParcelsAxis
+
     voxels: list[Any] = [np.zeros((0, 3), dtype=int) for _ in structure.names]
     vertices: list[dict[str, Any]] = [{} for _ in structure.names]
     sizes = {}
@@ -71,7 +71,7 @@ def _parcels(axes: Any, structure: Structure, space: FeatureSpace) -> Any:
     # As objects: parcels of equal size would become one array of all.
     held = np.empty(len(voxels), dtype=object)
     held[:] = voxels
-    return axes.ParcelsAxis(structure.names, held, vertices, nvertices=sizes, **_volume(space))
+    return ParcelsAxis(structure.names, held, vertices, nvertices=sizes, **_volume(space))
 
 
 def _volume(space: FeatureSpace) -> dict[str, Any]:
@@ -82,8 +82,7 @@ def _volume(space: FeatureSpace) -> dict[str, Any]:
 
 def read_cifti(path: Path) -> Array:
     """Return the maps of a dscalar.nii or pscalar.nii, (D, R)."""
-    nibabel: Any = importlib.import_module("nibabel")
-    return np.asarray(nibabel.load(path).dataobj, dtype=np.float64).T
+    return np.asarray(load_image(path).dataobj, dtype=np.float64).T
 
 
 # -- drawing -------------------------------------------------------------------------------------

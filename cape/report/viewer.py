@@ -6,13 +6,12 @@ It runs brainsprite, which nilearn installs, so it is a page of its own: the rep
 from __future__ import annotations
 
 import base64
-import importlib
 import io
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -50,8 +49,8 @@ def write_viewer(
     maps = [
         {
             "title": title,
-            "png": _overlay(canvas.values(volumes[..., k]), limit),
-            "at": _voxel(canvas, brain.place_of(k, volumes, affine, peaks)),
+            "png": _png(_colours(_sprite(canvas.values(volumes[..., k])), limit)),
+            "at": canvas.nearest(brain.place_of(k, volumes, affine, peaks)),
         }
         for k, title in enumerate(titles)
     ]
@@ -81,14 +80,6 @@ def write_viewer(
     files.write_text(folder / FILE, text)
 
 
-def _voxel(canvas: brain.Canvas, place: Array) -> list[int]:
-    return [int(np.abs(p - x).argmin()) for p, x in zip(canvas.places, place, strict=True)]
-
-
-def _overlay(values: Array, limit: float) -> str:
-    return _png(_colours(_sprite(values), limit))
-
-
 def _colours(values: Array, limit: float) -> Array:
     """Return RGBA, 0 to 255; transparent below the threshold."""
     from matplotlib import colormaps
@@ -111,9 +102,10 @@ def _sprite(volume: Array) -> Array:
 
 
 def _png(pixels: Array) -> str:
-    image: Any = importlib.import_module("PIL.Image")
+    from PIL import Image
+
     target = io.BytesIO()
-    made = image.fromarray(np.rint(pixels).astype(np.uint8))
+    made = Image.fromarray(np.rint(pixels).astype(np.uint8))
     # A map has few colours, and most of it is empty.
     made = made.quantize(128) if pixels.shape[2] == 4 else made
     made.save(target, format="png", optimize=False, compress_level=9)
