@@ -117,7 +117,6 @@ CATALOGUE: Final[dict[str, str]] = {
     # 27n: reading aids of the report, after a run
     "E270": "templates need maps on a grid or on spheres, this result is of kind {got}; label its columns by hand.",
     "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions, for CIFTI results a dlabel.nii or dscalar.nii of the same surfaces; convert it.",
-    "E272": "the template image lies on another grid and nilearn is not installed here; install the extra 'report' or resample the image.",
     "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
     "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
     "E275": "the public maps {got} are not on this computer, or the result is not known to be in MNI space; let nilearn fetch them once, or give an image file.",

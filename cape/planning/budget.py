@@ -168,18 +168,16 @@ def _planner(name: str) -> IcaPlanner:
 
 
 def _space(kind: Kind, config: IcaConfig) -> FeatureSpace:
-    space = _features(config)
-    return replace(space, n_templates=config.n_components) if kind == "template" else space
-
-
-def _features(config: Config) -> FeatureSpace:
     if config.feature_space == "mask" and config.mask != "file":
-        return mask_space(config)
-    if config.image_shape:
+        space = mask_space(config)
+    elif config.image_shape:
         shape = parse_shape(config.image_shape)
-        return FeatureSpace.of_matrix(math.prod(shape), shape)
-    # Nobody has seen the data yet: as many features as the settings say, or allow.
-    return FeatureSpace.of_matrix(config.said_features or config.n_basis or config.max_features)
+        space = FeatureSpace.of_matrix(math.prod(shape), shape)
+    else:
+        # Nobody has seen the data yet: as many features as the settings say, or allow.
+        n_features = config.said_features or config.n_basis or config.max_features
+        space = FeatureSpace.of_matrix(n_features)
+    return replace(space, n_templates=config.n_components) if kind == "template" else space
 
 
 def _stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[StageSummary, ...]:

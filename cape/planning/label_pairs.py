@@ -72,10 +72,9 @@ def pair_names(names: Mapping[int, str]) -> LabelPairs:
             if len(group["left"]) == len(group["right"]) == 1:
                 pairs.append((group["left"][0], group["right"][0]))
     taken = {label for pair in pairs for label in pair}
-    sided: dict[bool, list[int]] = {True: [], False: []}
-    for label in sorted(set(names) - taken):
-        sided[bool(_side(words[label], 3)[0])].append(label)
-    single, middle = tuple(sided[True]), tuple(sided[False])
+    alone = sorted(set(names) - taken)
+    single = tuple(label for label in alone if _side(words[label], 3)[0])
+    middle = tuple(label for label in alone if label not in single)
     return LabelPairs(pairs=tuple(sorted(pairs)), apart=(), single=single, middle=middle)
 
 

@@ -320,7 +320,6 @@ def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Set
     return {
         "paragraph": paragraph,
         "data": said,
-        "software": methods.software_sentence(results.date, results.software),
         "references": tuple(reference.text for reference in cited),
         "bibliography": bibliography(cited),
     }
@@ -330,7 +329,7 @@ def write_methods(
     folder: Path, results: MapResults, privacy: PrivacyStatement, settings: Settings
 ) -> None:
     values = methods_values(results, privacy, settings)
-    text = text_of("methods.md.j2", label=label_line(results), **values)
+    text = text_of("methods.md.j2", label=label_line(results), results=results, **values)
     files.write_text(folder / "methods.md", text)
     files.write_text(folder / "references.bib", values["bibliography"])
 

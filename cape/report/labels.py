@@ -38,8 +38,6 @@ MOST_VOXELS = 50_000
 SAME_ON_BOTH = 0.5
 # Neighbours are at most so alike: a constant map has no width
 MOST_ALIKE = 0.999
-# Largest difference of two affines, mm, that counts as the same grid
-SAME_GRID = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,19 +61,21 @@ def bundled(space: FeatureSpace) -> Template | None:
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
-    """Volumes of the user's own image as templates; ConfigError: CAPE-E271 to E273."""
-    source = _read(path)
+    """Volumes, or labels, of the user's own image as templates; ConfigError: CAPE-E271, E273."""
+    image, where = _read(path), maps.coordinates(space)
     name = path.name.removesuffix(".gz").removesuffix(".nii")
-    if sum(n > 1 for n in source.shape) == 3 and _holds_labels(source):
-        numbers = [int(n) for n in np.unique(np.asarray(source.dataobj)) if n > 0]
+    if sum(n > 1 for n in image.shape) == 3 and _holds_labels(image):
+        numbers = [int(n) for n in np.unique(np.asarray(image.dataobj)) if n > 0]
         given = chosen(names, [f"T{k:02d}" for k in numbers])
         called = dict(zip(numbers, given, strict=True))
-        return of_labels(name, path, maps.coordinates(space), called)
-    image = _on_grid(source, space)
+        return of_labels(name, path, where, called)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     volumes = volumes[..., None] if volumes.ndim == 3 else volumes
     labels = chosen(names, [f"T{k:02d}" for k in range(1, volumes.shape[3] + 1)])
-    return Template(name=name, labels=labels, values=np.nan_to_num(volumes[space.labels() > 0]))
+    # Labels are a reading aid, so of another grid the nearest voxels are good enough; subjects are
+    # never resampled without being asked.
+    values = at_places(volumes, np.asarray(image.affine), where)
+    return Template(name=name, labels=labels, values=values)
 
 
 def chosen(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
@@ -139,28 +139,6 @@ def _read(path: Path) -> Any:
     if len(shape) not in (3, 4):
         raise ConfigError("E271", got=f"{len(shape)} dimensions", detail=path.name)
     return image
-
-
-def _on_grid(image: Any, space: FeatureSpace) -> Any:
-    affine = np.asarray(space.affine).reshape(4, 4)
-    # Programs round affines when they save them.
-    near = np.abs(np.asarray(image.affine) - affine).max() <= SAME_GRID
-    if tuple(image.shape[:3]) == space.shape and near:
-        return image
-    # Labels are a reading aid, so interpolation is good enough here; subjects are never resampled
-    # without being asked.
-    try:
-        from nilearn.image import resample_img
-    except ImportError:
-        raise ConfigError("E272") from None
-    return resample_img(
-        image,
-        target_affine=affine,
-        target_shape=space.shape,
-        interpolation="continuous",
-        force_resample=True,
-        copy_header=True,
-    )
 
 
 def match(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...]:
@@ -344,6 +322,5 @@ def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Componen
 def source(template: Template | None, settings: Mapping[str, object]) -> LabelSource:
     space = str(settings.get("feature_space"))
     note = text_of("labels.txt.j2", found=template is not None, space=space, cifti=is_cifti(space))
-    if template is None:
-        return LabelSource(template=None, labels=(), note=note)
-    return LabelSource(template=template.name, labels=template.labels, note=note)
+    name, found = (None, ()) if template is None else (template.name, template.labels)
+    return LabelSource(template=name, labels=found, note=note)

@@ -47,11 +47,6 @@ def _cleaning(computation: str, settings: Settings) -> Cleaning | None:
         return None
 
 
-def software_sentence(date: str, software: Mapping[str, str]) -> str:
-    used = ", ".join(f"{name} {version}" for name, version in software.items())
-    return f"Results were written on {date} (UTC) with {used}."
-
-
 def spread(values: Sequence[float], unit: str = "", digits: str = "g") -> str:
     """Return one value, or the smallest to the largest, with a unit; empty without any."""
     if not values:

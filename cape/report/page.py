@@ -71,17 +71,18 @@ def no_values(folder: object, drawn: bool) -> Values:
 
 def write_page(folder: Path, compose: Callable[[bool], Page]) -> Path:
     """Write index.html and return its path; `compose` gets whether pictures are wanted."""
-    if not plots.installed():
-        text = html_of(replace(compose(False), failure=""))
-    else:
+    failure = ""
+    if plots.installed():
         # The budget is spent when this runs: a library's trouble with one picture must not cost
         # the results.
         try:
             text = html_of(compose(True))
         except Exception as err:
             # Only the name of the error: its text may hold values of subjects.
-            text = html_of(replace(compose(False), failure=type(err).__name__))
-    return write_html(folder, text)
+            failure = type(err).__name__
+        else:
+            return write_html(folder, text)
+    return write_html(folder, html_of(replace(compose(False), failure=failure)))
 
 
 def write_html(folder: Path, text: str) -> Path:

@@ -361,8 +361,6 @@ def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
     _name_ticks(axes.set_yticks, names, rotation=0)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-FNC_LIMIT, 0.0, FNC_LIMIT])
     bar.set_label("correlation r", fontsize=9)
-    if len(names) < 2:
-        return _chart(figure, f"{what}: one component has no partner (0 pairs).")
     i, j = divmod(int(np.argmax(_off_diagonal(r))), len(names))
     pair = f"{names[min(i, j)]} and {names[max(i, j)]} (r {r[i, j]:.2f})"
     return _chart(figure, f"{what}: the strongest pair is {pair}.")

@@ -101,9 +101,7 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     facts = _facts(site, summary)
     files.write_json(private / "site.json", facts)
     if facts.data:
-        said = methods.software_sentence(facts.date, facts.software)
-        text = text_of("site_methods.md.j2", about=facts, software=said)
-        files.write_text(private / "methods.md", text)
+        files.write_text(private / "methods.md", text_of("site_methods.md.j2", about=facts))
     return private
 
 

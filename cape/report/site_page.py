@@ -53,15 +53,14 @@ def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
 def _subjects_picture(folder: PrivateFolder) -> Picture | None:
     """Draw what is known of the scans of every subject that took part."""
     words = {"coverage": "coverage", "tsnr": "tSNR", "mean_fd": "mean FD, mm", "minutes": "minutes"}
+    texts = {word: [row[name] for row in folder.accepted] for name, word in words.items()}
     found = {
-        word: np.array([float(row[name]) for row in folder.accepted])
-        for name, word in words.items()
-        if folder.accepted
-        and all(row.get(name, EMPTY_CELL) != EMPTY_CELL for row in folder.accepted)
+        word: np.array(cells, dtype=np.float64)
+        for word, cells in texts.items()
+        if cells and EMPTY_CELL not in cells
     }
-    return (
-        plots.draw_subjects([row["subject"] for row in folder.accepted], found) if found else None
-    )
+    labels = [row["subject"] for row in folder.accepted]
+    return plots.draw_subjects(labels, found) if found else None
 
 
 def _columns(folder: PrivateFolder) -> list[str]:
@@ -160,8 +159,9 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
     n = len(folder.names)
     if not rows or n < 2:
         return None
+    networks = folder.about.networks or ("",) * n
     # Components of one network side by side, those without one last.
-    order = sorted(range(n), key=lambda k: (not _network(folder, k), _network(folder, k), k))
+    order = sorted(range(n), key=lambda k: (not networks[k], networks[k], k))
     names = [folder.names[k] for k in order]
     # A page of hundreds of subjects would not open; the files have all of them.
     labels = [row["subject"] for row in rows[:DRAWN]]
@@ -175,19 +175,14 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
         )
     groups: dict[str, list[str]] = {}
     for k in order:
-        groups.setdefault(_network(folder, k) or "no network", []).append(folder.names[k])
+        groups.setdefault(networks[k] or "no network", []).append(folder.names[k])
     return {
         "mean": mean,
         "several": several,
         "drawn": len(labels),
         "measured": len(rows),
-        "groups": groups if any(folder.about.networks) else {},
+        "groups": groups if any(networks) else {},
     }
-
-
-def _network(folder: PrivateFolder, k: int) -> str:
-    networks = folder.about.networks
-    return networks[k] if k < len(networks) else ""
 
 
 def _correlations(z: Array, n: int) -> Array:
