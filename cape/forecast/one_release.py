@@ -50,7 +50,11 @@ def spatial_basis(g: float, n_components: int) -> int:
 
 def spatial_components(g: float) -> int:
     """Return R of a spatial run: as many as real data carried at G; of the first row below it."""
-    return next((row[2] for row in reversed(SPATIAL_SIZES) if g >= row[0]), SPATIAL_SIZES[0][2])
+    return (_row_at(g) or SPATIAL_SIZES[0])[2]
+
+
+def _row_at(g: float) -> tuple[float, int, int, int] | None:
+    return next((row for row in reversed(SPATIAL_SIZES) if g >= row[0]), None)
 
 
 def room_for(n_basis: int) -> int:
@@ -96,7 +100,8 @@ class SpatialRule(ForecastRule):
         )
 
     def largest_components(self, g: float) -> int:
-        return next((row[2] for row in reversed(SPATIAL_SIZES) if g >= row[0]), 0)
+        row = _row_at(g)
+        return row[2] if row else 0
 
     def largest_text(self, g: float) -> str:
         most = self.largest_components(g)
@@ -104,7 +109,7 @@ class SpatialRule(ForecastRule):
         return f"At G {g:.0f} real data carried {about} spatial components."
 
     def real_data(self, g: float) -> str:
-        row = next((row for row in reversed(SPATIAL_SIZES) if g >= row[0]), None)
+        row = _row_at(g)
         if row is None:
             return ""
         return (

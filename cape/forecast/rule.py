@@ -170,7 +170,8 @@ class ForecastRule(ABC):
 
     def verdict(self, size: RunSize, mu: float, *, n_basis: int) -> Verdict:
         """Return what to expect of a run of total `mu` (inf without noise) and d = `n_basis`."""
-        g, needed = size.g_of(mu), self.needed_g()
+        g, needed, advice = size.g_of(mu), self.needed_g(), self.advice(size, mu)
+        helps = f" What would help: {'; or '.join(advice.changes)}." if advice.changes else ""
         finite = math.isfinite(g)
         most = self.largest_components(g) if finite else self.largest_without_noise()
         return Verdict(
@@ -184,14 +185,9 @@ class ForecastRule(ABC):
             # Without noise G is infinite: no number of subjects is too small.
             smallest_n_subjects=math.ceil(needed * size.n_subjects / g) if g > 0 else 0,
             map_energy=self.map_energy(g, n_basis),
-            text=self._text(size, mu),
+            text=f"{advice.sentence}{helps}",
             warnings=self._warnings(size, mu, n_basis),
         )
-
-    def _text(self, size: RunSize, mu: float) -> str:
-        advice = self.advice(size, mu)
-        helps = f" What would help: {'; or '.join(advice.changes)}." if advice.changes else ""
-        return f"{advice.sentence}{helps}"
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
         advice = self.advice(size, mu)

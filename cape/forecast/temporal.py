@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from cape.algorithms.quasi_newton import dense_g, subspace_g
 from cape.errors import ConfigError
 from cape.forecast.one_release import LEAST_CLEAR, LEAST_TEMPLATE
@@ -86,10 +88,9 @@ def possible_g(n_components: int) -> float:
         raise ConfigError(
             "E149", got=n_components, allowed="2 to 50", do="choose a number of components."
         )
-    known = sorted(POSSIBLE)
-    if n_components > known[-1]:
+    if n_components > max(POSSIBLE):
         return POSSIBLE_ABOVE_30 * n_components
-    return _between(POSSIBLE, max(n_components, known[0]))
+    return _between(POSSIBLE, n_components)
 
 
 def sure_g(n_components: int) -> float:
@@ -99,10 +100,7 @@ def sure_g(n_components: int) -> float:
 
 def energy_inside(n_basis: int, energies: Mapping[float, float] = BRAIN_ENERGY) -> float:
     """Return the share of the maps' energy that the first `n_basis` directions can hold."""
-    known = sorted(energies)
-    if n_basis >= known[-1]:
-        return energies[known[-1]]
-    return _between({0: 0.0, **energies}, max(0, n_basis))
+    return _between({0: 0.0, **energies}, n_basis)
 
 
 def choose_n_basis(
@@ -268,9 +266,5 @@ class TemporalRule(ForecastRule):
 
 
 def _between(table: Mapping[float, float], at: float) -> float:
-    right = min(x for x in table if x >= at)
-    if right == at:
-        return table[right]
-    left = max(x for x in table if x < at)
-    part = (at - left) / (right - left)
-    return table[left] + part * (table[right] - table[left])
+    """Return the value at a place between those of a table, outside of them the nearest."""
+    return float(np.interp(at, list(table), list(table.values())))

@@ -105,7 +105,6 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
     if not (table.is_file() and results_path.is_file()):
         raise ConfigError("E274")
     results = files.read_record(results_path, MapResults)
-    kind = {"feature_space": results.feature_space, "template_space": results.template_space}
     ending = maps.ENDINGS[results.feature_space]
     sets, free = {table: f"{maps.file_of(results.status)}{ending}"}, f"spatial_maps{ending}"
     if (
@@ -116,15 +115,15 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
         sets[folder / SPATIAL_TABLE] = free
     used = None
     for rows_of, image in sets.items():
-        rows = files.read_rows(rows_of, Component)
         if is_cifti(results.feature_space):
             z, spheres = surfaces.read_cifti(folder / image), surfaces.read_spheres(folder)
             used = surface_names.template_on(Path(template), spheres, labels.names_of(names))
-            rows = labels.named(rows, surface_names.match(z, used, spheres))
+            found = surface_names.match(z, used, spheres)
         else:
-            z, used, space = labels.of_user(folder / image, str(template), names, **kind)
-            rows = labels.labelled(rows, z, used, space)
+            z, used, space = labels.of_user(folder / image, str(template), names, results)
+            found = labels.match(z, used, space)
         # Only the label columns differ: numbers of 12 digits survive being read and written.
+        rows = labels.named(files.read_rows(rows_of, Component), found)
         files.write_rows(rows_of, Component, rows)
     return _write_again(folder, replace(results, labels=labels.source(used, {})))
 
@@ -290,7 +289,7 @@ def _named(rows: Rows, released: Array, outcome: IcaOutcome) -> Rows:
     template = _bundled_labels(outcome)
     if template is None:
         return rows
-    return labels.labelled(rows, z_scores(released), template, outcome.space)
+    return labels.named(rows, labels.match(z_scores(released), template, outcome.space))
 
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:

@@ -23,7 +23,7 @@ from cape.report import files, maps
 from cape.report.maps import Component
 from cape.report.page import text_of
 from cape.report.public_networks import DEFAULT, NAMED, Template, at_places, of_labels
-from cape.report.results import LabelSource
+from cape.report.results import LabelSource, MapResults
 from cape.space.feature_space import is_cifti
 from cape.space.public_basis import voxel_mm
 
@@ -95,21 +95,21 @@ def _holds_labels(image: Any) -> bool:
 
 
 def of_user(
-    result: Path, template: str, names: Path | None, *, feature_space: str, template_space: str
+    maps_file: Path, template: str, names: Path | None, results: MapResults
 ) -> tuple[Array, Template, FeatureSpace]:
     """Return the z-maps of a group_maps.nii.gz, the templates on their voxels, and these.
 
     `template` is an image of the user or one of `NAMED`, for grids in MNI space.
     """
-    if feature_space == "matrix" or not result.is_file():
-        raise ConfigError("E270", got=feature_space)
-    image = files.load_image(result)
+    if results.feature_space == "matrix" or not maps_file.is_file():
+        raise ConfigError("E270", got=results.feature_space)
+    image = files.load_image(maps_file)
     # The files do not hold the mask, so a voxel counts where any map is not 0; parcels therefore
     # count by their size.
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     mask = np.any(volumes != 0, axis=3)
-    affine = np.asarray(image.affine)
-    space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, template_space)
+    affine, brain = np.asarray(image.affine), results.template_space
+    space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, brain)
     if template not in NAMED:
         return volumes[mask], of_image(Path(template), space, names_of(names)), space
     found = NAMED[template](maps.coordinates(space)) if space.in_mni else None
@@ -301,12 +301,6 @@ def unit(values: Array) -> Array:
 
 # What time courses may say of a component that gets a name; None where they were not asked
 CONFIRMED: Final = (None, "confirmed", "run confirmed")
-
-
-def labelled(
-    rows: Sequence[Component], z: Array, template: Template, space: FeatureSpace
-) -> tuple[Component, ...]:
-    return named(rows, match(z, template, space))
 
 
 def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Component, ...]:

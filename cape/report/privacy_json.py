@@ -38,19 +38,27 @@ def planned_cost(outcome: Outcome) -> Cost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeadlineFigures:
-    """The headline numbers of a run against the aggregator with the assumed colluders."""
+class BudgetFigures:
+    """What was allowed, spent and left."""
 
-    # They hold whatever happened in the run; None with label "none".
-    mu: float | None = None
     epsilon: float | None = None
-    # The same numbers whatever the label; None without noise.
-    mu_planned: float | None = None
-    epsilon_planned: float | None = None
+    mu: float | None = None
     mu_spent: float | None = None
     epsilon_spent: float | None = None
     mu_unspent: float | None = None
     epsilon_unspent: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadlineFigures(BudgetFigures):
+    """The headline numbers of a run against the aggregator with the assumed colluders.
+
+    Epsilon and mu hold whatever happened in the run; all are None with label "none" but those of
+    the plan, which are None without noise.
+    """
+
+    mu_planned: float | None = None
+    epsilon_planned: float | None = None
     delta: float
 
 
@@ -81,18 +89,6 @@ class Slack:
 
     epsilon: float | None = None
     delta: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BudgetFigures:
-    """What was allowed, spent and left."""
-
-    epsilon: float | None
-    mu: float | None
-    mu_spent: float | None
-    epsilon_spent: float | None
-    mu_unspent: float | None
-    epsilon_unspent: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
