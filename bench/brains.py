@@ -54,7 +54,7 @@ def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
     """Return the outcome of a run on the voxels of a file."""
     import separations as bench
     from cape.computations import load
-    from cape.data import mask_space
+    from cape.data.space import mask_space
     from cape.settings.config import Config
 
     try:
@@ -76,7 +76,7 @@ def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
 
 def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
     """Write (M, D, T) voxels of all subjects with a baseline and slow drifts; return the truth."""
-    from cape.data import grid_of, mask_space
+    from cape.data.space import grid_of, mask_space
     from cape.lab.synthetic.resting import two_sided
     from cape.settings.config import Config
 
@@ -169,7 +169,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.algorithms import left_right as lr
     from cape.computations import load
     from cape.computations.ica.mirror import mirror_of, null_of
-    from cape.data import grid_of, mask_space
+    from cape.data.space import grid_of, mask_space
     from cape.forecast.one_release import spatial_basis
     from cape.lab.synthetic.resting import two_sided
     from cape.settings.resolved import resolve

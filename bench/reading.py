@@ -125,7 +125,9 @@ def settings() -> Any:
 
 
 def read(path: Path, *, general: bool = False) -> object:
-    from cape.data import RunFile, grid_of, images, mask_space
+    from cape.data import images
+    from cape.data.runs import RunFile
+    from cape.data.space import grid_of, mask_space
 
     if general:
         vars(images)["_picker"] = images._general_picker
@@ -135,8 +137,9 @@ def read(path: Path, *, general: bool = False) -> object:
 
 
 def whole(path: Path) -> object:
-    from cape.data import RunFile, SubjectFiles, mask_space
     from cape.data.pipeline import pass_over_arrays, read_subject
+    from cape.data.runs import RunFile, SubjectFiles
+    from cape.data.space import mask_space
 
     config = settings()
     listing = pass_over_arrays("bench", [], mask_space(config), config).listing
@@ -227,7 +230,7 @@ def one_volume(
 
 
 def fine(n_times: int) -> tuple[float, float]:
-    from cape.data import grid_of
+    from cape.data.space import grid_of
     from cape.space.feature_space import FeatureSpace
 
     moved = affine(1)
@@ -237,7 +240,7 @@ def fine(n_times: int) -> tuple[float, float]:
 
 
 def turned(n_times: int, fwhm: float) -> tuple[float, float]:
-    from cape.data import grid_of, mask_space
+    from cape.data.space import grid_of, mask_space
 
     turn = np.eye(4)
     for axis, degrees in enumerate((4.0, 3.0, 5.0)):

@@ -33,7 +33,7 @@ from cape.algorithms import kernel
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.scores import match_maps
 from cape.computations import load
-from cape.data import grid_of, mask_space
+from cape.data.space import grid_of, mask_space
 from cape.forecast.rule import RunSize
 from cape.lab.synthetic.brain import NETWORKS, Scanner, network_maps
 from cape.lab.synthetic.differences import random_fields

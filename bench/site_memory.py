@@ -64,8 +64,7 @@ def config(mask: str) -> Any:
 
 
 def child(task: str, folder: Path, mask: str) -> None:
-    from cape.data import inspect_site
-    from cape.data.pipeline import load_site
+    from cape.data.pipeline import inspect_site, load_site
 
     began, cpu = time.monotonic(), time.process_time()
     if task == "forecast":

@@ -132,7 +132,7 @@ def pairs_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the left and right labels of an atlas by their names, for the setting label_pairs."""
-    from cape.data import mask_space
+    from cape.data.space import mask_space
     from cape.planning.label_pairs import compare_places, pair_names, read_label_table
     from cape.settings.config import Config
 

@@ -27,7 +27,8 @@ from cape.cli.common import (
 from cape.cli.progress import SiteProgress
 
 if TYPE_CHECKING:
-    from cape.data import Finding, Subject
+    from cape.data.checks import Subject
+    from cape.data.issues import Finding
     from cape.planning.consortium_folder import OwnerSettings
     from cape.planning.validate import FolderCheck, SiteCheck
     from cape.site.places import SitePlaces

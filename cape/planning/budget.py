@@ -9,7 +9,7 @@ from dataclasses import replace
 from cape.computations import names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
-from cape.data import mask_space
+from cape.data.space import mask_space
 from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, Kind, RunSize, Verdict
 from cape.forecast.temporal import TemporalRule

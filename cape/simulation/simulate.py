@@ -131,8 +131,8 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
 
 def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> str:
     """Return why a real run would be refused as noise; empty if not, or if nobody can tell yet."""
-    from cape.data import Findings
     from cape.data.discovery import discover
+    from cape.data.issues import Findings
 
     try:
         planner = planner_of(str(chosen["computation"]))

@@ -21,7 +21,7 @@ from cape.space.public_basis import public_basis, widest_basis
 
 # A round whose working arrays are there reads no data: neither the readers nor the report load.
 if TYPE_CHECKING:
-    from cape.data import SiteData
+    from cape.data.pipeline import SiteData
     from cape.report.private_summary import PrivateSummary
     from cape.site.ledger_file import Person
 
@@ -72,9 +72,8 @@ class FileSource:
     def _data(self) -> SiteData:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.
-            from cape.data import load_site
             from cape.data.data_store import DataStore
-            from cape.data.pipeline import SiteListing, check_layout_is_said
+            from cape.data.pipeline import SiteListing, check_layout_is_said, load_site
 
             def opened() -> None:
                 self.is_read = True
@@ -165,7 +164,7 @@ class FileSource:
             while first_pass:
                 yield first_pass.pop()
             return
-        from cape.data import reduce_again
+        from cape.data.pipeline import reduce_again
 
         B = public_basis(resolve(self.config), self.space, n_basis)
         yield from reduce_again(accepted, B, self.config)
@@ -173,7 +172,7 @@ class FileSource:
     def private_summary(
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]
     ) -> PrivateSummary:
-        from cape.data import subject_matrix
+        from cape.data.pipeline import subject_matrix
         from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
         data, config = self._data(), self.config
@@ -226,7 +225,7 @@ class ArraySource:
 
     @classmethod
     def of(cls, site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config) -> Self:
-        """Check the arrays (D, T_m) of a site as `cape.data.load_site` does; warn of findings.
+        """Check the arrays (D, T_m) of a site as `load_site` does; warn of findings.
 
         DataError if nobody passes.
         """
@@ -255,7 +254,7 @@ class ArraySource:
         return self.site.n_subjects
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        from cape.data import reduce_again
+        from cape.data.pipeline import reduce_again
 
         B = public_basis(resolve(self.config), self.space, n_basis)
         yield from reduce_again(self.site, B, self.config)

@@ -22,9 +22,9 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-import cape.data
 from cape.computations import load
-from cape.data import load_site, reading, tables
+from cape.data import pipeline, reading, tables
+from cape.data.pipeline import load_site
 from cape.data.space import MASKS
 from cape.engines.coinstac import site as border
 from cape.engines.coinstac.computation import run
@@ -687,7 +687,7 @@ def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(
                     patch.setattr(os, name, full)
                 raise end
 
-            patch.setattr(cape.data, "load_site", load)
+            patch.setattr(pipeline, "load_site", load)
             with contextlib.suppress(Killed, KeyError):
                 assert owner.ask(**asked).startswith("CAPE-E261 ")
 
@@ -699,7 +699,7 @@ def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(
         ends(1, min_timepoints=5)
     assert asks(2).startswith("[{")
     with pytest.MonkeyPatch.context() as patch:  # nor does it count less by ending earlier
-        patch.setattr(cape.data, "load_site", full)
+        patch.setattr(pipeline, "load_site", full)
         assert asks(1, min_timepoints=5).startswith("CAPE-E261 ")
     ends(3, min_timepoints=6)
     assert asks(4).startswith("CAPE-E154 ")
@@ -711,14 +711,14 @@ def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(
 def test_runs_side_by_side_are_counted_before_they_read(worlds, tmp_path, monkeypatch) -> None:
     """Each begun while the one before it reads: none of them has ended yet."""
     owner = Owner(tmp_path / "owner", worlds[0], LEDGER + "max_refusals = 2\n")
-    real, told = cape.data.load_site, []
+    real, told = load_site, []
 
     def load(*given: Any, **more: Any) -> Any:
         if owner.calls < 4:
             told.append(owner.ask())
         return real(*given, **more)
 
-    monkeypatch.setattr(cape.data, "load_site", load)
+    monkeypatch.setattr(pipeline, "load_site", load)
     assert owner.ask().startswith("[{")
     # The third found two that were reading; these two have answered.
     assert [text[:9] for text in told] == ["CAPE-E154", '[{"body":']

@@ -16,7 +16,7 @@ import pytest
 
 import separations as bench
 from cape.algorithms.scores import match_maps
-from cape.data import grid_of, mask_space
+from cape.data.space import grid_of, mask_space
 from cape.lab.synthetic.resting import two_sided
 from cape.protocol.outcome import IcaOutcome
 from cape.report import write_results

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cape import data
+from cape.data import pipeline
 from cape.errors import DataError
 from cape.settings.config import Config
 
@@ -20,8 +20,8 @@ def load_site(
     *,
     site: str,
     working: Path | None = None,
-) -> data.SiteData:
-    accepted, _ = data.load_site(base, listing, config, site=site, working=working, strict=True)
+) -> pipeline.SiteData:
+    accepted, _ = pipeline.load_site(base, listing, config, site=site, working=working, strict=True)
     return accepted
 
 

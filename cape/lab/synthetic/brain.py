@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
-from cape.data import Grid
+from cape.data.space import Grid
 from cape.frozen import dataclass
 
 Centre = tuple[float, float, float]

@@ -21,7 +21,7 @@ import numpy as np
 
 from cape.algorithms import kernel
 from cape.algorithms.estimators import Array, Data
-from cape.data import Grid, grid_of, mask_space
+from cape.data.space import Grid, grid_of, mask_space
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
-from cape.data import Grid
+from cape.data.space import Grid
 from cape.frozen import dataclass
 from cape.lab.synthetic.brain import Scanner, Storage, voxel_positions
 from cape.settings.words import CONFOUND_SETS

@@ -15,7 +15,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.left_right import Field, voxel_fields
-from cape.data import Grid
+from cape.data.space import Grid
 from cape.frozen import dataclass
 from cape.lab.synthetic.brain import voxel_positions
 from cape.lab.synthetic.presets import AUTOCORRELATION

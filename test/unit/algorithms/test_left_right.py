@@ -14,7 +14,7 @@ from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialIca, claims, leading, spatial_ica
 from cape.computations import load
 from cape.computations.ica.mirror import midline_of, mirror_of, null_of, overlap
-from cape.data import mask_space
+from cape.data.space import mask_space
 from cape.errors import ConfigError
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace

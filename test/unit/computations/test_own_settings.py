@@ -17,7 +17,7 @@ import pytest
 from cape.computations import load
 from cape.computations.ica.mirror import mirror_of
 from cape.computations.ica.settings import SpatialConfig
-from cape.data import mask_space
+from cape.data.space import mask_space
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace

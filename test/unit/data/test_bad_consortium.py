@@ -23,9 +23,10 @@ import numpy as np
 import pytest
 
 from cape.computations import load
-from cape.data import inspect_site, reduce_again, resources
+from cape.data import resources
 from cape.data.discovery import discover
 from cape.data.issues import Findings
+from cape.data.pipeline import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
 from cape.planning.consortium_folder import read_settings, site_folders
 from cape.planning.validate import check_site, handshake

@@ -25,7 +25,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import images, inspect_site
+from cape.data import images
+from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, ConsortiumError
 from cape.protocol import wire
 from cape.protocol.join import compare

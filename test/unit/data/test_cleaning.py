@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from nibabel.processing import resample_from_to
 
-from cape.data import inspect_site, subject_matrix
 from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
 from cape.data.cleaning import clean, nuisance, regressors, stop_band_cosines
+from cape.data.pipeline import inspect_site, subject_matrix
 from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cape.data import Findings, IssueCode
 from cape.data.discovery import discover
-from cape.data.issues import in_full
+from cape.data.issues import Findings, IssueCode, in_full
 from cape.errors import CATALOGUE, DataError
 from cape.settings.config import Config
 

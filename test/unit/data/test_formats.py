@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 import scipy.io
 
-import cape.data
 from cape.cli import validate_command
-from cape.data import Findings, inspect_site, subject_matrix
+from cape.data import pipeline
 from cape.data.bids import confounds_beside
 from cape.data.discovery import discover
 from cape.data.images import read_image
+from cape.data.issues import Findings
 from cape.data.people import entities_of
+from cape.data.pipeline import inspect_site, subject_matrix
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, mask_space
 from cape.errors import DataError
@@ -395,12 +396,12 @@ def test_files_that_differ_say_nothing_of_the_features_without_noise_either(tmp_
         np.save(tmp_path / f"{name}.npy", rng.standard_normal((n, 80 + (name == "sub-1"))))
     config = replace(MATRIX, private=False)
     with pytest.raises(DataError, match="E100") as stop:
-        cape.data.load_site(tmp_path, {}, config, site="B")
+        pipeline.load_site(tmp_path, {}, config, site="B")
     assert "sub-1.npy: 12 features, 81 time points" in stop.value.detail
-    site, _ = cape.data.load_site(tmp_path, {}, replace(config, n_features=12), site="B")
+    site, _ = pipeline.load_site(tmp_path, {}, replace(config, n_features=12), site="B")
     assert (site.space.n_features, site.failed) == (12, ("sub-0",))
     (tmp_path / "sub-0_run-1.npy").unlink()
-    assert cape.data.load_site(tmp_path, {}, config, site="B")[0].space.n_features == 12
+    assert pipeline.load_site(tmp_path, {}, config, site="B")[0].space.n_features == 12
 
 
 def test_of_three_files_with_12_features_and_one_with_13_the_one_is_named(tmp_path):
@@ -413,6 +414,6 @@ def test_of_three_files_with_12_features_and_one_with_13_the_one_is_named(tmp_pa
     assert "sub-0.npy: 13 features, 80 time points. Expected 12 features." in odd.private
     assert "sub-1" not in odd.private
     # Nor are the others lost because the odd one was read first.
-    site, reduced = cape.data.load_site(tmp_path, {}, said, site="B")
+    site, reduced = pipeline.load_site(tmp_path, {}, said, site="B")
     assert (site.space.n_features, site.failed) == (12, ("sub-0",))
     assert [Y.shape for _, Y in reduced] == [(12, 0), *[(12, 80)] * 3]

@@ -11,10 +11,10 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import RunFile, grid_of, mask_space
 from cape.data.images import read_image
 from cape.data.issues import IssueCode, UnusableFile
-from cape.data.space import Grid
+from cape.data.runs import RunFile
+from cape.data.space import Grid, grid_of, mask_space
 from cape.errors import DataError
 from cape.protocol.messages import FeatureSpace
 from cape.settings.config import Config

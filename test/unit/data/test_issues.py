@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cape.data
-from cape.data import Inspection, inspect_site
+from cape.data import pipeline
+from cape.data.pipeline import Inspection, inspect_site
 from cape.errors import DataError
 from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import Config
@@ -230,7 +230,7 @@ def test_too_many_failures_stop_only_a_site_whose_policy_lets_content_stop_it(br
         load_site(folder, {}, config, site="local1")
     assert caught.value.public.startswith("CAPE-E100 ")
     assert "2 of 11 subjects fail, at most 1 should" in caught.value.detail
-    loaded, reduced = cape.data.load_site(folder, {}, config, site="local1")
+    loaded, reduced = pipeline.load_site(folder, {}, config, site="local1")
     assert loaded.n_subjects == len(reduced) == 11
     assert loaded.failed == ("sub-002", "sub-999")
     assert {label: Y.shape[1] for label, Y in reduced if not Y.size} == {"sub-002": 0, "sub-999": 0}

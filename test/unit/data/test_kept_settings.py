@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import cape.computations
-from cape.data import load_site
 from cape.data.data_store import DataStore
+from cape.data.pipeline import load_site
 from cape.errors import CapeError
 from cape.settings.config import Config
 from cape.settings.option import choices

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from cape.data import data_store, pipeline
-from cape.data import inspect_site as inspect
-from cape.data import load_site as load
 from cape.data.data_store import DataStore
+from cape.data.pipeline import inspect_site as inspect
+from cape.data.pipeline import load_site as load
 from cape.data.resources import jobs
 from cape.errors import CapeError
 from cape.settings.config import Config

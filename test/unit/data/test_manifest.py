@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cape.data import Findings
 from cape.data.discovery import discover
+from cape.data.issues import Findings
 from cape.settings.config import Config
 
 IMAGES = Config(epsilon=1.0, delta=1e-5)

@@ -11,10 +11,11 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import RunFile, grid_of, images, unpacking
+from cape.data import images, unpacking
 from cape.data.images import Resampling, read_image
 from cape.data.parallel_axes import ParallelAxes
-from cape.data.space import Grid
+from cape.data.runs import RunFile
+from cape.data.space import Grid, grid_of
 from cape.data.turned_axes import TurnedAxes
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.space.feature_space import FeatureSpace

@@ -11,10 +11,10 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-import cape.data
 from cape.algorithms.interpolated_basis import InterpolatedBasis
-from cape.data import inspect_site, pipeline, project, reduce_again, subject_matrix
+from cape.data import pipeline
 from cape.data.cleaning import clean, rank_of, regressors
+from cape.data.pipeline import inspect_site, project, reduce_again, subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import write_consortium
@@ -200,7 +200,7 @@ def test_the_same_scan_compressed_again_is_found_as_a_duplicate(tmp_path):
         load_site(tmp_path, {}, CONFIG, site="B")
     assert private_code(caught.value) == "CAPE-E105"
     # In a run one of the two counts for both: nobody else hears of it.
-    loaded, reduced = cape.data.load_site(tmp_path, {}, CONFIG, site="B")
+    loaded, reduced = pipeline.load_site(tmp_path, {}, CONFIG, site="B")
     assert loaded.failed == ("b",)
     assert [Y.shape for _, Y in reduced] == [(6, 20), (6, 0)]
 
@@ -212,14 +212,14 @@ def test_one_file_under_two_labels_is_found_by_its_place_and_stops_the_site(tmp_
     (tmp_path / "sub-2_run-1.npy").unlink()
     np.save(tmp_path / "sub-2_run-1.npy", np.random.default_rng(9).standard_normal((8, 30)))
     with pytest.raises(DataError) as caught:
-        cape.data.load_site(tmp_path, {}, CONFIG, site="B")
+        pipeline.load_site(tmp_path, {}, CONFIG, site="B")
     assert caught.value.code == "CAPE-E105"
     assert "sub-0_run-0.npy and sub-2_run-0.npy" in caught.value.detail
     # A copy is another place: who else has that run must not decide whether a person counts.
     first = (tmp_path / "sub-2_run-0.npy").read_bytes()
     (tmp_path / "sub-2_run-0.npy").unlink()
     (tmp_path / "sub-2_run-0.npy").write_bytes(first)
-    assert cape.data.load_site(tmp_path, {}, CONFIG, site="B")[0].failed == ()
+    assert pipeline.load_site(tmp_path, {}, CONFIG, site="B")[0].failed == ()
     with pytest.raises(DataError) as caught:  # as `cape validate` and stop_for_data do
         load_site(tmp_path, {}, CONFIG, site="B")
     assert private_code(caught.value) == "CAPE-E105"
@@ -309,7 +309,7 @@ def test_a_site_with_fewer_subjects_than_components_is_warned(tmp_path):
 
 def test_importing_the_data_layer_loads_numpy_and_nothing_heavy():
     code = (
-        "import sys, cape.data\n"
+        "import sys, cape.data.pipeline\n"
         "heavy = {'nibabel', 'scipy', 'pandas', 'nilearn', 'matplotlib'} & set(sys.modules)\n"
         "raise SystemExit(str(heavy) if heavy else 0)\n"
     )

@@ -15,7 +15,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import inspect_site
+from cape.data.pipeline import inspect_site
 from cape.settings.config import Config
 from support.prepared_tree import CONFIG, TR, site
 

@@ -9,8 +9,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import inspect_site, mask_space
-from cape.data.space import one_space, space_of
+from cape.data.pipeline import inspect_site
+from cape.data.space import mask_space, one_space, space_of
 from cape.protocol.join import compare
 from cape.report.maps import write_maps
 from cape.settings.config import Config

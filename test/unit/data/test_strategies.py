@@ -13,10 +13,9 @@ import nilearn.interfaces.fmriprep as fmriprep
 import numpy as np
 import pytest
 
-from cape.data import inspect_site
 from cape.data.data_store import DataStore
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.pipeline import list_site, load_site, read_subject
+from cape.data.pipeline import inspect_site, list_site, load_site, read_subject
 from cape.data.strategies import strategy_confounds
 from cape.errors import ConfigError
 from cape.settings.config import Config

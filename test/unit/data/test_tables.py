@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cape.computations import load
-from cape.data import inspect_site, reduce_again
+from cape.data.pipeline import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
 from cape.lab.synthetic.consortium import write_consortium
 from cape.simulation.simulate import simulate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cape
-from cape.data import mask_space
+from cape.data.space import mask_space
 from cape.planning.budget import budget_of
 from cape.planning.consortium_folder import read_settings
 from cape.planning.proposal import proposed

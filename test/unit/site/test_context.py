@@ -239,9 +239,9 @@ def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None
         loads.append((base, given, site))
         return data, []
 
-    monkeypatch.setattr("cape.data.load_site", load)
+    monkeypatch.setattr("cape.data.pipeline.load_site", load)
     monkeypatch.setattr(
-        "cape.data.reduce_again", lambda data, B, config: iter([("a", (B, config))])
+        "cape.data.pipeline.reduce_again", lambda data, B, config: iter([("a", (B, config))])
     )
     chosen = {"data": ["a.npy"], "policy": ["p.toml"], "contents": "f"}
     source = FileSource(tmp_path, chosen, CONFIG, "B")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cape.cli.run_commands import Preset
-from cape.data import reduce_again
+from cape.data.pipeline import reduce_again
 from cape.errors import ConfigError
 from cape.lab.synthetic.brain import NETWORKS
 from cape.lab.synthetic.consortium import DEFAULTS, split_unequally, write_consortium
