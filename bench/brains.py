@@ -54,13 +54,11 @@ def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
     """Return the outcome of a run on the voxels of a file."""
     import separations as bench
     from cape.computations import load
+    from cape.data.cleaning import clean
+    from cape.data.runs import Series
     from cape.data.space import mask_space
     from cape.settings.config import Config
-
-    try:
-        from cape.data.cleaning import clean
-    except ImportError:  # its name in older trees
-        from cape.data.signals import clean
+    from cape.settings.resolved import resolve
 
     data = np.load(voxels, mmap_mode="r")
     settings = {"mask": MASK, "n_components": n_components}
@@ -69,7 +67,8 @@ def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
     space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
 
     def subject(m: int) -> Any:
-        return clean(np.array(data[m]), 0, config)[0].astype(np.float64)
+        run = Series(values=np.array(data[m]), tr=0.0, digest="", grid="-")
+        return clean(run, resolve(config).reading.cleaning)[0].astype(np.float64)
 
     return bench.run(name, space, subject, arguments, seed, **settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 import zlib
@@ -18,6 +19,8 @@ LIKELY_PACKED: Final = 100
 SMALL: Final = 2**26
 # Bytes of one run in memory: 70,000 voxels of 15,000 volumes.
 MOST_KEPT: Final = 2**32
+# Bytes of the text of a header, of which numpy believes 10,000.
+MOST_HEADER: Final = 2**16
 # What a damaged array file or archive raises.
 BROKEN: Final = (
     ValueError,
@@ -40,10 +43,12 @@ def most_unpacked(size: int) -> int:
 def read_header(stream: IO[bytes]) -> Header:
     """Return shape, Fortran order and dtype of a .npy; one of `BROKEN` if there are none."""
     version = np.lib.format.read_magic(stream)
+    length = stream.read(2 if version == (1, 0) else 4)
+    head = stream.read(min(int.from_bytes(length, "little"), MOST_HEADER))
     try:
         if version == (1, 0):
-            return np.lib.format.read_array_header_1_0(stream)
-        return np.lib.format.read_array_header_2_0(stream)
+            return np.lib.format.read_array_header_1_0(io.BytesIO(length + head))
+        return np.lib.format.read_array_header_2_0(io.BytesIO(length + head))
     except Exception as err:  # numpy reads the header as source text: TokenError, SyntaxError ...
         raise ValueError("the header cannot be read") from err
 

@@ -66,15 +66,15 @@ class _Opened:
     read: int  # bytes so far
 
 
-def read_series(run: RunFile, space: FeatureSpace, *, headers_only: bool = False) -> Series:
-    """Return features by time; UnusableFile: no whole series of the features of `space`."""
-    kind = "dtseries" if space.kind == "grayordinates" else "ptseries"
+def read_series(run: RunFile, space: FeatureSpace | None, *, headers_only: bool = False) -> Series:
+    """Return features by time; UnusableFile: no whole series of the features of `space`, if any."""
     check_type(run.path, CIFTI_SERIES, cifti=True)
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
         head = _open(reader, run.path)
         n_times, n_features = head.shape
-        _check_axes(head, space, kind)
+        if space is not None:
+            _check_axes(head, space)
         issues: list[Issue] = []
         tr = run.tr or sidecar_tr(run.path, issues) or _series_tr(head.axes[0], issues)
         values, digest = unread(n_features, n_times), ""
@@ -90,17 +90,6 @@ def read_series(run: RunFile, space: FeatureSpace, *, headers_only: bool = False
                     rows[:] = stored if plain else stored * head.slope + head.inter
             digest = reader.finish()
     return Series(values=values, tr=tr, digest=digest, grid="ok", issues=tuple(issues))
-
-
-def read_series_header(run: RunFile) -> Series:
-    """Return a series of any structure, of its header alone: values are `unread`."""
-    check_type(run.path, CIFTI_SERIES, cifti=True)
-    with run.path.open("rb") as raw:
-        head = _open(HashingReader(raw), run.path)
-    issues: list[Issue] = []
-    tr = run.tr or sidecar_tr(run.path, issues) or _series_tr(head.axes[0], issues)
-    values = unread(head.shape[1], head.shape[0])
-    return Series(values=values, tr=tr, digest="", grid="-", issues=tuple(issues))
 
 
 def _open(reader: HashingReader, path: Path) -> _Opened:
@@ -168,9 +157,10 @@ def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     return axes, structure_of_axis(axes[1]) if known else None
 
 
-def _check_axes(head: _Opened, space: FeatureSpace, kind: str) -> None:
+def _check_axes(head: _Opened, space: FeatureSpace) -> None:
     from nibabel.cifti2.cifti2_axes import SeriesAxis
 
+    kind = "dtseries" if space.kind == "grayordinates" else "ptseries"
     (along, features), found = head.axes, head.structure
     right = found is not None and bool(found.names) == (kind == "ptseries")
     if found is None or not right or not isinstance(along, SeriesAxis):

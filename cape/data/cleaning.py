@@ -12,7 +12,7 @@ from typing import Final, Self
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.data.runs import Kept
+from cape.data.runs import Kept, Series
 from cape.frozen import dataclass
 from cape.settings.resolved import Cleaning, Reading
 
@@ -138,35 +138,24 @@ def design(others: Array | None, kept: Kept | int, how: Cleaning) -> Array:
     return regressors(n_times, degree=0, others=every)
 
 
-def clean(
-    values: Data,
-    n_dummy: int,
-    how: Cleaning,
-    others: Array | None = None,
-    *,
-    kept: Kept | None = None,
-    in_place: bool = False,
-) -> tuple[Data, Quality]:
-    """Return `values` (D, T) less dummies and `others` (T - n_dummy, K), float32, and counts.
+def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
+    """Return a run (D, T) less dummies and what is taken out of it, in its memory, and counts.
 
-    Of volumes those that are `kept`, (T - n_dummy,), all without.  Rows of mean 0, constant ones 0;
-    with ``standardize=none`` all keep mean and scale.  `in_place` overwrites `values`, which are
-    float32 then.
+    Of volumes those that are kept.  Rows of mean 0, constant ones 0; with ``standardize=none`` all
+    keep mean and scale.
     """
-    stored = values
-    values = values[:, n_dummy:]
-    n_features, n_times = values.shape
-    cleaned = values if in_place else np.empty((n_features, n_times), dtype=np.float32)
+    values, kept = series.values[:, series.n_dummy :], series.kept
+    n_features, n_times = len(values), series.n_kept
+    # A run may be half of the memory that a site has.
+    cleaned = values
     if kept is not None:
         # A row at its new place never reaches one that is still to be read.
-        n_times = int(kept.sum())
-        room = stored.reshape(-1) if in_place else np.empty(n_features * n_times, dtype=np.float32)
-        cleaned = room[: n_features * n_times].reshape(n_features, n_times)
+        cleaned = series.values.reshape(-1)[: n_features * n_times].reshape(n_features, n_times)
     if n_times == 0:
         return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
     # One least squares for all: of two steps in a row the second brings back what the first
     # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
-    basis = design(others, n_times if kept is None else kept, how)
+    basis = design(series.others, n_times if kept is None else kept, how)
     n_bad = n_zero = n_constant = 0
     spreads, means = np.zeros(n_features), np.zeros(n_features)
     level = np.zeros(n_times)

@@ -81,7 +81,8 @@ class DataStore:
 
     def put(self, name: str, body: bytes) -> None:
         """Keep an entry; a full disk costs time, not the run."""
-        with suppress(OSError):
+        # One at a time: an entry that is being written counts.
+        with self._lock, suppress(OSError):
             self._make_room(len(body))
             _write(self._entries / name, MAGIC + _checksum(name, body) + body)
 
@@ -98,17 +99,16 @@ class DataStore:
     def _make_room(self, n_bytes: int) -> None:
         if n_bytes > MAX_BYTES:
             raise OSError("larger than the store")
-        with self._lock:
-            if 0 <= self._held <= MAX_BYTES - n_bytes:
-                self._held += n_bytes
+        if 0 <= self._held <= MAX_BYTES - n_bytes:
+            self._held += n_bytes
+            return
+        found = sorted((f.st_mtime_ns, path, f.st_size) for path, f in _files_in(self._entries))
+        self._held = sum(size for *_, size in found) + n_bytes
+        for _, path, size in found:
+            if self._held <= MAX_BYTES:
                 return
-            found = sorted((f.st_mtime_ns, path, f.st_size) for path, f in _files_in(self._entries))
-            self._held = sum(size for *_, size in found) + n_bytes
-            for _, path, size in found:
-                if self._held <= MAX_BYTES:
-                    return
-                path.unlink(missing_ok=True)
-                self._held -= size
+            path.unlink(missing_ok=True)
+            self._held -= size
 
     # -- contents of files -----------------------------------------------------------------------
 

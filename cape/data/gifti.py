@@ -11,7 +11,7 @@ import math
 import zlib
 from pathlib import Path
 from typing import Final
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -44,33 +44,16 @@ def read_vertices(path: Path) -> Array:
     """Return the vertices (n, 3) of a surface; ValueError if there are none, OSError."""
     if path.stat().st_size > MOST_SURFACE:
         raise ValueError(f"{path.stat().st_size} bytes, at most {MOST_SURFACE}")
-    arrays: list[tuple[dict[str, str], list[str]]] = []
-    inside = [False]
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        if name == "DataArray":
-            arrays.append((attributes, []))
-        inside[0] = name == "Data"
-
-    def end(_: str) -> None:
-        inside[0] = False
-
-    def text(data: str) -> None:
-        if inside[0] and arrays:
-            arrays[-1][1].append(data)
-
-    # Named, so that the file cannot declare another one.
-    parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = text
+    # A text, so that the file cannot declare another encoding.
+    text = plain_xml(path.read_bytes()).decode()
     try:
-        parser.Parse(plain_xml(path.read_bytes()), True)
-    except expat.ExpatError as err:
+        root = ElementTree.fromstring(text)  # noqa: S314 - without entities, and of bounded size
+    except ElementTree.ParseError as err:
         raise ValueError(str(err)) from err
-    points = [(a, t) for a, t in arrays if a.get("Intent") == "NIFTI_INTENT_POINTSET"]
-    if len(points) != 1:
-        raise ValueError(f"{len(points)} sets of points, not one")
-    return _numbers(points[0][0], "".join(points[0][1]))
+    arrays = [a for a in root.iter("DataArray") if a.get("Intent") == "NIFTI_INTENT_POINTSET"]
+    if len(arrays) != 1:
+        raise ValueError(f"{len(arrays)} sets of points, not one")
+    return _numbers(arrays[0].attrib, arrays[0].findtext("Data", ""))
 
 
 def _numbers(attributes: dict[str, str], text: str) -> Array:

@@ -103,9 +103,14 @@ class _OpenImage:
     issues: list[Issue]
 
 
-def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
+def read_image(
+    run: RunFile, grid: Grid | None, how: Resampling = AS_STORED, *, headers_only: bool = False
+) -> Series:
     """Return features by time, none without a grid; UnusableFile: no whole, real 4-D series."""
     with _opened(run, grid, how) as image:
+        if headers_only:
+            n_features = 0 if grid is None else grid.sizes.size
+            return _series(image, unread(n_features, image.layout.shape[3]), run, "")
         values = _read_volumes(image, _picker(image.layout, image.alignment, grid, how), grid)
         if image.compressed:
             # The check sum of gzip stands at its end: a damaged file is found nowhere else.
@@ -116,13 +121,6 @@ def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> 
         # A changed header moves or scales the same voxels: it is part of the content.
         digest = hashlib.sha256(image.pair + bytes.fromhex(digest)).hexdigest()
     return _series(image, values, run, digest)
-
-
-def read_image_header(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
-    """As `read_image`, of the header alone: values are `unread`."""
-    with _opened(run, grid, how) as image:
-        n_features = 0 if grid is None else grid.sizes.size
-    return _series(image, unread(n_features, image.layout.shape[3]), run, "")
 
 
 @contextmanager

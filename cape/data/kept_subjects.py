@@ -8,11 +8,11 @@ basis, and the program.  A name of a person or file stands in none of them.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -28,7 +28,7 @@ from cape.data.issues import Issue, IssueCode
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import stated_space
 from cape.frozen import dataclass
-from cape.settings.documents import parse_json
+from cape.settings.documents import parse_json, plain
 from cape.settings.resolved import Reading, Resolved
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import basis_kind, widest_basis
@@ -66,7 +66,7 @@ class KeptSubjects:
     def __init__(self, store: DataStore, how: Resolved, space: FeatureSpace) -> None:
         self.store = store
         self._reading = how.reading
-        what = [_program(), dataclasses.asdict(how.reading), space.digest, space.template_space]
+        what = [_program(), asdict(how.reading), space.digest, space.template_space]
         if how.reading.strategy:
             from importlib.metadata import version
 
@@ -145,7 +145,7 @@ class KeptSubjects:
         if read.Y is not None:
             self._keep_array(f"{key}.{self._basis}", read.Y)
         document = {"files": contents, **_document(read, subject)}
-        self.store.put(f"{key}.facts", json.dumps(document).encode())
+        self.store.put(f"{key}.facts", json.dumps(plain(document)).encode())
         self._note(seen, contents)
 
     def keep_reduced(self, seen: Seen, Y: Data) -> None:
@@ -211,69 +211,40 @@ def _names_somebody(read: ReadSubject, files: SubjectFiles) -> bool:
 def _document(read: ReadSubject, subject: Subject) -> dict[str, Any]:
     runs = [run.name for run in subject.runs]
     return {
-        "digests": subject.digests,
-        "whole": read.digest,
-        "trs": [float(tr) for tr in subject.trs],
-        "counts": [subject.n_features, subject.n_timepoints, subject.rank],
-        "quality": dataclasses.asdict(subject.quality),
-        "motion": [subject.n_scrubbed, subject.seconds, subject.mean_fd],
-        "grid": subject.grid,
-        "runs": [[s.n_features, s.n_timepoints, s.values_digest, s.columns] for s in read.shapes],
+        "subject": _values(subject, "label", "site", "runs"),
+        "shapes": [_values(shape, "name", "person") for shape in read.shapes],
         "notes": [
-            [runs.index(name), issue.code.name, issue.observed, _plain(issue.values), unusable]
+            [runs.index(name), issue.code.name, issue.observed, issue.values, unusable]
             for name, issue, unusable in read.notes
         ],
+        "digest": read.digest,
     }
 
 
-def _plain(values: Mapping[str, object]) -> dict[str, object]:
-    # Numbers of numpy as numbers; tuples become lists, and tuples again when they are read.
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in values.items()
-    }
+def _values(record: Any, *names: str) -> dict[str, object]:
+    """Return the fields of a record but for `names`, which are those of people and files."""
+    return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in names}
 
 
 def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str) -> ReadSubject:
-    n_features, n_timepoints, rank = document["counts"]
-    n_scrubbed, seconds, mean_fd = document["motion"]
-    subject = Subject(
-        label=files.label,
-        site=site,
-        runs=files.runs,
-        digests=tuple(document["digests"]),
-        n_features=n_features,
-        n_timepoints=n_timepoints,
-        trs=tuple(document["trs"]),
-        quality=Quality(**document["quality"]),
-        rank=rank,
-        n_scrubbed=n_scrubbed,
-        seconds=seconds,
-        mean_fd=mean_fd,
-        grid=document["grid"],
-    )
+    facts = _tuples(document["subject"])
+    facts["quality"] = Quality(**facts["quality"])
     shapes = [
-        RunShape(
-            name=run.name,
-            person=files.label,
-            n_features=n,
-            n_timepoints=t,
-            values_digest=digest,
-            columns=tuple(names),
-        )
-        for run, (n, t, digest, names) in zip(files.runs, document["runs"], strict=True)
+        RunShape(name=run.name, person=files.label, **_tuples(shape))
+        for run, shape in zip(files.runs, document["shapes"], strict=True)
     ]
     notes = [
         (files.runs[at].name, Issue(IssueCode[code], observed, _tuples(values)), unusable)
         for at, code, observed, values, unusable in document["notes"]
     ]
     return ReadSubject(
-        subject=subject,
+        subject=Subject(label=files.label, site=site, runs=files.runs, **facts),
         shapes=tuple(shapes),
         notes=tuple(notes),
-        digest=document["whole"],
+        digest=document["digest"],
     )
 
 
-def _tuples(values: Mapping[str, object]) -> dict[str, object]:
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    # As they were before JSON.
     return {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}

@@ -39,32 +39,28 @@ MAT73: Final = "MATLAB 7.3, which is HDF5"
 MOST_VARIABLES: Final = 12
 
 
-def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
+def read_matrix(
+    run: RunFile, orientation: Orientation, variable: str = "X", *, headers_only: bool = False
+) -> Series:
     """Return features by time; UnusableFile: no whole matrix of real numbers, or no `variable`."""
     check_type(run.path, MATRIX_SUFFIXES)
+    by_time = orientation == "time_by_feature"
+    # Text has no header that tells its size: a table is read whole.
+    if headers_only and suffix_of(run.path.name) not in TABLES:
+        with run.path.open("rb") as stream:
+            shape, dtype = _header(run.path, stream, variable)
+        _check(shape, dtype, orientation)
+        values = unread(*(reversed(shape) if by_time else shape))
+        return Series(values=values, tr=run.tr, digest="", grid="-")
     # Read once: the digest and the numbers must be those of the same bytes.
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
-    by_time = orientation == "time_by_feature"
     # Its own memory, which cleaning overwrites.
     with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
         values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
     return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
-
-
-def read_matrix_header(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
-    """As `read_matrix`, of the header alone: values are `unread`."""
-    check_type(run.path, MATRIX_SUFFIXES)
-    # Text has no header that tells its size: a table is read whole.
-    if suffix_of(run.path.name) in TABLES:
-        return read_matrix(run, orientation, variable)
-    with run.path.open("rb") as stream:
-        shape, dtype = _header(run.path, stream, variable)
-    _check(shape, dtype, orientation)
-    n_features, n_times = reversed(shape) if orientation == "time_by_feature" else shape
-    return Series(values=unread(n_features, n_times), tr=run.tr, digest="", grid="-")
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:

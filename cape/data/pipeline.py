@@ -18,7 +18,7 @@ import functools
 import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,12 +38,13 @@ from cape.data.checks import (
     note_features,
 )
 from cape.data.cifti import read_structure
-from cape.data.cleaning import UNREAD, rank_of
+from cape.data.cleaning import UNREAD, clean, rank_of
 from cape.data.data_store import DataStore
 from cape.data.discovery import discover
 from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile, in_full
 from cape.data.kept_subjects import KeptSubjects, Note, ReadSubject, Seen
-from cape.data.reading import clean_run, read_run, volumes_left
+from cape.data.matrices import read_matrix
+from cape.data.reading import read_run
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -52,7 +53,7 @@ from cape.data.resources import (
     largest_bytes,
 )
 from cape.data.runs import RunFile, Series, SubjectFiles, unread
-from cape.data.space import Grid, check_feature_count, grid_of, read_space, with_templates
+from cape.data.space import check_feature_count, read_space, with_templates
 from cape.data.strategies import has_nilearn
 from cape.data.tables import read_records
 from cape.errors import CapeError, ConfigError, DataError
@@ -122,8 +123,9 @@ class SiteListing:
     config: Config
     how: Resolved
     listed: tuple[SubjectFiles, ...]
-    # None where the mask could not be read, and of matrices whose layout nobody said
+    # None where the mask could not be read, and of matrices whose features nobody said
     space: FeatureSpace | None
+    columns: tuple[str, ...] = ()  # names that the features of matrices must have
 
 
 class SitePass:
@@ -163,6 +165,7 @@ def load_site(
     files = list_site(base, listing, config, findings, before_records)
     findings.raise_if_blocked()
     before_reading(files)
+    files = _with_features_of_files(files, findings)
     found, widest = SitePass(files, findings), Widest(files, base, store)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     read = accepted_subjects(found, widest, reduce=True, on_subject=on_subject)
@@ -171,20 +174,16 @@ def load_site(
     passed = {subject.label for subject in site_data.subjects}
     kept = {label: Y for label, Y in reduced.items() if label in passed}
     # Of a kept subject no basis was needed: without anybody it says how long the vector is.
-    d = next(map(len, kept.values()), 0) or _size_of(
-        site_data, widest.basis(site_data.space.n_features)
-    )
-    nothing = np.zeros((d, 0), dtype=np.float32)
-    return site_data, [(label, kept.get(label, nothing)) for label in site_data.listed]
-
-
-def _size_of(site: SiteData, basis: Basis | None) -> int:
-    return site.space.n_features if basis is None else basis.shape[1]
+    nothing = next(iter(kept.values()), None)
+    if nothing is None:
+        nothing = _no_time_point(site_data, widest.basis())
+    return site_data, [(label, kept.get(label, nothing[:, :0])) for label in site_data.listed]
 
 
 def _no_time_point(site: SiteData, basis: Basis | None) -> Data:
     """Return Y_m (d, 0) of a subject that failed."""
-    return np.zeros((_size_of(site, basis), 0), dtype=np.float32)
+    d = site.space.n_features if basis is None else basis.shape[1]
+    return np.zeros((d, 0), dtype=np.float32)
 
 
 def inspect_site(
@@ -203,9 +202,10 @@ def inspect_site(
     As `load_site` with `strict`; with `headers_only` headers and tables are read, no data.
     """
     findings = Findings(site, strict=True)
-    found = SitePass(list_site(base, listing, config, findings), findings)
+    files = _with_features_of_files(list_site(base, listing, config, findings), findings)
+    found = SitePass(files, findings)
     # Kept, so that the run that follows reads nothing again.
-    widest = None if headers_only or store is None else Widest(found.listing, base, store)
+    widest = None if headers_only or store is None else Widest(files, base, store)
     for _ in accepted_subjects(found, widest, on_subject=on_subject, headers_only=headers_only):
         pass
     return conclude(found, working)
@@ -230,7 +230,14 @@ def list_site(
     listed = discover(base, listing, config, findings, before_records)
     if config.feature_space == "matrix":
         space = _said_space(listed, config, findings)
-    return SiteListing(site=findings.site, config=config, how=how, listed=listed, space=space)
+    return SiteListing(
+        site=findings.site,
+        config=config,
+        how=how,
+        listed=listed,
+        space=space,
+        columns=config.said_columns,
+    )
 
 
 def _said_space(
@@ -244,12 +251,33 @@ def _said_space(
     if n_features == 0:
         return None
     check_feature_count(n_features, config, findings)
-    return _space_of(n_features, config.said_columns or names, config)
-
-
-def _space_of(n_features: int, names: tuple[str, ...], config: Config) -> FeatureSpace:
     shape = parse_shape(config.image_shape) if config.image_shape else ()
-    return FeatureSpace.of_matrix(n_features, shape, names)
+    return FeatureSpace.of_matrix(n_features, shape, config.said_columns or names)
+
+
+def _with_features_of_files(files: SiteListing, findings: Findings) -> SiteListing:
+    """Take the features of matrices from the first file that can be read, if nobody said them."""
+    if files.space is not None or (first := _first_header(files)) is None:
+        return files
+    n_features = len(first.values)
+    check_feature_count(n_features, files.config, findings)
+    space = FeatureSpace.of_matrix(n_features, (), first.columns)
+    return replace(files, space=space, columns=first.columns)
+
+
+def _first_header(files: SiteListing) -> Series | None:
+    """Return the first matrix of a site that can be read, of its header alone if it has one."""
+    how = files.how.reading
+    for run in (run for each in files.listed for run in each.runs):
+        if how.feature_space == "matrix" and run.row < 0:
+            with suppress(UnusableFile, OSError):
+                return read_matrix(run, how.orientation, how.variable, headers_only=True)
+    return None
+
+
+def header_of(base: Path, config: Config) -> Series | None:
+    """Return what the first array file of a folder says; None: there is none, or it has records."""
+    return _first_header(list_site(base, {}, config, Findings(base.name)))
 
 
 def check_layout_is_said(listed: Sequence[SubjectFiles | Subject], config: Config) -> None:
@@ -304,18 +332,17 @@ def accepted_subjects(
     with results as each:  # closed at once by an error: nobody else is begun
         # In the order of the list, whoever was ready first: findings must not depend on it.
         for done, (files, result) in enumerate(zip(listed, each, strict=True), start=1):
-            passed = False
             try:
-                if isinstance(result, Exception):
-                    raise result
-                passed = _passes(result, found)
+                read = result()
+                passed = _passes(read, found)
             # A reader or a mistake of ours: with others' files it went well.  Whether one person's
             # file breaks the program is content, too: nobody else hears of it.
             except Exception as err:
                 what = f"{files.label}: {type(err).__name__}: {err}"
                 found.findings.add(IssueCode.SUBJECT_BREAKS, what)
-            if passed and not isinstance(result, Exception):
-                yield files.label, result.Y
+                passed = False
+            if passed:
+                yield files.label, read.Y
             if on_subject is not None:
                 on_subject(done, len(listed))
     if widest is not None:
@@ -345,8 +372,7 @@ class Widest:
     def __init__(self, listing: SiteListing, base: Path, store: DataStore | None) -> None:
         self._listing, self._base = listing, base
         self._lock = Lock()
-        self._built: dict[int, Basis | None] = {}
-        self._errors: dict[int, Exception] = {}
+        self._basis: Future[Basis | None] | None = None
         self.kept: KeptSubjects | None = None
         # Whether subjects are projected now, and whether their voxels are kept; see `begin`
         self.reduces, self.keeps_voxels = True, False
@@ -366,23 +392,23 @@ class Widest:
         self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXELS
         self.reduces = reduce or (self.kept is not None and not self.keeps_voxels)
 
-    def basis(self, n_features: int) -> Basis | None:
+    def basis(self) -> Basis | None:
         """Return B, None for the identity; CapeError: there is none, or what broke the building."""
         with self._lock:
-            if n_features not in self._built and n_features not in self._errors:
+            # An error is kept, too: the next who asks must not take none for the identity.
+            if self._basis is None:
+                self._basis = Future()
                 try:
-                    self._built[n_features] = self._build(n_features)
-                # Kept whatever it is: the next who asks must not take none for the identity.
+                    self._basis.set_result(self._build())
                 except Exception as err:
-                    self._errors[n_features] = err
-            if n_features in self._errors:
-                raise self._errors[n_features]
-            return self._built[n_features]
+                    self._basis.set_exception(err)
+        return self._basis.result()
 
-    def _build(self, n_features: int) -> Basis | None:
-        # Of matrices only D is known while the first one is in memory: all that a basis needs.
-        space = self._with_templates(self._listing.space or FeatureSpace.of_matrix(n_features))
-        return public_basis(self._listing.how, space, widest_basis(self._listing.how, space))
+    def _build(self) -> Basis | None:
+        if self._listing.space is None:
+            raise ValueError("nobody's features are known")
+        space, how = self._with_templates(self._listing.space), self._listing.how
+        return public_basis(how, space, widest_basis(how, space))
 
     def _with_templates(self, space: FeatureSpace) -> FeatureSpace:
         if not self._listing.how.templates:
@@ -390,19 +416,19 @@ class Widest:
         return with_templates(space, self._base, site=self._listing.site)
 
     def prepare(self) -> None:
-        """Build the basis of the site's own features before the first subject asks for it."""
-        if self._listing.space is not None:
-            with suppress(Exception):  # raised where the basis is used
-                self.basis(self._listing.space.n_features)
+        """Build the basis before the first subject asks for it."""
+        with suppress(Exception):  # raised where the basis is used
+            self.basis()
 
     def project(self, X: Data) -> Data | None:
-        """Return Y (d, T); None where there is no such basis."""
-        try:
-            B = self.basis(len(X))
-        except CapeError:
-            # Perhaps of one odd file: if it is the site's own number of features, it is raised.
+        """Return Y (d, T); None where there is no such basis, or X has other features."""
+        space = self._listing.space
+        if space is None or space.n_features != len(X):
             return None
-        return project(X, B) if B is None or B.shape[0] == len(X) else None
+        # Raised where nobody has an array in the basis.
+        with suppress(CapeError):
+            return project(X, self.basis())
+        return None
 
     def look(self, files: SubjectFiles) -> tuple[Seen | None, ReadSubject | None]:
         """Return what is known of a subject's files, and all that is asked of it if it is kept."""
@@ -457,18 +483,12 @@ def _in_parallel(
     widest: Widest | None,
     *,
     reduce: bool,
-) -> Generator[ReadSubject | Exception]:
-    """Yield results or errors in the order of the list; no more at a time than memory allows.
+) -> Generator[Callable[[], ReadSubject]]:
+    """Yield what gives or raises each result, in the order of the list.
 
-    The basis that the first subjects ask for is built beside them.
+    No more are read at a time than memory allows.  The basis that the first subjects ask for is
+    built beside them.
     """
-
-    def attempt(files: SubjectFiles) -> ReadSubject | Exception:
-        try:
-            return function(files)
-        except Exception as err:
-            return err
-
     listed = listing.listed
     n_jobs, n_bytes, known = min(jobs(0), len(listed)), 0, False
     if n_jobs > 1 or widest is not None:
@@ -477,20 +497,19 @@ def _in_parallel(
     if widest is not None:
         widest.begin(n_bytes, reduce=reduce)
     if n_jobs < 2:
-        yield from map(attempt, listed)
+        yield from (functools.partial(function, files) for files in listed)
         return
     # Threads: gunzip, digests and matrix products release the interpreter.
     with ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
         if widest is not None and widest.reduces and not known:
             beside.submit(widest.prepare)
         # Twice as many as are read at a time: nobody waits for a long one that came before.
-        waiting = deque(pool.submit(attempt, files) for files in listed[: 2 * n_jobs])
+        waiting = deque(pool.submit(function, files) for files in listed[: 2 * n_jobs])
         try:
             for files in (*listed[2 * n_jobs :], *[None] * len(waiting)):
-                result = waiting.popleft().result()
+                yield waiting.popleft().result
                 if files is not None:
-                    waiting.append(pool.submit(attempt, files))
-                yield result
+                    waiting.append(pool.submit(function, files))
         finally:  # who stops does not wait for those that have not begun
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -531,14 +550,13 @@ def read_subject(
         if series is None:
             continue
         shapes.append(_shape(files.label, run, series))
-        stored, left = volumes_left(series, run, how)
-        n_scrubbed += stored - left
-        seconds.append(left * (series.tr or how.tr))
-        moved.append((series.mean_fd, stored))
+        n_scrubbed += series.n_times - series.n_kept
+        seconds.append(series.n_kept * (series.tr or how.tr))
+        moved.append((series.mean_fd, series.n_times))
         if headers_only:
-            part = unread(len(series.values), left)
+            part = unread(len(series.values), series.n_kept)
         else:
-            part, counts = clean_run(series, run, how)
+            part, counts = clean(series, how.cleaning)
             quality = quality.joined(counts)
         parts.append(part)
         # A copy: a view of no rows would hold the voxels of every run until the last is read.
@@ -584,8 +602,7 @@ def _read_noting(
 ) -> Series | None:
     """Return one run as stored, or None after noting why it cannot be used."""
     try:
-        grid = _grid_of(run, listing.space)
-        series = read_run(run, listing.how.reading, grid, headers_only=headers_only)
+        series = read_run(run, listing.how.reading, listing.space, headers_only=headers_only)
     except UnusableFile as verdict:
         notes.append((run.name, verdict.issue, True))
         return None
@@ -594,13 +611,6 @@ def _read_noting(
         return None
     notes.extend((run.name, issue, False) for issue in series.issues)
     return series
-
-
-def _grid_of(run: RunFile, space: FeatureSpace | None) -> Grid | FeatureSpace | None:
-    """Return where the features lie in a file; None for matrices, and without a mask."""
-    if space is None or space.kind == "matrix" or run.values is not None:
-        return None
-    return space if space.of_cifti else grid_of(space)
 
 
 def _shape(person: str, run: RunFile, series: Series) -> RunShape:
@@ -663,13 +673,13 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
     parts, how = [], resolve(config).reading
     for run, digest in zip(subject.runs, subject.digests, strict=True):
         try:
-            series = read_run(run, how, _grid_of(run, space))
+            series = read_run(run, how, space)
         except (UnusableFile, OSError) as err:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: {err}") from err
         # Other data under the same name would be summed into a run whose plan they are not of.
         if series.digest != digest:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")
-        parts.append(clean_run(series, run, how)[0])
+        parts.append(clean(series, how.cleaning)[0])
     return joined_in_time(parts, how.max_timepoints)
 
 
@@ -693,8 +703,8 @@ def conclude(found: SitePass, working: Path | None = None) -> Inspection:
     """Return what a finished pass brought to light, after the checks of the site as a whole."""
     config, findings, listed = found.listing.config, found.findings, found.listing.listed
     space = found.listing.space
-    if config.feature_space == "matrix":
-        space = _leave_odd_out(found)
+    if space is not None and space.kind == "matrix":
+        _leave_odd_out(found, space)
     copies = _leave_copies_out(found)
     check_equal_values([s for s in found.shapes if s.name not in copies], findings)
     # Without the mask nobody could be read: that all subjects fail would only hide the reason.
@@ -769,19 +779,9 @@ def _leave_copies_out(found: SitePass) -> set[str]:
     return {name for names in twice.values() for name in names}
 
 
-def _leave_odd_out(found: SitePass) -> FeatureSpace | None:
-    """Leave out who has other features than the space; return it.  None: nobody can say."""
-    config, shapes, findings = found.listing.config, found.shapes, found.findings
-    space, names = found.listing.space, config.said_columns
-    if space is None:
-        layout = common_layout(shapes)
-        headers = {shape.columns for shape in shapes if shape.columns}
-        if layout is None or (len(headers) > 1 and not names):
-            _say_who_differs(shapes, findings)
-            return None
-        check_feature_count(layout.n_features, config, findings)
-        names = names or layout.columns
-        space = _space_of(layout.n_features, names, config)
+def _leave_odd_out(found: SitePass, space: FeatureSpace) -> None:
+    """Leave out who has other features than the space; stop a site where nobody said which."""
+    shapes, findings, names = found.shapes, found.findings, found.listing.columns
     note_features(shapes, space.n_features, findings)
     if names:
         note_columns(shapes, names, IssueCode.COLUMNS_DIFFER, findings)
@@ -793,59 +793,6 @@ def _leave_odd_out(found: SitePass) -> FeatureSpace | None:
         if shape.n_features != space.n_features or (names and shape.columns not in ((), names))
     }
     found.accepted[:] = [subject for subject in found.accepted if subject.label not in odd]
-    return space
-
-
-def _say_who_differs(shapes: Sequence[RunShape], findings: Findings) -> None:
-    """Stop a site whose files differ where nobody said which are right; name them."""
-    if not shapes:
-        return
-    first = shapes[0]
-    # Scans differ in length, not in features: of files that all differ the other axis is no time.
-    sizes, lengths = {s.n_features for s in shapes}, {s.n_timepoints for s in shapes}
-    turned = len(lengths) == 1 and len(sizes) == len(shapes) > 1
-    note_features(shapes, first.n_timepoints if turned else first.n_features, findings)
-    if headers := [shape.columns for shape in shapes if shape.columns]:
-        note_columns(shapes, headers[0], IssueCode.COLUMNS_DIFFER, findings)
-    findings.escalate("the files differ, and no setting says which are right")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
-    """What the array files of a folder look like."""
-
-    n_features: int
-    columns: tuple[str, ...]
-    of_records: bool = False  # said by a table of records, not by files of one person each
-
-    @property
-    def settings(self) -> dict[str, object]:
-        said: dict[str, object] = {"n_features": self.n_features}
-        # A setting cannot hold every name that a header can.
-        different = len(set(self.columns)) == len(self.columns) == self.n_features
-        if different and not any("," in name or not name for name in self.columns):
-            said["columns"] = ",".join(self.columns)
-        return said
-
-
-def common_layout(shapes: Sequence[RunShape]) -> Layout | None:
-    """Return the features and names that all array files have; None: they differ, or are none."""
-    sizes = {shape.n_features for shape in shapes}
-    names = {shape.columns for shape in shapes if shape.columns}
-    if len(sizes) != 1:
-        return None
-    return Layout(n_features=sizes.pop(), columns=names.pop() if len(names) == 1 else ())
-
-
-def layout_of(base: Path, config: Config) -> Layout | None:
-    """Return the layout of all files of a folder, from headers; for who may see all data."""
-    findings = Findings(base.name)
-    found = SitePass(list_site(base, {}, config, findings), findings)
-    listed = found.listing.listed
-    tables = [run.path for files in listed for run in files.runs if run.row >= 0]
-    if tables:
-        names = read_records(tables[0]).names
-        return Layout(n_features=len(names), columns=names, of_records=True)
-    for _ in accepted_subjects(found, headers_only=True):
-        pass
-    return common_layout(found.shapes)
+    of_files = any(run.row < 0 for files in found.listing.listed for run in files.runs)
+    if odd and of_files and not found.listing.config.said_features:
+        findings.escalate("the files differ, and no setting says which are right")

@@ -72,10 +72,21 @@ class Series:
     digest: str
     grid: str  # "ok", "reoriented", "0.004 vox", or "-" for a matrix
     issues: tuple[Issue, ...] = ()  # warnings
-    confounds: Array | None = None  # (T, K): signals to regress out, one row per stored volume
-    kept: Kept | None = None  # (T,): stored volumes that scrubbing keeps; None: all
+    n_dummy: int = 0  # first volumes that are dropped
+    others: Array | None = None  # (T - n_dummy, K): signals to regress out, K > 0
+    kept: Kept | None = None  # (T - n_dummy,): volumes that scrubbing keeps; None: all
     mean_fd: float | None = None  # mean framewise displacement, mm; None if no table says
     columns: tuple[str, ...] = ()  # names of the features, if the file has them
+
+    @property
+    def n_times(self) -> int:
+        """Volumes without dummies."""
+        return max(int(self.values.shape[1]) - self.n_dummy, 0)
+
+    @property
+    def n_kept(self) -> int:
+        """Those that scrubbing leaves of them."""
+        return self.n_times if self.kept is None else int(self.kept.sum())
 
 
 def unread(n_features: int, n_times: int) -> Data:

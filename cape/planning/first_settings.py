@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cape.data.bids import PATTERNS, bids_files, confounds_beside, is_bids
-from cape.data.cifti import SPHERE_FILES, read_series_header, structure_file
+from cape.data.cifti import SPHERE_FILES, read_series, structure_file
 from cape.data.discovery import discover
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
-from cape.data.images import read_image_header
+from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
-from cape.data.matrices import read_matrix_header
+from cape.data.matrices import read_matrix
 from cape.data.people import entities_of, natural_key, subject_of
 from cape.data.runs import RunFile, Series
 from cape.data.space import STRUCTURE_FILES, space_of
@@ -184,7 +184,7 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str]) -> _Found:
     spheres = [n[0] for n in SPHERE_FILES.values() if any(lacks(b, n) for b in sites.values())]
     if spheres:
         counts.append(f"not there yet: {' and '.join(spheres)} (docs/howto-inputs.md)")
-    headers = _headers(map(_run, chosen), read_series_header)
+    headers = _headers(map(_run, chosen), partial(read_series, space=None, headers_only=True))
     values = {
         "kind": "cifti",
         "feature_space": "grayordinates" if dense else "parcels",
@@ -274,7 +274,7 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
 
 
 def _image_header(run: RunFile) -> Series:
-    return read_image_header(run, None)
+    return read_image(run, None, headers_only=True)
 
 
 def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
@@ -366,7 +366,7 @@ def _of_images(sites: Mapping[str, Path]) -> _Found:
 
 def _of_matrices(sites: Mapping[str, Path]) -> _Found:
     people, runs = _listed(sites, "matrix")
-    headers = _headers(runs, lambda run: read_matrix_header(run, "feature_by_time", "X"))
+    headers = _headers(runs, lambda run: read_matrix(run, "feature_by_time", headers_only=True))
     rows, columns = ({header.values.shape[axis] for header in headers} for axis in (0, 1))
     # People differ in time points, not in features: where only one axis is equal it is theirs.
     by_row = len(rows) == 1
@@ -385,7 +385,7 @@ def _of_matrices(sites: Mapping[str, Path]) -> _Found:
 def _feature_names(runs: Sequence[RunFile]) -> str:
     """Return the names that the headers of all text tables have, as the setting; empty: none."""
     texts = [run for run in runs if suffix_of(run.path.name) in TABLES]
-    headers = _headers(texts, lambda run: read_matrix_header(run, "time_by_feature", "X"))
+    headers = _headers(texts, lambda run: read_matrix(run, "time_by_feature", headers_only=True))
     if len({header.columns for header in headers}) != 1:
         return ""
     names = headers[0].columns

@@ -176,26 +176,30 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
     """
     if str(chosen.get("feature_space", "matrix")) != "matrix":
         return {}
-    from cape.data.pipeline import layout_of
+    from cape.data.pipeline import header_of
 
     try:
         _, config = configured(chosen)
         if config.feature_space != "matrix" or config.said_features:
             return {}
-        found = {site: layout_of(path, config) for site, path in sites.items()}
+        found = {site: header_of(path, config) for site, path in sites.items()}
     except CapeError:  # the run itself says it
         return {}
-    layouts = {site: layout for site, layout in found.items() if layout is not None}
-    if all(layout.of_records for layout in layouts.values()):
-        return {}  # the tables say it in `join`, and are compared there
-    _check_equal("E144", {site: str(layout.n_features) for site, layout in layouts.items()})
-    named = {site: layout for site, layout in layouts.items() if layout.columns}
+    # Tables of records say it in `join`, and are compared there.
+    sizes = {site: len(header.values) for site, header in found.items() if header is not None}
+    if not sizes:
+        return {}
+    _check_equal("E144", {site: str(n) for site, n in sizes.items()})
+    named = {site: header.columns for site, header in found.items() if header and header.columns}
     # Names may be long and many: as in `join`, sites are told apart by a digest.
-    digests = {
-        s: FeatureSpace.of_matrix(x.n_features, (), x.columns).digest for s, x in named.items()
-    }
+    digests = {s: FeatureSpace.of_matrix(len(x), (), x).digest for s, x in named.items()}
     _check_equal("E250", digests)
-    return next(iter((named or layouts).values())).settings
+    said: dict[str, object] = {"n_features": next(iter(sizes.values()))}
+    names = next(iter(named.values()), ())
+    # A setting cannot hold every name that a header can.
+    if names and len(set(names)) == len(names) and not any("," in n or not n for n in names):
+        said["columns"] = ",".join(names)
+    return said
 
 
 def _check_equal(code: str, got: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ from cape.data.discovery import discover
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
 from cape.data.manifest import read_manifest
-from cape.data.matrices import read_matrix, read_matrix_header
+from cape.data.matrices import read_matrix
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, read_space
 from cape.data.tables import read_text_matrix
@@ -216,7 +216,7 @@ def matrix(data: bytes) -> None:
         path = Path(top, f"sub-1{suffix}")
         path.write_bytes(content)
         run = RunFile(path=path, name=path.name)
-        outline = read_matrix_header(run, "feature_by_time")
+        outline = read_matrix(run, "feature_by_time", headers_only=True)
         series = read_matrix(run, "feature_by_time")
         assert series.values.ndim == 2
         assert series.values.shape == outline.values.shape

@@ -1,4 +1,4 @@
-"""What tests ask of a site's folder: its subjects, without their reduced arrays.
+"""What tests ask of a site: its subjects, without their reduced arrays, and one cleaned run.
 
 As the most careful site would read them: content of people's files may stop it.
 """
@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cape.data import pipeline
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.data import cleaning, pipeline
+from cape.data.cleaning import Quality
+from cape.data.runs import Series
 from cape.errors import DataError
 from cape.settings.config import Config
+from cape.settings.resolved import Cleaning
 
 
 def load_site(
@@ -28,3 +34,12 @@ def load_site(
 def private_code(err: DataError) -> str:
     """Code of the worst finding, which the site alone reads; others read E100 of content."""
     return err.detail.partition(" ")[0]
+
+
+def clean(
+    values: Array, n_dummy: int, how: Cleaning, others: Array | None = None
+) -> tuple[Data, Quality]:
+    """Clean a run (D, T) that no file holds; `values` stay as they are."""
+    stored = np.array(values, dtype=np.float32)
+    run = Series(values=stored, tr=0.0, digest="", grid="-", n_dummy=n_dummy, others=others)
+    return cleaning.clean(run, how)

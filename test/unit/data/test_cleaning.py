@@ -13,13 +13,13 @@ import pytest
 from nibabel.processing import resample_from_to
 
 from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
-from cape.data.cleaning import clean, nuisance, regressors, stop_band_cosines
+from cape.data.cleaning import nuisance, regressors, stop_band_cosines
 from cape.data.pipeline import inspect_site, subject_matrix
 from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
 from cape.settings.words import CONFOUND_SETS
-from support.sites import load_site, private_code
+from support.sites import clean, load_site, private_code
 
 CONFIG = replace(Config(epsilon=1.0, delta=1e-5), min_timepoints=5)
 T = 60

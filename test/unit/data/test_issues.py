@@ -256,19 +256,6 @@ def test_a_swapped_first_matrix_does_not_turn_the_others_into_suspects(broken_si
     assert "sub-003.npy" not in swapped[0].private
 
 
-def test_a_site_that_is_transposed_as_a_whole_is_found_by_its_unequal_lengths(tmp_path):
-    rng = np.random.default_rng(0)
-    for m, n_times in enumerate((40, 44, 47)):
-        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((n_times, 20)))
-    config = replace(Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=10)
-    found = inspect_site(tmp_path, {}, config, site="B")
-    assert [f.code for f in found.findings if f.severity == "E"] == ["CAPE-E143"]
-    turned = replace(config, orientation="time_by_feature")
-    loaded = load_site(tmp_path, {}, turned, site="B")
-    assert loaded.space.n_features == 20
-    assert [subject.n_timepoints for subject in loaded.subjects] == [40, 44, 47]
-
-
 def test_too_many_features_without_a_basis_name_both_limits(tmp_path):
     np.save(tmp_path / "sub-1.npy", np.random.default_rng(0).standard_normal((1200, 120)))
     config = replace(Config(epsilon=1.0, delta=1e-5), feature_space="matrix")

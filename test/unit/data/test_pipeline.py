@@ -13,7 +13,7 @@ import pytest
 
 from cape.algorithms.interpolated_basis import InterpolatedBasis
 from cape.data import pipeline
-from cape.data.cleaning import clean, rank_of, regressors
+from cape.data.cleaning import rank_of, regressors
 from cape.data.pipeline import inspect_site, project, reduce_again, subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
@@ -21,7 +21,7 @@ from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
 from cape.space.public_basis import MOST_DENSE, public_basis
-from support.sites import load_site, private_code
+from support.sites import clean, load_site, private_code
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"

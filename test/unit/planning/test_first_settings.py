@@ -102,8 +102,8 @@ def test_the_layout_of_tables_is_written_asked_for_and_filled_in(tmp_path, capsy
         (tmp_path / "study" / site).mkdir(parents=True)
         for m in range(4):
             rows = np.random.default_rng([ord(site), m]).standard_normal((30 + m, 3))
-            # One odd header: its site says no names, and the others' are taken.
-            head = "a,b,x" if (site, m) == ("a", 0) else "a,b,c"
+            # One odd header: the first file of each site says the names.
+            head = "a,b,x" if (site, m) == ("a", 1) else "a,b,c"
             np.savetxt(tmp_path / "study" / site / f"sub-{m}.csv", rows, delimiter=",",
                        header=head, comments="")  # fmt: skip
     assert "columns" not in settings(tmp_path / "study")[0]
@@ -124,7 +124,7 @@ def test_the_layout_of_tables_is_written_asked_for_and_filled_in(tmp_path, capsy
     assert (used["n_features"], used["columns"]) == (3, "a,b,c")
     simulate(tmp_path / "study", out=tmp_path / "out", seed=1, settings={"private": False})
     used = json.loads((tmp_path / "out" / "consortium" / "settings.json").read_text())["settings"]
-    assert used["n_features"] == 3  # no file votes on it without noise either
+    assert used["n_features"] == 3
 
 
 def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp_path, capsys):

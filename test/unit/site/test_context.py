@@ -267,9 +267,12 @@ def test_every_file_is_read_once_and_what_is_kept_is_what_a_second_reading_gives
     config = Config.from_input(given)
     reads: list[str] = []
     real = reading.read_matrix
-    monkeypatch.setattr(
-        reading, "read_matrix", lambda run, *a: (reads.append(run.name), real(run, *a))[1]
-    )
+
+    def read(run, *how, headers_only):
+        reads.extend([] if headers_only else [run.name])
+        return real(run, *how, headers_only=headers_only)
+
+    monkeypatch.setattr(reading, "read_matrix", read)
     source = FileSource(tmp_path, {}, config, "B")
     once = {label: Y.tobytes() for label, Y in source.reduced(9)}
     assert sorted(reads) == [f"sub-{m}.npy" for m in range(4)]

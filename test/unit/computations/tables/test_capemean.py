@@ -19,7 +19,6 @@ from cape.algorithms.marginals import ColumnHistogram, ColumnMean
 from cape.cli.privacy_check import check_file
 from cape.computations import load, names
 from cape.computations.tables import capemean
-from cape.data.cleaning import clean
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RosterEntry
@@ -32,6 +31,7 @@ from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport, InProcess, make_places
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
+from support.sites import clean
 
 SIZES = (4, 3, 2)
 D, T = 3, 12
