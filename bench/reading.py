@@ -9,7 +9,7 @@ processes of their own so that a peak belongs to one task, each task `--repeats`
     gunzip     zlib unpacks the file and throws the bytes away: the floor of reading
     read       `cape.data.images.read_image`: voxels of the mask
     general    the same by the form for any grid, whose bits `read` must give
-    whole      read, judged and cleaned: `cape.data.pipeline.read_subject`
+    whole      read, judged and cleaned: `cape.data.subjects.read_subject`
     nilearn    NiftiMasker.fit_transform with the same steps (its interpolation is a cubic spline
                by default and linear here; signal.clean is inside): other work in part
 
@@ -137,9 +137,10 @@ def read(path: Path, *, general: bool = False) -> object:
 
 
 def whole(path: Path) -> object:
-    from cape.data.pipeline import pass_over_arrays, read_subject
+    from cape.data.pipeline import pass_over_arrays
     from cape.data.runs import RunFile, SubjectFiles
     from cape.data.space import mask_space
+    from cape.data.subjects import read_subject
 
     config = settings()
     listing = pass_over_arrays("bench", [], mask_space(config), config).listing

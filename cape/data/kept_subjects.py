@@ -27,6 +27,7 @@ from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import stated_space
+from cape.data.subjects import ReadSubject
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json, plain
 from cape.settings.resolved import Reading, Resolved
@@ -34,20 +35,6 @@ from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import basis_kind, widest_basis
 
 VOXELS: Final = "voxels"
-
-# Name of a run, what was noted of it, and whether it cannot be used for that.
-Note = tuple[str, Issue, bool]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadSubject:
-    """A subject after reading its runs, or why it cannot be judged (`subject` is None)."""
-
-    subject: Subject | None = None
-    shapes: tuple[RunShape, ...]
-    notes: tuple[Note, ...]
-    digest: str = ""  # SHA-256 of X_m; empty of headers, and of a row of a table
-    Y: Data | None = None  # (d, T_m); None if it was not asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

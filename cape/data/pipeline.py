@@ -18,12 +18,10 @@ import functools
 import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
-from typing import Final
 
 import numpy as np
 
@@ -37,14 +35,9 @@ from cape.data.checks import (
     note_columns,
     note_features,
 )
-from cape.data.cifti import read_structure
-from cape.data.cleaning import UNREAD, clean, rank_of
 from cape.data.data_store import DataStore
-from cape.data.discovery import discover
-from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile, in_full
-from cape.data.kept_subjects import KeptSubjects, Note, ReadSubject, Seen
-from cape.data.matrices import read_matrix
-from cape.data.reading import read_run
+from cape.data.issues import Finding, Findings, IssueCode, in_full
+from cape.data.listing import SiteListing, list_site, with_features_of_files
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -52,23 +45,15 @@ from cape.data.resources import (
     jobs,
     largest_bytes,
 )
-from cape.data.runs import RunFile, Series, SubjectFiles, unread
-from cape.data.space import check_feature_count, read_space, with_templates
-from cape.data.strategies import has_nilearn
-from cape.data.tables import read_records
-from cape.errors import CapeError, ConfigError, DataError
+from cape.data.runs import RunFile, SubjectFiles
+from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
+from cape.data.widest import Widest, project
+from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
-from cape.settings.resolved import Resolved, resolve
-from cape.settings.words import parse_shape
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import Basis, basis_kind, public_basis, widest_basis
-
-# Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
-ROWS: Final = 8192
-
-# Bytes of voxels of all subjects of a site that are kept, so that no basis is built only to check.
-MAX_VOXELS: Final = 10**9
+from cape.space.public_basis import Basis, basis_kind, widest_basis
 
 # Called with (subjects done, subjects in all).
 OnSubject = Callable[[int, int], None]
@@ -115,19 +100,6 @@ class Inspection:
     needs: ResourceEstimate | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SiteListing:
-    """Which files a site has, whose they are, and in which feature space; private."""
-
-    site: str  # public id
-    config: Config
-    how: Resolved
-    listed: tuple[SubjectFiles, ...]
-    # None where the mask could not be read, and of matrices whose features nobody said
-    space: FeatureSpace | None
-    columns: tuple[str, ...] = ()  # names that the features of matrices must have
-
-
 class SitePass:
     """What a pass over all files of a site has found so far; private, grows with every subject."""
 
@@ -165,7 +137,7 @@ def load_site(
     files = list_site(base, listing, config, findings, before_records)
     findings.raise_if_blocked()
     before_reading(files)
-    files = _with_features_of_files(files, findings)
+    files = with_features_of_files(files, findings)
     found, widest = SitePass(files, findings), Widest(files, base, store)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     read = accepted_subjects(found, widest, reduce=True, on_subject=on_subject)
@@ -202,95 +174,13 @@ def inspect_site(
     As `load_site` with `strict`; with `headers_only` headers and tables are read, no data.
     """
     findings = Findings(site, strict=True)
-    files = _with_features_of_files(list_site(base, listing, config, findings), findings)
+    files = with_features_of_files(list_site(base, listing, config, findings), findings)
     found = SitePass(files, findings)
     # Kept, so that the run that follows reads nothing again.
     widest = None if headers_only or store is None else Widest(files, base, store)
     for _ in accepted_subjects(found, widest, on_subject=on_subject, headers_only=headers_only):
         pass
     return conclude(found, working)
-
-
-# ------------------------------------------------------------------------------- discover
-
-
-def list_site(
-    base: Path,
-    listing: Mapping[str, object],
-    config: Config,
-    findings: Findings,
-    before_records: Callable[[], None] = lambda: None,
-) -> SiteListing:
-    """Find the files of a site and its feature space; of people's data opens tables of records."""
-    read = read_structure if config.of_cifti else read_space
-    space, how = read(config, base, findings), resolve(config)
-    if how.reading.strategy and not has_nilearn():
-        public, strategy = {"site": findings.site}, how.reading.strategy
-        findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)
-    listed = discover(base, listing, config, findings, before_records)
-    if config.feature_space == "matrix":
-        space = _said_space(listed, config, findings)
-    return SiteListing(
-        site=findings.site,
-        config=config,
-        how=how,
-        listed=listed,
-        space=space,
-        columns=config.said_columns,
-    )
-
-
-def _said_space(
-    listed: Sequence[SubjectFiles], config: Config, findings: Findings
-) -> FeatureSpace | None:
-    """Return the space of matrices that settings or a table of records say; None: nobody does."""
-    tables = (run.path for files in listed for run in files.runs if run.row >= 0)
-    table = next(tables, None)
-    names = () if table is None else read_records(table).names
-    n_features = config.said_features or len(names)
-    if n_features == 0:
-        return None
-    check_feature_count(n_features, config, findings)
-    shape = parse_shape(config.image_shape) if config.image_shape else ()
-    return FeatureSpace.of_matrix(n_features, shape, config.said_columns or names)
-
-
-def _with_features_of_files(files: SiteListing, findings: Findings) -> SiteListing:
-    """Take the features of matrices from the first file that can be read, if nobody said them."""
-    if files.space is not None or (first := _first_header(files)) is None:
-        return files
-    n_features = len(first.values)
-    check_feature_count(n_features, files.config, findings)
-    space = FeatureSpace.of_matrix(n_features, (), first.columns)
-    return replace(files, space=space, columns=first.columns)
-
-
-def _first_header(files: SiteListing) -> Series | None:
-    """Return the first matrix of a site that can be read, of its header alone if it has one."""
-    how = files.how.reading
-    for run in (run for each in files.listed for run in each.runs):
-        if how.feature_space == "matrix" and run.row < 0:
-            with suppress(UnusableFile, OSError):
-                return read_matrix(run, how.orientation, how.variable, headers_only=True)
-    return None
-
-
-def header_of(base: Path, config: Config) -> Series | None:
-    """Return what the first array file of a folder says; None: there is none, or it has records."""
-    return _first_header(list_site(base, {}, config, Findings(base.name)))
-
-
-def check_layout_is_said(listed: Sequence[SubjectFiles | Subject], config: Config) -> None:
-    """Raise ConfigError E013 if the files of single people would say what the features are.
-
-    Else one person could move what leaves in `join`, and who else counts, in a private run.
-    """
-    of_files = any(run.row < 0 for files in listed for run in files.runs)
-    if config.feature_space == "matrix" and config.private and of_files:
-        if not config.said_features:
-            do = "so that nobody's file decides it: how many features the array files have; or "
-            do += "columns, their names."
-            raise ConfigError("E013", setting="n_features", do=do)
 
 
 def pass_over_arrays(
@@ -364,89 +254,6 @@ def _passes(read: ReadSubject, found: SitePass) -> bool:
     if read.digest:
         found.digests[subject.label] = read.digest
     return True
-
-
-class Widest:
-    """The widest basis that a run may ask for, and what a store keeps of the subjects in it."""
-
-    def __init__(self, listing: SiteListing, base: Path, store: DataStore | None) -> None:
-        self._listing, self._base = listing, base
-        self._lock = Lock()
-        self._basis: Future[Basis | None] | None = None
-        self.kept: KeptSubjects | None = None
-        # Whether subjects are projected now, and whether their voxels are kept; see `begin`
-        self.reduces, self.keeps_voxels = True, False
-        space = listing.space
-        # A matrix is read faster than it is found.
-        if store is not None and space is not None and space.kind != "matrix":
-            with suppress(DataError):  # of templates, raised where the basis is used
-                self.kept = KeptSubjects(store, listing.how, self._with_templates(space))
-
-    def begin(self, n_bytes: int, *, reduce: bool) -> None:
-        """Decide what is kept of subjects of `n_bytes` each; `reduce`: they are asked for.
-
-        Where voxels are few they are kept: building a basis would cost more than reading, and a try
-        of other settings may ask for another one.  Of many the basis costs next to nothing.
-        """
-        n_subjects = len(self._listing.listed)
-        self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXELS
-        self.reduces = reduce or (self.kept is not None and not self.keeps_voxels)
-
-    def basis(self) -> Basis | None:
-        """Return B, None for the identity; CapeError: there is none, or what broke the building."""
-        with self._lock:
-            # An error is kept, too: the next who asks must not take none for the identity.
-            if self._basis is None:
-                self._basis = Future()
-                try:
-                    self._basis.set_result(self._build())
-                except Exception as err:
-                    self._basis.set_exception(err)
-        return self._basis.result()
-
-    def _build(self) -> Basis | None:
-        if self._listing.space is None:
-            raise ValueError("nobody's features are known")
-        space, how = self._with_templates(self._listing.space), self._listing.how
-        return public_basis(how, space, widest_basis(how, space))
-
-    def _with_templates(self, space: FeatureSpace) -> FeatureSpace:
-        if not self._listing.how.templates:
-            return space
-        return with_templates(space, self._base, site=self._listing.site)
-
-    def prepare(self) -> None:
-        """Build the basis before the first subject asks for it."""
-        with suppress(Exception):  # raised where the basis is used
-            self.basis()
-
-    def project(self, X: Data) -> Data | None:
-        """Return Y (d, T); None where there is no such basis, or X has other features."""
-        space = self._listing.space
-        if space is None or space.n_features != len(X):
-            return None
-        # Raised where nobody has an array in the basis.
-        with suppress(CapeError):
-            return project(X, self.basis())
-        return None
-
-    def look(self, files: SubjectFiles) -> tuple[Seen | None, ReadSubject | None]:
-        """Return what is known of a subject's files, and all that is asked of it if it is kept."""
-        if self.kept is None or (seen := self.kept.look(files)) is None:
-            return None, None
-        read = self.kept.facts(seen, files, self._listing.site)
-        if read is None or not self.reduces:
-            return seen, read
-        Y = self.kept.array(seen)
-        if Y is None and (X := self.kept.array(seen, voxels=True)) is not None:
-            Y = self.project(X)
-            if Y is not None:
-                self.kept.keep_reduced(seen, Y)
-        return seen, None if Y is None else replace(read, Y=Y)
-
-    def finish(self) -> None:
-        if self.kept is not None:
-            self.kept.finish(self._base)
 
 
 def _read_one(
@@ -527,160 +334,6 @@ def _foreseen(listing: SiteListing, widest: Widest | None) -> tuple[int, bool]:
             if n_bytes := largest_bytes(read_subject(files, listing, headers_only=True)[0].subject):
                 return n_bytes, False
     return 0, False
-
-
-def read_subject(
-    files: SubjectFiles, listing: SiteListing, *, headers_only: bool
-) -> tuple[ReadSubject, list[Data]]:
-    """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
-
-    No subject and no runs if it cannot be judged: a run cannot be read, or runs differ in their
-    features.  Of headers only, runs are `unread`, counts `UNREAD` and the rank is its bound.
-    """
-    how = listing.how.reading
-    parts: list[Data] = []
-    read: list[Series] = []
-    shapes: list[RunShape] = []
-    notes: list[Note] = []
-    quality = UNREAD
-    n_scrubbed, seconds, moved = 0, list[float](), list[tuple[float | None, int]]()
-    # A bad run is no reason to stop: the site learns of all that is wrong in one pass.
-    for run in files.runs:
-        series = _read_noting(run, listing, notes, headers_only=headers_only)
-        if series is None:
-            continue
-        shapes.append(_shape(files.label, run, series))
-        n_scrubbed += series.n_times - series.n_kept
-        seconds.append(series.n_kept * (series.tr or how.tr))
-        moved.append((series.mean_fd, series.n_times))
-        if headers_only:
-            part = unread(len(series.values), series.n_kept)
-        else:
-            part, counts = clean(series, how.cleaning)
-            quality = quality.joined(counts)
-        parts.append(part)
-        # A copy: a view of no rows would hold the voxels of every run until the last is read.
-        read.append(replace(series, values=series.values[:0].copy()))
-    n_features = len(parts[0]) if parts else 0
-    alike = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
-    if not alike or n_features == 0:
-        return ReadSubject(shapes=tuple(shapes), notes=tuple(notes)), []
-    n_times = sum(part.shape[1] for part in parts)
-    if n_times == 0:  # said of the subject, not of each run besides
-        notes = [note for note in notes if note[1].code is not IssueCode.RUN_SCRUBBED]
-    rank = min(n_features, n_times)
-    if rank and not headers_only:
-        rank = rank_of(_joined(parts))
-    subject = Subject(
-        label=files.label,
-        site=listing.site,
-        runs=files.runs,
-        digests=tuple(series.digest for series in read),
-        n_features=n_features,
-        n_timepoints=n_times,
-        trs=tuple(series.tr for series in read),
-        quality=quality,
-        n_scrubbed=n_scrubbed,
-        seconds=sum(seconds) if all(series.tr or how.tr for series in read) else 0.0,
-        mean_fd=_mean(moved),
-        rank=rank,
-        grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
-    )
-    return ReadSubject(subject=subject, shapes=tuple(shapes), notes=tuple(notes)), parts
-
-
-def _mean(moved: Sequence[tuple[float | None, int]]) -> float | None:
-    """Return the mean over runs, each by its volumes; None if one of them is not known."""
-    known = [(mm, n) for mm, n in moved if mm is not None and n > 0]
-    if not known or len(known) < len(moved):
-        return None
-    return sum(mm * n for mm, n in known) / sum(n for _, n in known)
-
-
-def _read_noting(
-    run: RunFile, listing: SiteListing, notes: list[Note], *, headers_only: bool
-) -> Series | None:
-    """Return one run as stored, or None after noting why it cannot be used."""
-    try:
-        series = read_run(run, listing.how.reading, listing.space, headers_only=headers_only)
-    except UnusableFile as verdict:
-        notes.append((run.name, verdict.issue, True))
-        return None
-    except OSError as err:
-        notes.append((run.name, Issue(IssueCode.FILE_UNREADABLE, str(err.strerror)), True))
-        return None
-    notes.extend((run.name, issue, False) for issue in series.issues)
-    return series
-
-
-def _shape(person: str, run: RunFile, series: Series) -> RunShape:
-    n_features, n_times = series.values.shape
-    digest = ""
-    if series.digest:
-        # Two people may well have given the same answers: a row of a table counts as its own.
-        rows = f"{run.name} {run.row}".encode()
-        values = rows if run.row >= 0 else np.ascontiguousarray(series.values).data
-        digest = hashlib.sha256(values).hexdigest()
-    return RunShape(
-        name=run.name,
-        person=person,
-        n_features=n_features,
-        n_timepoints=n_times,
-        values_digest=digest,
-        columns=series.columns,
-    )
-
-
-def _joined(parts: Sequence[Data]) -> Data:
-    # One run is not copied: it may be half of the memory that a site has.
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-
-def joined_in_time(parts: Sequence[Data], max_timepoints: int) -> Data:
-    """Return preprocessed runs of one subject as X_m (D, T_m), at most `max_timepoints` if any."""
-    joined = _joined(parts)
-    if max_timepoints and joined.shape[1] > max_timepoints:
-        # Centred again: the mean over the first time points is not that over all.
-        cut = joined[:, :max_timepoints]
-        joined = np.ascontiguousarray(cut - cut.mean(axis=1, keepdims=True, dtype=np.float64))
-    return joined.astype(np.float32, copy=False)
-
-
-# ------------------------------------------------------------------------------- project
-
-
-def project(values: Data, basis: Basis | None) -> Data:
-    """Return ``B' X``, shape (d, T), float32; `values` is X (D, T), None the identity."""
-    if basis is None:
-        return values
-    if basis.shape[0] != values.shape[0]:
-        raise ValueError(f"basis has {basis.shape[0]} rows, the data have {values.shape[0]}")
-    if not isinstance(basis, np.ndarray):
-        return basis.adjoint(values).astype(np.float32)
-    # Sums in doubles: in float32 the result would depend on the order of 70,000 voxels.
-    total = np.zeros((basis.shape[1], values.shape[1]))
-    for first in range(0, values.shape[0], ROWS):
-        rows = slice(first, first + ROWS)
-        total += basis[rows].T @ values[rows].astype(np.float64)
-    return total.astype(np.float32)
-
-
-def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Data:
-    """Read an accepted subject again; return X_m (D, T_m), every row of mean 0 over each run.
-
-    DataError CAPE-E161: the files are not those that were accepted.
-    """
-    parts, how = [], resolve(config).reading
-    for run, digest in zip(subject.runs, subject.digests, strict=True):
-        try:
-            series = read_run(run, how, space)
-        except (UnusableFile, OSError) as err:
-            raise DataError("E161", site=subject.site, detail=f"{run.name}: {err}") from err
-        # Other data under the same name would be summed into a run whose plan they are not of.
-        if series.digest != digest:
-            raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")
-        parts.append(clean(series, how.cleaning)[0])
-    return joined_in_time(parts, how.max_timepoints)
 
 
 def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterator[tuple[str, Data]]:

@@ -16,8 +16,9 @@ from cape.data.data_store import DataStore
 from cape.data.discovery import NO_DATA
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Finding
+from cape.data.listing import check_layout_is_said
 from cape.data.manifest import MANIFEST_NAMES
-from cape.data.pipeline import Inspection, SiteData, check_layout_is_said, inspect_site
+from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning, DataError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import (

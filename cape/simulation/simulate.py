@@ -176,7 +176,7 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
     """
     if str(chosen.get("feature_space", "matrix")) != "matrix":
         return {}
-    from cape.data.pipeline import header_of
+    from cape.data.listing import header_of
 
     try:
         _, config = configured(chosen)

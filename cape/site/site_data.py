@@ -73,7 +73,8 @@ class FileSource:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data.data_store import DataStore
-            from cape.data.pipeline import SiteListing, check_layout_is_said, load_site
+            from cape.data.listing import SiteListing, check_layout_is_said
+            from cape.data.pipeline import load_site
 
             def opened() -> None:
                 self.is_read = True
@@ -172,7 +173,7 @@ class FileSource:
     def private_summary(
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]
     ) -> PrivateSummary:
-        from cape.data.pipeline import subject_matrix
+        from cape.data.subjects import subject_matrix
         from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
         data, config = self._data(), self.config

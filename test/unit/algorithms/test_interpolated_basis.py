@@ -9,7 +9,7 @@ import pytest
 
 from cape.algorithms import basis, kernel
 from cape.algorithms.interpolated_basis import InterpolatedBasis, interpolated
-from cape.data.pipeline import project
+from cape.data.widest import project
 from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.resolved import resolve

@@ -16,7 +16,9 @@ from nibabel.gifti.util import array_index_order_codes, gifti_encoding_codes
 
 from cape.data.gifti import read_vertices
 from cape.data.issues import Findings
-from cape.data.pipeline import inspect_site, list_site, load_site, subject_matrix
+from cape.data.listing import list_site
+from cape.data.pipeline import inspect_site, load_site
+from cape.data.subjects import subject_matrix
 from cape.errors import MessageError
 from cape.planning.first_settings import propose
 from cape.report import maps, surfaces

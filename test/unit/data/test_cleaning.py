@@ -14,7 +14,8 @@ from nibabel.processing import resample_from_to
 
 from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
 from cape.data.cleaning import nuisance, regressors, stop_band_cosines
-from cape.data.pipeline import inspect_site, subject_matrix
+from cape.data.pipeline import inspect_site
+from cape.data.subjects import subject_matrix
 from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve

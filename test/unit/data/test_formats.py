@@ -23,9 +23,10 @@ from cape.data.discovery import discover
 from cape.data.images import read_image
 from cape.data.issues import Findings
 from cape.data.people import entities_of
-from cape.data.pipeline import inspect_site, subject_matrix
+from cape.data.pipeline import inspect_site
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, mask_space
+from cape.data.subjects import subject_matrix
 from cape.errors import DataError
 from cape.settings.config import Config
 from support.sites import load_site, private_code

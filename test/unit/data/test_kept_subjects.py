@@ -13,7 +13,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import data_store, pipeline
+from cape.data import data_store, pipeline, subjects, widest
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load
@@ -71,14 +71,14 @@ def entries(cache: Path) -> list[Path]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the runs of which more than a header was read, since the list was cleared."""
     seen: list[str] = []
-    whole = pipeline.read_run
+    whole = subjects.read_run
 
     def noted(run, *given, **named):
         if not named.get("headers_only"):
             seen.append(run.name)
         return whole(run, *given, **named)
 
-    monkeypatch.setattr(pipeline, "read_run", noted)
+    monkeypatch.setattr(subjects, "read_run", noted)
     return seen
 
 
@@ -141,7 +141,7 @@ def test_another_basis_is_made_of_voxels_that_are_kept(base, cache, reads):
 
 
 def test_of_many_voxels_only_reduced_arrays_are_kept(base, cache, reads, monkeypatch):
-    monkeypatch.setattr(pipeline, "MAX_VOXELS", 1000)
+    monkeypatch.setattr(widest, "MAX_VOXELS", 1000)
     inspect_site(base, {}, CONFIG, site="B", cache=cache)
     assert not list((cache / "entries").glob("*.voxels"))
     reads.clear()
@@ -292,14 +292,14 @@ def test_entries_hold_no_name_and_are_this_users_alone(base, cache):
 
 
 def test_a_text_with_a_name_is_not_kept(base, cache, reads, monkeypatch):
-    whole = pipeline.read_run
+    whole = subjects.read_run
 
     def telling(run, *given, **named):
         series = whole(run, *given, **named)
         note = replace(series.issues[0], observed=f"beside {run.path.name}")
         return replace(series, issues=(note,))
 
-    monkeypatch.setattr(pipeline, "read_run", telling)
+    monkeypatch.setattr(subjects, "read_run", telling)
     load_site(base, {}, CONFIG, site="B", cache=cache)
     assert entries(cache) == []
 
@@ -370,7 +370,7 @@ def test_no_more_subjects_are_read_at_a_time_than_jobs(base, monkeypatch):
 def test_the_first_subject_does_not_keep_the_others_waiting(base, monkeypatch):
     """It was read alone, to learn how much memory one takes: its header says that."""
     monkeypatch.setenv("CAPE_JOBS", "2")
-    whole, met = pipeline.read_run, threading.Barrier(2)
+    whole, met = subjects.read_run, threading.Barrier(2)
 
     def together(run, *given, **named):
         first = run.name.startswith(("sub-ann_run-1", "sub-bob_run-1"))
@@ -378,7 +378,7 @@ def test_the_first_subject_does_not_keep_the_others_waiting(base, monkeypatch):
             met.wait(timeout=30)  # BrokenBarrierError where the other one never comes
         return whole(run, *given, **named)
 
-    monkeypatch.setattr(pipeline, "read_run", together)
+    monkeypatch.setattr(subjects, "read_run", together)
     site, _ = load_site(base, {}, CONFIG, site="B")
     assert {"sub-ann", "sub-bob"}.isdisjoint(site.failed)
 
@@ -394,7 +394,7 @@ def test_a_basis_that_could_not_be_built_is_not_taken_for_the_identity(
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "public_basis", broken)
+        patch.setattr(widest, "public_basis", broken)
         with pytest.raises((MemoryError, CapeError)):
             load_site(base, {}, CONFIG, site="B", cache=cache)
     assert not entries(cache)
@@ -445,14 +445,14 @@ def test_one_subject_at_a_time_where_memory_holds_no_more(base, monkeypatch):
 
 def test_a_header_that_breaks_the_program_stops_nobody(base, monkeypatch):
     monkeypatch.setenv("CAPE_JOBS", "2")
-    whole = pipeline.read_run
+    whole = subjects.read_run
 
     def broken(run, *given, **named):
         if named.get("headers_only"):
             raise RuntimeError("a bug")
         return whole(run, *given, **named)
 
-    monkeypatch.setattr(pipeline, "read_run", broken)
+    monkeypatch.setattr(subjects, "read_run", broken)
     site, _ = load_site(base, {}, CONFIG, site="B")
     assert site.failed == ("sub-dead",)
 

@@ -14,7 +14,9 @@ import pytest
 from cape.algorithms.interpolated_basis import InterpolatedBasis
 from cape.data import pipeline
 from cape.data.cleaning import rank_of, regressors
-from cape.data.pipeline import inspect_site, project, reduce_again, subject_matrix
+from cape.data.pipeline import inspect_site, reduce_again
+from cape.data.subjects import subject_matrix
+from cape.data.widest import project
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import write_consortium
