@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
@@ -88,77 +87,45 @@ class _Layout:
     inter: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _OpenImage:
-    """An image whose header was read and aligned; `read` goes on behind `head`."""
-
-    reader: HashingReader
-    read: Callable[[int], bytes]
-    compressed: bool
-    pair: bytes
-    head: bytes
-    header: Nifti1Header
-    layout: _Layout
-    alignment: Alignment
-    issues: list[Issue]
-
-
 def read_image(
     run: RunFile, grid: Grid | None, how: Resampling = AS_STORED, *, headers_only: bool = False
 ) -> Series:
-    """Return features by time, none without a grid; UnusableFile: no whole, real 4-D series."""
-    with _opened(run, grid, how) as image:
-        if headers_only:
-            n_features = 0 if grid is None else grid.sizes.size
-            return _series(image, unread(n_features, image.layout.shape[3]), run, "")
-        values = _read_volumes(image, _picker(image.layout, image.alignment, grid, how), grid)
-        if image.compressed:
-            # The check sum of gzip stands at its end: a damaged file is found nowhere else.
-            while image.read(1 << 20):
-                pass
-        digest = image.reader.finish()
-    if image.pair:
-        # A changed header moves or scales the same voxels: it is part of the content.
-        digest = hashlib.sha256(image.pair + bytes.fromhex(digest)).hexdigest()
-    return _series(image, values, run, digest)
+    """Return features by time, none without a grid; UnusableFile: no whole, real 4-D series.
 
-
-@contextmanager
-def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenImage]:
+    With `headers_only` values are `unread`.
+    """
     check_type(run.path, IMAGE_SUFFIXES)
     compressed = run.path.name.lower().endswith(".gz")
     pair = run.path.with_suffix(".hdr").read_bytes() if suffix_of(run.path.name) == ".img" else b""
+    issues: list[Issue] = []
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
         stream = Unpacked(reader) if compressed else reader
         try:
             head = pair[:HEADER_BYTES] or stream.read(HEADER_BYTES)
             header = _header(head, run.path)
-            issues: list[Issue] = []
             layout = _layout(header, issues)
             _check_size(run.path, layout, grid, compressed=compressed)
+            resample = grid is not None and _may_resample(run, header, grid, how)
             alignment = align_to_grid(
-                header,
-                layout.shape[:3],
-                grid,
-                issues,
-                trust=run.trust_grid,
-                resample=grid is not None and _may_resample(run, header, grid, how),
+                header, layout.shape[:3], grid, issues, trust=run.trust_grid, resample=resample
             )
-            yield _OpenImage(
-                reader=reader,
-                read=stream.read,
-                compressed=compressed,
-                pair=pair,
-                head=b"" if pair else head,
-                header=header,
-                layout=layout,
-                alignment=alignment,
-                issues=issues,
-            )
-        # Whatever reading goes wrong inside the `with` of a caller ends here, too.
+            values, digest = unread(0 if grid is None else grid.sizes.size, layout.shape[3]), ""
+            if not headers_only:
+                pick = _picker(layout, alignment, grid, how)
+                values = _read_volumes(stream.read, b"" if pair else head, layout, pick, grid)
+                # The check sum of gzip stands at its end: a damaged file is found nowhere else.
+                while compressed and stream.read(1 << 20):
+                    pass
+                digest = reader.finish()
         except DAMAGED as err:
             raise UnusableFile(IssueCode.GZIP_DAMAGED, str(err)) from err
+    if pair and digest:
+        # A changed header moves or scales the same voxels: it is part of the content.
+        digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
+    # Who wrote the manifest knows better than a converter; the sidecar better than the header.
+    tr = run.tr or sidecar_tr(run.path, issues) or _header_tr(header, issues)
+    return Series(values=values, tr=tr, digest=digest, grid=alignment.word, issues=tuple(issues))
 
 
 def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
@@ -168,13 +135,6 @@ def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resamplin
     if here and wanted and not known:
         raise UnusableFile(IssueCode.SPACE_OTHER, f"of {here}", space=wanted)
     return how.resample == "to_mask" or (how.resample == "within_space" and known)
-
-
-def _series(image: _OpenImage, values: Data, run: RunFile, digest: str) -> Series:
-    # Who wrote the manifest knows better than a converter; the sidecar better than the header.
-    tr = run.tr or sidecar_tr(run.path, image.issues) or _header_tr(image.header, image.issues)
-    grid, issues = image.alignment.word, tuple(image.issues)
-    return Series(values=values, tr=tr, digest=digest, grid=grid, issues=issues)
 
 
 # ------------------------------------------------------------------------------- header
@@ -260,12 +220,16 @@ def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: b
 # ------------------------------------------------------------------------------- volumes
 
 
-def _read_volumes(image: _OpenImage, pick: Picker, grid: Grid | None) -> Data:
-    """Return features by time, shape (D, T); one volume is in memory at a time."""
-    layout, read = image.layout, image.read
-    before = image.head[layout.offset :]  # voxels that came along with the header
-    if layout.offset > len(image.head):
-        read(layout.offset - len(image.head))
+def _read_volumes(
+    read: Callable[[int], bytes], head: bytes, layout: _Layout, pick: Picker, grid: Grid | None
+) -> Data:
+    """Return features by time, shape (D, T); one volume is in memory at a time.
+
+    `read` goes on behind `head`.
+    """
+    before = head[layout.offset :]  # voxels that came along with the header
+    if layout.offset > len(head):
+        read(layout.offset - len(head))
     size = int(np.prod(layout.shape[:3])) * layout.dtype.itemsize
     n_times = layout.shape[3]
     features = 0 if grid is None else grid.sizes.size
@@ -338,17 +302,13 @@ def _general_picker(
 # ------------------------------------------------------------------------------- repetition time
 
 
-def _sidecar(path: Path) -> Any:
-    with path.open("rb") as file:
-        text = file.read(MOST_SIDECAR)
-    return parse_json(text)
-
-
 def sidecar_tr(path: Path, issues: list[Issue]) -> float:
     """Return RepetitionTime of the JSON file beside the image, s; 0 if there is none."""
     sidecar = path.with_name(path.name[: -len(suffix_of(path.name))] + ".json")
     try:
-        tr = max(float(_sidecar(sidecar)["RepetitionTime"]), 0.0)
+        with sidecar.open("rb") as file:
+            said = parse_json(file.read(MOST_SIDECAR))
+        tr = max(float(said["RepetitionTime"]), 0.0)
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0
     if LONGEST_TR < tr < math.inf:  # BIDS wants seconds; some converters wrote what DICOM has

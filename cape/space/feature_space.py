@@ -30,6 +30,9 @@ MOST_TEMPLATE_NUMBERS = 600_000
 # Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked.
 MOST_LABELS = 2**24
 
+# What follows from labels.
+OF_LABELS = ("digest", "n_features", "kind", "affine")
+
 # The family of the MNI's average brains: its members differ by a few millimetres.
 MNI152 = "MNI152"
 
@@ -206,23 +209,10 @@ class FeatureSpace:
         if self.kind == "matrix":
             if plain:
                 raise MessageError("E202", problem="labels: a matrix has none")
-        elif self.kind == "grayordinates" or self.kind == "parcels":
-            grid = np.array(self.affine).reshape(4, 4) if len(self.affine) == 16 else None
-            said = FeatureSpace.of_structure(whole.structure(), self.shape, grid)
-            if (said.digest, said.n_features, said.kind, said.affine) != (
-                whole.digest,
-                whole.n_features,
-                whole.kind,
-                whole.affine,
-            ):
-                raise MessageError("E202", problem="labels: not those of the agreed digest")
         else:
-            affine = np.array(self.affine)
-            if affine.shape != (16,):
-                raise MessageError("E202", problem="labels: no affine")
             # A peer sent them: what they are follows from the labels themselves, not from a name.
-            labelled = FeatureSpace.of_labels(self.kind, whole.labels(), affine)
-            if (labelled.digest, labelled.n_features) != (whole.digest, whole.n_features):
+            said = whole._rebuilt()
+            if any(getattr(said, name) != getattr(whole, name) for name in OF_LABELS):
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
         if not templated:
             return whole
@@ -232,6 +222,16 @@ class FeatureSpace:
         if full.digest != self.digest:
             raise MessageError("E202", problem="templates: not those of the agreed digest")
         return replace(self, packed=packed)
+
+    def _rebuilt(self) -> FeatureSpace:
+        """Return the space that the labels themselves are of."""
+        affine = np.array(self.affine)
+        if self.kind == "mask" or self.kind == "atlas":
+            if affine.shape != (16,):
+                raise MessageError("E202", problem="labels: no affine")
+            return FeatureSpace.of_labels(self.kind, self.labels(), affine)
+        grid = affine.reshape(4, 4) if affine.shape == (16,) else None
+        return FeatureSpace.of_structure(self.structure(), self.shape, grid)
 
 
 def is_cifti(kind: str) -> bool:
