@@ -41,7 +41,7 @@ from cape.settings.config import Config, Recipe
 from cape.settings.option import option
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import in_basis, noise_covariance, public_basis
+from cape.space.public_basis import in_basis, noise_root, public_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +78,7 @@ def template_basis(config: Config, space: FeatureSpace, n_basis: int) -> Templat
     B, T = public_basis(resolve(config), space, n_basis), space.templates()
     if B is None:
         return TemplateBasis.of(T, np.eye(len(T)))
-    # Smooth noise has covariance B'KB; rounding can make its smallest eigenvalues negative.
-    values, vectors = np.linalg.eigh(noise_covariance(space, B))
-    return TemplateBasis.of(in_basis(B, T), vectors * np.sqrt(np.maximum(values, 0.0)))
+    return TemplateBasis.of(in_basis(B, T), noise_root(space, B))
 
 
 def _estimator(config: CapeDualRegConfig, model: DualRegModel) -> TemplateRegression:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data
-from cape.computations import load
+from cape.algorithms.estimators import Data
+from cape.computations import configured
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.resting import in_time
@@ -29,7 +29,7 @@ from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
-from cape.space.public_basis import noise_covariance, public_basis
+from cape.space.public_basis import noise_root, public_basis
 
 # Fixed: two runs of the same settings have to be compared with the same noise.
 SMOOTH_NOISE_SEED = 20_260_103
@@ -53,7 +53,8 @@ class SurrogateSource:
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         """Yield (label, smooth noise (d, T_m)) for every subject of the other source."""
-        root = noise_root(self.config, self.space, n_basis)
+        B = public_basis(resolve(self.config), self.space, n_basis)
+        root = None if B is None else noise_root(self.space, B)  # None: features are white
         rng = np.random.default_rng([SMOOTH_NOISE_SEED, self.number])
         for label, real in self.inner.reduced(n_basis):
             # In time like the series that it stands for
@@ -62,23 +63,12 @@ class SurrogateSource:
             yield label, smooth.astype(np.float32)
 
 
-def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
-    """Return the root of the covariance of smooth noise in the basis; None: features are white."""
-    B = public_basis(resolve(config), space, n_basis)
-    if B is None:
-        return None
-    values, vectors = np.linalg.eigh(noise_covariance(space, B))
-    # Rounding makes tiny eigenvalues negative.
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
-
-
 def add_surrogate(directory: Path, consortium: Path) -> None:
     """Run on smooth noise of the same sizes; ConfigError E282: a computation without maps."""
     results = files.read_json(consortium / "results.json")
-    computation = load(str(results["computation"]))
-    config = computation.config.from_input(
-        {**files.read_json(consortium / "settings.json")["settings"], "accept_low_quality": True}
-    )
+    settings = files.read_json(consortium / "settings.json")["settings"]
+    chosen = {"computation": results["computation"], **settings, "accept_low_quality": True}
+    computation, config = configured(chosen)
     sites = site_folders(directory)
     noise = {
         site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)

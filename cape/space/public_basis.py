@@ -203,3 +203,10 @@ def noise_covariance(space: FeatureSpace, B: Basis) -> Array:
         parts = (np.eye(d)[:, first : first + _COLUMNS] for first in range(0, d, _COLUMNS))
         return np.concatenate([B.adjoint(smoothed(space, B @ part)) for part in parts], axis=1)
     return np.asarray(B.T @ smoothed(space, B))
+
+
+def noise_root(space: FeatureSpace, B: Basis) -> Array:
+    """Return a root of `noise_covariance`, shape (d, d)."""
+    values, vectors = np.linalg.eigh(noise_covariance(space, B))
+    # Rounding makes tiny eigenvalues negative.
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
