@@ -183,41 +183,35 @@ class Reduced:
     refused: Annotated[bool, PUBLIC]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReducedSum:
     """With ``noise=local`` a site sends a function of its noisy sum only, which costs no more."""
 
-    def __init__(
-        self,
-        release: Release[Any],
-        *,
-        reduce: Callable[[Any, Array], Array],
-        expand: Callable[[Any, Array, int], Array],
-    ) -> None:
-        """``reduce(config, mean)``: what a site sends of its own noisy mean (size,).
-
-        ``expand(config, reduced, size)``: a mean again; MessageError for a wrong shape.
-        """
-        self._release, self._reduce, self._expand = release, reduce, expand
+    release: Release[Any]
+    # ``reduce(config, mean)``: what a site sends of its own noisy mean (size,)
+    reduce: Callable[[Any, Array], Array]
+    # ``expand(config, reduced, size)``: a mean again; MessageError for a wrong shape
+    expand: Callable[[Any, Array, int], Array]
 
     def phases(self) -> tuple[AnyPhase, ...]:
-        return (self._release.phase(Reduced, self._answer, self._combine),)
+        return (self.release.phase(Reduced, self._answer, self._combine),)
 
     def _answer(self, site: Site, model: Any) -> Reduced:
-        noisy = self._release.noisy_sum(site, model)
+        noisy = self.release.noisy_sum(site, model)
         if noisy is None:
             return Reduced(values=np.zeros(0), refused=True)
-        event = self._release.event(site, model)
+        event = self.release.event(site, model)
         mean = noisy / (event.gamma * own_subjects(site.id, model))
-        return Reduced(values=self._reduce(site.config, mean), refused=False)
+        return Reduced(values=self.reduce(site.config, mean), refused=False)
 
     def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: Any) -> Next:
-        release, roster = self._release, joined(model)
+        release, roster = self.release, joined(model)
         size = release.charge(party, model)
         if site := first_refusal(replies):
             return release.stopped(model, site)
         mean = np.zeros(size)
         for entry in roster.sites:
-            local = self._expand(party.config, replies[entry.site].values, size)
+            local = self.expand(party.config, replies[entry.site].values, size)
             mean += local * (entry.n_subjects / roster.n_subjects)
         noise_std = release.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
         return release.advance(model, mean, noise_std)

@@ -104,7 +104,7 @@ def halves(reduce: Any) -> Any:
     """Return the tiny computation whose sites send a part of their own mean only."""
     mean = replace(
         tiny.MEAN,
-        carrier=lambda release: ReducedSum(release, reduce=reduce, expand=expand).phases(),
+        carrier=lambda release: ReducedSum(release=release, reduce=reduce, expand=expand).phases(),
     )
     table = tuple(mean if entry is tiny.MEAN else entry for entry in tiny.TINY.table)
     return replace(tiny.TINY, table=table)

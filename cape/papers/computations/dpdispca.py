@@ -88,7 +88,7 @@ def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
 
 def _carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
     if releases_are_local(release.config):
-        return ReducedSum(release, reduce=_reduce, expand=_expand).phases()
+        return ReducedSum(release=release, reduce=_reduce, expand=_expand).phases()
     return carried(release)
 
 
