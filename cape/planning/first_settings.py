@@ -147,10 +147,16 @@ def _of_bids(sites: Mapping[str, Path]) -> _Found:
     order = ("task", "space", "echo", "res", "desc")
     bids_filter = "_".join(f"{key}-{wanted[key]}" for key in order if wanted.get(key))
     without = _without(tables, wanted)
-    taken = {(site, _subject(p)) for site, paths in images.items() for p in paths if p in chosen}
+    taken = {
+        (site, subject_of(p.as_posix()))
+        for site, paths in images.items()
+        for p in paths
+        if p in chosen
+    }
     less = f" without {without}" if without else ""
     counts.append(f"chosen: {bids_filter}{less}, {len(chosen)} images of {len(taken)} people")
-    headers = _headers(map(_run, chosen), _image_header)
+    runs = [RunFile(path=path, name=path.name) for path in chosen]
+    headers = _headers(runs, partial(read_image, grid=None, headers_only=True))
     if len(headers) < len(chosen):
         # Pointers of git-annex, above all: their content makes other settings.
         counts.append(f"not readable: {len(chosen) - len(headers)} images; cape validate says why")
@@ -184,7 +190,8 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str]) -> _Found:
     spheres = [n[0] for n in SPHERE_FILES.values() if any(lacks(b, n) for b in sites.values())]
     if spheres:
         counts.append(f"not there yet: {' and '.join(spheres)} (docs/howto-inputs.md)")
-    headers = _headers(map(_run, chosen), partial(read_series, space=None, headers_only=True))
+    runs = [RunFile(path=path, name=path.name) for path in chosen]
+    headers = _headers(runs, partial(read_series, space=None, headers_only=True))
     values = {
         "kind": "cifti",
         "feature_space": "grayordinates" if dense else "parcels",
@@ -203,7 +210,9 @@ def _surveyed(
     images: Mapping[str, Sequence[Path]],
 ) -> tuple[dict[str, int], dict[Path, Entities]]:
     """Return how many people each site has, and the entities of every image's name."""
-    people = {site: len({_subject(path) for path in paths}) for site, paths in images.items()}
+    people = {
+        site: len({subject_of(path.as_posix()) for path in paths}) for site, paths in images.items()
+    }
     return people, {path: entities_of(path.name) for paths in images.values() for path in paths}
 
 
@@ -227,10 +236,6 @@ def _without(tables: Mapping[Path, Entities], wanted: Mapping[str, str]) -> str:
         values = {entities[key] for entities in tables.values() if key in entities}
         parts.append(f"{key}-{'+'.join(sorted(values, key=natural_key))}")
     return ",".join(parts)
-
-
-def _subject(path: Path) -> str:
-    return subject_of(path.as_posix())
 
 
 def _fits(entities: Entities, wanted: Mapping[str, str]) -> bool:
@@ -258,10 +263,6 @@ def _choose(tables: Mapping[Path, Entities], key: str, first: Sequence[str]) -> 
 # ------------------------------------------------------------------------------- headers, tables
 
 
-def _run(path: Path) -> RunFile:
-    return RunFile(path=path, name=path.name)
-
-
 def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list[Series]:
     """Return the headers that can be read; of the others `cape validate` says what is wrong."""
     headers = []
@@ -271,10 +272,6 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
         except (UnusableFile, OSError):
             continue
     return headers
-
-
-def _image_header(run: RunFile) -> Series:
-    return read_image(run, None, headers_only=True)
 
 
 def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
@@ -359,7 +356,7 @@ def _of_images(sites: Mapping[str, Path]) -> _Found:
     values = {
         "kind": "images",
         **(_grid(known[0], paths, counts) if len(known) == 1 else {"space": ""}),
-        **_repetition(_headers(runs, _image_header), counts),
+        **_repetition(_headers(runs, partial(read_image, grid=None, headers_only=True)), counts),
     }
     return _Found(people=people, counts=counts, values=values)
 

@@ -343,7 +343,7 @@ MAP_CHAPTERS: page.Outline[MapFolder] = (
     ("consortium/quality", "Quality of the result", _quality),
     ("consortium/order", "Number of components", _order),
     ("consortium/separation", "What the model assumes", _separation),
-    ("consortium/sites", "Sites", page.no_values),
+    ("consortium/sites", "Sites", None),
     ("consortium/settings", "Settings and provenance", _settings),
     ("consortium/methods", "Methods paragraph and references", _methods),
 )
@@ -352,6 +352,6 @@ TABLE_CHAPTERS: page.Outline[TableFolder] = (
     ("consortium/privacy", "Privacy in plain words", _privacy),
     ("consortium/ledger", "What was released and what it cost", _ledger),
     ("tables/results", "Results", _tables),
-    ("tables/sites", "Sites", page.no_values),
+    ("tables/sites", "Sites", None),
     ("consortium/settings", "Settings and provenance", _settings),
 )

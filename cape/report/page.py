@@ -24,9 +24,9 @@ CONTINUED: Final = re.compile(r"\n +")
 
 Values = Mapping[str, Any]
 Folder = TypeVar("Folder")
-# Of each chapter: template, title, and what computes its values (with pictures or without); None
-# leaves the chapter out.
-Outline = tuple[tuple[str, str, Callable[[Folder, bool], Values | None]], ...]
+# Of each chapter: template, title, and what computes its values (with pictures or without), if it
+# needs more than the page's; values of None leave the chapter out.
+Outline = tuple[tuple[str, str, Callable[[Folder, bool], Values | None] | None], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,18 +55,13 @@ class Page:
 def chapters(outline: Outline[Folder], folder: Folder, *, drawn: bool) -> tuple[Chapter, ...]:
     computed = []
     for template, title, values_of in outline:
-        values = values_of(folder, drawn)
+        values = {} if values_of is None else values_of(folder, drawn)
         if values is not None:
             # People link to chapters, so the name of the template is part of the address.
             anchor = template.partition("/")[2]
             chapter = Chapter(anchor=anchor, title=title, template=template, values=values)
             computed.append(chapter)
     return tuple(computed)
-
-
-def no_values(folder: object, drawn: bool) -> Values:
-    """For chapters whose sentences need only the values of the page."""
-    return {}
 
 
 def write_page(folder: Path, compose: Callable[[bool], Page]) -> Path:

@@ -246,14 +246,14 @@ def _methods(folder: PrivateFolder, drawn: bool) -> Values | None:
 # The page from top to bottom
 SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/subjects", "Subjects", _subjects),
-    ("site/checks", "Checks", page.no_values),
+    ("site/checks", "Checks", None),
     ("site/clipping", "Clipping", _clipping),
     ("site/courses", "Time courses", _time_courses),
     ("site/spectra", "Spectra", _spectra),
     ("site/connectivity", "Network connectivity", _connectivity),
     ("site/maps", "Maps of single subjects", _maps),
     ("site/sent", "What left this site", _sent),
-    ("site/ledger", "Ledger of this site", page.no_values),
+    ("site/ledger", "Ledger of this site", None),
     ("site/methods", "What was done to the data", _methods),
-    ("site/handling", "Handling", page.no_values),
+    ("site/handling", "Handling", None),
 )
