@@ -59,16 +59,18 @@ def files_of(out: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("write", [images, dense, parcellated])
-def test_a_store_warmed_by_another_computation_changes_no_byte(write, tmp_path, monkeypatch):
+def test_a_store_warmed_by_another_computation_changes_no_byte(write, tmp_path):
     settings = {**COMMON, **write(tmp_path / "data")}
 
-    def run(out: str, computation: str) -> dict[str, bytes]:
+    def run(
+        out: str, computation: str, store: Path | None = tmp_path / "store"
+    ) -> dict[str, bytes]:
         chosen = {**settings, "computation": computation}
-        return files_of(simulate(tmp_path / "data", out=tmp_path / out, seed=3, settings=chosen))
+        made = simulate(tmp_path / "data", out=tmp_path / out, seed=3, settings=chosen, store=store)
+        return files_of(made)
 
-    alone = run("alone", "capegica")
+    alone = run("alone", "capegica", None)
     assert alone
-    monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "store"))
     run("other", "capedjica")
     assert list((tmp_path / "store" / "entries").iterdir())
     assert run("warmed", "capegica") == alone
