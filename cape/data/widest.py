@@ -38,7 +38,7 @@ class Widest:
         self._basis: Future[Basis | None] | None = None
         self.kept: KeptSubjects | None = None
         # Whether subjects are projected now, and whether their voxels are kept; see `begin`
-        self.reduces, self.keeps_voxels = True, False
+        self.reduces, self.keeps_voxels = False, False
         space = listing.space
         # A matrix is read faster than it is found.
         if store is not None and space is not None and space.kind != "matrix":
