@@ -306,8 +306,12 @@ def _in_parallel(
     if n_jobs < 2:
         yield from (functools.partial(function, files) for files in listed)
         return
-    # Threads: gunzip, digests and matrix products release the interpreter.
-    with ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
+    # Threads: gunzip, digests and matrix products release the interpreter.  BLAS with threads of
+    # its own inside each of them took four times the processor time, and most of it in waiting.
+    from threadpoolctl import threadpool_limits
+
+    one_each = threadpool_limits(1, "blas")
+    with one_each, ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
         if widest is not None and widest.reduces and not known:
             beside.submit(widest.prepare)
         # Twice as many as are read at a time: nobody waits for a long one that came before.

@@ -12,6 +12,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cape.data import data_store, pipeline, subjects, widest
 from cape.data.data_store import DataStore
@@ -380,6 +381,27 @@ def test_no_more_subjects_are_read_at_a_time_than_jobs(base, monkeypatch):
     monkeypatch.setattr(pipeline, "read_subject", counted)
     load_site(base, {}, CONFIG, site="B")
     assert most[0] == 2
+
+
+def test_blas_has_one_thread_inside_those_that_read(base, monkeypatch):
+    """In a shell that says nothing of threads, reading took four times the processor time."""
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    whole, inside = pipeline.read_subject, set()
+
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    def noted(*given, **named):
+        if not named["headers_only"]:
+            inside.update(threads())
+        return whole(*given, **named)
+
+    monkeypatch.setattr(pipeline, "read_subject", noted)
+    with threadpool_limits(2, "blas"):
+        before = threads()
+        load_site(base, {}, CONFIG, site="B")
+        assert threads() == before
+    assert inside == {1}
 
 
 def test_the_first_subject_does_not_keep_the_others_waiting(base, monkeypatch):
