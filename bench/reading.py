@@ -1,6 +1,6 @@
 """CPU time and peak memory of reading and resampling one run, beside zlib and nilearn.
 
-    python bench/reading.py [--json] [--timepoints 100] [--fine 20]
+    python bench/reading.py [--json] [--timepoints 100] [--fine 20] [--people 8]
 
 One run of int16 volumes at 2 mm (97 x 115 x 97, gzip) is brought to the 3 mm mask and cleaned
 (linear trend, six confounds, cosines up to .008 Hz, unit variance).  Measured on the same file, in
@@ -18,9 +18,10 @@ Then one volume, not packed, by the quick forms and by the form for any grid: 1 
 about x, 3 about y and 5 about z, as stored and smoothed (6 mm).  The file has a head with noise
 everywhere, as fMRIPrep writes it; how well it packs is printed, because gunzip is most of the time.
 
-Last, commands over a site of `--people` such runs, each in a process of its own: `cape validate`
-the first time and again (the store of reduced data has it), with all processors, with one, and in a
-shell that says nothing of threads.  Their CPU time counts what they import.
+Last, the command `cape validate` over a site of `--people` runs of 40 volumes, in a shell without
+settings of threads: CPU with an empty store, with the store of the first command and, without a
+store, beside that of gunzip and of a shell with OPENBLAS_NUM_THREADS=1; wall with one and two
+processors.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -51,11 +53,21 @@ TARGETS = {
     "memory whole / nilearn": 0.35,
     "1 mm read / general": 0.10,
     "turned read / general": 0.25,
-    "validate / gunzip": 1.4,
     "second command / first": 0.12,
-    "wall with all processors / with one": 1 / 1.7,
-    "CPU without thread settings / with one thread": 1.1,
+    "validate / gunzip": 1.4,
+    "wall of two processors / one": 1 / 1.7,
+    "CPU without thread settings / with": 1.1,
 }
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+SETTINGS = """epsilon = 8.0
+delta = 1e-5
+computation = "capegica"
+n_components = 2
+n_sites = 3
+mask = "MNI152-3mm"
+resample = "to_mask"
+min_timepoints = 10
+"""
 
 
 def affine(mm: float) -> np.ndarray:
@@ -71,10 +83,10 @@ def head(mm: int) -> np.ndarray:
     return np.where(x**2 + y**2 + z**2 < 1, 9000.0, 300.0).astype(np.float32)
 
 
-def write_run(folder: Path, mm: int, n_times: int, name: str, seed: int = 7) -> Path:
+def write_run(folder: Path, mm: int, n_times: int, name: str) -> Path:
     import nibabel as nib
 
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(7)
     still = head(mm)
     values = np.empty((*still.shape, n_times), dtype=np.int16)
     for t in range(n_times):
@@ -253,71 +265,62 @@ def turned(n_times: int, fwhm: float) -> tuple[float, float]:
     return one_volume(2, turn @ affine(2), grid_of(mask_space(settings())), n_times, fwhm)
 
 
-# ------------------------------------------------------------------------------- whole commands
+def site_of(folder: Path, n_people: int) -> list[Path]:
+    """Write a site whose people have one run each, no two alike."""
+    import nibabel as nib
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    first = write_run(folder, 2, 40, "sub-1_task-rest_bold.nii.gz")
+    (folder / "confounds.tsv").unlink()
+    image = nib.load(first)
+    values = np.asarray(image.dataobj)
+    for m in range(2, n_people + 1):
+        another = nib.Nifti1Image(np.roll(values, m, axis=3), image.affine, image.header)
+        nib.save(another, folder / f"sub-{m}_task-rest_bold.nii.gz")
+    (folder / "settings.toml").write_text(SETTINGS)
+    return sorted(folder.glob("*.nii.gz"))
 
 
-def write_site(folder: Path, people: int, n_times: int) -> None:
-    """Write `people` runs of 2 mm, each with its own numbers: what is equal is read once."""
-    folder.mkdir()
-    for m in range(people):
-        write_run(folder, 2, n_times, f"sub-{m:02d}_bold.nii.gz", seed=m)
-
-
-def validate(folder: Path, home: Path, *, threads: bool, one: bool = False) -> tuple[float, float]:
-    """Return CPU and wall seconds of `cape validate` with what it keeps below `home`."""
-    environment = {k: v for k, v in os.environ.items() if k not in (*THREADS, "CAPE_JOBS")}
-    environment |= {"CAPE_CACHE": str(home), **({} if threads else dict.fromkeys(THREADS, "1"))}
-    if one:
-        environment["CAPE_JOBS"] = "1"
-    settings = ("mask=MNI152-3mm", "resample=to_mask", "epsilon=8", "delta=1e-5", "n_sites=2",
-                "min_timepoints=30", "n_components=10")  # fmt: skip
-    words = ["validate", str(folder), *(w for name in settings for w in ("--set", name))]
-    began = time.monotonic()
-    before = os.times()
-    done = subprocess.run(
-        [sys.executable, "-m", "cape", *words], env=environment, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    after = os.times()
-    if "NOT READY" in done.stdout or done.returncode not in (0, 3):
-        raise RuntimeError(f"validate: {done.stdout[-400:]}{done.stderr[-400:]}")
-    cpu = (after.children_user - before.children_user) + (
-        after.children_system - before.children_system
+def validate(site: Path, store: str, *, n_processors: int = 2, **more: str) -> tuple[float, float]:
+    """Return CPU and wall seconds of the command."""
+    rest = {name: text for name, text in os.environ.items() if name not in THREADS}
+    command = [sys.executable, "-m", "cape", "validate", str(site), "--quiet"]
+    allowed = sorted(os.sched_getaffinity(0))[:n_processors]
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(
+        command,
+        env={**rest, "CAPE_CACHE": store, **more},
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
+        capture_output=True,
+        check=True,
     )
-    return cpu, time.monotonic() - began
+    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu, wall
 
 
-def commands(people: int, n_times: int, repeats: int) -> dict[str, tuple[float, float]]:
-    """Return CPU and wall seconds of each command, the least of `repeats`."""
-    with tempfile.TemporaryDirectory() as name:
-        place, home = Path(name), Path(name) / "home"
-        write_site(place / "site", people, n_times)
-
-        def first(**how: bool) -> tuple[float, float]:
-            shutil.rmtree(home, ignore_errors=True)
-            return validate(place / "site", home, **how)
-
-        ways = {
-            "gunzip": lambda: unpack(place / "site"),
-            "first, one processor": lambda: first(threads=False, one=True),
-            "first, no thread settings": lambda: first(threads=True),
-            "first": lambda: first(threads=False),
-            "second": lambda: validate(place / "site", home, threads=False),
-        }
-        rows = {}
-        for way, run in ways.items():
-            cpu, wall = zip(*(run() for _ in range(repeats)), strict=True)
-            rows[way] = (min(cpu), min(wall))
-        return rows
-
-
-def unpack(folder: Path) -> tuple[float, float]:
-    began, before = time.monotonic(), time.process_time()
-    for path in folder.glob("*.nii.gz"):
-        gunzip(path)
-    return time.process_time() - before, time.monotonic() - began
+def commands(folder: Path, n_people: int, repeats: int) -> dict[str, float]:
+    """Return CPU seconds (wall where it says so) of commands over one site, each the least."""
+    site = folder / "site"
+    site.mkdir()
+    files = site_of(site, n_people)
+    found: dict[str, list[float]] = {}
+    for k in range(repeats):
+        began = time.process_time()
+        for path in files:
+            gunzip(path)
+        found.setdefault("gunzip", []).append(time.process_time() - began)
+        store = str(folder / f"store-{k}")
+        found.setdefault("first command", []).append(validate(site, store)[0])
+        found.setdefault("second command", []).append(validate(site, store)[0])
+        shutil.rmtree(store)
+        cpu, wall = validate(site, "none")
+        found.setdefault("without a store", []).append(cpu)
+        found.setdefault("wall, two processors", []).append(wall)
+        alone = validate(site, "none", n_processors=1)[1]
+        found.setdefault("wall, one processor", []).append(alone)
+        one = validate(site, "none", OPENBLAS_NUM_THREADS="1")[0]
+        found.setdefault("OPENBLAS_NUM_THREADS=1", []).append(one)
+    return {name: min(seconds) for name, seconds in found.items()}
 
 
 def main() -> None:
@@ -330,7 +333,7 @@ def main() -> None:
         help="times that a 1 mm volume is read, turned ones three times as often",
     )
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--people", type=int, default=8, help="runs of the site; 0: no commands")
+    parser.add_argument("--people", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", nargs=2, metavar=("TASK", "FILE"))
     given = parser.parse_args()
@@ -341,6 +344,7 @@ def main() -> None:
         path = write_run(Path(name), 2, given.timepoints, "run.nii.gz")
         packed = path.stat().st_size / (np.prod(SHAPES[2]) * 2.0 * given.timepoints)
         rows = {task: measure(task, path, given.repeats) for task in TASKS}
+        site = commands(Path(name), given.people, given.repeats)
     assert rows["read"]["crc"] == rows["general"]["crc"], "not the bits of the general form"
     volumes = {
         "1 mm": fine(given.fine),
@@ -354,18 +358,13 @@ def main() -> None:
         "whole / nilearn": rows["whole"]["s"] / rows["nilearn"]["s"],
         "memory whole / nilearn": rows["whole"]["MB"] / rows["nilearn"]["MB"],
         **{f"{name} read / general": quick / slow for name, (quick, slow) in volumes.items()},
+        "second command / first": site["second command"] / site["first command"],
+        "validate / gunzip": site["without a store"] / site["gunzip"],
+        "wall of two processors / one": site["wall, two processors"] / site["wall, one processor"],
+        "CPU without thread settings / with": (
+            site["without a store"] / site["OPENBLAS_NUM_THREADS=1"]
+        ),
     }
-    whole_commands = commands(given.people, given.timepoints, given.repeats) if given.people else {}
-    if whole_commands:
-        cpu = {way: figures[0] for way, figures in whole_commands.items()}
-        wall = {way: figures[1] for way, figures in whole_commands.items()}
-        one, bare = "first, one processor", "first, no thread settings"
-        ratios |= {
-            "validate / gunzip": cpu["first"] / cpu["gunzip"],
-            "second command / first": cpu["second"] / cpu["first"],
-            "wall with all processors / with one": wall["first"] / wall[one],
-            "CPU without thread settings / with one thread": cpu[bare] / cpu["first"],
-        }
     try:
         import isal  # noqa: F401
 
@@ -373,17 +372,16 @@ def main() -> None:
     except ImportError:
         engine = "zlib"
     if given.json:
-        told = {"engine": engine, "packed": packed, "tasks": rows, "commands": whole_commands}
-        print(json.dumps(told | {"ratios": ratios}))
+        measured = {"tasks": rows, "commands": site, "ratios": ratios}
+        print(json.dumps({"engine": engine, "packed": packed, **measured}))
         return
     print(f"{given.timepoints} volumes, packed to {packed:.2f}; unpacked by {engine}\n")
     print("| task | CPU s | peak MB |\n|---|---|---|")
     for task, row in rows.items():
         print(f"| {task} | {row['s']:.2f} | {row['MB']:.0f} |")
-    if whole_commands:
-        print(f"\n| {given.people} runs | CPU s | wall s |\n|---|---|---|")
-        for way, (cpu_seconds, seconds) in whole_commands.items():
-            print(f"| {way} | {cpu_seconds:.2f} | {seconds:.2f} |")
+    print(f"\n| commands, {given.people} people | s |\n|---|---|")
+    for task, seconds in site.items():
+        print(f"| {task} | {seconds:.2f} |")
     print("\n| ratio | measured | target | met |\n|---|---|---|---|")
     for ratio, value in ratios.items():
         target = TARGETS.get(ratio)

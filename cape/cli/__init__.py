@@ -37,6 +37,10 @@ def exit_code(err: BaseException) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    # Read when numpy is loaded, which is later.  Subjects are read by as many threads as there are
+    # processors; threads of products that wait for work take four times as much of them again.
+    if not {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} & os.environ.keys():
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Anywhere in the line, before or after the command: typer would take them before only.
     verbose = bool({"-v", "--verbose", "--debug"} & set(words))
