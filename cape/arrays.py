@@ -77,12 +77,6 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def read_member(archive: zipfile.ZipFile, name: str, size: int) -> npt.NDArray[Any]:
-    """As `read_array`, of the array `name` of a .npz file of `size` bytes."""
-    with open_member(archive, name, size) as (stream, held):
-        return read_array(stream, held)
-
-
 @contextmanager
 def open_member(archive: zipfile.ZipFile, name: str, size: int) -> Iterator[tuple[IO[bytes], int]]:
     """Yield the .npy `name` of a .npz file of `size` bytes, and its own bytes; one of `BROKEN`."""

@@ -9,7 +9,6 @@ import functools
 import itertools
 import math
 import re
-import zipfile
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
-from cape.arrays import read_array, read_member
+from cape.arrays import read_array
 from cape.data.file_type import check_type
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.delimited import is_number, read_matrix_lines, split_lines
@@ -35,7 +34,6 @@ TEMPLATE_FILES: Final = (
     "templates.nii.gz",
     "templates.nii",
     "templates.npy",
-    "templates.npz",
     "templates.csv",
 )
 
@@ -264,7 +262,7 @@ def check_feature_count(n_features: int, config: Config, findings: Findings) -> 
 
 
 def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
-    """Return the space with the maps of ``templates.nii.gz`` (4-D), ``.npy``, ``.npz`` or ``.csv``.
+    """Return the space with the maps of ``templates.nii.gz`` (4-D), ``.npy`` or ``.csv``.
 
     A csv has a row per feature, a column per map.  DataError CAPE-E280: no file, another grid,
     numbers that are not finite, constant or too many maps.
@@ -301,14 +299,6 @@ def _template_problem(maps: Array, n_features: int) -> str:
 
 
 def _template_array(path: Path) -> Array:
-    if path.suffix == ".npz":
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if len(names) != 1:
-                raise ValueError(f"{len(names)} arrays, expected one")
-            name = names[0].removesuffix(".npy")
-            maps = read_member(archive, name, path.stat().st_size)
-        return np.asarray(maps, dtype=np.float64)
     if path.suffix == ".npy":
         with path.open("rb") as stream:
             return np.asarray(read_array(stream, path.stat().st_size), dtype=np.float64)

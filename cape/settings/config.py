@@ -17,6 +17,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.option import Value, coerce, did_you_mean, option, out_of_range
 from cape.settings.words import (
+    CIFTI,
     confound_columns,
     parse_entities,
     parse_exclusions,
@@ -122,7 +123,7 @@ class Config:
 
     @property
     def of_cifti(self) -> bool:
-        return self.feature_space in ("grayordinates", "parcels")
+        return self.feature_space in CIFTI
 
     @property
     def said_columns(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Literal
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.config import Config
-from cape.settings.words import ENTITIES, confound_columns, parse_shape, parse_strategy
+from cape.settings.words import CIFTI, ENTITIES, confound_columns, parse_shape, parse_strategy
 
 BasisKind = Literal["dct", "kernel", "templates", "none"]
 
@@ -55,7 +55,7 @@ class Reading:
 
     @property
     def of_cifti(self) -> bool:
-        return self.feature_space in ("grayordinates", "parcels")
+        return self.feature_space in CIFTI
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

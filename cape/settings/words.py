@@ -24,6 +24,9 @@ CONFOUND_SETS = {
 # What ``bids_filter=auto`` asks for, where it is no image of a volume
 ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
 
+# What CIFTI files hold, by feature space
+CIFTI: Final = ("grayordinates", "parcels")
+
 _MODELS = ("basic", "power2", "derivatives", "full")
 
 # What nilearn's load_confounds can be asked for, and the values of each; () for those without one

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.errors import MessageError
 from cape.frozen import dataclass
+from cape.settings.words import CIFTI
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
     from cape.space.grayordinates import Structure
@@ -235,7 +236,7 @@ class FeatureSpace:
 
 
 def is_cifti(kind: str) -> bool:
-    return kind in ("grayordinates", "parcels")
+    return kind in CIFTI
 
 
 @functools.lru_cache(maxsize=2)
