@@ -1,7 +1,7 @@
 """The checks that need the content of a subject, or several subjects of a site.
 
 Acceptance looks at one subject and public limits: it must not depend on other people's data.  The
-layout (features and their names) is the owner's; without noise it may be what all files have.
+layout (features and their names) is the owner's; without noise it may be what the first file has.
 """
 
 from __future__ import annotations

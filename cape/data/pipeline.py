@@ -343,7 +343,7 @@ def _foreseen(listing: SiteListing, widest: Widest | None) -> tuple[int, bool]:
 def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterator[tuple[str, Data]]:
     """Read every accepted subject again; yield label and Y_m (d, T_m) of all that are listed.
 
-    DataError E161 as above.
+    DataError E161: the files are not those that were accepted.
     """
     passed = {subject.label: subject for subject in site.subjects}
     for label in site.listed:
