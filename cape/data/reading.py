@@ -1,4 +1,4 @@
-"""One run read, checked and cleaned; the same files give the same bits, so it can be made again."""
+"""One run read, with all that is taken out of it; the same files give the same bits."""
 
 from __future__ import annotations
 
