@@ -103,6 +103,13 @@ class Request:
         return tuple(site for site, size in enumerate(self.sizes) for _ in range(size))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        if self.preset == "brain":
+            return tuple(NETWORKS)[: self.n_networks]
+        letter = {"records": "P", **dict.fromkeys(TWO_SIDED, "N")}.get(self.preset, "S")
+        return tuple(f"{letter}{k:02d}" for k in range(1, self.n_networks + 1))
+
+    @property
     def grid(self) -> Grid:
         # Of the public mask that the settings name: synthetic images must pass a site's checks.
         config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{self.grid_mm}mm")
@@ -150,10 +157,10 @@ def write_consortium(
     _check(request, out, templates)
     for site in range(len(request.sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
-    maps, names = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
+    maps = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
     if layout != "fmriprep":  # that is a study as people have it
-        np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
-        _write_texts(out, request, names)
+        np.savez_compressed(out / "truth.npz", A=maps, names=np.array(request.names))
+        _write_texts(out, request)
     if templates:
         write_templates(out, request, maps, templates)
     written = sum(path.stat().st_size for path in out.rglob("local*/**/*") if path.is_file())
@@ -161,7 +168,7 @@ def write_consortium(
         folder=out,
         preset=preset,
         site_sizes=request.sizes,
-        names=names,
+        names=request.names,
         n_features=maps.shape[0],
         n_bytes=written,
     )
@@ -227,18 +234,17 @@ def _check(request: Request, out: Path, templates: float) -> None:
 # -- the data of the presets ---------------------------------------------------------------------
 
 
-def _write_brain(out: Path, request: Request, progress: OnWritten) -> tuple[Array, tuple[str, ...]]:
-    """Write one 4-D image per subject; return maps (D, R) and names."""
-    names = tuple(NETWORKS)[: request.n_networks]
-    grid = request.grid
+def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
+    """Write one 4-D image per subject; return maps (D, R)."""
+    grid, R = request.grid, request.n_networks
     shelves: dict[int, Shelf] = {}
     voxel_mm = request.voxel_mm if request.layout == "fmriprep" else 0.0
-    maps = network_maps(grid, names)
+    maps = network_maps(grid, request.names)
     scanner = Scanner(grid=grid, maps=maps, tr=request.tr, voxel_mm=voxel_mm)
     rng = np.random.default_rng([request.seed, 1])
     n_subjects, longest = len(request.owners), int(request.n_timepoints * (1 + SPREAD_OF_T))
-    courses = garch_sources(rng, n_subjects, len(names), longest, ar=AUTOCORRELATION)
-    strength = np.exp(HETEROGENEITY * rng.standard_normal((n_subjects, len(names), 1)))
+    courses = garch_sources(rng, n_subjects, R, longest, ar=AUTOCORRELATION)
+    strength = np.exp(HETEROGENEITY * rng.standard_normal((n_subjects, R, 1)))
     courses *= strength.astype(np.float32)
     shortest = int(np.ceil(request.n_timepoints * (1 - SPREAD_OF_T)))
     lengths = rng.integers(shortest, longest, size=n_subjects, endpoint=True)
@@ -253,12 +259,10 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> tuple[Arra
     for site, shelf in shelves.items():
         members = tuple(m for m, owner in enumerate(request.owners) if owner == site)
         finish_site(request.layout, shelf, members)
-    return maps_in_layout(request.layout, grid, scanner.maps), names
+    return maps_in_layout(request.layout, grid, maps)
 
 
-def _write_two_sided(
-    out: Path, request: Request, progress: OnWritten
-) -> tuple[Array, tuple[str, ...]]:
+def _write_two_sided(out: Path, request: Request, progress: OnWritten) -> Array:
     """Write one 4-D image per subject; return maps (D, R), of `smooth` those that are not there."""
     grid = request.grid
     study = two_sided(
@@ -273,13 +277,11 @@ def _write_two_sided(
         shelf = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
         write_subject("files", shelf, m, values, np.random.default_rng([request.seed, 2, m]))
         progress(m + 1, len(request.owners))
-    return study.maps, tuple(f"N{k + 1:02d}" for k in range(request.n_networks))
+    return study.maps
 
 
-def _write_matrices(
-    out: Path, request: Request, progress: OnWritten
-) -> tuple[Array, tuple[str, ...]]:
-    """Write one (D, T) float32 matrix per subject; return maps (D, R) and names."""
+def _write_matrices(out: Path, request: Request, progress: OnWritten) -> Array:
+    """Write one (D, T) float32 matrix per subject; return maps (D, R)."""
     study = generate(
         PRESETS[request.preset],
         n_subjects=len(request.owners),
@@ -293,18 +295,16 @@ def _write_matrices(
         path = out / f"local{request.owners[m]}" / f"sub-{m + 1:03d}.npy"
         np.save(path, np.asarray(subject, dtype=np.float32), allow_pickle=False)
         progress(m + 1, len(request.owners))
-    return study.A, tuple(f"S{k + 1:02d}" for k in range(request.n_networks))
+    return study.A
 
 
-def _write_records(
-    out: Path, request: Request, progress: OnWritten
-) -> tuple[Array, tuple[str, ...]]:
-    """Write one table per site; return the loadings of the planted pairs (D, K) and names.
+def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
+    """Write one table per site; return the loadings of the planted pairs (D, K).
 
     All columns have mean 0 and variance 1, so that the public range -3 to 3 fits.
     """
-    K, owners = request.n_networks, request.owners
-    planted = tuple(np.linspace(STRONGEST, WEAKEST, K))
+    owners = request.owners
+    planted = tuple(np.linspace(STRONGEST, WEAKEST, request.n_networks))
     study = two_views(request.seed, n_records=len(owners), n_x=N_X, n_y=N_Y, correlations=planted)
     header = [f"network_{i:02d}" for i in range(1, N_X + 1)]
     header += [f"score_{i:02d}" for i in range(1, N_Y + 1)]
@@ -317,7 +317,7 @@ def _write_records(
         path = out / f"local{site}" / "records.csv"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         progress(rows[-1] + 1, len(owners))
-    return study.loadings, tuple(f"P{k:02d}" for k in range(1, K + 1))
+    return study.loadings
 
 
 WRITERS = {
@@ -358,7 +358,7 @@ def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
 # -- the texts beside them -----------------------------------------------------------------------
 
 
-def _write_texts(out: Path, request: Request, names: Sequence[str]) -> None:
+def _write_texts(out: Path, request: Request) -> None:
     """Write settings.toml, without epsilon and delta, and README.txt."""
     import jinja2
 
@@ -377,7 +377,6 @@ def _write_texts(out: Path, request: Request, names: Sequence[str]) -> None:
         shortest = min(1.0, PRESETS[request.preset].lengths[0])
     values = {
         "of": request,
-        "names": names,
         "n_sites": n_sites,
         "min_sites": min(3, max(2, n_sites)),
         "min_timepoints": min(100, int(shortest * request.n_timepoints)),
