@@ -155,18 +155,12 @@ def _of_bids(sites: Mapping[str, Path]) -> _Found:
     }
     less = f" without {without}" if without else ""
     counts.append(f"chosen: {bids_filter}{less}, {len(chosen)} images of {len(taken)} people")
-    runs = [RunFile(path=path, name=path.name) for path in chosen]
-    headers = _headers(runs, partial(read_image, grid=None, headers_only=True))
-    if len(headers) < len(chosen):
-        # Pointers of git-annex, above all: their content makes other settings.
-        counts.append(f"not readable: {len(chosen) - len(headers)} images; cape validate says why")
     values = {
         "kind": "bids",
         "bids_filter": bids_filter,
         "bids_exclude": without,
         **_grid(space, chosen, counts),
-        **_repetition(headers, counts),
-        **_confounds(chosen, headers, counts),
+        **_scanned(chosen, partial(read_image, grid=None, headers_only=True), counts),
     }
     return _Found(people=people, counts=counts, values=values)
 
@@ -190,8 +184,6 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str]) -> _Found:
     spheres = [n[0] for n in SPHERE_FILES.values() if any(lacks(b, n) for b in sites.values())]
     if spheres:
         counts.append(f"not there yet: {' and '.join(spheres)} (docs/howto-inputs.md)")
-    runs = [RunFile(path=path, name=path.name) for path in chosen]
-    headers = _headers(runs, partial(read_series, space=None, headers_only=True))
     values = {
         "kind": "cifti",
         "feature_space": "grayordinates" if dense else "parcels",
@@ -199,8 +191,7 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str]) -> _Found:
         "bids_filter": bids_filter,
         "bids_exclude": _without(tables, wanted),
         "space": "",
-        **_repetition(headers, counts),
-        **_confounds(chosen, headers, counts),
+        **_scanned(chosen, partial(read_series, space=None, headers_only=True), counts),
     }
     files = {base / name: structure for base in without}
     return _Found(people=people, counts=counts, values=values, files=files)
@@ -272,6 +263,16 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
         except (UnusableFile, OSError):
             continue
     return headers
+
+
+def _scanned(
+    images: Sequence[Path], read: Callable[[RunFile], Series], counts: list[str]
+) -> dict[str, object]:
+    headers = _headers([RunFile(path=path, name=path.name) for path in images], read)
+    if len(headers) < len(images):
+        # Pointers of git-annex, above all: their content makes other settings.
+        counts.append(f"not readable: {len(images) - len(headers)} images; cape validate says why")
+    return {**_repetition(headers, counts), **_confounds(images, headers, counts)}
 
 
 def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cape.computations import load
 
-PROPOSED = FOR_IMAGES, FOR_MATRICES = ("capegica", "capedjica")
+PROPOSED = ("capegica", "capedjica")  # for images, for matrices
 
 
 def proposed(settings: Mapping[str, object]) -> str:
