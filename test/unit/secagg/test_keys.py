@@ -252,3 +252,9 @@ def test_a_signature_that_was_valid_makes_no_other_one_valid() -> None:
         ):
             with pytest.raises(SecureAggregationError, match="signature of A"):
                 keys.verify_signature(*wrong, site="A")
+
+
+def test_a_text_that_is_not_hexadecimal_is_refused_by_what_it_should_have_been():
+    assert keys.from_hex("00ff", "a public key") == b"\x00\xff"
+    with pytest.raises(SecureAggregationError, match="a public key is not hexadecimal"):
+        keys.from_hex("zz", "a public key")
