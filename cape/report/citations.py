@@ -1,9 +1,9 @@
-"""What a paper about a run should cite, as text and as BibTeX; works stand in citations.toml."""
+"""What a paper about a run should cite; the works stand in citations.toml."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,29 +21,6 @@ class Reference:
     journal: str
     rest: str  # as printed: volume, pages
     note: str = ""
-
-    @property
-    def text(self) -> str:
-        names = [name.replace(",", "") for name in self.authors]
-        who = ", ".join(names[:-1]) + ", et al" if names[-1] == "others" else ", ".join(names)
-        tail = f" {self.note}" if self.note else ""
-        return f"{who} ({self.year}). {self.title}. {self.journal} {self.rest}.{tail}"
-
-    @property
-    def bibtex(self) -> str:
-        volume, _, pages = self.rest.partition(", ")
-        fields = {
-            "author": " and ".join(self.authors),
-            "title": f"{{{self.title}}}",
-            "journal": self.journal,
-            "year": str(self.year),
-            # A line of a conference has pages alone.
-            **({"volume": volume} if pages else {}),
-            "pages": (pages or self.rest).replace("-", "--"),
-            "note": self.note,
-        }
-        lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
-        return "\n".join([f"@article{{{self.key},", *lines, "}"])
 
 
 _TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -69,7 +46,3 @@ def references_of(
     if labels in ALL:
         keys.append(str(labels))
     return tuple(ALL[key] for key in keys)
-
-
-def bibliography(references: Iterable[Reference]) -> str:
-    return "\n\n".join(reference.bibtex for reference in references) + "\n"

@@ -13,7 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.delimited import read_matrix_lines, split_lines
 from cape.privacy.cost import FREE
 from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
-from cape.report.citations import bibliography, references_of
+from cape.report.citations import references_of
 from cape.report.maps import Component
 from cape.report.page import Page, Values, text_of
 from cape.report.plots import Picture
@@ -320,8 +320,7 @@ def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Set
     return {
         "paragraph": paragraph,
         "data": said,
-        "references": tuple(reference.text for reference in cited),
-        "bibliography": bibliography(cited),
+        "references": cited,
     }
 
 
@@ -331,7 +330,7 @@ def write_methods(
     values = methods_values(results, privacy, settings)
     text = text_of("methods.md.j2", label=label_line(results), results=results, **values)
     files.write_text(folder / "methods.md", text)
-    files.write_text(folder / "references.bib", values["bibliography"])
+    files.write_text(folder / "references.bib", text_of("references.bib.j2", **values))
 
 
 # The page from top to bottom. A new chapter is one more line and one more template.
