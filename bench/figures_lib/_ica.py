@@ -19,20 +19,16 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.basis import dct_image
-from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradients
-from cape.algorithms.pca import CovariancePca, ProjectorPca
+from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, tuned_constants
 from cape.algorithms.scores import isi, match_maps
 from cape.algorithms.spatial import spatial_start
 from cape.algorithms.unmixing import MAX_NORM, unit_rows
-from cape.algorithms.whitening import (
-    EigenWhitening,
-    LogEuclidean,
-    reduce_subject,
-    whiten,
-)
+from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
+from cape.papers.algorithms.covariance import CovariancePca, EigenWhitening
 from cape.papers.algorithms.djica import DjicaInfomax
 from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
+from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradients
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.protocol.subject_views import of_each, unit_trace
 from figures_lib._scores import mdi
@@ -329,7 +325,7 @@ def paper_at(
     pca = CovariancePca(n_components=R, clip=0.3, private=True)
     subspace = Curator(g, seed).run(pca, Y.shape[1], pca_share, Y)
     k = subspace.V.shape[1]
-    U = EigenWhitening(subspace=subspace).start(k).U
+    U = EigenWhitening(eigenvalues=subspace.eigenvalues).start(k).U
     Z0 = np.stack([reduce_subject(subspace.V, one, "none") for one in Y])
     reduced = Data(stack=whiten(U, Z0), sphere=np.eye(k))
     W = infomax(reduced, std, rounds=rounds, rate=rate, rng=rng)

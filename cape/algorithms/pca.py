@@ -1,8 +1,7 @@
 """First stage: the common subspace V of all subjects, from one private mean of d x d matrices.
 
-`ProjectorPca` (default) averages the projectors on each subject's own leading subspace: every
-direction of a subject weighs the same and the norm is sqrt(R), so nothing needs a clip bound.
-`CovariancePca` is capePCA (Imtiaz et al., Alg. 3), clipped per subject instead of per time point.
+`ProjectorPca` averages the projectors on each subject's own leading subspace: every direction of a
+subject weighs the same and the norm is sqrt(R), so nothing needs a clip bound.
 
 Subjects arrive as Y_m = B' X_m, shape (d, T_m) float32, time mean removed, covariance of trace 1.
 """
@@ -173,7 +172,7 @@ def _leading(gram: Array, n_components: int) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _MeanMatrixPca(ABC):
+class MeanMatrixPca(ABC):
     """Top eigenvectors of a noisy mean of positive semidefinite d x d matrices, one per subject."""
 
     n_components: int  # R
@@ -181,14 +180,14 @@ class _MeanMatrixPca(ABC):
 
     @property
     @abstractmethod
-    def _bound(self) -> float: ...
+    def bound(self) -> float: ...
 
     @abstractmethod
-    def _matrix(self, Y: Array) -> Array:
+    def matrix(self, Y: Array) -> Array:
         """Matrix of one subject, Y of shape (d, T)."""
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        clip = self._bound if self.private else UNCLIPPED
+        clip = self.bound if self.private else UNCLIPPED
         return (PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> Subspace:
@@ -207,7 +206,7 @@ class _MeanMatrixPca(ABC):
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):  # a subject that is not finite becomes a row of zeros
-                rows = [svec(self._matrix(Y)) for Y in stack.astype(np.float64)]
+                rows = [svec(self.matrix(Y)) for Y in stack.astype(np.float64)]
             return clip_rows(np.array(rows), release.clip)
 
         return release.query(answer)
@@ -234,7 +233,7 @@ class _MeanMatrixPca(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectorPca(_MeanMatrixPca):
+class ProjectorPca(MeanMatrixPca):
     """Mean of the subjects' projectors on their own top-R subspace.
 
     No answer is ever longer than the bound, whatever the data are.
@@ -246,32 +245,9 @@ class ProjectorPca(_MeanMatrixPca):
     within_bound: ClassVar[bool] = True
 
     @property
-    def _bound(self) -> float:
+    def bound(self) -> float:
         # The norm of a projector is the root of its rank, whatever the data are.
         return float(np.sqrt(self.n_components))
 
-    def _matrix(self, Y: Array) -> Array:
+    def matrix(self, Y: Array) -> Array:
         return leading_projector(Y, self.n_components)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CovariancePca(_MeanMatrixPca):
-    """capePCA (Imtiaz et al., Alg. 3): mean of second moments, clipped per subject.
-
-    Deviation: the record is a subject, not a time point with ||x|| <= 1; X_m X_m'/T_m is scaled
-    into a Frobenius ball of radius `clip` <= 1 (its trace is 1), and the sum is over subjects.
-    """
-
-    clip: float
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.clip <= 1.0:
-            raise ValueError(f"clip={self.clip}: allowed 0 < clip <= 1 for unit-trace subjects")
-
-    @property
-    def _bound(self) -> float:
-        return self.clip
-
-    def _matrix(self, Y: Array) -> Array:
-        # Alg. 3, line 2 (Imtiaz et al.)
-        return np.asarray(Y @ Y.T / Y.shape[1])

@@ -39,6 +39,7 @@ from cape.frozen import dataclass
 
 if TYPE_CHECKING:  # a round does not pay for its import
     from cape.algorithms.pca import Subspace
+    from cape.algorithms.whitening import Whitener
 
 Score = Literal["volatility", "tanh"]
 
@@ -273,6 +274,15 @@ class QuasiNewton:
     origin: Array | None = None
     residual: float = 0.0  # what whitening left, see `Whitener`
     subspace: Subspace | None = None  # the verdict asks what subjects have in common
+
+    def after(self, released: Subspace | None, whitened: Whitener | None) -> QuasiNewton:
+        """Return this solver with what the stages before it released."""
+        return replace(
+            self,
+            subspace=released,
+            origin=whitened.origin if whitened is not None and whitened.gate else None,
+            residual=whitened.residual if whitened is not None else 0.0,
+        )
 
     @property
     def overlap(self) -> float:

@@ -1,7 +1,7 @@
-"""The state both solvers share, and what every solver round has in common.
+"""The state that all solvers share, and what every solver round has in common.
 
-`quasi_newton` and `infomax` differ in the question and in the step; the norm guard, the stability
-figure and the status are the same and live here.
+`quasi_newton` and those of the papers differ in the question and in the step; the norm guard, the
+stability figure and the status are the same and live here.
 """
 
 from __future__ import annotations

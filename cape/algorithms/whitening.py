@@ -1,7 +1,7 @@
 """Second stage: a common whitener U of the reduced data, and the per-subject reduction before it.
 
-`LogEuclidean` (default) releases the mean logarithm of the subjects' covariances, a few looks;
-`EigenWhitening` needs only the eigenvalues of `CovariancePca`.  Solvers then search rotations.
+`LogEuclidean` releases the mean logarithm of the subjects' covariances, a few looks.  Solvers then
+search rotations.
 Deviation: Alg. 4 (Imtiaz et al.) feeds V_R' X to Infomax as it is; djICA (Baker et al.) whitens
 every site by its own covariance, which makes the sites' mixings differ.
 """
@@ -26,7 +26,6 @@ from cape.algorithms.estimators import (
     step_record,
 )
 from cape.algorithms.linalg import smat, svec, sym_exp, sym_log
-from cape.algorithms.pca import Subspace
 from cape.frozen import dataclass
 
 Prewhiten = Literal["ar1", "none"]
@@ -36,9 +35,6 @@ LOG_FLOOR = 1e-4
 
 # Share of the clip from which a released mean is taken to be cut by it
 CUT = 0.9
-
-# `EigenWhitening`: smallest eigenvalue used, as a share of the largest; noise may make it < 0.
-EIGEN_FLOOR = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +84,6 @@ def whiten(U: Array, Z0: Data) -> Data:
     return np.asarray(U.astype(np.float32) @ Z0, dtype=np.float32)
 
 
-def _identity(k: int) -> Array:
-    return np.asarray(np.sqrt(float(k)) * np.eye(k))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogEuclidean:
     """Whitening by the mean logarithm of the subjects' covariances."""
@@ -106,7 +98,8 @@ class LogEuclidean:
         return (planned,) * self.n_looks
 
     def start(self, rows: int) -> Whitener:
-        return Whitener(U=_identity(rows), look=0, origin=np.eye(rows), record=NO_STEP)
+        one = np.eye(rows)
+        return Whitener(U=np.sqrt(float(rows)) * one, look=0, origin=one, record=NO_STEP)
 
     def query(self, state: Whitener) -> SubjectQuery:
         release = self.schedule(len(state.U))[0]
@@ -160,34 +153,3 @@ def _log_covariance(U: Array, Z0: Data) -> Array:
     if not np.all(np.isfinite(C)) or not np.any(C):
         return np.zeros_like(C)
     return sym_log(C, LOG_FLOOR)
-
-
-def scale_from_eigenvalues(values: Array) -> Array:
-    """1/sqrt(share of each eigenvalue), (k,): unit-trace subjects become white."""
-    values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))
-    return np.asarray(np.sqrt(values.sum() / values))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class EigenWhitening:
-    """Whitening from the eigenvalues released by `CovariancePca`: post-processing, no round."""
-
-    subspace: Subspace | None = None  # released subspace; None while planning
-
-    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        return ()
-
-    def start(self, rows: int) -> Whitener:
-        if self.subspace is None:
-            return Whitener(U=_identity(rows), look=0, record=NO_STEP)
-        U = np.diag(scale_from_eigenvalues(self.subspace.eigenvalues[:rows]))
-        return Whitener(U=U, look=0, record=NO_STEP)
-
-    def query(self, state: Whitener) -> SubjectQuery:
-        raise ValueError("EigenWhitening makes no release")
-
-    def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
-        raise ValueError("EigenWhitening makes no release")
-
-    def done(self, state: Whitener) -> bool:
-        return True

@@ -36,7 +36,7 @@ WINGS = {
     PAPERS: Wing(
         title="the papers' wing",
         commands=("account",),
-        computations=("djica", "dpdispca", "dpdjica", "papermean"),
+        computations=("djica", "dpdispca", "dpdjica", "paperdjica", "papermean"),
     ),
     TABLES: Wing(
         title="the tables' wing", computations=("capecca", "capemean", "capepca")

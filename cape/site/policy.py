@@ -55,10 +55,7 @@ class SitePolicy:
     allow_relayed_keys: bool = False
     # Whether the key of a site that was never met is believed, once (``key_trust=first-use``)
     allow_new_sites: bool = True
-    allow_units: tuple[str, ...] = ("subject",)  # units of privacy that are allowed
-    # allow_solvers, allow_computations: Names; empty = all
-    allow_solvers: tuple[str, ...] = ()
-    allow_computations: tuple[str, ...] = ()
+    allow_computations: tuple[str, ...] = ()  # names; empty = all
     max_features: int = 0  # largest public basis; 0 = the owner's
     allow_not_private: bool = False  # whether runs with ``private=false`` may use this site's data
     # Seed of the noise, in simulations only; -1 = none, noise from the operating system
@@ -147,13 +144,8 @@ class SitePolicy:
     def check_settings(self, site: str, computation: str, config: Config) -> None:
         if self.veto:
             raise self._refused(site, "veto")
-        for name, got in (
-            ("allow_computations", computation),
-            ("allow_solvers", getattr(config, "solver", "")),
-            ("allow_units", getattr(config, "unit", "subject")),
-        ):
-            if getattr(self, name) and got and got not in getattr(self, name):
-                raise self._refused(site, name)
+        if self.allow_computations and computation not in self.allow_computations:
+            raise self._refused(site, "allow_computations")
         if not config.private and not self.allow_not_private:
             raise self._refused(site, "allow_not_private", got="a run without noise")
         if config.private and config.noise == "local" and not self.allow_local_noise:

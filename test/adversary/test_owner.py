@@ -870,8 +870,8 @@ def test_who_fails_is_charged_so_thresholds_that_wander_over_runs_pay(tmp_path) 
 
 COMPUTATIONS = {
     "temporal": {"computation": "capedjica"},
-    "infomax": {"computation": "capedjica", "solver": "infomax"},
-    "papers": {"computation": "capedjica", "pca": "covariance", "whitening": "eigen"},
+    "paperdjica": {"computation": "paperdjica"},
+    "infomax": {"computation": "paperdjica", "pca": "projector", "whitening": "log-euclidean"},
     "capegica": {"computation": "capegica"},
     "capedualreg": {"computation": "capedualreg"},
     "capemean": {"computation": "capemean"},

@@ -51,8 +51,8 @@ RESTORES = 200  # as in the audit that found 200 answers, whose mean has a 14th 
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "capedjica": ("capedjica", {}),
-    "infomax": ("capedjica", {"solver": "infomax"}),
-    "covariance": ("capedjica", {"pca": "covariance"}),
+    "paperdjica": ("paperdjica", {"whitening": "eigen"}),
+    "covariance": ("paperdjica", {"solver": "quasi-newton"}),
     "capegica": ("capegica", {}),
     "gaussian": ("papermean", {}),
     "local": ("capedjica", {"noise": "local"}),

@@ -78,24 +78,10 @@ PRODUCT = {
     "one-site": Play(
         _run(" --set noise=local --set min_sites=1", data=IMAGES.replace("3,2,2", "7"))
     ),
-    "infomax": Play(_run(" --set solver=infomax")),
-    "paper": Play(
-        _run(
-            " --set pca=covariance --set whitening=eigen --set solver=infomax"
-            " --set clip=time_point --set prewhiten=none"
-        )
-    ),
-    "variants": Play(
-        _run(
-            " --set pca=covariance --set score=tanh --set prewhiten=none --set shares=0.4,0.3,0.3"
-            " --set standardize=floored --set detrend=quadratic --set assumed_colluders=0",
-            data=REAL,
-            short=" --set n_rounds=3 --set n_looks=2",
-        )
-    ),
     "surrogate": Play(_run(" --surrogate"), slow=("memory",)),
 }
 MEAN = " --set computation=capemean --set low=-3 --set high=3"
+PAPER = " --set computation=paperdjica"
 JOINT = " --set computation=djica --set n_components=3 --set n_local=12"
 OTHERS = {
     "capecca": Play(_run(data=RECORDS, short="")),
@@ -103,6 +89,22 @@ OTHERS = {
         _run(" --set centre=range --set ridge=0.1 --set bounds=4:-2:2", data=RECORDS, short="")
     ),
     "capemean": Play(_run(MEAN, short=""), BOTH, slow=()),
+    "paper": Play(_run(PAPER)),
+    "infomax": Play(
+        _run(
+            PAPER + " --set pca=projector --set whitening=log-euclidean --set prewhiten=ar1"
+            " --set clip=subject"
+        )
+    ),
+    "variants": Play(
+        _run(
+            PAPER + " --set whitening=log-euclidean --set solver=quasi-newton --set score=tanh"
+            " --set shares=0.4,0.3,0.3 --set standardize=floored --set detrend=quadratic"
+            " --set assumed_colluders=0",
+            data=REAL,
+            short=" --set n_rounds=3 --set n_looks=2",
+        )
+    ),
     "papermean": Play(_run(MEAN.replace("capemean", "papermean"), short="")),
     "capepca": Play(_run(" --set computation=capepca", data=RECORDS, short="")),
     "dpdispca": Play(
@@ -220,7 +222,7 @@ COMMANDS = {
             BUDGET + " --set computation=capedualreg",
             "budget --subjects 2000 --sites 8 --components 20 --epsilon 1 --colluders 3 --json",
             "budget --subjects 900 --sites 3 --components 5 --epsilon 1 --set noise=local"
-            " --set solver=infomax --set pca=covariance --rounds 9 --basis 60",
+            f"{PAPER} --rounds 9 --basis 60",
             "budget --subjects 900 --sites 3 --epsilon 1 --set computation=papermean",
             "budget --subjects 900 --sites 6 --components 5 --set private=false",
             "budget --subjects 20 --sites 2 --components 5 --epsilon 1",

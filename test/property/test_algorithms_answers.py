@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cape.algorithms.estimators import clip_rows
-from cape.algorithms.infomax import Infomax
 from cape.algorithms.linalg import polar, skew, skew_exp, smat, svec
-from cape.algorithms.pca import CovariancePca, ProjectorPca
+from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton
 from cape.algorithms.whitening import LogEuclidean, reduce_subject
+from cape.papers.algorithms.covariance import CovariancePca
+from cape.papers.algorithms.infomax import Infomax
 
 ROWS, T = 4, 9
 ANYTHING = st.one_of(

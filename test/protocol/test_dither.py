@@ -83,10 +83,10 @@ def test_a_dithered_question_costs_what_the_plain_one_does() -> None:
         assert plain.parties[site].ledger == dithered.parties[site].ledger
 
 
-@pytest.mark.parametrize("solver", ["quasi-newton", "infomax"])
-def test_without_privacy_there_is_no_dither_and_no_start(solver, monkeypatch) -> None:
+@pytest.mark.parametrize(("name", "settings"), [("capedjica", {}), ("paperdjica", {})])
+def test_without_privacy_there_is_no_dither_and_no_start(name, settings, monkeypatch) -> None:
     forced(monkeypatch, True)
-    run = Consortium(private=False, n_rounds=100, solver=solver).play()
+    run = Consortium(name, private=False, n_rounds=100, **settings).play()
     # Its own tolerance, not a verdict, once judged by an answer that nobody had given.
     assert run.outcome.status in ("converged", "max_rounds")
     assert run.outcome.verdict is None
@@ -95,16 +95,21 @@ def test_without_privacy_there_is_no_dither_and_no_start(solver, monkeypatch) ->
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"solver": "infomax"}, {"score": "tanh"}, {"solver": "infomax", "pca": "covariance"}],
+    ("name", "settings"),
+    [
+        ("capedjica", {"score": "tanh"}),
+        ("paperdjica", {"whitening": "eigen"}),
+        ("paperdjica", {"pca": "projector"}),
+        ("paperdjica", {"solver": "quasi-newton", "score": "tanh"}),
+    ],
 )
-def test_solvers_without_a_dither_are_not_judged(settings) -> None:
-    run = Consortium(**LONGER, **settings).play()
+def test_solvers_without_a_dither_are_not_judged(name, settings) -> None:
+    run = Consortium(name, **LONGER, **settings).play()
     assert (run.outcome.status, run.outcome.verdict) == ("not_judged", None)
 
 
 def test_whitening_without_a_look_has_no_start_but_a_verdict() -> None:
-    run = Consortium(pca="covariance", whitening="eigen", **LONGER).play()
+    run = Consortium("paperdjica", whitening="eigen", solver="quasi-newton", **LONGER).play()
     assert run.outcome.verdict is not None
     assert not run.outcome.verdict.gate
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from cape.algorithms.basis import dct_image
-from cape.algorithms.infomax import GRADIENT_BOUND
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import load
-from cape.computations.capedjica import PLANNER
 from cape.computations.capedjica.stages import ITERATE
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
+from cape.papers.algorithms.infomax import GRADIENT_BOUND
+from cape.papers.computations.paperdjica import PLANNER
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import chunks, clipped_sum
@@ -131,10 +131,7 @@ def test_the_parcel_visits_every_site_once_in_an_order_that_the_run_decides() ->
 
 # -- Alg. 3 and 4 ----------------------------------------------------------------------------------
 
-PAPER = {
-    "pca": "covariance", "whitening": "eigen", "solver": "infomax", "clip": "time_point",
-    "prewhiten": "none", "assumed_colluders": 0, "accept_low_quality": True,
-}  # fmt: skip
+PAPER = {"assumed_colluders": 0, "accept_low_quality": True}
 
 
 def planned(n_sites: int, n_subjects: int, eps_i: float, **changed: object):
@@ -143,7 +140,7 @@ def planned(n_sites: int, n_subjects: int, eps_i: float, **changed: object):
         **PAPER, "epsilon": 100.0, "delta": 1e-5, "n_rounds": 5, "feature_space": "matrix",
         "round_mu": math.sqrt(2.0) * eps_i / CALIBRATION,
     }  # fmt: skip
-    config = load("capedjica").config.from_input({**given, **changed})
+    config = load("paperdjica").config.from_input({**given, **changed})
     run_plan = PLANNER.plan_run(config, n_sites, n_subjects, FeatureSpace.of_matrix(D))
     return next(event for event in run_plan.releases if event.phase == "iterate")
 
@@ -187,7 +184,7 @@ def test_the_rounds_of_the_protocol_are_those_of_algorithm_4() -> None:
     """Sums of integers as they are masked and sent, before any noise; clips of both kinds bite."""
     _, subjects = in_basis("djica-sim", 24, 3)
     bounds = {"gradient_clip": 5.0, "bias_clip": 1.2}
-    run = consortium("capedjica", subjects[:, :, :100], n_components=6, epsilon=100.0, delta=1e-5,
+    run = consortium("paperdjica", subjects[:, :, :100], n_components=6, epsilon=100.0, delta=1e-5,
                      n_rounds=3, **PAPER, **bounds)  # fmt: skip
     run.until("iterate").exchange()  # V and U are released, white data are kept
     model = replace(run.state.model, unmixing=None)
@@ -210,14 +207,16 @@ def test_the_rounds_of_the_protocol_are_those_of_algorithm_4() -> None:
 def test_the_papers_pipeline_separates_without_noise() -> None:
     planted, subjects = in_basis("djica-sim", 64, 1)
     changed = {"private": False, "n_rounds": 250}
-    outcome = consortium("capedjica", subjects, **PAPER, **changed).play().outcome
+    outcome = consortium("paperdjica", subjects, **PAPER, **changed).play().outcome
     assert q_ngi(outcome, planted) < 0.03
     assert outcome.status == "converged"
 
 
 def test_the_papers_pipeline_runs_with_noise_and_its_ledger_holds_every_release() -> None:
     _, subjects = in_basis("djica-sim", 24, 1)
-    run = consortium("capedjica", subjects, epsilon=8.0, delta=1e-5, n_rounds=4, seed=None, **PAPER)
+    run = consortium(
+        "paperdjica", subjects, epsilon=8.0, delta=1e-5, n_rounds=4, seed=None, **PAPER
+    )
     outcome = run.play().outcome
     assert outcome.label == "dp"
     assert [event.phase for event in outcome.ledger.events] == ["pca"] + ["iterate"] * 4

@@ -165,11 +165,11 @@ def test_a_basis_too_large_for_one_message_runs_with_real_files(tmp_path):
     common = rng.standard_normal((1500, 2))
     data = {f"local{s}": [common @ rng.laplace(size=(2, 30)) for _ in range(3)] for s in range(3)}
     settings = settings_of(
-        "capedjica",
+        "paperdjica",
+        computation="paperdjica",
         max_features=1500,
         n_features=1500,
         n_components=2,
-        pca="covariance",
         private=False,
     )
     engine = Engine(tmp_path / "work", helper.write_data(tmp_path / "data", data), settings)

@@ -226,13 +226,19 @@ RELEASES = {
         chosen=(("subspace", "V", 1.0), ("whitener", "U", math.sqrt(16 * math.cosh(TWIST)))),
     ),
     "infomax": Release(  # rows of 16 have entries of .5 after scaling; 1.5434 tanh(.7717) = 1
-        "capedjica", "iterate",
-        (*ICA, ("n_components", 16), ("shares", "0.05,0.05,0.9"), ("solver", "infomax")),
+        "paperdjica", "iterate",
+        (
+            *ICA, ("n_components", 16), ("shares", "0.05,0.05,0.9"), ("clip", "subject"),
+            ("pca", "projector"), ("whitening", "log-euclidean"), ("prewhiten", "ar1"),
+        ),
         correlated, 0.99, chosen=(("subspace", "V", 1.0), ("whitener", "U", 2 * 1.5434)),
     ),
     "covariance": Release(
-        "capedjica", "pca",
-        (*ICA, ("n_components", 2), ("shares", "0.9,0.05,0.05"), ("pca", "covariance")),
+        "paperdjica", "pca",
+        (
+            *ICA, ("n_components", 2), ("shares", "0.9,0.05,0.05"), ("solver", "quasi-newton"),
+            ("whitening", "log-euclidean"), ("prewhiten", "ar1"),
+        ),
         leaning, 0.99,
     ),
     "spatial": Release(

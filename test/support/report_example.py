@@ -104,8 +104,7 @@ def outcome(
         settings={
             "epsilon": 1.0, "delta": DELTA, "private": private, "noise": "correlated",
             "key_trust": "aggregator", "feature_space": space.kind,
-            "mask": "file", "atlas": "", "n_components": rank, "pca": "projector",
-            "whitening": "log-euclidean", "solver": "quasi-newton", "n_rounds": rounds,
+            "mask": "file", "atlas": "", "n_components": rank, "n_rounds": rounds,
         },
         label="dp" if private and not seeded else "none",
         status="converged",

@@ -2,9 +2,9 @@
 
 Common maps A, private time courses: X_m is about A S_m at every subject m of every site.  Three
 stages of secure sums (`stages`): a common subspace (pca), a common whitening, and the rounds of a
-solver.  The default is made for privacy: PCA from subjects' projectors in a public basis,
-log-Euclidean whitening, rotations by quasi-Newton steps.  ``pca=covariance``, ``whitening=eigen``
-and ``solver=infomax`` give the pipeline of Imtiaz et al., Alg. 3 and 4 (docs/deviations.md).
+solver.  The algorithms are made for privacy: PCA from subjects' projectors in a public basis,
+log-Euclidean whitening, rotations by quasi-Newton steps.  Those of Imtiaz et al., Alg. 3 and 4, are
+in `paperdjica` (docs/deviations.md).
 
 Read the table at the bottom first.  Then `settings`, `stages`, and what all joint ICAs share in
 `cape.computations.ica`: `plan` (what all sites check before anything is released), `outcome` (what
@@ -22,12 +22,12 @@ from cape.computations.capedjica.stages import (
     final_state,
     releases,
     rule,
+    spatial_set,
 )
 from cape.computations.ica.model import IcaModel
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.protocol.join import join
-from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
 from cape.protocol.zero_sum import ZeroSum
 
@@ -43,12 +43,6 @@ PLANNER = IcaPlanner(
 )
 
 
-def _spatial_set(config: CapeDjicaConfig, model: IcaModel) -> SpatialSet | None:
-    from cape.computations.capedjica.free_set import spatial_set
-
-    return spatial_set(config, model)
-
-
 COMPUTATION = Computation(
     name=NAME,
     config=CapeDjicaConfig,
@@ -60,6 +54,6 @@ COMPUTATION = Computation(
         WHITENING,  # Masked -> Whitener
         ITERATE,  # Masked -> Unmixing
         # Done -> Closing
-        ica_report(NAME, (PCA, WHITENING, ITERATE), final_state, spatial_set=_spatial_set),
+        ica_report(NAME, (PCA, WHITENING, ITERATE), final_state, spatial_set=spatial_set),
     ),
 )

@@ -37,12 +37,7 @@ def free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> FreeSet |
     roster = joined(model)
     space, d = roster.space, roster.n_basis
     smooth = basis_kind(resolve(config), space) in ("dct", "none")
-    if (
-        config.pca != "projector"
-        or space.kind not in ("mask", "atlas")
-        or not smooth
-        or model.subspace is None
-    ):
+    if space.kind not in ("mask", "atlas") or not smooth or model.subspace is None:
         return None
     R, noise_std = config.n_components, model.subspace.noise_std
     g = math.sqrt(2.0 * R) / noise_std if noise_std else math.inf

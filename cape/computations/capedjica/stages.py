@@ -1,7 +1,7 @@
 """The three stages of capedjica, in secure sums.
 
-A common subspace (pca), a common whitening, and the rounds of a solver.  Each stage has two
-algorithms: the default, made for privacy, and that of Imtiaz et al. (docs/deviations.md).
+A common subspace (pca), a common whitening, and the rounds of a solver; the settings make the
+algorithm of each.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import numpy as np
 
 from cape.algorithms import whitening
 from cape.algorithms.estimators import Array, Estimator
-from cape.algorithms.infomax import Infomax
-from cape.algorithms.pca import CovariancePca, ProjectorPca, Subspace
-from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
+from cape.algorithms.pca import Subspace
+from cape.algorithms.quasi_newton import TunedConstants, tuned_constants
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.verdict import JUDGED, judge
-from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
-from cape.computations.capedjica.settings import CapeDjicaConfig, numbers
+from cape.algorithms.whitening import Whitener
+from cape.computations.capedjica.settings import CapeDjicaConfig, Solver, numbers
 from cape.computations.ica.model import (
     FinalState,
     IcaModel,
@@ -31,6 +30,7 @@ from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis, settings_of
+from cape.protocol.outcome import SpatialSet
 from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
@@ -39,10 +39,10 @@ from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
 
-# -- the algorithm of each stage -----------------------------------------------------------------
+# -- what follows from the settings and the sizes --------------------------------------------------
 
 
-# Both whitening and solver ask, in every round, and G needs mu: a root of the accountant's.
+# Whitening and solver ask, and G needs mu: a root of the accountant's.
 @functools.lru_cache(maxsize=4)
 def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedConstants:
     """Return the public constants of a run: measured for R and G, unless the owner set them."""
@@ -57,58 +57,9 @@ def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedCo
     return replace(fixed, step_limit=config.step_limit) if config.step_limit else fixed
 
 
-def make_pca(config: CapeDjicaConfig, model: object = None) -> Estimator[Subspace]:
-    if config.pca == "covariance":
-        return CovariancePca(
-            n_components=config.n_components, clip=config.covariance_clip, private=config.private
-        )
-    return ProjectorPca(n_components=config.n_components, private=config.private)
-
-
-def make_whitening(
-    config: CapeDjicaConfig, fixed: TunedConstants, released: Subspace | None
-) -> Estimator[Whitener]:
-    """Return the estimator of the common whitening; `released` is None while planning."""
-    if config.whitening == "eigen":
-        return EigenWhitening(subspace=released)
-    return LogEuclidean(n_looks=fixed.n_looks, clip=fixed.whitening_clip, private=config.private)
-
-
-def is_dithered(config: CapeDjicaConfig) -> bool:
-    """Whether rounds are asked at W turned by public angles, and judged by the answers."""
-    return config.private and config.solver == "quasi-newton" and config.score == "volatility"
-
-
-def make_solver(
-    config: CapeDjicaConfig,
-    fixed: TunedConstants,
-    released: Subspace | None = None,
-    whitened: Whitener | None = None,
-) -> QuasiNewton | Infomax:
-    """Return the solver; what was released before is None while planning."""
-    if config.solver == "infomax":
-        return Infomax(
-            n_rounds=config.n_rounds,
-            learning_rate=config.learning_rate,
-            clip=config.clip,
-            subject_bound=config.subject_clip,
-            gradient_bound=config.gradient_clip,
-            bias_bound=config.bias_clip,
-            private=config.private,
-        )
-    return QuasiNewton(
-        n_rounds=config.n_rounds,
-        clips=fixed.clips,
-        step_limit=fixed.step_limit,
-        alpha_first=fixed.alpha_first,
-        alpha_last=fixed.alpha_last,
-        private=config.private,
-        score=config.score,
-        dither=fixed.dither if is_dithered(config) else 0.0,
-        origin=whitened.origin if whitened is not None and whitened.gate else None,
-        residual=whitened.residual if whitened is not None else 0.0,
-        subspace=released,
-    )
+@functools.lru_cache(maxsize=4)
+def solver(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> Solver:
+    return config.make_solver(constants(config, n_sites, n_subjects))
 
 
 # -- what a site answers from ---------------------------------------------------------------------
@@ -164,12 +115,18 @@ def _constants(config: CapeDjicaConfig, model: IcaModel) -> TunedConstants:
     return constants(config, roster.n_sites, roster.n_subjects)
 
 
+def _pca(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Subspace]:
+    return config.make_pca()
+
+
 def _whitening(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Whitener]:
-    return make_whitening(config, _constants(config, model), model.subspace)
+    return config.make_whitening(_constants(config, model), model.subspace)
 
 
 def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
-    return make_solver(config, _constants(config, model), model.subspace, model.whitener)
+    roster = joined(model)
+    planned = solver(config, roster.n_sites, roster.n_subjects)
+    return planned.after(model.subspace, model.whitener)
 
 
 def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whitener:
@@ -179,7 +136,7 @@ def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whiten
 
     if model.whitener is None:
         raise RuntimeError("no whitener before the whitening releases")
-    if not is_dithered(config):
+    if not config.is_dithered():
         return model.whitener
     roster = joined(model)
     basis = public_basis(resolve(config), roster.space, roster.n_basis)
@@ -187,7 +144,7 @@ def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whiten
     return replace(model.whitener, origin=start.W, gate=start.gate)
 
 
-def _with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
+def with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
     # The aggregator alone imports and runs this, once.
     from cape.computations.capedjica.free_set import free_set
 
@@ -226,17 +183,16 @@ WHITENING = SecureSum(
     successors=(ITERATE,),
     hand_over=_with_start,
 )
-# With whitening=eigen, or no look at all, the solver follows at once: both are successors.
 PCA = SecureSum(
     name="pca",
     state=Subspace,
     model_field="subspace",
     may_reduce_rank=True,
-    estimator=make_pca,
+    estimator=_pca,
     rows=n_basis,
     input=subject_views.steady,
-    successors=(WHITENING, ITERATE),
-    hand_over=_with_free_set,
+    successors=(WHITENING,),
+    hand_over=with_free_set,
 )
 
 
@@ -249,15 +205,14 @@ def releases(
     """Return all releases of a run and their weights in mu^2."""
     R, fixed = config.n_components, constants(config, n_sites, n_subjects)
     pca_weight, whitening_weight, solver_weight = fixed.mu2_weights
-    looks = make_whitening(config, fixed, None).schedule(R)
+    subspace_release = config.make_pca().schedule(n_basis)
+    looks = config.make_whitening(fixed, None).schedule(R)
     return (
-        PlannedStage(
-            phase="pca", releases=make_pca(config).schedule(n_basis), mu2_weight=pca_weight
-        ),
+        PlannedStage(phase="pca", releases=subspace_release, mu2_weight=pca_weight),
         PlannedStage(phase="whitening", releases=looks, mu2_weight=whitening_weight),
         PlannedStage(
             phase="iterate",
-            releases=make_solver(config, fixed).schedule(R),
+            releases=solver(config, n_sites, n_subjects).schedule(R),
             mu2_weight=solver_weight,
             fixed_mu=config.round_mu if config.private else 0.0,
         ),
@@ -292,10 +247,10 @@ def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
 
 
 def final_state(config: CapeDjicaConfig, model: IcaModel) -> FinalState:
-    # With whitening=eigen there was no release of it: it follows from the subspace.
+    # A whitening without a release follows from the subspace.
     whitener = WHITENING.current(config, model)
     end = unmixed(model, whitener.U)
-    if model.unmixing is None or not is_dithered(config) or end.status not in JUDGED:
+    if model.unmixing is None or not config.is_dithered() or end.status not in JUDGED:
         return end
     verdict = judge(
         model.unmixing.response,
@@ -307,3 +262,9 @@ def final_state(config: CapeDjicaConfig, model: IcaModel) -> FinalState:
         overlap=subspace(model).overlap,
     )
     return replace(end, verdict=verdict)
+
+
+def spatial_set(config: CapeDjicaConfig, model: IcaModel) -> SpatialSet | None:
+    from cape.computations.capedjica import free_set
+
+    return free_set.spatial_set(config, model)

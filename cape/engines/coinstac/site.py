@@ -183,7 +183,8 @@ def _chosen(settings: dict[str, Any]) -> str:
     if (name := settings.pop("computation", None)) is not None:
         return str(name)
     fields = {name: _fields(name) for name in computations.names()}
-    others = set[str]().union(*(found for name, found in fields.items() if name != PRODUCT))
+    # One that is built on the product has all of its settings: nobody gets it without its name.
+    others = set[str]().union(*(found for found in fields.values() if not fields[PRODUCT] <= found))
     if set(settings) <= fields[PRODUCT] and not set(settings) <= others:
         return PRODUCT
     if fit := [name for name, found in fields.items() if set(settings) <= found]:

@@ -29,12 +29,13 @@ from cape.algorithms.estimators import (
     SubjectQuery,
     clip_rows,
 )
-from cape.algorithms.infomax import relative_gradients
 from cape.algorithms.linalg import smat, svec
-from cape.algorithms.pca import CovariancePca, Subspace
+from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Step, Unmixing, restart
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
+from cape.papers.algorithms.covariance import CovariancePca
+from cape.papers.algorithms.infomax import relative_gradients
 
 # Bound of a matrix of trace 1 at most: only there for the integers of the sum.
 TRACE_BOUND = 2.0
@@ -84,7 +85,7 @@ class StackedPca(CovariancePca):
         size = rows * (rows + 1) // 2
         return (PlannedRelease(size=size, clip=TRACE_BOUND, shape="psd", weight=1.0),)
 
-    def _matrix(self, Y: Array) -> Array:
+    def matrix(self, Y: Array) -> Array:
         return local_moment(Y, self.n_local)
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:

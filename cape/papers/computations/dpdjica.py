@@ -14,11 +14,11 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, PlannedRelease
 from cape.algorithms.unmixing import Unmixing
-from cape.algorithms.whitening import scale_from_eigenvalues
 from cape.computations.capedjica.stages import n_directions, subspace
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
 from cape.frozen import dataclass
+from cape.papers.algorithms.covariance import scale_from_eigenvalues
 from cape.papers.algorithms.dpdjica import (
     LaplaceInfomax,
     Parcel,

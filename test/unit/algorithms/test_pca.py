@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
-from cape.algorithms.pca import CovariancePca, ProjectorPca, leading_projector, rank_guard
+from cape.algorithms.pca import ProjectorPca, leading_projector, rank_guard
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.subject_views import of_each, unit_trace
@@ -65,12 +64,9 @@ def test_zero_and_broken_subjects_answer_zero(T: int) -> None:
     stack[0] = 0.0
     stack[1, 3, 2] = np.nan
     stack[2, 3, 2] = np.inf
-    for estimator in (
-        ProjectorPca(n_components=4, private=True),
-        CovariancePca(n_components=4, clip=0.5, private=True),
-    ):
-        answers = estimator.query(estimator.start(20)).answer(stack)
-        np.testing.assert_array_equal(answers, np.zeros((3, 210)))
+    estimator = ProjectorPca(n_components=4, private=True)
+    answers = estimator.query(estimator.start(20)).answer(stack)
+    np.testing.assert_array_equal(answers, np.zeros((3, 210)))
 
 
 def test_answers_stay_within_their_bounds(stack: np.ndarray) -> None:
@@ -79,53 +75,28 @@ def test_answers_stay_within_their_bounds(stack: np.ndarray) -> None:
     assert (query.shape, query.clip, query.size) == ("psd", np.sqrt(10), 49 * 25)
     norms = np.linalg.norm(query.answer(stack), axis=1)
     assert np.all(norms <= np.sqrt(10) * (1 + 1e-12))
-    covariance = CovariancePca(n_components=10, clip=0.3, private=True)
-    query = covariance.query(covariance.start(49))
-    norms = np.linalg.norm(query.answer(stack), axis=1)
-    assert (query.shape, query.clip) == ("psd", 0.3)
-    np.testing.assert_allclose(norms, 0.3, rtol=1e-12)
-    assert np.min(np.linalg.eigvalsh(smat(query.answer(stack)[0]))) > -1e-12
-
-
-def test_without_privacy_the_second_moment_is_exact(stack: np.ndarray) -> None:
-    estimator = CovariancePca(n_components=10, clip=0.3, private=False)
-    query = estimator.query(estimator.start(49))
-    assert query.clip == UNCLIPPED
-    Y = stack[5].astype(np.float64)
-    np.testing.assert_allclose(query.answer(stack)[5], svec(Y @ Y.T / 120), atol=1e-15)
-
-
-def test_a_clip_above_the_trace_is_refused() -> None:
-    with pytest.raises(ValueError, match="unit-trace"):
-        CovariancePca(n_components=4, clip=1.5, private=True)
 
 
 def test_a_row_does_not_depend_on_the_stack(stack: np.ndarray) -> None:
-    for estimator in (
-        ProjectorPca(n_components=10, private=True),
-        CovariancePca(n_components=10, clip=0.5, private=True),
-    ):
-        answer = estimator.query(estimator.start(49)).answer
-        alone = np.concatenate([answer(stack[m : m + 1]) for m in range(7)])
-        np.testing.assert_array_equal(answer(stack[:7]), alone)
+    estimator = ProjectorPca(n_components=10, private=True)
+    answer = estimator.query(estimator.start(49)).answer
+    alone = np.concatenate([answer(stack[m : m + 1]) for m in range(7)])
+    np.testing.assert_array_equal(answer(stack[:7]), alone)
 
 
-def test_both_kinds_find_the_true_subspace_without_noise(stack: np.ndarray) -> None:
+def test_the_true_subspace_is_found_without_noise(stack: np.ndarray) -> None:
     study = generate(
         PRESETS["paper"], n_subjects=1, seed=3, n_components=10, n_timepoints=2, n_basis=49
     )
     truth = np.linalg.qr(study.B.T @ study.A)[0]
-    for estimator in (
-        ProjectorPca(n_components=10, private=False),
-        CovariancePca(n_components=10, clip=1.0, private=False),
-    ):
-        state = estimator.start(49)
-        assert not estimator.done(state)
-        state = estimator.step(state, estimator.query(state).answer(stack).mean(axis=0), 0.0)
-        assert estimator.done(state)
-        assert state.V.shape == (49, 10)
-        assert state.status == "unguarded"
-        assert np.min(np.linalg.svd(state.V.T @ truth, compute_uv=False)) > 0.9999
+    estimator = ProjectorPca(n_components=10, private=False)
+    state = estimator.start(49)
+    assert not estimator.done(state)
+    state = estimator.step(state, estimator.query(state).answer(stack).mean(axis=0), 0.0)
+    assert estimator.done(state)
+    assert state.V.shape == (49, 10)
+    assert state.status == "unguarded"
+    assert np.min(np.linalg.svd(state.V.T @ truth, compute_uv=False)) > 0.9999
 
 
 def test_without_noise_surplus_directions_are_cut_by_rounding_alone(stack: np.ndarray) -> None:
@@ -247,8 +218,6 @@ def test_more_budget_never_cuts_more_where_components_are_too_few(R: int) -> Non
 def test_one_release_is_planned() -> None:
     (asked,) = ProjectorPca(n_components=20, private=True).schedule(100)
     assert (asked.size, asked.clip, asked.shape) == (5050, np.sqrt(20), "psd")
-    (asked,) = CovariancePca(n_components=20, clip=0.3, private=True).schedule(100)
-    assert (asked.size, asked.clip, asked.shape) == (5050, 0.3, "psd")
 
 
 # -- speed that changes nothing --------------------------------------------------------------------

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.linalg import smat, svec, sym_log
-from cape.algorithms.pca import CovariancePca
-from cape.algorithms.whitening import EigenWhitening, LogEuclidean, reduce_subject, whiten
+from cape.algorithms.linalg import svec, sym_log
+from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
 
 
 def mixed(n_subjects: int = 40, k: int = 6, T: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -151,38 +150,6 @@ def test_whitening_multiplies_in_single_precision() -> None:
     assert Z.dtype == np.float32
     np.testing.assert_allclose(Z[1], U @ stack[1], atol=1e-5)
     np.testing.assert_array_equal(whiten(U, stack[1]), Z[1])
-
-
-def test_eigenvalues_of_the_second_moment_whiten_without_a_release() -> None:
-    stack, _ = mixed(60)
-    pca = CovariancePca(n_components=4, clip=1.0, private=False)
-    subspace = pca.start(6)
-    subspace = pca.step(subspace, pca.query(subspace).answer(stack).mean(axis=0), 0.0)
-    estimator = EigenWhitening(subspace=subspace)
-    assert estimator.schedule(4) == ()
-    state = estimator.start(4)
-    assert estimator.done(state)
-    Z0 = np.stack([reduce_subject(subspace.V, Y, "none") for Y in stack])
-    Z = whiten(state.U, Z0)
-    C = np.einsum("mit,mjt->ij", Z, Z) / (60 * 300)
-    np.testing.assert_allclose(C, np.eye(4), atol=0.05)
-    with pytest.raises(ValueError, match="no release"):
-        estimator.query(state)
-    with pytest.raises(ValueError, match="no release"):
-        estimator.step(state, np.zeros(10), 0.0)
-
-
-def test_negative_noisy_eigenvalues_are_floored() -> None:
-    pca = CovariancePca(n_components=3, clip=1.0, private=True)
-    subspace = pca.step(pca.start(3), svec(np.diag([1.0, 0.5, -0.2])), 0.1)
-    U = EigenWhitening(subspace=subspace).start(subspace.V.shape[1]).U
-    assert np.all(np.isfinite(U))
-    assert np.all(np.diag(U) > 0)
-    assert smat(svec(U)).shape == U.shape
-
-
-def test_planning_needs_no_subspace() -> None:
-    np.testing.assert_allclose(EigenWhitening().start(4).U, 2 * np.eye(4))
 
 
 def test_what_whitening_leaves_is_told_from_the_released_mean_and_its_noise() -> None:

@@ -314,7 +314,7 @@ def test_help_imports_no_numerical_library() -> None:
 def test_simulate_passes_on_what_was_typed(tmp_path: Path, simulator: FakeSimulator) -> None:
     code = run(
         tmp_path, "--through", "process", "--epsilon", "8", "--delta", "1e-5", "--seed", "3",
-        "--set", "n_components=10", "--set", "solver = infomax",
+        "--set", "n_components=10", "--set", "score = tanh",
     )  # fmt: skip
     assert code == 0
     (call,) = simulator.calls
@@ -324,7 +324,7 @@ def test_simulate_passes_on_what_was_typed(tmp_path: Path, simulator: FakeSimula
         "epsilon": 8.0,
         "delta": 1e-5,
         "n_components": "10",
-        "solver": "infomax",
+        "score": "tanh",
     }
 
 
@@ -524,7 +524,7 @@ def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
         # "did you mean 'orientation'?" was said of what `cape simulate` accepts.
         (
             ["--set", "computation=capecca"],
-            "computation=capecca: allowed capedjica, capedualreg, capegica; only capedj",
+            "computation=capecca: allowed capedjica, capedualreg, capegica, paperdjica; only cap",
         ),
         (["--set", "computation=capeica"], "did you mean 'capegica'?"),
         # As in a run.  Colluders past the sites were a ZeroDivisionError, two sites "Yes".

@@ -359,8 +359,8 @@ def test_a_number_of_components_that_cannot_be_names_its_range(tmp_path, given, 
             ("No: G is ", "accept_low_quality"),
         ),
         (
-            {"solver": "infomax", "accept_low_quality": False}, "E150",
-            ("No: G is ", "without solver=infomax", "accept_low_quality"),
+            {"score": "tanh", "accept_low_quality": False}, "E150",
+            ("No: G is ", "without score=tanh", "accept_low_quality"),
         ),
     ],
 )  # fmt: skip

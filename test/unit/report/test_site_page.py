@@ -190,7 +190,7 @@ def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
     limits = ("max_epsilon", "max_sites", "max_total_epsilon", "max_features", "simulation_seed")
     assert {shown[name] for name in (*limits, "ledger_file")} == {"none"}
     assert (shown["max_delta"], shown["min_subjects"]) == ("1e-06", "1")
-    assert (shown["allow_units"], shown["allow_solvers"]) == ("subject", "any")
+    assert shown["allow_computations"] == "any"
     assert (shown["min_assumed_colluders"], shown["veto"]) == ("0", "false")
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cape.computations import load
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.settings.config import Config
 from cape.site.policy import NO_LEDGER, SitePolicy
@@ -83,8 +82,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "max_features": 100, "allow_computations": ["capedjica"], "allow_not_private": True,
         "simulation_seed": 0, "private_results": True, "veto": True, "max_sites": 9,
         "dataset_id": "cohort-1", "ledger_file": "ledger.jsonl", "max_total_epsilon": 4,
-        "allow_units": ["subject"], "allow_solvers": ["infomax"], "stop_for_data": True,
-        "max_refusals": 1,
+        "stop_for_data": True, "max_refusals": 1,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
     }  # fmt: skip
@@ -154,8 +152,6 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         ({"allow_computations": ("capecca", "capedjica")}, {}, False),
         ({}, {"private": False}, True),
         ({"allow_not_private": True}, {"private": False}, False),
-        ({"allow_units": ("time-point",)}, {}, True),
-        ({"allow_units": ("time-point", "subject")}, {}, False),
         ({"max_epsilon": 4.0}, {}, False),
         ({"max_epsilon": 3.999}, {}, True),
         ({"max_delta": 1e-5}, {}, False),
@@ -256,8 +252,9 @@ MAPPED_TWICE = [
     ({"min_subjects": 9}, {"min_subjects": 2}, {"min_subjects": 9}),
     ({"allow_not_private": True}, {}, {"allow_not_private": True}),
     ({}, {"allow_not_private": True}, {"allow_not_private": False}),
-    ({"allow_units": ("time-point",)}, {}, {"allow_units": ("time-point",), "veto": False}),
-    ({"allow_solvers": ("infomax",)}, {"allow_solvers": ["quasi-newton"]}, {"veto": True}),
+    ({"allow_computations": ("capecca",)}, {},
+     {"allow_computations": ("capecca",), "veto": False}),
+    ({"allow_computations": ("capecca",)}, {"allow_computations": ["capemean"]}, {"veto": True}),
     ({"simulation_seed": 7}, {"veto": False}, {"simulation_seed": 7}),
     ({"ledger_file": "l"}, {"max_total_epsilon": 2.0, "ledger_file": ""},
      {"max_total_epsilon": 2.0, "ledger_file": "l"}),
@@ -314,13 +311,6 @@ def test_strangers_and_other_software_are_refused(policy, owner, digests, refuse
         return
     with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site B refuses"):
         own.check_origin("B", owner=owner, digests=digests)
-
-
-def test_solvers_are_allowed_by_name() -> None:
-    config = load("capedjica").config(epsilon=4.0, delta=1e-5, n_sites=4)
-    SitePolicy(allow_solvers=("quasi-newton",)).check_settings("B", "capedjica", config)
-    with pytest.raises(PrivacyBudgetError, match="E154"):
-        SitePolicy(allow_solvers=("infomax",)).check_settings("B", "capedjica", config)
 
 
 def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> None:

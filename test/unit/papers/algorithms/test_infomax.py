@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from cape.algorithms.estimators import UNCLIPPED
-from cape.algorithms.infomax import (
+from cape.algorithms.scores import isi
+from cape.algorithms.unmixing import unit_rows
+from cape.lab.synthetic.generators import Study, generate
+from cape.lab.synthetic.presets import PRESETS
+from cape.papers.algorithms.infomax import (
     BIAS_BOUND,
     GRADIENT_BOUND,
     SUBJECT_BOUND,
@@ -14,10 +18,6 @@ from cape.algorithms.infomax import (
     clipped_gradients,
     relative_gradients,
 )
-from cape.algorithms.scores import isi
-from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic.generators import Study, generate
-from cape.lab.synthetic.presets import PRESETS
 from figures_lib._study import djica_sim
 
 

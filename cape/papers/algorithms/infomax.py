@@ -26,7 +26,9 @@ from cape.algorithms.estimators import (
     clip_rows,
     step_record,
 )
+from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
 Clip = Literal["subject", "time_point"]
@@ -200,6 +202,10 @@ class Infomax:
     # Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests ||Delta_W||^2,
     # which a small rho passes at once.
     tolerance: float = 2e-3
+
+    def after(self, released: Subspace | None, whitened: Whitener | None) -> Infomax:
+        """Return this solver: its rounds begin at W = I, whatever was released before."""
+        return self
 
     @property
     def input_scale(self) -> float:

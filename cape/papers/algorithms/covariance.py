@@ -1,0 +1,69 @@
+"""The common subspace of the papers, from covariances (capePCA), and the whitening it gives away.
+
+Alg. 3 of Imtiaz et al., clipped per subject instead of per time point.  The product averages
+projectors, and whitens by a release of its own (docs/deviations.md, no. 19).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cape.algorithms.estimators import NO_STEP, Array, PlannedRelease, SubjectQuery
+from cape.algorithms.pca import MeanMatrixPca
+from cape.algorithms.whitening import Whitener
+from cape.frozen import dataclass
+
+# Smallest eigenvalue used, as a share of the largest; noise may make it < 0.
+EIGEN_FLOOR = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CovariancePca(MeanMatrixPca):
+    """capePCA (Imtiaz et al., Alg. 3): mean of second moments, clipped per subject.
+
+    Deviation: the record is a subject, not a time point with ||x|| <= 1; X_m X_m'/T_m is scaled
+    into a Frobenius ball of radius `clip` <= 1 (its trace is 1), and the sum is over subjects.
+    """
+
+    clip: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.clip <= 1.0:
+            raise ValueError(f"clip={self.clip}: allowed 0 < clip <= 1 for unit-trace subjects")
+
+    @property
+    def bound(self) -> float:
+        return self.clip
+
+    def matrix(self, Y: Array) -> Array:
+        # Alg. 3, line 2 (Imtiaz et al.)
+        return np.asarray(Y @ Y.T / Y.shape[1])
+
+
+def scale_from_eigenvalues(values: Array) -> Array:
+    """1/sqrt(share of each eigenvalue), (k,): unit-trace subjects become white."""
+    values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))
+    return np.asarray(np.sqrt(values.sum() / values))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class EigenWhitening:
+    """Whitening from the eigenvalues released by `CovariancePca`: post-processing, no round."""
+
+    eigenvalues: Array  # (d,): of the released subspace; none while planning
+
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
+        return ()
+
+    def start(self, rows: int) -> Whitener:
+        U = np.diag(scale_from_eigenvalues(self.eigenvalues[:rows]))
+        return Whitener(U=U, look=0, record=NO_STEP)
+
+    def query(self, state: Whitener) -> SubjectQuery:
+        raise ValueError("EigenWhitening makes no release")
+
+    def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
+        raise ValueError("EigenWhitening makes no release")
+
+    def done(self, state: Whitener) -> bool:
+        return True

@@ -1,0 +1,133 @@
+"""Joint temporal ICA with the papers' own algorithms (Imtiaz et al., Alg. 3 and 4), for comparison.
+
+The stages, the accounting and the files of `capedjica`; the subspace comes from covariances, the
+whitening from their eigenvalues, and the rounds are Infomax, clipped time point by time point.
+Each may be replaced by the one of `capedjica` (``pca``, ``whitening``, ``solver``, ``prewhiten``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Estimator
+from cape.algorithms.pca import Subspace
+from cape.algorithms.quasi_newton import TunedConstants
+from cape.algorithms.whitening import Whitener
+from cape.computations.capedjica.settings import CapeDjicaConfig, Solver
+from cape.computations.capedjica.stages import (
+    ITERATE,
+    PCA,
+    WHITENING,
+    choose_n_basis,
+    final_state,
+    releases,
+    rule,
+    spatial_set,
+    subspace,
+    with_free_set,
+)
+from cape.computations.ica.model import IcaModel
+from cape.computations.ica.outcome import ica_report
+from cape.computations.ica.plan import IcaPlanner
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.papers.algorithms.covariance import CovariancePca, EigenWhitening
+from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
+from cape.protocol.join import join
+from cape.protocol.phases import Computation
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.option import option
+
+_NAME = "paperdjica"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperDjicaConfig(CapeDjicaConfig):
+    """Settings of paperdjica."""
+
+    pca: Literal["projector", "covariance"] = option("covariance")
+    covariance_clip: float = option(
+        0.3, low=1e-3, high=1.0, when=("pca", "covariance"), expert=True
+    )
+    whitening: Literal["log-euclidean", "eigen"] = option("eigen")
+    prewhiten: Literal["ar1", "none"] = option("none", expert=True)
+    solver: Literal["quasi-newton", "infomax"] = option("infomax")
+    clip: Literal["subject", "time_point"] = option(
+        "time_point", when=("solver", "infomax"), expert=True
+    )
+    subject_clip: float = option(SUBJECT_BOUND, low=0.01, high=1000.0, when=("clip", "subject"))
+    gradient_clip: float = option(GRADIENT_BOUND, low=0.01, high=1e6, when=("clip", "time_point"))
+    bias_clip: float = option(BIAS_BOUND, low=0.01, high=1e6, when=("clip", "time_point"))
+    learning_rate: float = option(0.5, low=1e-4, high=2.0, when=("solver", "infomax"))
+
+    def check(self) -> None:
+        CapeDjicaConfig.check(self)
+        if self.whitening == "eigen" and self.pca != "covariance":
+            problem = "whitening=eigen needs the eigenvalues of pca=covariance"
+            do = "eigenvalues of projectors say nothing of variances: whitening=log-euclidean."
+            raise ConfigError("E012", problem=problem, do=do)
+
+    def make_pca(self) -> Estimator[Subspace]:
+        if self.pca == "projector":
+            return CapeDjicaConfig.make_pca(self)
+        return CovariancePca(
+            n_components=self.n_components, clip=self.covariance_clip, private=self.private
+        )
+
+    def make_whitening(
+        self, fixed: TunedConstants, released: Subspace | None
+    ) -> Estimator[Whitener]:
+        if self.whitening == "log-euclidean":
+            return CapeDjicaConfig.make_whitening(self, fixed, released)
+        return EigenWhitening(eigenvalues=released.eigenvalues if released else np.zeros(0))
+
+    def make_solver(self, fixed: TunedConstants) -> Solver:
+        if self.solver == "quasi-newton":
+            return CapeDjicaConfig.make_solver(self, fixed)
+        return Infomax(
+            n_rounds=self.n_rounds,
+            learning_rate=self.learning_rate,
+            clip=self.clip,
+            subject_bound=self.subject_clip,
+            gradient_bound=self.gradient_clip,
+            bias_bound=self.bias_clip,
+            private=self.private,
+        )
+
+    def is_dithered(self) -> bool:
+        return self.solver == "quasi-newton" and CapeDjicaConfig.is_dithered(self)
+
+
+def _after_pca(config: PaperDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
+    # A free set is made from projectors.
+    return with_free_set(config, model, mean) if config.pca == "projector" else subspace(model)
+
+
+PLANNER = IcaPlanner(
+    kind="temporal",
+    config=PaperDjicaConfig,
+    releases=releases,
+    choose_n_basis=choose_n_basis,
+    rule=rule,
+)
+
+# With whitening=eigen, which makes no release, the solver follows at once: both are successors.
+_PCA = replace(PCA, successors=(WHITENING, ITERATE), hand_over=_after_pca)
+
+COMPUTATION = Computation(
+    name=_NAME,
+    config=PaperDjicaConfig,
+    model=IcaModel,
+    table=(
+        join(_NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        _PCA,  # Masked -> Subspace
+        WHITENING,  # Masked -> Whitener, unless whitening=eigen
+        ITERATE,  # Masked -> Unmixing
+        # Done -> Closing
+        ica_report(_NAME, (_PCA, WHITENING, ITERATE), final_state, spatial_set=spatial_set),
+    ),
+)
