@@ -58,7 +58,8 @@ def generated(top: Path) -> dict[str, str]:
     """Return what every generated file must hold, by its path below `top`."""
     product = load(PRODUCT)
     files = {"docs/config.md": config_page(product.config), "docs/errors.md": errors_page()}
-    for path, text in author_files.files().items():
+    wanted = "\n".join(author_files.WANTED) + "\n"
+    for path, text in {**author_files.files(), "requirements-cape.txt": wanted}.items():
         files[f"packaging/neuroflame/{path}"] = text
     for name in names():
         folder = "" if name == PRODUCT else f"compspecs/{name}/"

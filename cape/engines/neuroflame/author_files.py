@@ -63,7 +63,6 @@ def files(parameters: Mapping[str, object] | None = None) -> dict[str, str]:
         ),
         "display_notes.md": display_notes(name),
         PARAMETERS: example if parameters is None else json.dumps(named, indent=2) + "\n",
-        "requirements-cape.txt": "\n".join(WANTED) + "\n",
     }
 
 
@@ -100,7 +99,6 @@ def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[
     written = files(parameters)
     for old in (checkout / AUTHORS).glob("*.py"):
         old.unlink()
-    del written["requirements-cape.txt"]
     for place, text in written.items():
         path = checkout / place
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -292,8 +292,7 @@ def test_author_files_are_laid_into_a_checkout_once(checkout: Path, capsys) -> N
     written = contents(checkout)
     assert "app/code/computation/local_math.py" not in written
     for name, text in author_files.files().items():
-        if name != "requirements-cape.txt":
-            assert written[name].decode() == text
+        assert written[name].decode() == text
     lines = written["requirements.txt"].decode().splitlines()
     assert lines == ["numpy==1.24.4", *author_files.WANTED]
     assert contents(checkout / "app" / "code" / "framework") == framework
