@@ -14,12 +14,11 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any, Final
 
-from cape.computations import load
+from cape.computations import configured
 from cape.engines.coinstac.site import EXPERT, SITE_INPUTS
 from cape.errors import ConfigError, MessageError
 from cape.protocol import wire
-from cape.protocol.phases import Computation
-from cape.settings.config import PRODUCT, VERSION, Config
+from cape.settings.config import VERSION, Config
 from cape.settings.option import Value, choices
 
 # What no choice of can matter in COINSTAC, which gives every site's files flat and ends a run when
@@ -74,7 +73,7 @@ def settings_text(form: object) -> str:
     settings that a run would refuse.
     """
     settings = _owner_settings(form)
-    computation, config = _checked(settings)
+    computation, config = configured(settings)
     lines = [f"# From the form of {computation.name}, cape {VERSION}."]
     for name, value in {"computation": computation.name, **_chosen(config)}.items():
         lines.append(f"{name} = {json.dumps(value)}")
@@ -86,7 +85,7 @@ def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
 
     ConfigError E010 to E013, E011 too for a setting that the form does not have: it would be lost.
     """
-    computation, config = _checked(settings)
+    computation, config = configured(settings)
     chosen, hints = _chosen(config), typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         if field.name in chosen and not has_input(field, hints):
@@ -100,12 +99,6 @@ def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
             )
     values = {"computation": computation.name, **chosen}
     return {name: {"value": value} for name, value in values.items()}
-
-
-def _checked(settings: Mapping[str, object]) -> tuple[Computation[Any], Config]:
-    given = dict(settings)
-    computation = load(str(given.pop("computation", PRODUCT)))
-    return computation, computation.config.from_input(given)
 
 
 def _chosen(config: Config) -> dict[str, Value]:

@@ -11,12 +11,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cape.computations import load
+from cape.computations import configured
 from cape.engines.flare.rounds import RUN_NAME
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import Config
 from cape.settings.documents import parse_json
 
 META = "meta.json"
@@ -44,9 +44,7 @@ def new_run() -> str:
 
 def write_job(folder: Path, plan: JobPlan) -> None:
     """Write the job; ConfigError for settings that no run has or that FLARE would change."""
-    values = dict(plan.settings)
-    computation = load(str(values.pop("computation", PRODUCT)))
-    config = computation.config.from_input(values)
+    _, config = configured(plan.settings)
     for name, value in plan.settings.items():
         text = value if isinstance(value, str) else ""
         if any(mark in text for mark in FILLED) or text.startswith("@"):

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cape.computations import load
+from cape.computations import configured
 from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.computation import write_down
 from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline
@@ -38,7 +38,6 @@ from cape.errors import (
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
-from cape.settings.config import PRODUCT
 from cape.site.files import folder_lock, overwrite, write_atomically
 from cape.site.places import SitePlaces
 
@@ -202,9 +201,7 @@ class AggregatorRounds:
 
     def __init__(self, run: str, settings: Mapping[str, Any], runs: Path) -> None:
         self.home = home_of_run(runs, run)
-        values = dict(settings)
-        computation = load(str(values.pop("computation", PRODUCT)))
-        self._config = computation.config.from_input(values)
+        computation, self._config = configured(settings)
         # Sites take no computation for granted.
         self._run, self._settings = run, {"computation": computation.name, **settings}
 
