@@ -138,9 +138,9 @@ def load_site(
     findings.raise_if_blocked()
     before_reading(files)
     files = with_features_of_files(files, findings)
-    found, widest = SitePass(files, findings), Widest(files, base, store)
+    found, widest = SitePass(files, findings), Widest(files, base, store, reduce=True)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
-    read = accepted_subjects(found, widest, reduce=True, on_subject=on_subject)
+    read = accepted_subjects(found, widest, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
     site_data = accepted_site(conclude(found, working))
     passed = {subject.label for subject in site_data.subjects}
@@ -177,7 +177,8 @@ def inspect_site(
     files = with_features_of_files(list_site(base, listing, config, findings), findings)
     found = SitePass(files, findings)
     # Kept, so that the run that follows reads nothing again.
-    widest = None if headers_only or store is None else Widest(files, base, store)
+    keeps = store is not None and not headers_only
+    widest = Widest(files, base, store, reduce=False) if keeps else None
     for _ in accepted_subjects(found, widest, on_subject=on_subject, headers_only=headers_only):
         pass
     return conclude(found, working)
@@ -205,11 +206,10 @@ def accepted_subjects(
     found: SitePass,
     widest: Widest | None = None,
     *,
-    reduce: bool = False,
     on_subject: OnSubject | None = None,
     headers_only: bool = False,
 ) -> Iterator[tuple[str, Data | None]]:
-    """Read every subject; yield label of those that pass, and with `reduce` Y_m (d, T_m).
+    """Read every subject; yield label of those that pass, and Y_m (d, T_m) if `widest` reduces.
 
     With `headers_only` subjects are judged by headers and tables.  Several are read at a time where
     processors and memory are there.  `widest` has the bases, and what is kept of the files.
@@ -218,7 +218,7 @@ def accepted_subjects(
     read_one = functools.partial(
         _read_one, listing=found.listing, widest=widest, headers_only=headers_only
     )
-    results = closing(_in_parallel(read_one, found.listing, widest, reduce=reduce))
+    results = closing(_in_parallel(read_one, found.listing, widest))
     with results as each:  # closed at once by an error: nobody else is begun
         # In the order of the list, whoever was ready first: findings must not depend on it.
         for done, (files, result) in enumerate(zip(listed, each, strict=True), start=1):
@@ -288,8 +288,6 @@ def _in_parallel(
     function: Callable[[SubjectFiles], ReadSubject],
     listing: SiteListing,
     widest: Widest | None,
-    *,
-    reduce: bool,
 ) -> Generator[Callable[[], ReadSubject]]:
     """Yield what gives or raises each result, in the order of the list.
 
@@ -302,7 +300,7 @@ def _in_parallel(
         n_bytes, known = _foreseen(listing, widest)
         n_jobs = min(jobs(n_bytes), n_jobs)
     if widest is not None:
-        widest.begin(n_bytes, reduce=reduce)
+        widest.begin(n_bytes)
     if n_jobs < 2:
         yield from (functools.partial(function, files) for files in listed)
         return

@@ -32,28 +32,30 @@ MAX_VOXELS: Final = 10**9
 class Widest:
     """The widest basis that a run may ask for, and what a store keeps of the subjects in it."""
 
-    def __init__(self, listing: SiteListing, base: Path, store: DataStore | None) -> None:
+    def __init__(
+        self, listing: SiteListing, base: Path, store: DataStore | None, *, reduce: bool
+    ) -> None:
         self._listing, self._base = listing, base
         self._lock = Lock()
         self._basis: Future[Basis | None] | None = None
         self.kept: KeptSubjects | None = None
         # Whether subjects are projected now, and whether their voxels are kept; see `begin`
-        self.reduces, self.keeps_voxels = False, False
+        self.reduces, self.keeps_voxels = reduce, False
         space = listing.space
         # A matrix is read faster than it is found.
         if store is not None and space is not None and space.kind != "matrix":
             with suppress(DataError):  # of templates, raised where the basis is used
                 self.kept = KeptSubjects(store, listing.how, self._with_templates(space))
 
-    def begin(self, n_bytes: int, *, reduce: bool) -> None:
-        """Decide what is kept of subjects of `n_bytes` each; `reduce`: they are asked for.
+    def begin(self, n_bytes: int) -> None:
+        """Decide what is kept of subjects of `n_bytes` each.
 
         Where voxels are few they are kept: building a basis would cost more than reading, and a try
         of other settings may ask for another one.  Of many the basis costs next to nothing.
         """
         n_subjects = len(self._listing.listed)
         self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXELS
-        self.reduces = reduce or (self.kept is not None and not self.keeps_voxels)
+        self.reduces |= self.kept is not None and not self.keeps_voxels
 
     def basis(self) -> Basis | None:
         """Return B, None for the identity; CapeError: there is none, or what broke the building."""
