@@ -150,13 +150,14 @@ def test_of_many_voxels_only_reduced_arrays_are_kept(base, cache, reads, monkeyp
     assert reads == []
 
 
-def test_a_second_check_builds_no_basis(base, cache, reads, monkeypatch):
-    inspect_site(base, {}, CONFIG, site="B", cache=cache)
-    reads.clear()
+def test_neither_a_first_nor_a_second_check_builds_a_basis(base, cache, reads, monkeypatch):
     built: list[object] = []
     monkeypatch.setattr(widest, "public_basis", lambda *of: built.append(of))
-    assert len(inspect_site(base, {}, CONFIG, site="B", cache=cache).subjects) == 4
-    assert reads == built == []
+    for n_read in (5, 0):
+        assert len(inspect_site(base, {}, CONFIG, site="B", cache=cache).subjects) == 4
+        assert len(reads) == n_read
+        reads.clear()
+    assert built == []
 
 
 def test_a_copied_a_moved_and_a_touched_file_are_not_read_again(base, cache, reads, tmp_path):
