@@ -18,7 +18,7 @@ Then one volume, not packed, by the quick forms and by the form for any grid: 1 
 about x, 3 about y and 5 about z, as stored and smoothed (6 mm).  The file has a head with noise
 everywhere, as fMRIPrep writes it; how well it packs is printed, because gunzip is most of the time.
 
-Last, the command `cape validate` over a site of `--people` runs of 40 volumes, in a shell without
+Last, the command `cape validate` over a site of `--people` runs, in a shell without
 settings of threads: CPU with an empty store, with the store of the first command and, without a
 store, beside that of gunzip and of a shell with OPENBLAS_NUM_THREADS=1; wall with one and two
 processors.
@@ -265,11 +265,11 @@ def turned(n_times: int, fwhm: float) -> tuple[float, float]:
     return one_volume(2, turn @ affine(2), grid_of(mask_space(settings())), n_times, fwhm)
 
 
-def site_of(folder: Path, n_people: int) -> list[Path]:
+def site_of(folder: Path, n_people: int, n_times: int) -> list[Path]:
     """Write a site whose people have one run each, no two alike."""
     import nibabel as nib
 
-    first = write_run(folder, 2, 40, "sub-1_task-rest_bold.nii.gz")
+    first = write_run(folder, 2, n_times, "sub-1_task-rest_bold.nii.gz")
     (folder / "confounds.tsv").unlink()
     image = nib.load(first)
     values = np.asarray(image.dataobj)
@@ -298,11 +298,11 @@ def validate(site: Path, store: str, *, n_processors: int = 2, **more: str) -> t
     return cpu, wall
 
 
-def commands(folder: Path, n_people: int, repeats: int) -> dict[str, float]:
+def commands(folder: Path, n_people: int, n_times: int, repeats: int) -> dict[str, float]:
     """Return CPU seconds (wall where it says so) of commands over one site, each the least."""
     site = folder / "site"
     site.mkdir()
-    files = site_of(site, n_people)
+    files = site_of(site, n_people, n_times)
     found: dict[str, list[float]] = {}
     for k in range(repeats):
         began = time.process_time()
@@ -344,7 +344,7 @@ def main() -> None:
         path = write_run(Path(name), 2, given.timepoints, "run.nii.gz")
         packed = path.stat().st_size / (np.prod(SHAPES[2]) * 2.0 * given.timepoints)
         rows = {task: measure(task, path, given.repeats) for task in TASKS}
-        site = commands(Path(name), given.people, given.repeats)
+        site = commands(Path(name), given.people, given.timepoints, given.repeats)
     assert rows["read"]["crc"] == rows["general"]["crc"], "not the bits of the general form"
     volumes = {
         "1 mm": fine(given.fine),
