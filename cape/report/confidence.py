@@ -28,10 +28,11 @@ from cape.algorithms.quasi_newton import (
 from cape.algorithms.verdict import Verdict
 from cape.forecast.rule import Kind, g_eff
 from cape.forecast.rules import rule_of
-from cape.forecast.temporal import FEW_ROUNDS, MEASURED
+from cape.forecast.temporal import FEW_ROUNDS
 from cape.frozen import dataclass
 from cape.privacy.cost import total_cost
 from cape.protocol.outcome import IcaOutcome
+from cape.settings.config import PRODUCT
 
 # Largest number of components that can be asked for
 MOST = 50
@@ -48,8 +49,6 @@ LEVEL = 1.96
 # of features inside the band from 95 %
 MARGIN_R = 0.05
 MARGIN_BAND = 0.07
-# Settings for which the band was compared with planted maps
-CHECKED_SETTINGS = {"score": "volatility", **MEASURED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +91,7 @@ def why_not(outcome: IcaOutcome) -> str:
     strength = _noise_strength(outcome)
     if strength is None:
         return "no noise was added"
-    others = any(settings.get(name, value) != value for name, value in CHECKED_SETTINGS.items())
-    if outcome.kind != "temporal" or others:
+    if outcome.computation != PRODUCT or settings.get("score") != "volatility":
         return "it was checked against planted maps for the default algorithm only"
     done = sum(record.phase == "iterate" for record in outcome.trace)
     verdict = outcome.verdict

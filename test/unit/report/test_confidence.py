@@ -138,8 +138,9 @@ def test_outside_the_tested_conditions_the_reason_is_given(changes, words):
 
 def test_other_algorithms_and_runs_without_noise_get_no_band():
     made = settled()
-    other = dataclasses.replace(made, settings={**made.settings, "solver": "infomax"})
-    assert "default algorithm" in confidence.why_not(other)
+    tanh = dataclasses.replace(made, settings={**made.settings, "score": "tanh"})
+    for other in (tanh, dataclasses.replace(made, computation="paperdjica")):
+        assert "default algorithm" in confidence.why_not(other)
     assert confidence.why_not(example.outcome(private=False)) == "no noise was added"
 
 
