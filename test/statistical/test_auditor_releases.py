@@ -229,7 +229,7 @@ RELEASES = {
         "paperdjica", "iterate",
         (
             *ICA, ("n_components", 16), ("shares", "0.05,0.05,0.9"), ("clip", "subject"),
-            ("pca", "projector"), ("whitening", "log-euclidean"), ("prewhiten", "ar1"),
+            ("pca", "projector"), ("whitening", "log-euclidean"),
         ),
         correlated, 0.99, chosen=(("subspace", "V", 1.0), ("whitener", "U", 2 * 1.5434)),
     ),
@@ -237,7 +237,7 @@ RELEASES = {
         "paperdjica", "pca",
         (
             *ICA, ("n_components", 2), ("shares", "0.9,0.05,0.05"), ("solver", "quasi-newton"),
-            ("whitening", "log-euclidean"), ("prewhiten", "ar1"),
+            ("whitening", "log-euclidean"),
         ),
         leaning, 0.99,
     ),
