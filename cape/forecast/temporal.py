@@ -31,16 +31,13 @@ MARGIN: Final = 1.4
 FEW_ROUNDS: Final = 20
 
 # Settings beside the measured ones -> how many times its G they need for the same q (measured at
-# R = 20: docs/results.md and the ablations of the design).  Solver and PCA: of `paperdjica`, whose
-# reports have their rule from the settings as all others.
+# R = 20: docs/results.md and the ablations of the design)
 EFFORT: Final[dict[tuple[str, object], float]] = {
-    ("solver", "infomax"): 75.0,
-    ("pca", "covariance"): 6.0,
     ("score", "tanh"): 2.0,
     ("prewhiten", "none"): 1.14,
 }
-# The two in which rounds cannot begin at the spatial set: the answers are not judged.
-WITHOUT_START: Final = (("solver", "infomax"), ("score", "tanh"))
+# With this score rounds cannot begin at the spatial set: the answers are not judged.
+WITHOUT_START: Final = ("score", "tanh")
 # Constants that belong together; an owner's own were not measured.
 TUNED: Final = {"shares": "auto", "clip_schedule": "auto", "n_looks": 0, "step_limit": 0.0}
 
@@ -134,7 +131,7 @@ def settings_of_rule(settings: Mapping[str, object]) -> dict[str, Any]:
         named.append(f"n_rounds={rounds}")
     return {
         "effort": max((EFFORT[item] for item in given), default=1.0),
-        "spatial_start": not any(item in WITHOUT_START for item in given),
+        "spatial_start": WITHOUT_START not in given,
         "unmeasured": ", ".join(named),
     }
 

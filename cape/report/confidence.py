@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +28,8 @@ from cape.algorithms.quasi_newton import (
     tuned_constants,
 )
 from cape.algorithms.verdict import Verdict
-from cape.forecast.rule import Kind, g_eff
-from cape.forecast.rules import rule_of
+from cape.computations import planner_of
+from cape.forecast.rule import ForecastRule, g_eff
 from cape.forecast.temporal import FEW_ROUNDS
 from cape.frozen import dataclass
 from cape.privacy.cost import total_cost
@@ -202,11 +204,31 @@ class ModelOrderHint:
         return self.above > self.requested
 
 
+def requested_of(settings: Mapping[str, object], n_components: int) -> int:
+    """Return R of the settings; where they leave it to G, `n_components`, those that were found."""
+    return int(str(settings.get("n_components") or n_components))
+
+
+def rule_of(
+    computation: str, settings: Mapping[str, object], requested: int
+) -> ForecastRule | None:
+    """Return the rule by which a run was planned, None for a computation without a forecast."""
+    if (planner := planner_of(computation)) is None:
+        return None
+    # Not checked again: a page is made of what lies in the folder.
+    known = {option.name for option in fields(planner.config)}
+    own = {name: value for name, value in settings.items() if name in known}
+    values: dict[str, Any] = {"epsilon": 0.0, "delta": 0.0, **own, "n_components": requested}
+    config = planner.config(**values)
+    # The size of the basis changes nothing of what a report asks of the rule.
+    return planner.rule(config, config.n_basis or config.max_features)
+
+
 def hint(
     eigenvalues: Array,
-    settings: Mapping[str, object],
+    rule: ForecastRule | None,
     *,
-    kind: Kind,
+    requested: int,
     edge: float,
     n_components: int,
     g: float | None,
@@ -217,15 +239,13 @@ def hint(
     Eigenvalues under the edge say nothing against R: 13 to 16 of 20 networks that came back stood
     above it at G 110 and 170.
     """
-    requested = int(str(settings.get("n_components", 0))) or n_components  # 0: by G
     values = np.sort(eigenvalues)[::-1]
     if edge <= 0.0 or values.size < 3:
         return ModelOrderHint(requested=requested)
     above, rank = above_edge(values, edge), rank_guard(values, requested, edge)
     suggested = rank.k if rank.status in ("gap", "reduced") else None
     budget_text, most = "", MOST
-    if g is not None:
-        rule = rule_of(kind, requested, settings)
+    if g is not None and rule is not None:
         budget_text, most = rule.largest_text(g), rule.largest_possible(g)
     return ModelOrderHint(
         # A projector of each subject holds `requested` directions, so that a run that asks for too

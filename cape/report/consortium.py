@@ -15,7 +15,6 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
-from cape.forecast.rules import rule_of
 from cape.protocol.outcome import IcaOutcome, Outcome, SpatialSet, Table, TemplateReading
 from cape.report import (
     confidence,
@@ -142,14 +141,15 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     # The rank guard may have left fewer components than the settings ask for.
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
     # Of the number that was asked for: the forecast is one of before the run.
-    rule = rule_of(outcome.kind, int(str(settings.get("n_components") or n_components)), settings)
+    requested = confidence.requested_of(settings, n_components)
+    rule = confidence.rule_of(outcome.computation, settings, requested)
     model = _model_figures(outcome)
     mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
     hint = confidence.hint(
         outcome.eigenvalues,
-        settings,
-        kind=outcome.kind,
+        rule,
+        requested=requested,
         edge=outcome.edge,
         n_components=n_components,
         g=size,
@@ -173,8 +173,8 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         gap_ratio=outcome.gap_ratio,
         rank_status=outcome.rank_status,
         g_eff=size,
-        g_needed=None if size is None else rule.needed_g(),
-        forecast=None if size is None else rule.sentence(size),
+        g_needed=None if size is None or rule is None else rule.needed_g(),
+        forecast=None if size is None or rule is None else rule.sentence(size),
         suggested_n_components=None if model.of_images else hint.suggested,
         noise_band=noise_band,
         labels=labels.source(_bundled_labels(outcome), settings),

@@ -131,6 +131,7 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
     if not np.any(values):  # a computation without a released spectrum
         return None
     n, edge = results.n_components, results.noise_edge or 0.0
+    requested = confidence.requested_of(folder.settings, n)
     # On real brains the spectrum did not tell the number of components, whatever the model.
     images = results.separation.of_images
     return {
@@ -142,8 +143,8 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         if images
         else confidence.hint(
             values,
-            folder.settings,
-            kind=results.kind,
+            confidence.rule_of(results.computation, folder.settings, requested),
+            requested=requested,
             edge=edge,
             n_components=n,
             g=results.g_eff,

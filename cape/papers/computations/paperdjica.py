@@ -33,6 +33,7 @@ from cape.computations.ica.model import IcaModel
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
 from cape.errors import ConfigError
+from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import CovariancePca, EigenWhitening
 from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
@@ -42,6 +43,9 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
 _NAME = "paperdjica"
+# Choices of the papers -> how many times the G of the default they need, as in
+# `cape.forecast.temporal`
+EFFORT = {("solver", "infomax"): 75.0, ("pca", "covariance"): 6.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +110,29 @@ def _after_pca(config: PaperDjicaConfig, model: IcaModel, mean: Array) -> Subspa
     return with_free_set(config, model, mean) if config.pca == "projector" else subspace(model)
 
 
+def _rule(config: PaperDjicaConfig, n_basis: int) -> ForecastRule:
+    # Asked before a run and after it: a round should not pay for this import.
+    from cape.forecast.temporal import TemporalRule
+
+    found = rule(config, n_basis)
+    given = [item for item in EFFORT if getattr(config, item[0]) == item[1]]
+    if not given or not isinstance(found, TemporalRule):
+        return found
+    named = [f"{name}={value}" for name, value in given]
+    return replace(
+        found,
+        effort=max(found.effort, *(EFFORT[item] for item in given)),
+        spatial_start=found.spatial_start and config.solver != "infomax",
+        unmeasured=", ".join([*named, *filter(None, [found.unmeasured])]),
+    )
+
+
 PLANNER = IcaPlanner(
     kind="temporal",
     config=PaperDjicaConfig,
     releases=releases,
     choose_n_basis=choose_n_basis,
-    rule=rule,
+    rule=_rule,
 )
 
 # With whitening=eigen, which makes no release, the solver follows at once: both are successors.

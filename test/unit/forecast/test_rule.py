@@ -13,13 +13,20 @@ import pytest
 
 from cape.errors import ConfigError
 from cape.forecast import temporal
-from cape.forecast.one_release import spatial_basis, template_basis
+from cape.forecast.one_release import SpatialRule, TemplateRule, spatial_basis, template_basis
 from cape.forecast.rule import Advice, RunSize
-from cape.forecast.rules import rule_of
+from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
 
 BENCH = Path(__file__).parents[3] / "bench"
 MEASURED = json.loads((BENCH / "measured" / "budget.json").read_text())
+
+
+RULES = {"temporal": TemporalRule, "spatial": SpatialRule, "template": TemplateRule}
+
+
+def rule_of(kind: str, n_components: int):
+    return RULES[kind](n_components=n_components)
 
 
 def size(n_subjects: int = 256, noise_shares: int = 3) -> RunSize:
@@ -166,7 +173,7 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
         return
     values = np.r_[np.linspace(1.0, 0.8, 12), np.linspace(0.3, -0.3, 40)]
     sentence = hint(
-        values, {"n_components": 12}, kind=kind, edge=0.4, n_components=12, g=g
+        values, rule_of(kind, 12), requested=12, edge=0.4, n_components=12, g=g
     ).budget_text
     carried = f"about {most}" if most else "no"
     assert sentence == (

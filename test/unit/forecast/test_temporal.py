@@ -6,10 +6,10 @@ import math
 
 import pytest
 
+from cape.computations import load, planner_of
 from cape.errors import ConfigError
 from cape.forecast import temporal
 from cape.forecast.rule import RunSize, Verdict, g_eff
-from cape.forecast.rules import rule_of
 from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
 
@@ -166,6 +166,9 @@ def test_nobody_is_told_to_raise_epsilon_past_what_a_board_can_sign() -> None:
     assert not any("almost nothing" in text for text in verdict().warnings)
 
 
+MATRIX = {"feature_space": "matrix", "n_features": 100}
+
+
 @pytest.mark.parametrize(
     ("settings", "g", "answer"),
     [
@@ -184,7 +187,15 @@ def test_nobody_is_told_to_raise_epsilon_past_what_a_board_can_sign() -> None:
 def test_what_was_not_measured_is_never_a_yes_and_noise_is_refused_for_it_too(
     settings: dict[str, object], g: float, answer: str
 ) -> None:
-    rule = rule_of("temporal", 20, settings)
+    name = "paperdjica" if {"solver", "pca"} & set(settings) else "capedjica"
+    if name == "paperdjica":  # beside one choice of the papers the others are those of capedjica
+        settings = {
+            "pca": "projector", "whitening": "log-euclidean", "solver": "quasi-newton",
+            "prewhiten": "ar1", **settings,
+        }  # fmt: skip
+    config = load(name).config.from_input({"epsilon": 1.0, "delta": 1e-5, "basis": "none",
+                                           **MATRIX, **settings})  # fmt: skip
+    rule = planner_of(name).rule(config, 100)
     size = RunSize(n_subjects=1024, n_sites=4, noise_shares=3, delta=1e-5)
     told = rule.advice(size, g / size.g_of(1.0))
     assert told.answer == answer

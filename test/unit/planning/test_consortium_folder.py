@@ -14,7 +14,7 @@ from cape.python.api import Consortium
 from cape.simulation.simulate import LARGEST_SEED, simulate
 
 FILE = {
-    "n_components": 20, "n_rounds": 40, "learning_rate": 0.1, "standardize": "demean",
+    "n_components": 20, "n_rounds": 40, "step_limit": 0.1, "standardize": "demean",
     "detrend": "none", "basis": "dct", "n_basis": 100, "epsilon": 2.0, "tr": 2.0,
 }  # fmt: skip
 
@@ -32,7 +32,7 @@ def test_a_common_setting_that_a_computation_only_narrows_is_kept() -> None:
     assert chosen == {name: FILE[name] for name in common} | {"computation": "djica", "n_rounds": 9}
     (one,) = (str(each.message) for each in said)
     assert one.startswith("of settings.toml, which is for capedjica, djica ignores: ")
-    assert "ignores: n_components, learning_rate (" in one
+    assert "ignores: n_components, step_limit (" in one
 
 
 def test_what_a_computation_needs_otherwise_or_does_not_know_is_not_taken_from_the_file() -> None:

@@ -12,6 +12,7 @@ import pytest
 import utility
 from cape.algorithms.scores import match_maps
 from cape.computations import load
+from cape.forecast.temporal import TemporalRule
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.outcome import IcaOutcome
@@ -156,7 +157,7 @@ def text_of(hint: confidence.ModelOrderHint) -> str:
 def test_a_clear_gap_suggests_the_number_of_components_before_it():
     values = spectrum(*np.linspace(1.0, 0.8, 12))
     found = confidence.hint(
-        values, {"n_components": 20}, kind="temporal", edge=0.4, n_components=12, g=500.0
+        values, TemporalRule(n_components=20), requested=20, edge=0.4, n_components=12, g=500.0
     )
     assert (found.suggested, found.above, found.doubtful) == (12, 12, False)
     assert "a clear gap after eigenvalue 12." in text_of(found)
@@ -165,7 +166,7 @@ def test_a_clear_gap_suggests_the_number_of_components_before_it():
 def test_more_directions_than_asked_for_suggest_at_least_so_many():
     values = spectrum(*np.linspace(1.0, 0.5, 9))
     found = confidence.hint(
-        values, {"n_components": 5}, kind="temporal", edge=0.4, n_components=3, g=500.0
+        values, TemporalRule(n_components=5), requested=5, edge=0.4, n_components=3, g=500.0
     )
     assert found.suggested == 9
     assert found.doubtful
@@ -176,7 +177,7 @@ def test_networks_under_the_noise_edge_are_not_advised_away():
     """At G 110 13 of 20 networks stood above the edge, all 20 came back, and R = 13 was advised."""
     values = np.r_[np.linspace(1.6, 0.75, 30), np.linspace(0.7, -0.9, 70)]
     found = confidence.hint(
-        values, {"n_components": 20}, kind="temporal", edge=1.1, n_components=20, g=110.0
+        values, TemporalRule(n_components=20), requested=20, edge=1.1, n_components=20, g=110.0
     )
     assert (found.suggested, found.doubtful) == (None, False)
     assert 0 < found.above < 20
@@ -186,10 +187,10 @@ def test_networks_under_the_noise_edge_are_not_advised_away():
 def test_r_beyond_all_that_such_a_budget_was_seen_to_give_is_doubtful():
     values = spectrum(*np.linspace(1.0, 0.8, 20))
     small = confidence.hint(
-        values, {"n_components": 20}, kind="temporal", edge=0.4, n_components=20, g=100.0
+        values, TemporalRule(n_components=20), requested=20, edge=0.4, n_components=20, g=100.0
     )
     large = confidence.hint(
-        values, {"n_components": 20}, kind="temporal", edge=0.4, n_components=20, g=500.0
+        values, TemporalRule(n_components=20), requested=20, edge=0.4, n_components=20, g=500.0
     )
     assert small.doubtful
     assert "At this budget up to 18 components" in text_of(small)
@@ -198,7 +199,12 @@ def test_r_beyond_all_that_such_a_budget_was_seen_to_give_is_doubtful():
 
 def test_without_noise_there_is_nothing_to_suggest_a_number_from():
     found = confidence.hint(
-        spectrum(1.0, 0.9), {"n_components": 2}, kind="temporal", edge=0.0, n_components=2, g=None
+        spectrum(1.0, 0.9),
+        TemporalRule(n_components=2),
+        requested=2,
+        edge=0.0,
+        n_components=2,
+        g=None,
     )
     assert found.suggested is None
     assert not found.doubtful
@@ -215,8 +221,8 @@ def test_the_planted_number_is_suggested_where_the_spectrum_has_a_gap(preset, as
     kept = outcome.A.shape[1]
     found = confidence.hint(
         outcome.eigenvalues,
-        {"n_components": asked},
-        kind="temporal",
+        TemporalRule(n_components=asked),
+        requested=asked,
         edge=outcome.edge,
         n_components=kept,
         g=370.0,
