@@ -84,7 +84,7 @@ class Subspace:
     status: SubspaceStatus
     record: StepRecord
     # What the same release gives away, for the report alone
-    free: FreeSet | None = field(default=None, metadata={"added": True})
+    free: FreeSet | None = field(default=None, metadata={"omittable": True})
 
     @property
     def overlap(self) -> float:

@@ -100,7 +100,7 @@ class TemplateMaps:
     strength: tuple[float, ...]
     released: bool
     # Other than "released" where a site refused
-    status: ReleaseStatus = field(default="released", metadata={"added": True})
+    status: ReleaseStatus = field(default="released", metadata={"omittable": True})
     record: StepRecord
 
 

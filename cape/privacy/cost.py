@@ -185,7 +185,7 @@ class Event:
     shares: int
     # r of Gaussian zero-sum noise (Imtiaz et al., Alg. 1): integer variance of a seed over s2; 0
     # where masks modulo 2^64 hide all but the sum.
-    seed_ratio: int = dataclasses.field(default=0, metadata={"added": True})
+    seed_ratio: int = dataclasses.field(default=0, metadata={"omittable": True})
 
     def __post_init__(self) -> None:
         # A float or a bool among them would make the cost inexact, so the type is checked, too.

@@ -64,7 +64,7 @@ class SiteCard:
     space: Annotated[FeatureSpace, PUBLIC]
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
     # To this site's part of the graph (`cape.secagg.graph`), hex; with ``aggregation=secagg``
-    commitment: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+    commitment: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +75,9 @@ class PublicKey:
     """
 
     public_key: Annotated[str, PUBLIC]
-    identity_key: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
-    signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
-    labels: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+    identity_key: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    signature: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    labels: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,9 +85,9 @@ class KeyBook:
     """Broadcast of `zero-sum`: the public keys in the order of the roster, labels of the space."""
 
     public_keys: tuple[str, ...]
-    identity_keys: tuple[str, ...] = field(default=(), metadata={"added": True})
-    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
-    labels: str = field(default="", metadata={"added": True})
+    identity_keys: tuple[str, ...] = field(default=(), metadata={"omittable": True})
+    signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
+    labels: str = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +99,7 @@ class Masked:
 
     total: Annotated[RingVector, RING]
     refused: Annotated[bool, PUBLIC]
-    signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+    signature: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
 
     def folded(self, other: Masked) -> tuple[Masked, Masked]:
         """Add another's vector to this, modulo 2^64; zeros without memory stay in its place."""
@@ -122,14 +122,14 @@ class Fingerprint:
     """Broadcast of `zero-sum.probe`: masks cancel; first 16 hex digits of the key roster."""
 
     fingerprint: str
-    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
+    signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyAdvertisement(Advertisement):
     """Reply of `zero-sum` where sites may drop out: the public keys of all releases to come."""
 
-    labels: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+    labels: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +137,7 @@ class KeyAdvertisements:
     """Broadcast of `zero-sum` where sites may drop out: what each site of U1 sent."""
 
     sites: Mapping[str, Advertisement]
-    labels: str = field(default="", metadata={"added": True})
+    labels: str = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

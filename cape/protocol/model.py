@@ -33,7 +33,7 @@ class RosterEntry:
     site: str
     nonce: str
     n_subjects: int
-    commitment: str = field(default="", metadata={"added": True})
+    commitment: str = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +87,7 @@ class Trace:
     lines: str  # of every line of the plan, "1" if it was released, else "0"
     rows: bytes  # of every line of the plan, a `ROW`; zeros before it was released
     # Where sites may drop out: of every site of the roster, lines of the plan that it was part of
-    taken: tuple[int, ...] = field(default=(), metadata={"added": True})
+    taken: tuple[int, ...] = field(default=(), metadata={"omittable": True})
 
     def __post_init__(self) -> None:
         if len(self.rows) != ROW.size * len(self.lines) or set(self.lines) - {"0", "1"}:
@@ -124,9 +124,9 @@ class Model:
     fingerprint: str = ""  # from `zero-sum.probe`
     trace: Trace | None = None  # what the releases showed; None before the first
     # Who is left, where sites may drop out
-    drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
+    drop_outs: DropOuts | None = field(default=None, metadata={"omittable": True})
     # Of all sites over the key roster, where keys are pinned
-    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
+    signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
 
     def attendance(self) -> Attendance | None:
         """Return who is asked in the present phase and how many must answer; None before `join`."""

@@ -6,8 +6,8 @@ Arrays are base64 of little-endian data, so they are exact.  A refusal (MessageE
 path of the field and what is allowed there, never the value.
 
 **Messages** are strict: ``encode_marked``, ``encode``, ``decode``.  A field declared with
-``metadata={ADDED: True}`` came after the first release of a format: it is left out while it has
-its default value, so that older messages keep their bytes.
+``metadata={OMITTABLE: True}`` is left out while it has its default value: what a run does not use
+takes no bytes.
 
 **Documents** of people, of the engine and of our own files: ``decode_document``, and ``encode``
 to write one.  Declare what is needed as a record and let it be read::
@@ -76,8 +76,8 @@ MAX_ITEMS: Final = 2**16
 # memory than its two bytes of text. Arrays are one text each, so messages need some thousands.
 MAX_PARTS: Final = 2**20
 SAFE_INT: Final = 2**53 - 1
-# Key of the metadata of a field that older messages do not have
-ADDED: Final = "added"
+# Key of the metadata of a field that messages leave out while it has its default
+OMITTABLE: Final = "omittable"
 
 # Key of the metadata of a field that stays the same for a whole run, of a type that can be hashed:
 # one compressed text, which a process that answers more than once writes and reads once
@@ -203,13 +203,13 @@ class _Shape(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """A field of a record; `added` and `optional` say when it may be left out."""
+    """A field of a record; `omittable` and `optional` say when it may be left out."""
 
     name: str
     key: str
     shape: _Shape
     default: Any
-    added: bool
+    omittable: bool
     optional: bool
 
 
@@ -227,7 +227,7 @@ def _fields(cls: type) -> tuple[_Field, ...]:
             key=f.metadata.get(KEY, f.name),
             shape=_shape_of(f, _hints(cls)[f.name]),
             default=f.default,
-            added=bool(f.metadata.get(ADDED)),
+            omittable=bool(f.metadata.get(OMITTABLE)),
             optional=(f.default, f.default_factory) != (missing, missing),
         )
         for f in dataclasses.fields(cls)
@@ -243,7 +243,7 @@ def _shape_of(f: dataclasses.Field[Any], hint: Any) -> _Shape:
 def _keys(cls: type, form: Form) -> tuple[frozenset[str], frozenset[str]]:
     """Return the keys that a document may have, and those that it must."""
     known = _fields(cls)
-    needed = (f.key for f in known if not (f.added if form == "message" else f.optional))
+    needed = (f.key for f in known if not (f.omittable if form == "message" else f.optional))
     return frozenset(f.key for f in known), frozenset(needed)
 
 
@@ -304,7 +304,7 @@ def _encode(value: Any, shape: _Shape, where: _Where) -> Json:
         return {
             f.key: _encode(getattr(value, f.name), f.shape, (where, f.key))
             for f in fields
-            if not (f.added and _is_default(getattr(value, f.name), f.default))
+            if not (f.omittable and _is_default(getattr(value, f.name), f.default))
         }
     if tag == "array":
         return _encode_array(value, kind, where)

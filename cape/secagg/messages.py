@@ -23,7 +23,7 @@ class Advertisement:
     identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in stage 3b
     signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.keys.advertisement`
     # What the site's commitment in the roster opens to: its part of the graph; empty without one
-    opening: Annotated[bytes, PUBLIC] = field(default=b"", metadata={"added": True})
+    opening: Annotated[bytes, PUBLIC] = field(default=b"", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

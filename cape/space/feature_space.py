@@ -60,11 +60,11 @@ class FeatureSpace:
     n_features: int  # D
     digest: str  # SHA-256 that all sites must agree on
     # K, public template maps over the features; 0 without
-    n_templates: int = field(default=0, metadata={"added": True})
+    n_templates: int = field(default=0, metadata={"omittable": True})
     # The digest of the same space without its templates; empty if it has none
-    without_templates: str = field(default="", metadata={"added": True})
+    without_templates: str = field(default="", metadata={"omittable": True})
     # The brain that coordinates are of, such as MNI152NLin2009cAsym; empty if nobody said
-    template_space: str = field(default="", metadata={"added": True})
+    template_space: str = field(default="", metadata={"omittable": True})
 
     @property
     def in_mni(self) -> bool:

@@ -162,7 +162,7 @@ class SeededConfig(ZeroSumSettings, Config):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeededModel(TinyModel):
-    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
+    seed_sum: SeedSum | None = field(default=None, metadata={"omittable": True})
 
 
 SEEDED = replace(

@@ -227,7 +227,7 @@ class CanaryState:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryModel(Model):
     canary: CanaryState | None = None
-    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
+    seed_sum: SeedSum | None = field(default=None, metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

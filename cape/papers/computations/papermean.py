@@ -59,7 +59,7 @@ class PaperMeanConfig(ZeroSumSettings, CapeMeanConfig):
 class PaperMeanModel(CapeMeanModel):
     """As of capemean, with T of Alg. 1 during a release."""
 
-    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
+    seed_sum: SeedSum | None = field(default=None, metadata={"omittable": True})
 
     def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
         return longer(CapeMeanModel.progress(self, config, ledger, cursor), self)
