@@ -131,7 +131,7 @@ def test_the_parcel_visits_every_site_once_in_an_order_that_the_run_decides() ->
 
 # -- Alg. 3 and 4 ----------------------------------------------------------------------------------
 
-PAPER = {"assumed_colluders": 0, "accept_low_quality": True}
+PAPER = {"whitening": "eigen", "assumed_colluders": 0, "accept_low_quality": True}
 
 
 def planned(n_sites: int, n_subjects: int, eps_i: float, **changed: object):
