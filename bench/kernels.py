@@ -28,13 +28,7 @@ from cape.algorithms.quasi_newton import QuasiNewton, Score
 from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
-from cape.papers.algorithms.infomax import (
-    BIAS_BOUND,
-    GRADIENT_BOUND,
-    SUBJECT_BOUND,
-    Clip,
-    Infomax,
-)
+from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Clip, Infomax
 from cape.protocol.subject_views import of_each, unit_trace
 
 R = 20

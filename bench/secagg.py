@@ -28,14 +28,7 @@ from cape.privacy.noise import discrete_gaussian
 from cape.secagg import aggregator_stages as aggregator
 from cape.secagg import site_stages as at_site
 from cape.secagg.field import quantized_sum
-from cape.secagg.keys import (
-    KeyRing,
-    KeyRosterEntry,
-    MaskLabel,
-    RunSecret,
-    pair_keys,
-    zero_sum_mask,
-)
+from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel, RunSecret, pair_keys, zero_sum_mask
 from cape.secagg.stages import Setup, check_advertisements
 
 MASK = 405_450  # svec of 900 x 900, the largest release
@@ -136,10 +129,7 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
     started = time.perf_counter()
     first = {
         s: at_site.advertise(
-            setup,
-            site=s,
-            identity_secret=source.token_bytes(32),
-            token_bytes=source.token_bytes,
+            setup, site=s, identity_secret=source.token_bytes(32), token_bytes=source.token_bytes
         )
         for s in sizes
     }
@@ -160,11 +150,7 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
         for site, state in ready.items()
     }
     pending, survivors = aggregator.collect_masked(
-        table,
-        messages(sent),
-        key_set=0,
-        label=label(190),
-        participants=sorted(sizes),
+        table, messages(sent), key_set=0, label=label(190), participants=sorted(sizes)
     )
     signed = {s: at_site.sign_survivors(state, survivors) for s, (state, _) in sent.items()}
     marks = aggregator.collect_signatures(pending, messages(signed))

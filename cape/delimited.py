@@ -72,11 +72,7 @@ def split_lines(
             shown = line.encode("utf-8", errors).decode("utf-8", "backslashreplace")
         lines.append(
             Line(
-                number=number,
-                text=shown,
-                delimiter=delimiter,
-                quoted=quoted,
-                is_utf8=shown == line,
+                number=number, text=shown, delimiter=delimiter, quoted=quoted, is_utf8=shown == line
             )
         )
     return lines

@@ -32,9 +32,7 @@ print(f"{N_COMPONENTS} components at epsilon 4: {plan.advice.answer}; {plan.advi
 pixels = cape.FeatureSpace.of_matrix(900, (30, 30))
 consortium = cape.Consortium(sites, space=pixels, truth=study.A)
 result = consortium.run(
-    epsilon=4.0,
-    delta=1e-5,
-    settings={"n_components": N_COMPONENTS, "basis": "dct", "n_basis": 100},
+    epsilon=4.0, delta=1e-5, settings={"n_components": N_COMPONENTS, "basis": "dct", "n_basis": 100}
 )
 print(f"{result.status}: epsilon {result.epsilon:.2f} at delta {result.delta:g}")
 print(f"correlation with the true maps {result.map_correlation:.2f}, error q {result.q_ngi:.2f}")

@@ -116,11 +116,7 @@ def skewness(maps: Array) -> Array:
 
 
 def sparseness(
-    basis: Basis | None,
-    V: Array,
-    mixing: Array,
-    *,
-    score: Score = "tanh",
+    basis: Basis | None, V: Array, mixing: Array, *, score: Score = "tanh"
 ) -> Sparseness:
     """Compare spatial components with those of random subspaces of the same smoothness.
 
@@ -166,12 +162,7 @@ _REDRAW_SEED = 20_261_123
 
 
 def claims(
-    F: Array,
-    basis: Basis | None,
-    maps: Array,
-    *,
-    noise_std: float,
-    J: Array | None,
+    F: Array, basis: Basis | None, maps: Array, *, noise_std: float, J: Array | None
 ) -> tuple[float, ...]:
     """Return the expected |r| of each map (D, k) with that of independent people, 0 to .85.
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cape.cli.common import (
-    AsJson,
-    SetValues,
-    assignments,
-    file_option,
-    folder_argument,
-    result,
-)
+from cape.cli.common import AsJson, SetValues, assignments, file_option, folder_argument, result
 
 
 def neuroflame_command(

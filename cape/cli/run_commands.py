@@ -72,8 +72,7 @@ def simulate_command(
     image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
     memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
     surrogate: Annotated[
-        bool,
-        typer.Option("--surrogate", help="Run smooth noise too and show its figures beside."),
+        bool, typer.Option("--surrogate", help="Run smooth noise too and show its figures beside.")
     ] = False,
     set_values: SetValues = None,
     as_json: AsJson = False,
@@ -175,8 +174,7 @@ def synth_command(
         float, typer.Option(help="Voxel size of the images of layout fmriprep, mm.")
     ] = 2.0,
     templates: Annotated[
-        float,
-        typer.Option(min=0.0, max=1.0, help="Write template maps of this correlation too."),
+        float, typer.Option(min=0.0, max=1.0, help="Write template maps of this correlation too.")
     ] = 0.0,
     as_json: AsJson = False,
     quiet: Quiet = False,

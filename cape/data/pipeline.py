@@ -285,9 +285,7 @@ def _read_one(
 
 
 def _in_parallel(
-    function: Callable[[SubjectFiles], ReadSubject],
-    listing: SiteListing,
-    widest: Widest | None,
+    function: Callable[[SubjectFiles], ReadSubject], listing: SiteListing, widest: Widest | None
 ) -> Generator[Callable[[], ReadSubject]]:
     """Yield what gives or raises each result, in the order of the list.
 

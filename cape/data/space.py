@@ -30,12 +30,7 @@ MASKS: Final = Path(__file__).resolve().parents[1] / "space" / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
 ATLAS_FILES: Final = ("atlas.nii", "atlas.nii.gz")
 STRUCTURE_FILES: Final = ("structure.dscalar.nii", "structure.pscalar.nii")
-TEMPLATE_FILES: Final = (
-    "templates.nii.gz",
-    "templates.nii",
-    "templates.npy",
-    "templates.csv",
-)
+TEMPLATE_FILES: Final = ("templates.nii.gz", "templates.nii", "templates.npy", "templates.csv")
 
 # Largest mask: a whole brain at 1 mm has 1.8 million voxels.
 MOST_VOXELS: Final = 2_000_000

@@ -197,9 +197,7 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str]) -> _Found:
     return _Found(people=people, counts=counts, values=values, files=files)
 
 
-def _surveyed(
-    images: Mapping[str, Sequence[Path]],
-) -> tuple[dict[str, int], dict[Path, Entities]]:
+def _surveyed(images: Mapping[str, Sequence[Path]]) -> tuple[dict[str, int], dict[Path, Entities]]:
     """Return how many people each site has, and the entities of every image's name."""
     people = {
         site: len({subject_of(path.as_posix()) for path in paths}) for site, paths in images.items()

@@ -153,10 +153,7 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     return Roster(
         sites=tuple(
             RosterEntry(
-                site=site,
-                nonce=card.nonce,
-                n_subjects=card.n_subjects,
-                commitment=card.commitment,
+                site=site, nonce=card.nonce, n_subjects=card.n_subjects, commitment=card.commitment
             )
             for site, card in cards.items()
         ),

@@ -19,14 +19,7 @@ import numpy.typing as npt
 from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
 from cape.protocol import wire
 from cape.protocol.messages import KeyAdvertisement, KeyAdvertisements, Masked, RingVector
-from cape.protocol.model import (
-    DropOuts,
-    Model,
-    Roster,
-    agreed_labels,
-    broadcast_roster,
-    signs,
-)
+from cape.protocol.model import DropOuts, Model, Roster, agreed_labels, broadcast_roster, signs
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import aggregator_stages, keys, site_stages, stages
@@ -238,10 +231,7 @@ def _ready(site: Site, model: Model) -> site_stages.ReadySite:
     if site.parcel is None:
         return kept(site, SECRET, site_stages.ReadySite)
     state = kept(site, SECRET, site_stages.SharedSite)
-    book = SealedShareBook(
-        sharers=drop_outs(model).asked,
-        addressed={site.id: site.parcel},
-    )
+    book = SealedShareBook(sharers=drop_outs(model).asked, addressed={site.id: site.parcel})
     return site_stages.accept_shares(state, book)
 
 

@@ -30,14 +30,7 @@ from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.messages import Masked, Released, RingVector
-from cape.protocol.model import (
-    Model,
-    broadcast_roster,
-    joined,
-    own_subjects,
-    start_trace,
-    with_row,
-)
+from cape.protocol.model import Model, broadcast_roster, joined, own_subjects, start_trace, with_row
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.plan import FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks, View

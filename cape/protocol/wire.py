@@ -129,10 +129,7 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
         raise _refuse("document", f"more than {MAX_PARTS} parts")
     try:
         document = simplejson.loads(
-            text,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            object_pairs_hook=_once,
+            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once
         )
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err

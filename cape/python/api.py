@@ -310,21 +310,14 @@ def simulate_folder(
 
 
 def resume(
-    out: str | Path,
-    *,
-    on_progress: OnProgress | None = None,
-    on_subject: OnSubject | None = None,
+    out: str | Path, *, on_progress: OnProgress | None = None, on_subject: OnSubject | None = None
 ) -> Path:
     """Go on after the last exchange of a stopped simulation, and return the folder of its results.
 
     ConfigError E264: there is none, E263: it is still going, E161: the data changed.
     """
     return simulation.resume(
-        Path(out),
-        store=_kept(),
-        find_way=_find_way,
-        on_progress=on_progress,
-        on_subject=on_subject,
+        Path(out), store=_kept(), find_way=_find_way, on_progress=on_progress, on_subject=on_subject
     )
 
 

@@ -318,11 +318,7 @@ def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Set
     cited = references_of(settings, kind=results.kind, labels=results.labels.template)
     place = (results.grid, results.affine, results.template_space)
     said = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
-    return {
-        "paragraph": paragraph,
-        "data": said,
-        "references": cited,
-    }
+    return {"paragraph": paragraph, "data": said, "references": cited}
 
 
 def write_methods(

@@ -161,10 +161,7 @@ def advertise(
 
 
 def share(
-    state: AdvertisedSite,
-    advertised: Mapping[str, Advertisement],
-    *,
-    token_bytes: TokenBytes,
+    state: AdvertisedSite, advertised: Mapping[str, Advertisement], *, token_bytes: TokenBytes
 ) -> tuple[SharedSite, SealedShares]:
     """Stage 2: share the own secrets among the sites of a list that passed `check_advertisements`.
 

@@ -10,13 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cape.computations import configured, load, planner_of
-from cape.errors import (
-    CapeError,
-    ConfigError,
-    ConsortiumError,
-    NoiseWarning,
-    PrivacyBudgetError,
-)
+from cape.errors import CapeError, ConfigError, ConsortiumError, NoiseWarning, PrivacyBudgetError
 from cape.forecast.rule import WORDS
 from cape.planning.consortium_folder import merged, read_file, site_folders
 from cape.planning.proposal import proposed

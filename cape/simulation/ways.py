@@ -78,13 +78,7 @@ def in_memory(play: Play) -> None:
     if play.on_subject is not None:
         _tell_of_all(sources, play.on_subject)
     transport = MemoryTransport(
-        computation,
-        config,
-        sources,
-        play.setup.policy,
-        play.work,
-        drops=drops,
-        folders=play.sites,
+        computation, config, sources, play.setup.policy, play.work, drops=drops, folders=play.sites
     )
     restore(transport, play.begin.state, play.work)
     run_to_end(transport, play.on_progress, begin=play.begin, work=play.work)
@@ -107,7 +101,7 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
 
 def _here(party: type[InProcess | NewProcess]) -> Way:
     return Way(
-        play=lambda play: in_documents(play, nullcontext(party(play.sites, play.work, play.store))),
+        play=lambda play: in_documents(play, nullcontext(party(play.sites, play.work, play.store)))
     )
 
 

@@ -306,11 +306,7 @@ class AggregatorContext(_Party):
     """The aggregator for one round; `kept`: private between rounds, changed in place."""
 
     def __init__(
-        self,
-        *,
-        config: Config,
-        kept: dict[str, bytes] | None = None,
-        folder: Path | None = None,
+        self, *, config: Config, kept: dict[str, bytes] | None = None, folder: Path | None = None
     ) -> None:
         super().__init__(config)
         self.lost: frozenset[str] = frozenset()

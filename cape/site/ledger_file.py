@@ -224,10 +224,7 @@ class AllRuns:
     @property
     def access(self) -> AccessRecords:
         return AccessRecords(
-            ledger=self.file.path,
-            site=self.file.site,
-            owner=self.owner,
-            dataset_id=self.dataset_id,
+            ledger=self.file.path, site=self.file.site, owner=self.owner, dataset_id=self.dataset_id
         )
 
     def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> bool:

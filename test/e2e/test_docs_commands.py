@@ -18,10 +18,7 @@ from support.typed_pages import BLOCK, PLAIN, plain, run, steps
 
 TOP = Path(__file__).resolve().parents[2]
 PAGES = sorted((TOP / "docs").rglob("*.md"))
-ELSEWHERE = {
-    "howto-inputs.md": "test/e2e/test_journeys.py",
-    "study.md": "test/e2e/test_study.py",
-}
+ELSEWHERE = {"howto-inputs.md": "test/e2e/test_journeys.py", "study.md": "test/e2e/test_study.py"}
 
 
 def sessions() -> list[object]:

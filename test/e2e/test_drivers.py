@@ -402,10 +402,7 @@ def test_a_call_without_a_count_is_refused(unseeded, tmp_path, count) -> None:
 # -- documents that are none -----------------------------------------------------------------------
 
 BAD_INPUT = {
-    "empty": (
-        b"",
-        b"CAPE-E158 The request cannot be read: what came is not one JSON document.",
-    ),
+    "empty": (b"", b"CAPE-E158 The request cannot be read: what came is not one JSON document."),
     "not JSON": (b"{'input':", b"what came is not one JSON document."),
     "two documents": (b"{}{}", b"what came is not one JSON document."),
     "NaN": (b'{"input": NaN, "cache": {}, "state": {}}', b"not one JSON document."),
@@ -838,10 +835,7 @@ def test_a_run_without_noise_needs_the_consent_of_every_site(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [
-        SitePolicy.of_simulation(min_assumed_colluders=2),
-        SitePolicy.of_simulation(max_features=8),
-    ],
+    [SitePolicy.of_simulation(min_assumed_colluders=2), SitePolicy.of_simulation(max_features=8)],
 )
 def test_a_site_refuses_a_roster_that_its_policy_does_not_allow(policy) -> None:
     party = Consortium(policy=policy)

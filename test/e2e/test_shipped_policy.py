@@ -134,10 +134,7 @@ def nonce_of(engine: Bare, site: str = "local0") -> str:
         ({"epsilon": 9.0}, "max_epsilon=8.0 there, got 9.0"),
         ({"assumed_colluders": 0}, "min_assumed_colluders=1 there, got 0"),
         ({"noise": "local"}, "allow_local_noise=False there, got noise=local"),
-        (
-            {"key_trust": "aggregator"},
-            "allow_relayed_keys=False there, got key_trust=aggregator",
-        ),
+        ({"key_trust": "aggregator"}, "allow_relayed_keys=False there, got key_trust=aggregator"),
         ({"private": False, "epsilon": 0.0, "delta": 0.0}, "allow_not_private=False there"),
     ],
 )

@@ -204,7 +204,7 @@ COMMANDS = {
             "account --paper-figure 5",
             "account --paper-figure 6 --json",
             "budget --check out/consortium/privacy.json",
-        ),
+        )
     ),
     "account-plot": Play(
         (

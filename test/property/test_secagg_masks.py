@@ -47,11 +47,7 @@ def test_a_site_that_was_told_something_else_spoils_every_entry(label, other):
     if other == label.transcript:
         return
     told = MaskLabel(
-        phase=label.phase,
-        round=label.round,
-        field=label.field,
-        size=label.size,
-        transcript=other,
+        phase=label.phase, round=label.round, field=label.field, size=label.size, transcript=other
     )
     e = masks(["a", "b", "c"], [label, label, told])
     assert np.sum(e, axis=0, dtype=np.uint64).all()

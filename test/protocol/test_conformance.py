@@ -47,11 +47,7 @@ from cape.site.policy import SitePolicy
 from cape.site.store import MemoryStore
 from support import consortium as helper
 
-Consortium, canonical, settings_of = (
-    helper.Consortium,
-    helper.canonical,
-    helper.settings_of,
-)
+Consortium, canonical, settings_of = (helper.Consortium, helper.canonical, helper.settings_of)
 ROOT = Path(__file__).parents[2]
 
 every_computation = pytest.mark.parametrize("name", names())

@@ -46,11 +46,7 @@ from support import consortium as helper
 
 Consortium, Engine = helper.Consortium, helper.Engine
 repeated = helper.repeated
-canonical, changed, settings_of = (
-    helper.canonical,
-    helper.changed,
-    helper.settings_of,
-)
+canonical, changed, settings_of = (helper.canonical, helper.changed, helper.settings_of)
 
 ROOT = Path(__file__).parents[2]
 EXCHANGES = [

@@ -358,8 +358,7 @@ SHORT = ("whitening", "mean", "moment")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in SHORT else pytest.mark.trust) for n in RELEASES],
+    "name", [pytest.param(n, marks=() if n in SHORT else pytest.mark.trust) for n in RELEASES]
 )
 def test_audit_of_a_release_certifies_no_more_than_claimed_and_what_its_neighbours_show(name):
     """15,000 guesses; false alarm below 1e-6."""

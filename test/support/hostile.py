@@ -50,10 +50,7 @@ def pretend(link: Any, inbox: Mapping[str, AnyEnvelope]) -> None:
     size = len(inbox[first].body.total)
     made = {site: np.full(size, 1, dtype=np.uint64) for site in others}
     made[first] = np.zeros(size, dtype=np.uint64) - sum(made.values())
-    combine(
-        link,
-        {s: replace(e, body=replace(e.body, total=made[s])) for s, e in inbox.items()},
-    )
+    combine(link, {s: replace(e, body=replace(e.body, total=made[s])) for s, e in inbox.items()})
 
 
 def invented(n: int, *, n_subjects: int = 3) -> list[RosterEntry]:

@@ -52,12 +52,7 @@ def free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> FreeSet |
         weighed = C.T @ mirror.weighed @ C
         null = simulated(config, space, d, Mirror(J=weighed, weighed=weighed), R)
         test = left_right(
-            F,
-            weighed,
-            null,
-            noise_std=noise_std,
-            n_subjects=roster.n_subjects,
-            n_components=R,
+            F, weighed, null, noise_std=noise_std, n_subjects=roster.n_subjects, n_components=R
         )
     found = rotated(
         C @ F @ C.T, K, n, noise_std=noise_std, mirror=mirror, test=test, symmetry=config.symmetry

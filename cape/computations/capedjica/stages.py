@@ -19,12 +19,7 @@ from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.verdict import JUDGED, judge
 from cape.algorithms.whitening import Whitener
 from cape.computations.capedjica.settings import CapeDjicaConfig, Solver, numbers
-from cape.computations.ica.model import (
-    FinalState,
-    IcaModel,
-    arranged,
-    unmixed,
-)
+from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.settings import effective_g
 from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule

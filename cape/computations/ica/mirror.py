@@ -61,8 +61,7 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
     B = _smooth_part(space)
     part = _mirror_in(_of_voxels(space, B), midline, kernel_width(space))
     return Mirror(
-        J=np.eye(len(B)) + B @ (part.J - np.eye(B.shape[1])) @ B.T,
-        weighed=B @ part.weighed @ B.T,
+        J=np.eye(len(B)) + B @ (part.J - np.eye(B.shape[1])) @ B.T, weighed=B @ part.weighed @ B.T
     )
 
 

@@ -96,11 +96,7 @@ def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outc
     # After a refusal the state is the one before the release, which says nothing of the data.
     tables = (spectrum_table(state, note), directions_table(state))
     return outcome_in_tables(
-        name,
-        party,
-        model,
-        status=state.status,
-        tables=tables if state.status == "released" else (),
+        name, party, model, status=state.status, tables=tables if state.status == "released" else ()
     )
 
 

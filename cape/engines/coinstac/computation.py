@@ -56,9 +56,7 @@ def run(
 
 
 def _answer(
-    request: EngineRequest,
-    places: SitePlaces,
-    arriving: Iterable[tuple[str, Document]] | None,
+    request: EngineRequest, places: SitePlaces, arriving: Iterable[tuple[str, Document]] | None
 ) -> Document:
     # A party is one of the two in its whole life: it loads the code of one.
     if request.role == "local":

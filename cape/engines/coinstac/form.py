@@ -91,11 +91,7 @@ def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
         if field.name in chosen and not has_input(field, hints):
             do = f"the form of {computation.name} in COINSTAC has no such input; leave it out."
             raise ConfigError(
-                "E011",
-                setting=field.name,
-                got=chosen[field.name],
-                allowed=field.default,
-                do=do,
+                "E011", setting=field.name, got=chosen[field.name], allowed=field.default, do=do
             )
     values = {"computation": computation.name, **chosen}
     return {name: {"value": value} for name, value in values.items()}

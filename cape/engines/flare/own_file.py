@@ -24,10 +24,7 @@ from cape.site.places import SitePlaces
 R = TypeVar("R", "SiteFile", "AggregatorFile")
 
 # What a site's operator allows to be built from a job: exact names, for no more is needed.
-SITE_CLASSES = (
-    "cape.engines.flare.collab.Site",
-    "nvflare.collab.runtime.executor.CollabExecutor",
-)
+SITE_CLASSES = ("cape.engines.flare.collab.Site", "nvflare.collab.runtime.executor.CollabExecutor")
 SERVER_CLASSES = (
     "cape.engines.flare.collab.Aggregator",
     "nvflare.collab.runtime.controller.CollabController",

@@ -28,13 +28,7 @@ from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.computation import write_down
 from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline
 from cape.engines.flare.own_file import SiteFile
-from cape.errors import (
-    CapeError,
-    ConsortiumError,
-    MessageError,
-    ReportedError,
-    public_text,
-)
+from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress

@@ -42,13 +42,7 @@ class Containers:
     """A container per party, removed at exit; CapeError (E290): no Docker, no image, one ended."""
 
     def __init__(
-        self,
-        sites: Mapping[str, Path],
-        work: Path,
-        logs: Path,
-        *,
-        image: str,
-        memory: str,
+        self, sites: Mapping[str, Path], work: Path, logs: Path, *, image: str, memory: str
     ) -> None:
         self._sites, self._work, self._logs = dict(sites), work, logs
         self._image, self._memory = image, memory

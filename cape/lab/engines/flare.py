@@ -83,9 +83,7 @@ def _write_own_files(
         home.mkdir(parents=True, exist_ok=True)
         (home / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
         own = SiteFile(
-            data=str(data.resolve()),
-            runs=str(home),
-            policy=str(home / "site-policy.toml"),
+            data=str(data.resolve()), runs=str(home), policy=str(home / "site-policy.toml")
         )
         (local / f"cape-site-{site}.toml").write_text(file_text(own), encoding="utf-8")
     own_runs = AggregatorFile(runs=str(work / "remote"))

@@ -20,13 +20,7 @@ from cape.computations.tables.capemean import (
     verify,
 )
 from cape.frozen import dataclass
-from cape.papers.carriers import (
-    SeedSum,
-    ZeroSumSettings,
-    check_zero_sum,
-    longer,
-    zero_sum_carrier,
-)
+from cape.papers.carriers import SeedSum, ZeroSumSettings, check_zero_sum, longer, zero_sum_carrier
 from cape.privacy.ledger import Ledger
 from cape.protocol.join import join
 from cape.protocol.messages import Cursor, Progress

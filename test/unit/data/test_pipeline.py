@@ -85,10 +85,7 @@ def test_nan_and_infinite_entries_count_and_end_near_zero():
 def test_dummies_are_dropped_before_anything_else():
     raw = np.random.default_rng(0).standard_normal((5, 30)).astype(np.float32)
     spoiled = np.concatenate([np.full((5, 3), 1e4, dtype=np.float32), raw], axis=1)
-    np.testing.assert_array_equal(
-        clean(spoiled, 3, how(CONFIG))[0],
-        clean(raw, 0, how(CONFIG))[0],
-    )
+    np.testing.assert_array_equal(clean(spoiled, 3, how(CONFIG))[0], clean(raw, 0, how(CONFIG))[0])
     assert clean(raw, 40, how(CONFIG))[0].shape == (5, 0)
 
 

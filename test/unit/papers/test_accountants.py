@@ -27,11 +27,7 @@ from cape.papers.formulas import (
     tail_epsilon,
     zcdp_epsilon,
 )
-from cape.privacy.accounting import (
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-)
+from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu
 from cape.privacy.cost import INFINITE, Cost
 
 SIGMA = 6.2150229201845  # classic noise of (epsilon_i, delta_i) = (0.5, 0.01)

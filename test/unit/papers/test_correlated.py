@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.papers.correlated import (
-    paper_colluders,
-    printed_factor,
-    view_factor,
-)
+from cape.papers.correlated import paper_colluders, printed_factor, view_factor
 from cape.privacy.accounting import gdp_delta, gdp_epsilon
 from support.closed_forms import (
     estimate_variances,

@@ -168,11 +168,7 @@ def runs_of(folder: Path) -> dict[str, list[str]]:
         (["SPACE_res-1_desc-preproc"] * 2 + ["SPACE_res-2_desc-preproc"] * 2, "res-2", ""),
         # Several echoes of one run, beside their combination and alone
         (["SPACE_desc-preproc"] * 2 + ["echo-1_SPACE_desc-preproc"] * 2, "", "echo-1"),
-        (
-            ["echo-1_SPACE_desc-preproc"] * 2 + ["echo-2_SPACE_desc-preproc"] * 2,
-            "echo-2",
-            "",
-        ),
+        (["echo-1_SPACE_desc-preproc"] * 2 + ["echo-2_SPACE_desc-preproc"] * 2, "echo-2", ""),
         # T1w, native and smoothed ones are other versions.
         (["SPACE_desc-preproc"] * 2 + ["space-T1w_desc-preproc", "desc-preproc"] * 2, "", ""),
     ],

@@ -116,13 +116,7 @@ def test_a_release_is_charged_once():
 def test_queries_give_the_same_answer_twice():
     ledger = Ledger(budget=BUDGET).charge(event(1))
     asked = [
-        (
-            ledger.spent.mu2,
-            ledger.left,
-            ledger.spent.mu(),
-            ledger.epsilon_spent(),
-            ledger.entries(),
-        )
+        (ledger.spent.mu2, ledger.left, ledger.spent.mu(), ledger.epsilon_spent(), ledger.entries())
         for _ in range(2)
     ]
     assert asked[0] == asked[1]

@@ -150,11 +150,7 @@ def mask_all(states, *, key_set, participants):
 def sign_all(table, sent, *, key_set, participants):
     """Stage 3 at the aggregator, 3b at every site that was counted."""
     pending, listed = aggregator.collect_masked(
-        table,
-        messages(sent),
-        key_set=key_set,
-        label=label(key_set),
-        participants=participants,
+        table, messages(sent), key_set=key_set, label=label(key_set), participants=participants
     )
     return pending, {
         site: site_side.sign_survivors(state, listed) for site, (state, _) in sent.items()

@@ -397,10 +397,7 @@ def test_shares_travel_under_the_documented_key_and_associated_data(run):
     roster = hashlib.sha256(roster).digest()
     ends = lp(b"b") + lp(b"a")
     key = HKDF(
-        algorithm=SHA256(),
-        length=32,
-        salt=SETUP.salt,
-        info=lp(b"cape/1/share") + roster + ends,
+        algorithm=SHA256(), length=32, salt=SETUP.salt, info=lp(b"cape/1/share") + roster + ends
     ).derive(
         X25519PrivateKey.from_private_bytes(run.first["a"].share_key).exchange(
             X25519PublicKey.from_public_bytes(run.listed["b"].keys[:32])

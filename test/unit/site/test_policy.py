@@ -36,10 +36,7 @@ def test_a_site_that_says_nothing_has_the_shipped_policy() -> None:
         ({"assumed_colluders": 0, "n_sites": 2, "min_sites": 2}, "min_assumed_colluders=1 there"),
         ({"assumed_colluders": 0, "n_sites": 3}, "min_assumed_colluders=1 there, got 0"),
         ({"noise": "local"}, "allow_local_noise=False there, got noise=local"),
-        (
-            {"key_trust": "aggregator"},
-            "allow_relayed_keys=False there, got key_trust=aggregator",
-        ),
+        ({"key_trust": "aggregator"}, "allow_relayed_keys=False there, got key_trust=aggregator"),
         ({"private": False}, "allow_not_private=False there, got a run without noise"),
         ({"n_sites": 21}, "max_sites=20 there, got 21"),
     ],

@@ -1,12 +1,6 @@
 """coinstac-cape: statistics of several sites."""
 
-from framework import (
-    ComputationSpec,
-    iterative_workflow,
-    local_step,
-    remote_step,
-    site_output_step,
-)
+from framework import ComputationSpec, iterative_workflow, local_step, remote_step, site_output_step
 
 from cape.engines.neuroflame.steps import answer, begin, combine, has_ended, write
 
@@ -17,5 +11,5 @@ SPEC = ComputationSpec(
         site_output_step(fn=write),
         stop_when=has_ended,
         max_iterations=5000,
-    ),
+    )
 )
