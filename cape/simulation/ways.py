@@ -99,16 +99,18 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
         run_to_end(documents, play.on_progress, begin=play.begin, work=play.work)
 
 
-def _here(party: type[InProcess | NewProcess]) -> Way:
-    return Way(
-        play=lambda play: in_documents(play, nullcontext(party(play.sites, play.work, play.store)))
-    )
+def in_one_process(play: Play) -> None:
+    in_documents(play, nullcontext(InProcess(play.sites, play.work, play.store)))
+
+
+def in_processes(play: Play) -> None:
+    in_documents(play, nullcontext(NewProcess(play.sites, play.work, play.store)))
 
 
 WAYS: Mapping[str, Way] = {
     "memory": Way(play=in_memory),
-    "wire": _here(InProcess),
-    "process": _here(NewProcess),
+    "wire": Way(play=in_one_process),
+    "process": Way(play=in_processes),
 }
 
 
