@@ -277,7 +277,7 @@ class MirroredPca(ProjectorPca):
 
     J: Array  # (d, d): public
 
-    def _matrix(self, Y: Array) -> Array:
+    def matrix(self, Y: Array) -> Array:
         return leading_projector(np.concatenate([Y, self.J @ Y], axis=1), self.n_components)
 
 
