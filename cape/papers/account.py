@@ -7,16 +7,16 @@ papers' Figures 5 and 6 are two cases: `paper_figure_6` and `paper_figure_5`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cape.cli.common import say, table
 from cape.cli.privacy_check import no_privacy_file, read_privacy_file
-from cape.errors import ConfigError, MessageError
+from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.papers.accountants import (
     ACCOUNTANTS,
@@ -28,8 +28,8 @@ from cape.papers.accountants import (
 from cape.papers.correlated import paper_colluders, positive, view_factor
 from cape.papers.formulas import PAPER_RELEASE_DELTA, Releases, Sites
 from cape.privacy.accounting import display_epsilon
-from cape.privacy.cost import Noise, Viewer
 from cape.privacy.ledger import read_entries
+from cape.report.privacy_json import PrivacyStatement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,70 +68,40 @@ class FigureFive:
 # -- cases ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ViewMu:
-    """mu of all releases against a viewer, as a privacy.json states it."""
-
-    key: Viewer
-    mu: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chain:
-    """The ledger of a privacy.json; `read_entries` checks what it holds."""
-
-    head: str
-    entries: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChargedRun:
-    """What an account needs of the privacy.json of a private run."""
-
-    noise: Noise
-    n_sites: int
-    assumed_colluders: int
-    views: tuple[ViewMu, ...]
-    ledger: Chain
-
-    def __post_init__(self) -> None:
-        """Refuse views that say nothing about who shares the noise."""
-        if not 0 <= self.assumed_colluders < self.n_sites:
-            raise MessageError("E202", problem="n_sites or assumed_colluders")
-        mu = {view.key: view.mu or 0.0 for view in self.views}
-        if min(mu.get("aggregator", 0.0), mu.get("outsider", 0.0)) <= 0.0:
-            raise MessageError("E202", problem="views")
-
-    @property
-    def sites(self) -> Sites | None:
-        """Who shares the noise; None for local noise."""
-        if self.noise == "local":
-            return None
-        # The factor of the view follows from what the file says of two viewers of one run.
-        mu = {view.key: Fraction(view.mu or 0) for view in self.views}
-        factor = (mu["aggregator"] / mu["outsider"]) ** 2
-        return Sites(n_sites=self.n_sites, colluders=self.assumed_colluders, factor=factor)
-
-
 def from_ledger(path: Path, *, delta: float | None) -> Account:
     """Read the charged releases of a privacy.json; `delta` None: that of the file.
 
     ConfigError if it is no such file, PrivacyBudgetError if its chain of entries is broken.
     """
-    promise, run = read_privacy_file(path, ChargedRun)
+    stated = read_privacy_file(path)
     releases = None
-    if run is not None:
-        events = read_entries(run.ledger.entries, head=run.ledger.head)
-        releases = Releases.of((event.cost for event in events), sites=run.sites)
+    if stated.private:
+        events = read_entries(stated.ledger.entries, head=stated.ledger.head)
+        sites = _who_shares(stated, path)
+        releases = Releases.of((event.cost for event in events), sites=sites)
         if not math.isfinite(releases.mu):
             raise no_privacy_file(path, "mu of all releases is not finite")
     return Account(
         releases=releases,
-        delta=promise.delta if delta is None else delta,
+        delta=stated.delta if delta is None else delta,
         per_round=1,
         unit="releases",
         source=str(path),
     )
+
+
+def _who_shares(stated: PrivacyStatement, path: Path) -> Sites | None:
+    """Return who shares the noise; None for local noise."""
+    # The factor of the view follows from what the file says of two viewers of one run.
+    mu = {view.key: Fraction(view.mu or 0) for view in stated.views}
+    if min(mu.get("aggregator", 0), mu.get("outsider", 0)) <= 0:
+        raise no_privacy_file(path, "its views say nothing of who shares the noise")
+    if not 0 <= stated.assumed_colluders < stated.n_sites:
+        raise no_privacy_file(path, "n_sites or assumed_colluders")
+    if stated.noise == "local":
+        return None
+    factor = (mu["aggregator"] / mu["outsider"]) ** 2
+    return Sites(n_sites=stated.n_sites, colluders=stated.assumed_colluders, factor=factor)
 
 
 def planned(

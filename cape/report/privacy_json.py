@@ -6,11 +6,11 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.cost import FREE, INFINITE, Cost, Event, Noise, total_cost
+from cape.privacy.cost import FREE, INFINITE, Cost, Event, Noise, Shape, Viewer, total_cost
 from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
 from cape.report.page import text_of
@@ -66,7 +66,7 @@ class HeadlineFigures(BudgetFigures):
 class View:
     """What one kind of viewer sees, and the guarantee against it; null with label "none"."""
 
-    key: str
+    key: Viewer
     who: str
     sees: str
     mu: float | None
@@ -99,7 +99,7 @@ class ReleaseRow:
     phase: str
     round: int
     field: str
-    shape: str
+    shape: Shape
     size: int
     log2_gamma: int
     clip: float
@@ -120,15 +120,30 @@ class ReleaseRow:
     digest: str
 
     @property
+    def event(self) -> Event:
+        """The release by its integers; ValueError or ConfigError for those that no run has."""
+        names = {field.name for field in dataclasses.fields(Event)} - {"variance"}
+        return Event(variance=int(self.s2), **{name: getattr(self, name) for name in names})
+
+    @property
     def cost(self) -> Cost:
+        """What is stated; ValueError or ArithmeticError if that is no fraction."""
         return Cost.parse(self.mu2) if self.mu2 else INFINITE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chain:
+    """The ledger of a run; `cape.privacy.ledger.read_entries` checks what it holds."""
+
+    head: str
+    entries: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivacyStatement:
     """The content of privacy.json; the order of the fields is that of the file."""
 
-    schema: str = "cape-privacy-1"
+    schema: Literal["cape-privacy-1"] = "cape-privacy-1"
     guarantee: str
     private: bool
     unit: str = "one subject: everything the run reads of one person at one site"
@@ -145,7 +160,7 @@ class PrivacyStatement:
     survivors: tuple[str, ...]
     n_subjects: int
     subjects_per_site: Mapping[str, int]
-    noise: str | None = None
+    noise: Noise | None = None
     aggregation: str | None = None
     key_trust: str | None = None
     roster_fingerprint: str
@@ -155,8 +170,7 @@ class PrivacyStatement:
     assumptions: tuple[str, ...]
     not_covered: tuple[str, ...]
     events: tuple[ReleaseRow, ...]
-    # Checked by `cape.privacy.ledger.read_entries`, for whoever wants to know.
-    ledger: Mapping[str, Any]
+    ledger: Chain
     warnings: tuple[str, ...]
 
     @property
@@ -236,7 +250,7 @@ def statement(outcome: Outcome) -> PrivacyStatement:
         assumptions=_lines("assumptions.txt.j2", settings=settings, graph=_graph(outcome)),
         not_covered=_lines("not_covered.txt.j2", settings=settings),
         events=tuple(_releases(outcome, numbers.delta)),
-        ledger={"head": outcome.ledger.head, "entries": list(outcome.ledger.entries())},
+        ledger=Chain(head=outcome.ledger.head, entries=tuple(outcome.ledger.entries())),
         warnings=tuple(outcome.warnings),
     )
 

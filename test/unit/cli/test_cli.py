@@ -573,34 +573,33 @@ def statement(released: list[Event]) -> dict[str, Any]:
         noise_shares=3, n_sites=4, noise="correlated"
     )
     views = {key: cost.epsilon(DELTA) for key, cost in costs.items()}
+    counts = dict.fromkeys(("zcdp_rho", "n_sites", "n_subjects"), 4)
+    figures = dict.fromkeys(
+        ("clip", "sensitivity", "noise_std_share", "noise_std_mean", "mu", "mu_so_far",
+         "epsilon_so_far"), 1.0,
+    )  # fmt: skip
     return {
-        "schema": "cape-privacy-1",
-        "guarantee": "dp",
-        "private": True,
-        "epsilon": views["aggregator"],
-        "delta": DELTA,
-        "min_survivors": 4,
-        "assumed_colluders": 1,
-        "noise": "correlated",
-        "budget": {"epsilon_spent": views["aggregator"]},
-        "views": [{"key": key, "epsilon": epsilon} for key, epsilon in views.items()],
+        "schema": "cape-privacy-1", "guarantee": "dp", "private": True,
+        "epsilon": views["aggregator"], "epsilon_planned": None, "delta": DELTA, "mu": None,
+        "lattice_slack": {}, **counts, "assumed_colluders": 1, "min_survivors": 4,
+        "survivors": [], "subjects_per_site": {}, "noise": "correlated", "roster_fingerprint": "",
+        "views": [
+            {"key": key, "who": "", "sees": "", "mu": None, "epsilon": epsilon, "headline": False}
+            for key, epsilon in views.items()
+        ],
+        "if_more_collude": [], "budget": {"epsilon_spent": views["aggregator"]},
+        "assumptions": [], "not_covered": [], "warnings": [], "ledger": {"head": "", "entries": []},
         "events": [
             {
-                "phase": event.phase,
-                "round": event.round,
-                "field": event.field,
-                "shape": event.shape,
-                "size": event.size,
-                "log2_gamma": event.log2_gamma,
-                "clip_int": event.clip_int,
-                "delta_int": event.delta_int,
-                "s2": str(event.variance),
-                "shares": event.shares,
-                "mu2": str(event.cost),
+                "seq": k, "phase": event.phase, "round": event.round, "field": event.field,
+                "shape": event.shape, "size": event.size, "log2_gamma": event.log2_gamma,
+                "clip_int": event.clip_int, "delta_int": event.delta_int,
+                "s2": str(event.variance), "shares": event.shares, "mu2": str(event.cost),
+                "digest": "", **figures,
             }
-            for event in released
+            for k, event in enumerate(released, 1)
         ],
-    }
+    }  # fmt: skip
 
 
 def save(tmp_path: Path, document: dict[str, Any], name: str = "privacy.json") -> Path:
@@ -730,10 +729,7 @@ def test_a_file_that_no_run_writes_is_no_internal_error(
 
 
 def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path: Path) -> None:
-    document = {
-        "schema": "cape-privacy-1", "guarantee": "none", "private": False, "epsilon": None,
-        "delta": DELTA,
-    }  # fmt: skip
+    document = statement(events()) | {"guarantee": "none", "private": False, "epsilon": None}
     assert privacy_check.check_file(save(tmp_path, document)).findings == ()
     document["epsilon"] = 1.0
     assert privacy_check.check_file(save(tmp_path, document)).findings
