@@ -102,7 +102,7 @@ class Result:
 
     def plot(self) -> Any:
         """Return a matplotlib Figure of all maps, in z: squares, glass brains or strips."""
-        from cape.report.figure import maps_figure
+        from cape.report.brain import maps_figure
 
         if self.maps is None:
             problem = f"a result of {self.outcome.computation} has tables and no maps"

@@ -12,8 +12,7 @@ from cape.protocol.outcome import SiteOutcome
 from cape.report import private_folder, site_page
 from cape.report.consortium import add_score, relabel, write_results
 from cape.report.consortium_page import render
-from cape.report.private_folder import append_sent
-from cape.report.private_summary import PrivateSummary
+from cape.report.private_folder import PrivateSummary, append_sent
 
 __all__ = [
     "add_score",

@@ -17,8 +17,21 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import component_names
 from cape.report import files, public_networks
-from cape.report.plots import COLOURS, DPI, GREY, THRESHOLD, Picture, finish, new_figure, paint_bar
+from cape.report.maps import volumes_of
+from cape.report.plots import (
+    COLOURS,
+    DPI,
+    GREY,
+    THRESHOLD,
+    Picture,
+    colour_limit,
+    finish,
+    new_figure,
+    paint_bar,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,6 +55,9 @@ COLUMNS: Final = 2
 TITLE: Final = 0.2
 MARGIN: Final = 0.1
 PAPER_DPI: Final = 300
+# Of maps without a grid: panels side by side, inches of one
+SQUARES: Final = 5
+PANEL: Final = 1.9
 # Largest number of points along an axis of a canvas without anatomy
 MOST_POINTS: Final = 200
 # mm around a brain without anatomy
@@ -296,6 +312,34 @@ def networks_figure(
         frame(axes, wide, tall)
         axes.set_title(title, fontsize=8, loc="left", pad=2.0)
     paint_bar(figure.add_axes((0.3, 0.3 / high, 0.4, 0.12 / high)), limit, THRESHOLD)
+    return figure
+
+
+def maps_figure(z: Array, space: FeatureSpace) -> Any:
+    """Draw z-maps (D, R): on a grid three planes through each peak, else squares or stems.
+
+    Returns a matplotlib Figure; |z| below the threshold is not coloured on a grid.
+    """
+    names, limit = component_names(z.shape[1]), colour_limit(z)
+    if space.on_grid:
+        affine = np.asarray(space.affine).reshape(4, 4)
+        volumes = volumes_of(z, space)
+        return networks_figure(volumes, affine, names, limit, mni=space.in_mni)
+    n_columns = min(SQUARES, len(names))
+    n_rows = math.ceil(len(names) / n_columns)
+    figure = new_figure(PANEL * n_columns, (PANEL + 0.25) * n_rows)
+    for k, name in enumerate(names):
+        axes = figure.add_subplot(n_rows, n_columns, k + 1)
+        axes.set_title(name, fontsize=9)
+        if len(space.shape) == 2:
+            style: dict[str, Any] = {"cmap": COLOURS, "vmin": -limit, "vmax": limit}
+            axes.imshow(z[:, k].reshape(space.shape), interpolation="nearest", **style)
+        else:
+            axes.stem(z[:, k], markerfmt=" ", basefmt=" ")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.supxlabel(f"|z| to {limit:g}", fontsize=9)
+    figure.tight_layout()
     return figure
 
 

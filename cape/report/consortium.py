@@ -22,8 +22,8 @@ from cape.report import (
     files,
     labels,
     maps,
+    methods,
     privacy_json,
-    software,
     surface_names,
     surfaces,
 )
@@ -209,8 +209,8 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "fingerprint": outcome.fingerprint,
         "sites": {entry.site: entry.n_subjects for entry in roster.sites},
         "warnings": tuple(outcome.warnings),
-        "date": software.today(),
-        "software": software.versions(),
+        "date": methods.today(),
+        "software": methods.versions(),
     }
 
 

@@ -13,7 +13,6 @@ from cape.algorithms.estimators import Array
 from cape.delimited import read_matrix_lines, split_lines
 from cape.privacy.cost import FREE
 from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
-from cape.report.citations import references_of
 from cape.report.maps import Component
 from cape.report.page import Page, Values, text_of
 from cape.report.plots import Picture
@@ -315,7 +314,7 @@ def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Set
         settings=settings,
         kind=results.kind,
     )
-    cited = references_of(settings, kind=results.kind, labels=results.labels.template)
+    cited = methods.references_of(settings, kind=results.kind, labels=results.labels.template)
     place = (results.grid, results.affine, results.template_space)
     said = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
     return {"paragraph": paragraph, "data": said, "references": cited}

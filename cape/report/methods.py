@@ -1,15 +1,29 @@
-"""What was done to the data, in sentences for a paper: from settings, and at a site with counts."""
+"""What a paper says of a run: sentences on its data, works to cite, and the software, by day.
+
+Sentences come from settings, and at a site with counts; the works stand in citations.toml.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
+import time
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from cape.computations import load
 from cape.errors import CapeError
+from cape.frozen import dataclass
 from cape.report.page import text_of
+from cape.settings.config import VERSION
 from cape.settings.resolved import Cleaning, resolve
+
+PACKAGES: Final = ("numpy", "cryptography", "nibabel", "nilearn")
 
 Settings = Mapping[str, object]
 
@@ -53,3 +67,61 @@ def spread(values: Sequence[float], unit: str = "", digits: str = "g") -> str:
         return ""
     low, high = f"{min(values):{digits}}", f"{max(values):{digits}}"
     return f"{low if low == high else f'{low} to {high}'}{f' {unit}' if unit else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """One work; fields are BibTeX's."""
+
+    key: str
+    authors: tuple[str, ...]  # "Family, Initials"; a last "others" for et al.
+    year: int
+    title: str
+    journal: str
+    rest: str  # as printed: volume, pages
+    note: str = ""
+
+
+_TABLE: Final = tomllib.loads(
+    Path(__file__).with_name("citations.toml").read_text(encoding="utf-8")
+)
+ALL: Final = {
+    key: Reference(key=key, **{**work, "authors": tuple(work["authors"])})
+    for key, work in _TABLE.items()
+}
+
+
+def references_of(
+    settings: Mapping[str, object], *, kind: str, labels: str | None
+) -> tuple[Reference, ...]:
+    """Return what a run with these settings and this set of network names rests on."""
+    keys = ["imtiaz2021", "baker2019", "dong2022", "canonne2020", "bonawitz2017"]
+    if kind == "spatial":
+        keys.append("hyvarinen1999")
+    strategy = str(settings.get("confound_strategy", "none"))
+    if "scrub" in strategy or settings.get("max_mean_fd"):
+        keys.append("power2012")
+    if strategy != "none":
+        keys.append("abraham2014")
+    keys.append("harris2020")
+    if labels in ALL:
+        keys.append(str(labels))
+    return tuple(ALL[key] for key in keys)
+
+
+def today() -> str:
+    """Return the day in UTC, or that of SOURCE_DATE_EPOCH, so that results can be made again."""
+    stated = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(stated) if stated.isdecimal() else time.time()
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions on this computer; what is not installed is left out."""
+    found = {"cape": VERSION, "Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

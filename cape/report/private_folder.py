@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from itertools import chain, combinations, count, repeat, zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
-from cape.report import files, labels, maps, methods, software
+from cape.report import files, labels, maps, methods
 from cape.report.page import text_of
-from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 from cape.settings.documents import parse_json
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import smoothed
@@ -38,6 +37,47 @@ NAMED = ("converged", "released", "networks", "max_rounds", "not_judged")
 
 # Most time points of the subject of noise: voxels times this many numbers are made at once.
 NOISE_TIMES = 120
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubjectFacts:
+    """One subject as the checks saw it."""
+
+    label: str
+    files: tuple[str, ...]
+    n_timepoints: int
+    tr: float  # s, 0 if unknown
+    coverage: float  # part of the mask
+    rank: int
+    grid: str
+    mean_fd: float | None = None  # mean framewise displacement before scrubbing, mm
+    n_scrubbed: int = 0  # volumes that scrubbing left out
+    minutes: float = 0.0  # that are left, 0 if unknown
+    tsnr: float = 0.0  # temporal signal to noise, median over the features; 0 if unknown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One finding: code, severity ("E", "X" a subject counts as zeros, "W"), full private text."""
+
+    code: str
+    severity: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivateSummary:
+    """Everything that only the site knows and its private page tells."""
+
+    # The accepted ones, in the order of the time courses.
+    subjects: tuple[SubjectFacts, ...] = ()
+    failed: tuple[str, ...] = ()  # labels of those who count as zeros
+    checks: tuple[Check, ...] = ()  # worst first
+    policy: Mapping[str, object] = field(default_factory=dict)
+    # Of each reply: seq, phase, round, message, fields (with the bytes of each), bytes, sha256.
+    sent: tuple[Mapping[str, object], ...] = ()
+    # One subject at a time, (label, X_m (D, T_m)) in the same order: all would not fit in memory.
+    voxels: Callable[[], Iterator[tuple[str, Data]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,8 +176,8 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         epsilon_if_invented=site.epsilon_if_invented,
         releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
         policy=dict(summary.policy),
-        date=software.today(),
-        software=software.versions(),
+        date=methods.today(),
+        software=methods.versions(),
         data=_data(site, site.space) if site.space is not None and site.names else "",
         counts=_counts(summary),
         networks=_networks(site),

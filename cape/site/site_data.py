@@ -22,7 +22,7 @@ from cape.space.public_basis import public_basis, widest_basis
 # A round whose working arrays are there reads no data: neither the readers nor the report load.
 if TYPE_CHECKING:
     from cape.data.pipeline import SiteData
-    from cape.report.private_summary import PrivateSummary
+    from cape.report.private_folder import PrivateSummary
     from cape.site.ledger_file import Person
 
 
@@ -174,7 +174,7 @@ class FileSource:
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]
     ) -> PrivateSummary:
         from cape.data.subjects import subject_matrix
-        from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
+        from cape.report.private_folder import Check, PrivateSummary, SubjectFacts
 
         data, config = self._data(), self.config
 

@@ -16,7 +16,7 @@ from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RosterEntry, RoundRecord
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, SpatialSet
-from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
+from cape.report.private_folder import Check, PrivateSummary, SubjectFacts
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}
 DELTA = 1e-5

@@ -314,7 +314,7 @@ def test_a_comparison_is_a_table_and_a_refused_run_is_a_row_of_it() -> None:
 
 def test_maps_on_a_grid_are_drawn_each_in_its_panel() -> None:
     pytest.importorskip("matplotlib")
-    from cape.report.figure import maps_figure
+    from cape.report.brain import maps_figure
 
     inside = np.ones((5, 6, 7), dtype=np.int32)
     space = cape.FeatureSpace.of_labels("mask", inside, np.eye(4))

@@ -11,7 +11,7 @@ import pytest
 
 from cape.computations import load
 from cape.report import methods, write_results, write_site
-from cape.report.citations import ALL
+from cape.report.methods import ALL
 from support import report_example as example
 
 
