@@ -9,11 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from cape.cli.budget_command import budget_command
 from cape.cli.common import AsJson, result, say
-from cape.cli.flare_commands import flare
-from cape.cli.init_command import init_command
-from cape.cli.neuroflame_command import neuroflame_command
+from cape.cli.engine_commands import flare, neuroflame_command
+from cape.cli.plan_commands import budget_command, init_command
 from cape.cli.run_commands import report_command, resume_command, simulate_command, synth_command
 from cape.cli.site_commands import (
     keygen_command,

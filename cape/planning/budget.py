@@ -14,7 +14,7 @@ from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, Kind, RunSize, Verdict
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
-from cape.planning.proposal import proposed
+from cape.planning.consortium_folder import proposed
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
 from cape.protocol.join import check_shares

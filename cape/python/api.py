@@ -29,7 +29,7 @@ from cape.errors import ConfigError, NoiseWarning
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
-from cape.planning.proposal import proposed
+from cape.planning.consortium_folder import proposed
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord

@@ -12,8 +12,7 @@ from pathlib import Path
 from cape.computations import configured, load, planner_of
 from cape.errors import CapeError, ConfigError, ConsortiumError, NoiseWarning, PrivacyBudgetError
 from cape.forecast.rule import WORDS
-from cape.planning.consortium_folder import merged, read_file, site_folders
-from cape.planning.proposal import proposed
+from cape.planning.consortium_folder import merged, proposed, read_file, site_folders
 from cape.protocol.model import settings_of
 from cape.report import add_score
 from cape.report.results import MapResults, read_results

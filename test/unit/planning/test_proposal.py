@@ -1,4 +1,7 @@
-"""Which computation is meant where none is named, at every door that asks."""
+"""Which computation is meant where none is named, at every door that asks.
+
+Belongs to `cape/planning/consortium_folder.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ import pytest
 import cape
 from cape.data.space import mask_space
 from cape.planning.budget import budget_of
-from cape.planning.consortium_folder import read_settings
-from cape.planning.proposal import proposed
+from cape.planning.consortium_folder import proposed, read_settings
 from cape.settings.config import Config
 
 IMAGES = ("mask", "atlas", "grayordinates", "parcels")
