@@ -62,10 +62,9 @@ def job_command(
         plan = read_job(resume)
         plan = dataclasses.replace(plan, least=least or plan.least)
     else:
-        in_file = {} if settings is None else read_file(settings)
         plan = JobPlan(
             run=new_run(),
-            settings=merged(in_file, assignments(set_values)),
+            settings=merged(read_file(settings), assignments(set_values)),
             least=least,
             patience=patience,
             join_patience=join_patience,
@@ -158,7 +157,7 @@ def neuroflame_command(
     if settings is not None or set_values:
         given = assignments(set_values)
         read_settings(settings, given)  # refused here, not in the first exchange
-        parameters = merged({} if settings is None else read_file(settings), given)
+        parameters = merged(read_file(settings), given)
     paths = lay(checkout, parameters)
     lines = (f"written: {checkout / path}" for path in paths)
     result({"written": paths}, *lines, as_json=as_json)

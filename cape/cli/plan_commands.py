@@ -76,7 +76,7 @@ def budget_command(
         return
     from cape.planning.consortium_folder import merged, read_file
 
-    in_file = {} if settings is None else read_file(settings)
+    in_file = read_file(settings)
     sites = sites or int(str(in_file.get("n_sites", 0))) or None
     if subjects is None or sites is None:
         raise typer.BadParameter("needed: --subjects and --sites, or --check FILE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -76,7 +76,7 @@ def validate_command(
 ) -> None:
     """Check the data of a site, or of a whole consortium, before anything is spent."""
     from cape.planning.consortium_folder import read_settings, settings_beside
-    from cape.planning.validate import FolderCheck, check_folder, check_site, own_store
+    from cape.planning.validate import check_folder, own_store
     from cape.site.places import SitePlaces
 
     source = _source(data or [], manifest, bids)
@@ -87,17 +87,18 @@ def validate_command(
         warn(NO_SETTINGS.format(folder=target), as_json=as_json)
     owner = read_settings(settings, assignments(set_values))
     places = SitePlaces.from_environment(os.environ)
-    site_policy = _policy(places, policy, site)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
-        how: dict[str, Any] = {"policy": site_policy, "headers_only": fast}
-        how["on_progress"] = on_progress
-        how["store"] = store = None if fast else own_store(places)
-        if target.is_dir() and not source:
-            checked = check_folder(target, owner, site=site, **how)
-        else:
-            base = _base(target, manifest, bids)
-            one = check_site(base, source, owner, site=site or base.resolve().name, **how)
-            checked = FolderCheck(sites=(one,), handshake=(), headers_only=fast)
+        store = None if fast else own_store(places)
+        checked = check_folder(
+            _base(target, manifest, bids),
+            owner,
+            policy=_policy(places, policy, site),
+            given=source,
+            site=site,
+            store=store,
+            on_progress=on_progress,
+            headers_only=fast,
+        )
     if out is not None:
         _write_table(checked, out)
     if as_json:

@@ -63,7 +63,7 @@ def settings_beside(folder: Path) -> Path | None:
 
 def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettings:
     """Return the settings of a file with those of the command line on top, else ConfigError."""
-    values = merged({} if path is None else read_file(path), given)
+    values = merged(read_file(path), given)
     computation = load(proposed(values))
     values.pop("computation", None)
     # Data can be checked before the owner has decided on a budget.
@@ -72,8 +72,10 @@ def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettin
     return OwnerSettings(computation=computation, config=config, has_budget=has_budget)
 
 
-def read_file(path: Path) -> dict[str, object]:
-    """Return what a settings.toml says; ConfigError if it cannot be read."""
+def read_file(path: Path | None) -> dict[str, object]:
+    """Return what a settings.toml says, nothing without one; ConfigError: it cannot be read."""
+    if path is None:
+        return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own

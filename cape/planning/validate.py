@@ -130,17 +130,19 @@ def check_folder(
     owner: OwnerSettings,
     *,
     policy: SitePolicy,
+    given: Mapping[str, object] | None = None,
     site: str = "",
     store: DataStore | None = None,
     on_progress: OnSubject | None = None,
     headers_only: bool = False,
 ) -> FolderCheck:
-    alone = is_site(folder)
+    """Check a site's data, or those of every site; `given` names the files of one."""
+    alone = bool(given) or is_site(folder)
     folders = {site or folder.resolve().name: folder} if alone else site_folders(folder)
     checks = tuple(
         check_site(
             base,
-            {},
+            given or {},
             owner,
             site=name,
             policy=policy,

@@ -22,29 +22,15 @@ from cape.python.api import Consortium, Result
 from cape.simulation.run_loop import OnProgress
 
 if TYPE_CHECKING:
-
-    class _Base:
-        """What type checkers see of either base."""
-
-        def __init_subclass__(cls, **kwargs: object) -> None: ...
-        def __sklearn_tags__(self) -> Any: ...
-
+    _Base = object
 else:
     try:
-        from sklearn.base import BaseEstimator, TransformerMixin
-
-        class _Base(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
-            """Of scikit-learn; a frame of time courses is made here, one for each person."""
+        from sklearn.base import BaseEstimator as _Base
     except ImportError:
-
-        class _Base:
-            """What is left without scikit-learn."""
-
-            def __init_subclass__(cls, **kwargs):
-                pass  # what they say is for scikit-learn
+        _Base = object
 
 
-class JointICA(_Base, auto_wrap_output_keys=None):
+class JointICA(_Base):
     """Joint ICA of several sites with differential privacy for every subject.
 
     Parameters are those of docs/config.md; ``epsilon=None`` is as `settings` say and is refused
@@ -181,7 +167,10 @@ class JointICA(_Base, auto_wrap_output_keys=None):
         return self.masker.inverse_transform(self.components_)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        from sklearn.utils import TransformerTags
+
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.transformer_tags = TransformerTags()
         # A person is a sample: a two-dimensional array is one person, not a data set.
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True

@@ -260,17 +260,10 @@ def paint_bar(axes: Axes, limit: float, threshold: float) -> None:
 # -- one site's subjects --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Courses:
-    """Time courses (R, T) of one subject, by the name of its files; `tr` in s, 0 if unknown."""
-
-    subject: str
-    values: Array
-    tr: float
-
-
-def draw_time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[Picture]:
-    """Draw the time courses of every subject, one above the other, each in its own std."""
+def draw_time_courses(
+    names: Sequence[str], subjects: Iterable[tuple[str, Array, float]]
+) -> Iterator[Picture]:
+    """Draw the time courses of subjects (name, (R, T), TR in s or 0), each in its own std."""
     n = len(names)
     height = 0.9 + ROW * n
     # One figure for all, whose lines are moved: building its axes costs as much as drawing them.
@@ -284,21 +277,20 @@ def draw_time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iter
     axes.tick_params(axis="y", length=0)
     # A fixed frame: fitting it would draw everything twice.
     figure.subplots_adjust(left=0.07, right=0.98, bottom=0.55 / height, top=1 - 0.1 / height)
-    for one in subjects:
-        courses, length = one.values, one.values.shape[1]
-        at = np.arange(length) * (one.tr if one.tr > 0 else 1.0)
+    for subject, courses, tr in subjects:
+        length = courses.shape[1]
+        at = np.arange(length) * (tr if tr > 0 else 1.0)
         # Each in its own unit: the scale of a time course depends on that of its map.
         std = courses.std(axis=1, keepdims=True)
         scaled = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
         for k, (line, row) in enumerate(zip(lines, scaled, strict=True)):
             line.set_data(at, row / 6.0 + (n - 1 - k))
         axes.set_xlim(at[0], at[-1] if length > 1 else 1.0)
-        axes.set_xlabel("time, s" if one.tr > 0 else "time point")
-        span = f"{at[-1]:.0f} s" if one.tr > 0 else f"{length} time points"
+        axes.set_xlabel("time, s" if tr > 0 else "time point")
+        span = f"{at[-1]:.0f} s" if tr > 0 else f"{length} time points"
         yield _chart(
             figure,
-            f"{one.subject}: {n} time courses over {span}, each scaled to its own standard "
-            "deviation.",
+            f"{subject}: {n} time courses over {span}, each scaled to its own standard deviation.",
             fit=False,
         )
 

@@ -12,7 +12,7 @@ from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, plots
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Page, Values
-from cape.report.plots import Courses, Picture
+from cape.report.plots import Picture
 from cape.report.private_folder import BANDS, PrivateFolder
 from cape.space.feature_space import is_mni
 
@@ -111,11 +111,7 @@ def _time_courses(folder: PrivateFolder, drawn: bool) -> Values | None:
     if not (drawn and folder.accepted and folder.names):
         return None
     courses = (
-        Courses(
-            subject=row["subject"],
-            values=folder.courses(row),
-            tr=0.0 if row["tr"] == EMPTY_CELL else float(row["tr"]),
-        )
+        (row["subject"], folder.courses(row), 0.0 if row["tr"] == EMPTY_CELL else float(row["tr"]))
         for row in folder.accepted[:DRAWN]
     )
     return {"pictures": list(plots.draw_time_courses(folder.names, courses))}

@@ -197,7 +197,7 @@ def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
 def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
     rng = np.random.default_rng(0)
     several = [
-        plots.Courses(subject=f"sub-{i}", values=rng.standard_normal((3, T)), tr=tr)
+        (f"sub-{i}", rng.standard_normal((3, T)), tr)
         for i, (T, tr) in enumerate(((40, 2.0), (25, 0.0), (40, 2.0)))
     ]
     together = list(plots.draw_time_courses(("C01", "C02", "C03"), several))
