@@ -1,7 +1,7 @@
-"""Where the mask's voxels lie in an image, and what brings a volume onto another grid.
+"""Where the mask's voxels lie in an image.
 
 On the grid: same shape after flips and permutations of axes, and no corner off by more than a
-hundredth of the smallest voxel edge.  One volume is in memory at a time.
+hundredth of the smallest voxel edge.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 # Displacement in voxels below which nothing is said: rounding of single precision.
 SILENT: Final = 0.001
-SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
-# Voxels by which one axis may run along another over the whole grid and yet be parallel.
-PARALLEL: Final = 1e-6
 
 _RESAMPLED = {
     IssueCode.GRID_OTHER: IssueCode.GRID_RESAMPLED,
@@ -145,61 +142,3 @@ def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]
 
 def _no_affine(observed: str) -> UnusableFile:
     return UnusableFile(IssueCode.AFFINE_MISSING, observed)
-
-
-# ------------------------------------------------------------------------------- volumes
-
-
-def edges_of(affine: Array) -> Array:
-    """Return the edges of a voxel, mm, shape (3,)."""
-    return np.asarray(np.linalg.norm(affine[:3, :3], axis=0))
-
-
-def anti_alias_fwhm(affine: Array, target: Array) -> Array:
-    """Return what a volume is smoothed with before it is brought to `target`, mm per old axis."""
-    # Along an axis that becomes coarser, with the new edge as full width at half maximum: else
-    # what is above the new sampling rate is folded back.
-    old = edges_of(affine)
-    new = np.max(np.abs((affine[:3, :3] / old).T @ target[:3, :3]), axis=1)
-    return np.where(new > old * (1 + 1e-6), new, 0.0)
-
-
-def voxel_map(affine: Array, target: Array, shape: tuple[int, ...]) -> Array:
-    """Return (4, 4): place in the volume of `affine` of each voxel of a grid of `shape`."""
-    matrix = np.linalg.inv(affine) @ target
-    # A turn by rounding errors is none: axes that are parallel stay so.
-    matrix[:3, :3][np.abs(matrix[:3, :3]) * np.array(shape) < PARALLEL] = 0.0
-    return np.asarray(matrix)
-
-
-def smooth_volume(volume: Array, affine: Array, fwhm: float) -> Array:
-    """Return a volume (x, y, z) convolved with a Gaussian of `fwhm` mm; borders are repeated."""
-    from scipy import ndimage
-
-    # Entries that are not finite count as 0 and stay what they were: a NaN does not spread.
-    bad = ~np.isfinite(volume)
-    filled = np.where(bad, 0.0, volume)
-    done = ndimage.gaussian_filter(filled, fwhm * SD_PER_FWHM / edges_of(affine), mode="nearest")
-    return np.where(bad, volume, done)
-
-
-def resample_volume(volume: Array, affine: Array, shape: tuple[int, ...], target: Array) -> Array:
-    """Return (x, y, z) on another grid, trilinear, 0 outside; affines (4, 4) are voxel to mm."""
-    from scipy import ndimage
-
-    matrix = voxel_map(affine, target, shape)
-    bad = ~np.isfinite(volume)
-    filled = np.where(bad, 0.0, volume)
-    wide = anti_alias_fwhm(affine, target)
-    if wide.any():
-        sds = wide * SD_PER_FWHM / edges_of(affine)
-        filled = ndimage.gaussian_filter(filled, sds, mode="nearest")
-    done = ndimage.affine_transform(
-        filled, matrix[:3, :3], offset=matrix[:3, 3], output_shape=shape, order=1, cval=0.0
-    )
-    # What is not finite stays so at the nearest new voxels.
-    if bad.any():
-        nearest = {"offset": matrix[:3, 3], "output_shape": shape, "order": 0}
-        spoiled = ndimage.affine_transform(bad.astype(np.float64), matrix[:3, :3], **nearest)
-        done[spoiled > 0.5] = np.nan
-    return np.asarray(done, dtype=np.float64)

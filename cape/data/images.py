@@ -16,13 +16,12 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_KEPT, most_unpacked
-from cape.data.alignment import Alignment, align_to_grid, resample_volume, smooth_volume
+from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
-from cape.data.parallel_axes import parallel_axes
+from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
 from cape.data.runs import RunFile, Series, unread
 from cape.data.space import Grid, one_space, space_of
-from cape.data.turned_axes import turned_axes
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
@@ -39,6 +38,8 @@ MOST_SIDECAR: Final = 2**20
 HEADER_BYTES: Final = 540
 # Volumes that are turned at a time: 16 numbers of 4 bytes are what a processor fetches at once.
 TURNED: Final = 16
+# Voxels of an axis for which a matrix of its smoothing is made: 18 MB.
+LONGEST_AXIS: Final = 1500
 _CIFTI_INTENTS = range(3000, 3100)
 _LABEL_INTENT = 1002
 
@@ -112,7 +113,7 @@ def read_image(
             )
             values, digest = unread(0 if grid is None else grid.sizes.size, layout.shape[3]), ""
             if not headers_only:
-                pick = _picker(layout, alignment, grid, how)
+                pick = None if grid is None else _picker(layout, alignment, grid, how)
                 values = _read_volumes(stream.read, b"" if pair else head, layout, pick, grid)
                 # The check sum of gzip stands at its end: a damaged file is found nowhere else.
                 while compressed and stream.read(1 << 20):
@@ -221,7 +222,11 @@ def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: b
 
 
 def _read_volumes(
-    read: Callable[[int], bytes], head: bytes, layout: _Layout, pick: Picker, grid: Grid | None
+    read: Callable[[int], bytes],
+    head: bytes,
+    layout: _Layout,
+    pick: Picker | None,
+    grid: Grid | None,
 ) -> Data:
     """Return features by time, shape (D, T); one volume is in memory at a time.
 
@@ -242,7 +247,7 @@ def _read_volumes(
         block += read(size - len(block))
         if len(block) < size:
             raise EOFError(f"{t} of {n_times} volumes")
-        if grid is None:
+        if grid is None or pick is None:
             continue
         row = t % TURNED
         by_time[row] = grid.gather(pick(np.frombuffer(block, dtype=layout.dtype)))
@@ -251,50 +256,29 @@ def _read_volumes(
     return values
 
 
-# Voxels of an axis for which a matrix of its smoothing is made: 18 MB.
-LONGEST_AXIS = 1500
-
-
-def _picker(layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resampling) -> Picker:
-    general = _general_picker(layout, alignment, grid, how)
-    if grid is None or (alignment.index is not None and not how.smoothing_fwhm):
-        return general
-    shape, fwhm = (layout.shape[0], layout.shape[1], layout.shape[2]), how.smoothing_fwhm
+def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) -> Picker:
+    """Return what brings one stored volume to the mask's voxels."""
+    index, affine, fwhm = alignment.index, alignment.affine, how.smoothing_fwhm
+    if index is not None and not fwhm:
+        return lambda stored: stored[index].astype(np.float64) * layout.slope + layout.inter
+    shape = (layout.shape[0], layout.shape[1], layout.shape[2])
     if max(*shape, *grid.shape) > LONGEST_AXIS:
-        return general
-    quick = parallel_axes(
-        shape, alignment.affine, grid, index=alignment.index, smoothing_fwhm=fwhm
-    ) or turned_axes(shape, alignment.affine, grid, smoothing_fwhm=fwhm)
+        observed = f"shape {shape} to {grid.shape}, at most {LONGEST_AXIS} voxels along an axis"
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
+    form = parallel_axes(
+        shape, affine, grid, index=index, smoothing_fwhm=fwhm
+    ) or turned_axes(shape, affine, grid, smoothing_fwhm=fwhm)
 
     def pick(stored: npt.NDArray[np.generic]) -> Array:
-        # An entry that is not finite would spoil all that one product makes of its row.
-        if stored.dtype.kind == "f" and not np.isfinite(stored).all():
-            return general(stored)
-        return quick.voxels(stored.reshape(layout.shape[2::-1]), layout.slope, layout.inter)
-
-    return pick
-
-
-def _general_picker(
-    layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resampling
-) -> Picker:
-    """Return what brings one stored volume to the mask's voxels, whatever the grid and entries."""
-
-    def pick(stored: npt.NDArray[np.generic]) -> Array:
-        if alignment.index is not None and not how.smoothing_fwhm:
-            return stored[alignment.index].astype(np.float64) * layout.slope + layout.inter
-        if grid is None:
-            return np.zeros(0)
-        volume = stored.reshape(layout.shape[:3], order="F").astype(np.float64)
-        volume = volume * layout.slope + layout.inter
-        if alignment.index is None:
-            volume = resample_volume(volume, alignment.affine, grid.shape, grid.affine)
-        if how.smoothing_fwhm:
-            affine = grid.affine if alignment.index is None else alignment.affine
-            volume = smooth_volume(volume, affine, how.smoothing_fwhm)
-        if alignment.index is None:
-            return np.asarray(volume[grid.inside])
-        return np.asarray(volume.ravel(order="F")[alignment.index])
+        volume = stored.reshape(shape[::-1])
+        bad = ~np.isfinite(volume) if volume.dtype.kind == "f" else None
+        if bad is None or not bad.any():
+            return form.voxels(volume, layout.slope, layout.inter)
+        # One such entry would spoil all that a product makes of its row: it counts as 0, and the
+        # voxels nearest to it are what it was.
+        filled = np.where(bad, -layout.inter / layout.slope, volume.astype(np.float64))
+        spoiled = nearest_marked(bad.T, affine, grid) if index is None else bad.ravel()[index]
+        return np.where(spoiled, np.nan, form.voxels(filled, layout.slope, layout.inter))
 
     return pick
 

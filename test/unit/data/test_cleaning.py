@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from nibabel.processing import resample_from_to
 
-from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
 from cape.data.cleaning import nuisance, regressors, stop_band_cosines
 from cape.data.pipeline import inspect_site
+from cape.data.resampling import SD_PER_FWHM
 from cape.data.subjects import subject_matrix
 from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
 from cape.settings.words import CONFOUND_SETS
+from support.any_grid import resample_volume, smooth_volume
 from support.sites import clean, load_site, private_code
 
 CONFIG = replace(Config(epsilon=1.0, delta=1e-5), min_timepoints=5)

@@ -13,12 +13,13 @@ import pytest
 
 from cape.data import images, unpacking
 from cape.data.images import Resampling, read_image
-from cape.data.parallel_axes import ParallelAxes
+from cape.data.issues import IssueCode, UnusableFile
+from cape.data.resampling import ParallelAxes, TurnedAxes
 from cape.data.runs import RunFile
 from cape.data.space import Grid, grid_of
-from cape.data.turned_axes import TurnedAxes
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.space.feature_space import FeatureSpace
+from support import any_grid
 
 FINE = np.array([[2.0, 0, 0, -21], [0, 2.5, 0, -30], [0, 0, 3.0, -17], [0, 0, 0, 1]])
 SHAPE = (22, 25, 13)
@@ -49,7 +50,7 @@ def both(path: Path, grid: Grid, how: Resampling, monkeypatch: pytest.MonkeyPatc
     run = RunFile(path=path, name="run")
     quick = read_image(run, grid, how)
     with monkeypatch.context() as patch:
-        patch.setattr(images, "_picker", images._general_picker)
+        patch.setattr(images, "_picker", any_grid.picker)
         plain = read_image(run, grid, how)
     assert quick.digest == plain.digest
     return quick.values, plain.values
@@ -131,14 +132,14 @@ def test_smoothing_on_the_masks_own_grid_gives_the_bits_of_the_general_form(
     assert len(volumes_multiplied) == 6
 
 
-def test_a_volume_with_nan_takes_the_general_form(tmp_path, monkeypatch, volumes_multiplied):
+def test_a_nan_stays_at_the_nearest_voxels(tmp_path, monkeypatch, volumes_multiplied):
     values = np.array(image_of(np.float32).dataobj)
     values[8:12, 9:13, 6:9, 1] = np.nan
     nib.save(nib.Nifti1Image(values, FINE), tmp_path / "run.nii")
     how = Resampling(resample="to_mask")
     quick, plain = both(tmp_path / "run.nii", grid(), how, monkeypatch)
     np.testing.assert_array_equal(quick, plain)
-    assert len(volumes_multiplied) == 2
+    assert len(volumes_multiplied) == 3
     assert np.isnan(quick[:, 1]).any()
     assert np.isfinite(quick[:, [0, 2]]).all()
 
@@ -213,7 +214,7 @@ def test_what_lies_on_the_last_voxel_is_inside_and_what_lies_behind_is_zero(
     assert len(volumes_turned) == 2
 
 
-def test_of_a_turned_image_too_a_volume_with_nan_takes_the_general_form(
+def test_of_a_turned_image_too_a_nan_stays_at_the_nearest_voxels(
     tmp_path, monkeypatch, volumes_turned
 ):
     values = np.array(image_of(np.float32).dataobj)
@@ -222,7 +223,7 @@ def test_of_a_turned_image_too_a_volume_with_nan_takes_the_general_form(
     how = Resampling(resample="to_mask")
     quick, plain = both(tmp_path / "run.nii", grid(), how, monkeypatch)
     np.testing.assert_array_equal(quick, plain)
-    assert len(volumes_turned) == 2
+    assert len(volumes_turned) == 3
     assert np.isnan(quick[:, 1]).any()
     assert np.isfinite(quick[:, [0, 2]]).all()
 
@@ -240,19 +241,18 @@ def test_a_turned_grid_takes_no_more_memory_than_the_general_form(
     how = Resampling(resample="to_mask", smoothing_fwhm=fwhm)
     run = RunFile(path=tmp_path / "run.nii", name="run")
     quick = peak_of(lambda: read_image(run, own, how))
-    monkeypatch.setattr(images, "_picker", images._general_picker)
+    monkeypatch.setattr(images, "_picker", any_grid.picker)
     assert quick < peak_of(lambda: read_image(run, own, how))
 
 
-def test_an_axis_too_long_for_a_matrix_takes_the_general_form(
-    tmp_path, monkeypatch, volumes_multiplied, volumes_turned
-):
+def test_an_axis_too_long_for_a_matrix_is_refused(tmp_path, monkeypatch):
     """A file of 640 kB, 20,000 voxels long, asked for 3 GB."""
     monkeypatch.setattr(images, "LONGEST_AXIS", 24)
     path = tmp_path / "run.nii.gz"
     nib.save(image_of(), path)
-    read_image(RunFile(path=path, name="run"), grid(), Resampling(resample="to_mask"))
-    assert volumes_multiplied == volumes_turned == []
+    with pytest.raises(UnusableFile) as verdict:
+        read_image(RunFile(path=path, name="run"), grid(), Resampling(resample="to_mask"))
+    assert verdict.value.issue.code is IssueCode.HEADER_DAMAGED
 
 
 @pytest.mark.parametrize("affine", [FINE, TURNED["turned"]], ids=["parallel", "turned"])
