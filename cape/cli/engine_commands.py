@@ -122,10 +122,10 @@ def _prepare(
     from cape.engines.flare.own_file import (
         AggregatorFile,
         allowing,
-        file_text,
         settings_of_flare,
         write_resources,
     )
+    from cape.settings.documents import not_default, toml_text
 
     local = kit / "local"
     found = settings_of_flare(local)
@@ -134,7 +134,7 @@ def _prepare(
     wanted, lines = allowing(found, classes, stores=stores)
     local.mkdir(exist_ok=True)
     Path(own.runs).mkdir(parents=True, exist_ok=True)
-    (local / name).write_text(file_text(own), encoding="utf-8")
+    (local / name).write_text(toml_text(not_default(own)), encoding="utf-8")
     if allow:
         write_resources(local, wanted)
     where = "written into resources.json:" if allow else "needed in resources.json (or: --allow):"

@@ -28,6 +28,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
+def not_default(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that differ from their defaults."""
+    # A field without a default compares unequal to every value.
+    values = {field.name: (getattr(record, field.name), field.default) for field in fields(record)}
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+def toml_text(values: Mapping[str, object]) -> str:
+    # A JSON list, text, number or truth value is written the same way in TOML.
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+
+
 def plain(value: object) -> object:
     """Return records, mappings and arrays as JSON has them; what is not finite becomes null."""
     if is_dataclass(value) and not isinstance(value, type):

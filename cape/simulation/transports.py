@@ -18,8 +18,8 @@ from cape.errors import CapeError, ReportedError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
+from cape.settings.documents import not_default, toml_text
 from cape.simulation.dropout import FIRST, ActiveSites
-from cape.site import policy as site_policy
 from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy
 
@@ -231,5 +231,5 @@ def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(
-            site_policy.policy_text(policy), encoding="utf-8"
+            toml_text(not_default(policy)), encoding="utf-8"
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -344,16 +343,6 @@ def _parsed(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
         raise ConfigError("E268", detail=f"{path.name}: {err}") from err
-
-
-def policy_text(policy: SitePolicy) -> str:
-    lines = []
-    for spec in dataclasses.fields(policy):
-        value = getattr(policy, spec.name)
-        if value != spec.default:
-            # A JSON list, text, number or truth value is written the same way in TOML.
-            lines.append(f"{spec.name} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"
 
 
 def code_digest() -> str:

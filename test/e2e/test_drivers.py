@@ -880,7 +880,7 @@ def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, map
     policy = replace(helper.POLICY, ledger_file=ledger)
     given = dict(engine.input)
     if mapped:
-        (data / "local0" / "p.toml").write_text(site_policy.policy_text(policy))
+        (data / "local0" / "p.toml").write_text(helper.policy_text(policy))
         given["policy"] = ["p.toml"]
     else:
         engine.allow("local0", policy)

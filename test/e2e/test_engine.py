@@ -31,9 +31,10 @@ from cape.engines.coinstac.site import SITE_INPUTS
 from cape.lab.engines import containers as container
 from cape.lab.engines.coinstac import RUN, SITE_FILES, PartyEnd, adapted, run_engine
 from cape.protocol import wire
+from cape.settings.documents import not_default, toml_text
 from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport
-from cape.site.policy import SitePolicy, policy_text
+from cape.site.policy import SitePolicy
 from support.engines import IMAGE, content, derived, image_of
 
 pytestmark = [
@@ -94,7 +95,9 @@ def lay_out(folder: Path) -> None:
     """Copy test/input to where the engine looks, with a policy that sets the seed."""
     shutil.copytree(ROOT / "test" / "input", folder / "input")
     for site in SITES:
-        (folder / "input" / site / RUN / "site-policy.toml").write_text(policy_text(POLICY))
+        (folder / "input" / site / RUN / "site-policy.toml").write_text(
+            toml_text(not_default(POLICY))
+        )
 
 
 def play(

@@ -39,9 +39,9 @@ from cape.protocol.messages import Masked
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_are_local
 from cape.settings.config import PRODUCT
+from cape.settings.documents import not_default, toml_text
 from cape.settings.option import choices
 from cape.simulation import simulate, transports, ways
-from cape.site import policy as site_policy
 from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.store import MemoryStore
@@ -522,7 +522,7 @@ def test_h_public_error_texts_hold_no_path_name_or_number(name, tmp_path, monkey
     policy = tmp_path / "own.toml"
     unpromised = name not in promising
     limits = SitePolicy.of_simulation(min_subjects=3, stop_for_data=True)
-    policy.write_text(site_policy.policy_text(replace(limits, allow_not_private=unpromised)))
+    policy.write_text(toml_text(not_default(replace(limits, allow_not_private=unpromised))))
     seen: set[str] = set()
     for case, found in hostile(tmp_path / "zq7-data").items():
         places = {

@@ -30,8 +30,8 @@ from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_s
 from cape.protocol.ports import Source
 from cape.secagg.keys import RunSecret, seeded_secret
 from cape.settings.config import Config
+from cape.settings.documents import not_default, toml_text
 from cape.settings.resolved import resolve
-from cape.site import policy as site_policy
 from cape.site.context import AggregatorContext, SiteContext
 from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
@@ -331,7 +331,8 @@ def write_data(folder: Path, data: Mapping[str, list[np.ndarray]] | None = None)
     return folder
 
 
-policy_text = site_policy.policy_text
+def policy_text(policy: SitePolicy) -> str:
+    return toml_text(not_default(policy))
 
 
 def repeated(text: bytes) -> Any:

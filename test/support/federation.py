@@ -21,7 +21,8 @@ from typing import Any
 from cape.cli import main
 from cape.engines.flare.job import read_job
 from cape.engines.flare.rounds import AggregatorRounds, RunState
-from cape.site.policy import SitePolicy, policy_text
+from cape.settings.documents import not_default, toml_text
+from cape.site.policy import SitePolicy
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ class Federation:
         self.kits = provision(folder, self.sites)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         for site in self.sites:
-            self.policy(site).write_text(policy_text(policy))
+            self.policy(site).write_text(toml_text(not_default(policy)))
             assert main(["flare", "site", str(self.kits / site), "--data", str(data / site),
                          "--runs", str(self.runs(site)), "--policy",
                          str(self.policy(site)), "--allow"]) == 0  # fmt: skip

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import AggregatorRounds, RunState, SiteRounds
+from cape.settings.documents import not_default, toml_text
 from cape.site.places import SitePlaces
-from cape.site.policy import SitePolicy, policy_text
+from cape.site.policy import SitePolicy
 
 RUN = "0123456789abcdef" * 2
 
@@ -22,7 +23,7 @@ class Calls:
         for folder in sorted(p for p in data.iterdir() if p.is_dir()):
             home = work / folder.name
             home.mkdir(parents=True)
-            (home / "site-policy.toml").write_text(policy_text(policy))
+            (home / "site-policy.toml").write_text(toml_text(not_default(policy)))
             self.own[folder.name] = SiteFile(
                 data=str(folder), runs=str(home), policy=str(home / "site-policy.toml")
             )

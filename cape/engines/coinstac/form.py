@@ -7,7 +7,6 @@ site in a list, or the ``inputMap`` of a pipeline.
 from __future__ import annotations
 
 import dataclasses
-import json
 import typing
 from collections.abc import Mapping
 from dataclasses import Field
@@ -19,6 +18,7 @@ from cape.engines.coinstac.site import EXPERT, SITE_INPUTS
 from cape.errors import ConfigError, MessageError
 from cape.protocol import wire
 from cape.settings.config import VERSION, Config
+from cape.settings.documents import not_default, toml_text
 from cape.settings.option import Value, choices
 
 # What no choice of can matter in COINSTAC, which gives every site's files flat and ends a run when
@@ -74,10 +74,8 @@ def settings_text(form: object) -> str:
     """
     settings = _owner_settings(form)
     computation, config = configured(settings)
-    lines = [f"# From the form of {computation.name}, cape {VERSION}."]
-    for name, value in {"computation": computation.name, **_chosen(config)}.items():
-        lines.append(f"{name} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"
+    head = f"# From the form of {computation.name}, cape {VERSION}.\n"
+    return head + toml_text({"computation": computation.name, **not_default(config)})
 
 
 def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
@@ -86,21 +84,15 @@ def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
     ConfigError E010 to E013, E011 too for a setting that the form does not have: it would be lost.
     """
     computation, config = configured(settings)
-    chosen, hints = _chosen(config), typing.get_type_hints(type(config))
+    values, hints = not_default(config), typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
-        if field.name in chosen and not has_input(field, hints):
+        if field.name in values and not has_input(field, hints):
             do = f"the form of {computation.name} in COINSTAC has no such input; leave it out."
             raise ConfigError(
-                "E011", setting=field.name, got=chosen[field.name], allowed=field.default, do=do
+                "E011", setting=field.name, got=values[field.name], allowed=field.default, do=do
             )
-    values = {"computation": computation.name, **chosen}
-    return {name: {"value": value} for name, value in values.items()}
-
-
-def _chosen(config: Config) -> dict[str, Value]:
-    # A field without a default compares unequal to every value.
-    fields = {field.name: field.default for field in dataclasses.fields(config)}
-    return {name: value for name, value in config.settings().items() if value != fields[name]}
+    named = {"computation": computation.name, **values}
+    return {name: {"value": value} for name, value in named.items()}
 
 
 def _owner_settings(form: object) -> dict[str, object]:

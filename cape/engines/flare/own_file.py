@@ -11,7 +11,7 @@ import copy
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,15 +106,6 @@ def _read(path: Path, kind: type[R], code: str, **fields: str) -> R:
     except (ValueError, RecursionError):
         problem = f"{path.name} is no TOML"
     raise ConfigError(code, detail=f"{path}: {problem}", **fields)
-
-
-def file_text(record: SiteFile | AggregatorFile) -> str:
-    lines = [
-        f"{spec.name} = {json.dumps(value)}"
-        for spec in fields(record)
-        if (value := getattr(record, spec.name))
-    ]
-    return "\n".join(lines) + "\n"
 
 
 # -- what FLARE's own file of a kit must say -------------------------------------------------------

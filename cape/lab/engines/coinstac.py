@@ -23,10 +23,9 @@ from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
 from cape.lab.engines.containers import connect, image_for
 from cape.settings.config import PRODUCT
-from cape.settings.documents import parse_json
+from cape.settings.documents import not_default, parse_json, toml_text
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.ways import Play
-from cape.site.policy import policy_text
 
 RUN = "simulatorRun"
 PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
@@ -157,7 +156,9 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
     for site, data in play.sites.items():
         base = folder / "input" / site / RUN
         shutil.copytree(data, base, copy_function=_link_or_copy)
-        (base / "site-policy.toml").write_text(policy_text(setup.policy), encoding="utf-8")
+        (base / "site-policy.toml").write_text(
+            toml_text(not_default(setup.policy)), encoding="utf-8"
+        )
         inputs[site] = {"computation": name, **setup.settings, "policy": ["site-policy.toml"]}
     image = image_for(setup.settings, setup.image)
     chosen = adapted(compspec.compspec_of(name), image=image, version=version)

@@ -23,15 +23,15 @@ from cape.engines.flare.own_file import (
     AggregatorFile,
     SiteFile,
     allowing,
-    file_text,
     write_resources,
 )
 from cape.engines.flare.rounds import AggregatorRounds, RunState, progress_of
 from cape.errors import CapeError, ReportedError, StoppedError
+from cape.settings.documents import not_default, toml_text
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.transports import error_detail
 from cape.simulation.ways import Play
-from cape.site.policy import SitePolicy, policy_text
+from cape.site.policy import SitePolicy
 
 # Seconds between two looks at where the run stands.
 PAUSE = 0.1
@@ -81,13 +81,13 @@ def _write_own_files(
     for site, data in sites.items():
         home = work / site
         home.mkdir(parents=True, exist_ok=True)
-        (home / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
+        (home / "site-policy.toml").write_text(toml_text(not_default(policy)), encoding="utf-8")
         own = SiteFile(
             data=str(data.resolve()), runs=str(home), policy=str(home / "site-policy.toml")
         )
-        (local / f"cape-site-{site}.toml").write_text(file_text(own), encoding="utf-8")
+        (local / f"cape-site-{site}.toml").write_text(toml_text(not_default(own)), encoding="utf-8")
     own_runs = AggregatorFile(runs=str(work / "remote"))
-    (local / "cape-aggregator.toml").write_text(file_text(own_runs), encoding="utf-8")
+    (local / "cape-aggregator.toml").write_text(toml_text(not_default(own_runs)), encoding="utf-8")
     # One folder for the server and all sites.
     write_resources(local, allowing({}, (*SERVER_CLASSES, *SITE_CLASSES))[0])
 

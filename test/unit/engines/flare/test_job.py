@@ -13,6 +13,7 @@ from cape.engines.flare import own_file
 from cape.engines.flare.job import JobPlan, read_job, write_job
 from cape.engines.flare.own_file import AggregatorFile, SiteFile
 from cape.errors import ConfigError
+from cape.settings.documents import not_default, toml_text
 from support import consortium as helper
 from support.flare import RUN, contents
 
@@ -167,7 +168,7 @@ def test_in_the_simulator_each_site_has_a_file_of_its_name(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         own = SiteFile(data=str(tmp_path / name), runs=str(tmp_path / f"runs-{name}"))
-        (tmp_path / f"cape-site-{name}.toml").write_text(own_file.file_text(own))
+        (tmp_path / f"cape-site-{name}.toml").write_text(toml_text(not_default(own)))
     assert own_file.read_site_file(tmp_path, "b").data == str(tmp_path / "b")
 
 

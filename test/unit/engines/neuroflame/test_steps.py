@@ -25,9 +25,10 @@ from cape.cli import main
 from cape.computations import load, names
 from cape.engines.neuroflame import author_files, steps
 from cape.report import add_score
+from cape.settings.documents import not_default, toml_text
 from cape.simulation.simulate import simulate
 from cape.simulation.truth import compare_with_truth
-from cape.site.policy import SitePolicy, policy_text
+from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.flare import contents
 
@@ -51,7 +52,7 @@ def one_process_for_all(no_pages: None) -> Iterator[None]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = helper.write_data(tmp_path_factory.mktemp("neuroflame") / "data", helper.datasets())
     for site in SITES:
-        (folder / site / "site-policy.toml").write_text(policy_text(POLICY))
+        (folder / site / "site-policy.toml").write_text(toml_text(not_default(POLICY)))
     return folder
 
 
@@ -208,7 +209,7 @@ def test_a_refusal_of_a_site_is_told_by_its_public_text_and_kept_at_the_site(
     steps._AGGREGATORS.clear()
     policy = data / "local1" / "site-policy.toml"
     before = policy.read_text()
-    policy.write_text(policy_text(SitePolicy.of_simulation(max_epsilon=0.001)))
+    policy.write_text(toml_text(not_default(SitePolicy.of_simulation(max_epsilon=0.001))))
     try:
         with pytest.raises(RuntimeError, match="CAPE-E"):
             play(data, tmp_path / "two", dict(SETTINGS))
