@@ -40,7 +40,7 @@ from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
-from cape.simulation.truth import nearness
+from cape.simulation.simulate import nearness
 from cape.simulation.ways import WAYS, OnSubject, Way
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy

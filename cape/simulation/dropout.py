@@ -46,31 +46,22 @@ class ActiveSites:
     """Who still answers; with `survives` (``aggregation=secagg``) a site that fails drops out."""
 
     def __init__(self, sites: Sequence[str], drops: Sequence[Drop], *, survives: bool) -> None:
-        self._left = list(sites)
-        self._drops = drops
-        self._survives = survives
+        self.left = tuple(sites)
+        self._drops, self._survives = drops, survives
 
-    @property
-    def left(self) -> list[str]:
-        return list(self._left)
-
-    def restore(self, left: Sequence[str]) -> None:
-        if not left or not set(left) <= set(self._left):
+    def restore(self, left: tuple[str, ...]) -> None:
+        if not left or not set(left) <= set(self.left):
             raise ValueError("other sites are left than take part")
-        self._left = list(left)
-
-    @property
-    def count(self) -> int:
-        return len(self._left)
+        self.left = left
 
     def asked(self, phase: str, round: int) -> tuple[str, ...]:
         silent = {d.site for d in self._drops if (d.phase, d.round) == (phase, round)}
         # For good: a site that missed a broadcast has no state to answer the next.
-        self._left = [site for site in self._left if site not in silent]
-        return tuple(self._left)
+        self.left = tuple(site for site in self.left if site not in silent)
+        return self.left
 
     def failed(self, site: str, phase: str, err: CapeError) -> None:
         # The key exchange needs everybody, and one site alone is no sum.
-        if not self._survives or phase == FIRST or self.count == 1:
+        if not self._survives or phase == FIRST or len(self.left) == 1:
             raise err
-        self._left.remove(site)
+        self.left = tuple(other for other in self.left if other != site)

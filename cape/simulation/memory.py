@@ -134,10 +134,9 @@ class MemoryTransport:
             aggregator=cache_of(self._state),
             request=None if self._request is None else encode_broadcast(self._request),
             kept=self._kept,
-            left=tuple(self.active.left),
+            left=self.active.left,
         )
-        document: dict[str, Any] = wire.encode(stored, StoredRun)
-        return document
+        return dict(wire.encode(stored, StoredRun))
 
     def restore(self, document: Mapping[str, Any]) -> None:
         stored = wire.decode_document(document, StoredRun, "state")

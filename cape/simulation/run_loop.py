@@ -104,15 +104,6 @@ def damaged(work: Path, err: Exception) -> ConfigError:
     )
 
 
-def restore(transport: Transport, state: dict[str, Any] | None, work: Path) -> None:
-    if state is None:
-        return
-    try:
-        transport.restore(state)
-    except (ValueError, KeyError, CapeError) as err:
-        raise damaged(work, err) from err
-
-
 def may_go_on(err: BaseException) -> bool:
     # It was stopped, no party refused: a refusal would only come again.
     if isinstance(err, CapeError):
@@ -137,16 +128,22 @@ def run_to_end(
     on_progress: OnProgress | None,
     *,
     begin: Checkpoint | None = None,
-    work: Path | None = None,
+    work: Path = Path(),
 ) -> None:
-    """Play all rounds of a run, or those after `begin`; each is on record below `work`."""
-    last = (None if begin is None else begin.last) or BEFORE_JOIN
-    first = 1 if begin is None else begin.exchange + 1
+    """Play all rounds of a run, or those after `begin`, each then on record below `work`."""
+    last, first = BEFORE_JOIN, 1
+    if begin is not None:
+        last, first = begin.last or BEFORE_JOIN, begin.exchange + 1
+    if begin is not None and begin.state is not None:
+        try:
+            link.restore(begin.state)
+        except (ValueError, KeyError, CapeError) as err:
+            raise damaged(work, err) from err
     for exchange in range(first, MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()
         # Before people see the line: what they saw is on record.
-        if begin is not None and work is not None:
+        if begin is not None:
             ended = progress is None
             dataclasses.replace(
                 begin,
@@ -156,7 +153,7 @@ def run_to_end(
                 state=None if ended else link.state(),
             ).write(work)
         if on_progress is not None:
-            seconds, n_sites = time.monotonic() - began, link.active.count
+            seconds, n_sites = time.monotonic() - began, len(link.active.left)
             line = progress_line(exchange, last, progress or last, seconds, n_sites, size)
             on_progress(line)
         if progress is None:

@@ -9,15 +9,19 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cape.computations import configured, load, planner_of
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.scores import isi, match_maps
+from cape.computations import configured, planner_of
 from cape.errors import CapeError, ConfigError, ConsortiumError, NoiseWarning, PrivacyBudgetError
 from cape.forecast.rule import WORDS
 from cape.planning.consortium_folder import merged, proposed, read_file, site_folders
 from cape.protocol.model import settings_of
 from cape.report import add_score
 from cape.report.results import MapResults, read_results
+from cape.settings.config import Config
 from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, may_go_on, read_checkpoint
-from cape.simulation.truth import compare_with_truth
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, OnSubject, Play, Way, find_way
 from cape.site.files import folder_lock
 from cape.site.policy import NO_LEDGER, SitePolicy
@@ -60,8 +64,9 @@ def simulate(
     out = out.resolve()
     check_places(sites, out)
     chosen |= _layout(sites, chosen)
+    computation, config = configured(chosen)
     # Comparisons that protect nobody never run with noise that looks real.
-    if seed is None and load(str(chosen["computation"])).simulation_only:
+    if seed is None and computation.simulation_only:
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
     limit = policy
     if limit is None:
@@ -76,7 +81,7 @@ def simulate(
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     # Before anything is read, which takes minutes, and again when the maps lie there.
-    if reason := _expected_noise(sites, chosen):
+    if reason := _expected_noise(sites, computation.name, config):
         warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
     work = out / ".work"
     try:
@@ -122,16 +127,16 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
     return ""
 
 
-def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> str:
+def _expected_noise(sites: Mapping[str, Path], computation: str, config: Config) -> str:
     """Return why a real run would be refused as noise; empty if not, or if nobody can tell yet."""
     from cape.data.discovery import discover
     from cape.data.issues import Findings
 
+    planner = planner_of(computation)
+    if planner is None:  # there is no forecast
+        return ""
+    config = settings_of(planner.config, config)
     try:
-        planner = planner_of(str(chosen["computation"]))
-        if planner is None:  # there is no forecast
-            return ""
-        config = settings_of(planner.config, configured(chosen)[1])
         listed = [discover(path, {}, config, Findings(site)) for site, path in sites.items()]
     except CapeError:  # the run itself says it
         return ""
@@ -277,6 +282,27 @@ def _go_on(
     shutil.rmtree(work, ignore_errors=True)
     _warn_of_noise_in(consortium)
     return consortium
+
+
+def compare_with_truth(truth: Path, unmixing: Path) -> tuple[float | None, float | None]:
+    """Return ISI of the gain matrix and mean matched |r| of the maps; None without truth or maps.
+
+    Files hold ``A`` (D, R) planted; ``W_total`` (k, D) and ``A`` (D, k) estimated.
+    """
+    if not (truth.is_file() and unmixing.is_file()):
+        return None, None
+    with np.load(truth, allow_pickle=False) as stored:
+        planted = stored["A"].astype(np.float64)
+    with np.load(unmixing, allow_pickle=False) as stored:
+        W_total, A = stored["W_total"], stored["A"]
+    return nearness(A, W_total, planted) if len(planted) == len(A) else (None, None)
+
+
+def nearness(maps: Array, unmixing: Array, planted: Array) -> tuple[float | None, float]:
+    """Return ISI of the gain matrix, None if it is not square, and mean matched |r| of the maps."""
+    gain = unmixing @ planted
+    q = float(isi(gain)) if gain.shape[0] == gain.shape[1] else None
+    return q, float(match_maps(maps, planted).mean)
 
 
 def empty(work: Path) -> None:

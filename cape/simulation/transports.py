@@ -159,13 +159,10 @@ class DocumentTransport:
         self._input: Any = dict(settings)
         self._iteration = 0
 
-    def _document(self, party: str, message: Any) -> bytes:
-        state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
-        return wire.dumps({"input": message, "cache": self._caches[party], "state": state})
-
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
-        text = self._call(role, party, self._document(party, message))
-        answer = wire.loads(text, MAX_DOCUMENT)
+        state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
+        document = {"input": message, "cache": self._caches[party], "state": state}
+        answer = wire.loads(self._call(role, party, wire.dumps(document)), MAX_DOCUMENT)
         # As the engine does: keys that an answer leaves out keep their value.
         self._caches[party] = {**self._caches[party], **answer["cache"]}
         if not answer["success"]:
@@ -183,13 +180,9 @@ class DocumentTransport:
     def state(self) -> dict[str, Any]:
         # All else lies in the folders of the parties.
         stored = StoredDocuments(
-            caches=self._caches,
-            input=self._input,
-            iteration=self._iteration,
-            left=tuple(self.active.left),
+            caches=self._caches, input=self._input, iteration=self._iteration, left=self.active.left
         )
-        document: dict[str, Any] = wire.encode(stored, StoredDocuments)
-        return document
+        return dict(wire.encode(stored, StoredDocuments))
 
     def restore(self, document: Mapping[str, Any]) -> None:
         stored = wire.decode_document(document, StoredDocuments, "state")

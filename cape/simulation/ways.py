@@ -21,7 +21,7 @@ from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop, read_drop
 from cape.simulation.memory import MemoryTransport
-from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, restore, run_to_end
+from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, run_to_end
 from cape.simulation.transports import (
     DocumentTransport,
     InProcess,
@@ -80,7 +80,6 @@ def in_memory(play: Play) -> None:
     transport = MemoryTransport(
         computation, config, sources, play.setup.policy, play.work, drops=drops, folders=play.sites
     )
-    restore(transport, play.begin.state, play.work)
     run_to_end(transport, play.on_progress, begin=play.begin, work=play.work)
 
 
@@ -95,7 +94,6 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
     settings = {"computation": computation.name, **play.setup.settings}
     with parties as call:
         documents = DocumentTransport(play.sites, settings, play.work, call, active)
-        restore(documents, play.begin.state, play.work)
         run_to_end(documents, play.on_progress, begin=play.begin, work=play.work)
 
 

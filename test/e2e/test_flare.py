@@ -17,7 +17,7 @@ from cape.cli import main
 from cape.python.api import resume
 from cape.python.api import simulate_folder as simulate
 from cape.report import add_score
-from cape.simulation.truth import compare_with_truth
+from cape.simulation.simulate import compare_with_truth
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.federation import ROOT, SERVER, Federation

@@ -171,7 +171,7 @@ def test_a_site_that_refuses_a_release_is_one_that_dropped_out() -> None:
     assert link._state.model.drop_outs.survivors == ("site0", "site1", "site2", "site4")
     left = tiny.released(link)
     assert max(left) == 3
-    assert link.active.count == 4  # its own list of survivors stopped it
+    assert len(link.active.left) == 4  # its own list of survivors stopped it
     other = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
     while other._state.cursor.phase != "mean":
         other.exchange()

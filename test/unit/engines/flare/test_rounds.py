@@ -23,8 +23,7 @@ from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import Masked
 from cape.protocol.phases import Envelope
 from cape.report import add_score
-from cape.simulation.simulate import simulate
-from cape.simulation.truth import compare_with_truth
+from cape.simulation.simulate import compare_with_truth, simulate
 from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy

@@ -26,8 +26,7 @@ from cape.computations import load, names
 from cape.engines.neuroflame import author_files, steps
 from cape.report import add_score
 from cape.settings.documents import not_default, toml_text
-from cape.simulation.simulate import simulate
-from cape.simulation.truth import compare_with_truth
+from cape.simulation.simulate import compare_with_truth, simulate
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.flare import contents
