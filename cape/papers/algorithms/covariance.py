@@ -6,10 +6,12 @@ projectors, and whitens by a release of its own (docs/deviations.md, no. 19).
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from cape.algorithms.estimators import NO_STEP, Array, PlannedRelease, SubjectQuery
-from cape.algorithms.pca import MeanMatrixPca
+from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
@@ -18,7 +20,7 @@ EIGEN_FLOOR = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CovariancePca(MeanMatrixPca):
+class CovariancePca(ProjectorPca):
     """capePCA (Imtiaz et al., Alg. 3): mean of second moments, clipped per subject.
 
     Deviation: the record is a subject, not a time point with ||x|| <= 1; X_m X_m'/T_m is scaled
@@ -26,6 +28,7 @@ class CovariancePca(MeanMatrixPca):
     """
 
     clip: float
+    within_bound: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0.0 < self.clip <= 1.0:
