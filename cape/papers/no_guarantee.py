@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from cape.algorithms.estimators import PlannedRelease
+from cape.algorithms.estimators import Array, Data, PlannedRelease
 from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError
 from cape.frozen import dataclass
+from cape.protocol import subject_views
 from cape.protocol.join import RunPlan
-from cape.protocol.model import Roster, settings_of
+from cape.protocol.model import Model, Roster, settings_of
 from cape.protocol.plan import PlannedStage, filtered, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Site, Stacks, View
 from cape.protocol.secure_sum import chunks
@@ -105,6 +106,19 @@ def refuse_real_data(name: str, site: Site) -> None:
     # data into such a run.
     if site.noise.label != "seeded":
         raise PrivacyBudgetError("E256", computation=name, site=site.id)
+
+
+def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
+    """Return ``rows @ Y_m`` (k, T_m) of every subject in float32, kept as working arrays `name`."""
+
+    # Float32 halves what a site keeps on disk and in memory.
+    def one(Y: Data) -> Data:
+        return np.asarray(rows @ Y.astype(np.float64), dtype=np.float32)
+
+    def build() -> Stacks:
+        return subject_views.each_subject(subject_views.raw(site, model), one)
+
+    return site.cached(name, (rows,), build)
 
 
 def as_one_record(subjects: Stacks | View, label: str, *, n_subjects: int | None) -> Stacks:

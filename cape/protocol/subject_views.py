@@ -11,7 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Data
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, joined
 from cape.protocol.ports import Site, Stacks, View
@@ -49,19 +49,6 @@ def steady(site: Site, model: Model) -> View:
     """Return `raw` without spikes."""
     seen = raw(site, model)
     return View(stacks=seen.stacks, one=lambda Y: without_spikes(seen.one(Y)))
-
-
-def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
-    """Return ``rows @ Y_m`` (k, T_m) of every subject in float32, kept as working arrays `name`."""
-
-    # Float32 halves what a site keeps on disk and in memory.
-    def one(Y: Data) -> Data:
-        return np.asarray(rows @ Y.astype(np.float64), dtype=np.float32)
-
-    def build() -> Stacks:
-        return each_subject(raw(site, model), one)
-
-    return site.cached(name, (rows,), build)
 
 
 def unit_trace(Y: Data) -> Data:

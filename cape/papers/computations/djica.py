@@ -26,7 +26,7 @@ from cape.papers.algorithms.djica import (
     default_block,
     default_rate,
 )
-from cape.papers.no_guarantee import OpenConfig, OpenPlanner, as_one_record
+from cape.papers.no_guarantee import OpenConfig, OpenPlanner, as_one_record, mapped
 from cape.protocol import subject_views
 from cape.protocol.join import join
 from cape.protocol.model import joined, n_basis, settings_of
@@ -128,13 +128,13 @@ def _columns(site: Site, model: DjicaModel) -> Stacks:
 
 
 def _reduced(site: Site, model: DjicaModel) -> Stacks:
-    subjects = subject_views.mapped(site, model, "reduced", subspace(model).V.T)
+    subjects = mapped(site, model, "reduced", subspace(model).V.T)
     return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
 
 
 def _whitened(site: Site, model: DjicaModel) -> Stacks:
     """Return doubled white data later on: of each subject, or of the site side by side."""
-    white = subject_views.mapped(site, model, "whitened", _sphered(model) @ subspace(model).V.T)
+    white = mapped(site, model, "whitened", _sphered(model) @ subspace(model).V.T)
     # Full batch: a record is a subject, as for the product.  Blocks run over a whole site.
     if settings_of(DjicaConfig, site.config).batch == "full":
         return white

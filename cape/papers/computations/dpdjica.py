@@ -28,7 +28,7 @@ from cape.papers.algorithms.dpdjica import (
     laplace,
     uniforms,
 )
-from cape.papers.no_guarantee import OpenConfig, OpenPlanner, refuse_real_data
+from cape.papers.no_guarantee import OpenConfig, OpenPlanner, mapped, refuse_real_data
 from cape.protocol import subject_views
 from cape.protocol.join import join
 from cape.protocol.model import Roster, broadcast_roster, joined, n_basis, settings_of
@@ -154,7 +154,7 @@ def _scale(model: DpDjicaModel) -> Array:
 def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
     """Return [X; E], (n, 2 r, T): data with ||x|| <= 1/(2 sqrt d), fresh Laplace noise below."""
     rows = _scale(model)[:, None] * subspace(model).V.T
-    stacks = subject_views.mapped(site, model, "reduced", rows)
+    stacks = mapped(site, model, "reduced", rows)
     d, r = n_basis(model), len(rows)
     # ||x|| <= 1/(2 sqrt d) is the bound for which the printed sensitivity is stated.
     longest = settings_of(DpDjicaConfig, site.config).norm_clip * np.sqrt(r)
