@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -28,15 +28,13 @@ SolverStatus = Literal[
 
 # Norm guard: solutions have norms of a few times sqrt(R); a run past this is blowing up.
 MAX_NORM = 1e4
-RESTART_FACTOR = 0.9  # factor on the learning rate after a blow-up (djICA, Baker et al.)
-LEAST_RATE = 1e-6  # a run whose rate has come down to this is given up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unmixing:
     """State of a solver; released quantities only."""
 
-    W: Array  # (k, k): unmixing matrix of the whitened data times the solver's `input_scale`
+    W: Array  # (k, k): unmixing matrix of the solver's input: whitened data, scaled
     b: Array  # (k,): bias; 0 for `QuasiNewton`
     rho: float  # step length of the last round, or the learning rate in force
     round: int  # rounds done
@@ -55,9 +53,6 @@ class Unmixing:
     response: Array = field(default_factory=lambda: np.zeros(0))
     information: float = 0.0
     record: StepRecord
-
-
-State = TypeVar("State", bound=Unmixing)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,10 +74,6 @@ class StopRule:
     n_rounds: int  # J
     look_back: int  # rounds between the two matrices that `stability` compares
     private: bool  # true: its own noisy steps never end a run
-    # After a blow-up start again from W = I with a rate times `RESTART_FACTOR`, instead of ending
-    # as "diverged" (Alg. 4, line 18, Imtiaz et al.); the rounds that blew up stay charged.
-    restarts: bool = False
-    judged: bool = True  # false: a settled W says nothing even without noise
 
 
 def beginning(rows: int, rho: float) -> Unmixing:
@@ -125,20 +116,17 @@ def advance(
     """
     done = state.round + 1
     # Halving once is post-processing of the same release; if that is too large as well, the run
-    # starts again or ends with the last good W.
+    # ends with the last good W.
     step = next((s for s in map(propose, (1.0, 0.5)) if s.legal()), None)
     if step is None:
         record = replace(record, step_norm=0.0, stability=state.stability)
-        if stop_rule.restarts and (restarted := restart(state, record)) is not None:
-            return replace(restarted, status=_status(done, stop_rule, settled=False))
         return replace(state, round=done, status="diverged", record=record)
     stability, anchor = state.stability, state.anchor
     # One stored matrix is enough if it is renewed at rounds congruent to J: the last one is then.
-    if stop_rule.judged and (stop_rule.n_rounds - done) % stop_rule.look_back == 0:
+    if (stop_rule.n_rounds - done) % stop_rule.look_back == 0:
         if done >= stop_rule.look_back:
             stability = row_agreement(step.W, anchor)
         anchor = step.W
-    status = _status(done, stop_rule, settled=settled)
     return replace(
         state,
         W=step.W,
@@ -146,33 +134,15 @@ def advance(
         round=done,
         anchor=anchor,
         stability=stability,
-        status=status,
+        status=status_after(done, stop_rule, settled=settled),
         record=replace(record, stability=stability),
     )
 
 
-def restart(state: State, record: StepRecord) -> State | None:
-    """State to go on from after a blow-up, or None if the rate is used up."""
-    rho = state.rho * RESTART_FACTOR
-    if rho <= LEAST_RATE:
-        return None
-    rows = len(state.b)
-    return replace(
-        state,
-        W=np.eye(rows),
-        b=np.zeros(rows),
-        rho=rho,
-        round=state.round + 1,
-        anchor=np.eye(rows),
-        stability=0.0,
-        record=replace(record, stability=0.0),
-    )
-
-
-def _status(done: int, stop_rule: StopRule, *, settled: bool) -> SolverStatus:
+def status_after(done: int, stop_rule: StopRule, *, settled: bool) -> SolverStatus:
     if not stop_rule.private and settled:
         return "converged"
     if done < stop_rule.n_rounds:
         return "running"
     # That rows stay put under noise says how short the steps are, not what was found.
-    return "max_rounds" if stop_rule.judged and not stop_rule.private else "not_judged"
+    return "not_judged" if stop_rule.private else "max_rounds"

@@ -31,11 +31,11 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import Subspace
-from cape.algorithms.unmixing import Step, Unmixing, restart
+from cape.algorithms.unmixing import Step, Unmixing
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import CovariancePca
-from cape.papers.algorithms.infomax import relative_gradients
+from cape.papers.algorithms.infomax import relative_gradients, restart
 
 # Bound of a matrix of trace 1 at most: only there for the integers of the sum.
 TRACE_BOUND = 2.0

@@ -28,8 +28,9 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.pca import Subspace
 from cape.algorithms.templates import unit_columns
-from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, beginning
 from cape.frozen import dataclass
+from cape.papers.algorithms.infomax import advance_or_restart
 
 # Eigenvalues of a parcel below this share of the largest are no directions.
 PARCEL_TOLERANCE = 1e-9
@@ -234,11 +235,11 @@ class LaplaceInfomax:
             noise_norm=noise_std,
             step_norm=rho * float(np.linalg.norm(G)),
         )
-        # The noise holds W near its start, which looks settled although nothing was learned.
-        stop_rule = StopRule(
-            n_rounds=self.n_rounds, look_back=10, private=True, restarts=True, judged=False
-        )
-        return advance(state, propose, stop_rule, settled=False, record=record)
+        # The noise holds W near its start, which looks settled although nothing was learned: no
+        # two rounds are compared.
+        stop_rule = StopRule(n_rounds=self.n_rounds, look_back=self.n_rounds + 1, private=True)
+        after = advance_or_restart(state, propose, stop_rule, settled=False, record=record)
+        return replace(after, anchor=state.anchor)
 
     def done(self, state: Unmixing) -> bool:
         return state.round >= self.n_rounds or state.status != "running"

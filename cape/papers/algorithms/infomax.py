@@ -9,8 +9,10 @@ annealing, no stopping rule in private runs, where noise alone would drive both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import ceil, sqrt
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +23,14 @@ from cape.algorithms.estimators import (
     Data,
     Floats,
     PlannedRelease,
+    StepRecord,
     SubjectQuery,
     aligned,
     clip_rows,
     step_record,
 )
 from cape.algorithms.pca import Subspace
-from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning, status_after
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
@@ -45,8 +48,49 @@ BIAS_BOUND = sqrt(30.0)
 # Bound of one subject's relative gradient; its norm is about 1.65 at the solution.
 SUBJECT_BOUND = 2.0
 
+RESTART_FACTOR = 0.9  # factor on the learning rate after a blow-up (djICA, Baker et al.)
+LEAST_RATE = 1e-6  # a run whose rate has come down to this is given up
+
 # Numbers per working array: a few such arrays fit the second-level cache of one core.
 _CHUNK = 160_000
+
+State = TypeVar("State", bound=Unmixing)
+
+
+def restart(state: State, record: StepRecord) -> State | None:
+    """State to go on from after a blow-up, or None if the rate is used up."""
+    rho = state.rho * RESTART_FACTOR
+    if rho <= LEAST_RATE:
+        return None
+    rows = len(state.b)
+    return replace(
+        state,
+        W=np.eye(rows),
+        b=np.zeros(rows),
+        rho=rho,
+        round=state.round + 1,
+        anchor=np.eye(rows),
+        stability=0.0,
+        record=replace(record, stability=0.0),
+    )
+
+
+def advance_or_restart(
+    state: Unmixing,
+    propose: Callable[[float], Step],
+    stop_rule: StopRule,
+    *,
+    settled: bool,
+    record: StepRecord,
+) -> Unmixing:
+    """As `advance`, but a blow-up starts again from W = I with a lower rate.
+
+    Alg. 4, line 18 (Imtiaz et al.); the rounds that blew up stay charged.
+    """
+    after = advance(state, propose, stop_rule, settled=settled, record=record)
+    if after.status != "diverged" or (again := restart(state, after.record)) is None:
+        return after
+    return replace(again, status=status_after(again.round, stop_rule, settled=False))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,10 +252,6 @@ class Infomax:
         return self
 
     @property
-    def input_scale(self) -> float:
-        return INPUT_SCALE
-
-    @property
     def _by_time_point(self) -> bool:
         # Without clips both forms give the same step; the relative one is cheaper.
         return self.private and self.clip == "time_point"
@@ -266,10 +306,9 @@ class Infomax:
 
         record = step_record(mean, noise_std, step_norm=rho * size)
         look_back = ceil(5.0 / self.learning_rate)
-        stop_rule = StopRule(
-            n_rounds=self.n_rounds, look_back=look_back, private=self.private, restarts=True
-        )
-        return advance(state, propose, stop_rule, settled=size <= self.tolerance, record=record)
+        stop_rule = StopRule(n_rounds=self.n_rounds, look_back=look_back, private=self.private)
+        settled = size <= self.tolerance
+        return advance_or_restart(state, propose, stop_rule, settled=settled, record=record)
 
     def gradient(self, state: Unmixing, mean: Array) -> tuple[Array, Array]:
         """G and h, (R, R) and (R,), from what was released."""
