@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
@@ -32,7 +33,7 @@ from cape.algorithms.estimators import (
     step_record,
 )
 from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
-from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
 from cape.algorithms.verdict import judge
 from cape.frozen import dataclass
 
@@ -308,12 +309,19 @@ class QuasiNewton:
         )
 
     def start(self, rows: int) -> Unmixing:
-        state = replace(
-            beginning(rows, self.alpha_first),
+        W = np.eye(rows) if self.origin is None else self.origin
+        return Unmixing(
+            W=W,
+            b=np.zeros(rows),
+            rho=self.alpha_first,
+            round=0,
+            anchor=W,
+            stability=0.0,
+            status="running",
             variance=START_ANGLE**2,
             response=np.zeros(rows * (rows - 1) // 2),
+            record=NO_STEP,
         )
-        return state if self.origin is None else replace(state, W=self.origin, anchor=self.origin)
 
     def turn(self, done: int, size: int) -> Array | None:
         """Public angle by which round `done` (from 0) is asked off W, every pair (size,), or None.

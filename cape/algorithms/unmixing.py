@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import NO_STEP, Array, StepRecord
+from cape.algorithms.estimators import Array, StepRecord
 from cape.frozen import dataclass
 
 SolverStatus = Literal[
@@ -74,20 +74,6 @@ class StopRule:
     n_rounds: int  # J
     look_back: int  # rounds between the two matrices that `stability` compares
     private: bool  # true: its own noisy steps never end a run
-
-
-def beginning(rows: int, rho: float) -> Unmixing:
-    """State before the first round: W = I, b = 0 (Alg. 4, line 1, Imtiaz et al.)."""
-    return Unmixing(
-        W=np.eye(rows),
-        b=np.zeros(rows),
-        rho=rho,
-        round=0,
-        anchor=np.eye(rows),
-        stability=0.0,
-        status="running",
-        record=NO_STEP,
-    )
 
 
 def unit_rows(W: Array) -> Array:

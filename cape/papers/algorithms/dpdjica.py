@@ -28,9 +28,9 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.pca import Subspace
 from cape.algorithms.templates import unit_columns
-from cape.algorithms.unmixing import Step, StopRule, Unmixing, beginning
+from cape.algorithms.unmixing import Step, StopRule, Unmixing
 from cape.frozen import dataclass
-from cape.papers.algorithms.infomax import advance_or_restart
+from cape.papers.algorithms.infomax import advance_or_restart, beginning
 
 # Eigenvalues of a parcel below this share of the largest are no directions.
 PARCEL_TOLERANCE = 1e-9

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
@@ -30,7 +31,7 @@ from cape.algorithms.estimators import (
     step_record,
 )
 from cape.algorithms.pca import Subspace
-from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning, status_after
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, status_after
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
@@ -55,6 +56,20 @@ LEAST_RATE = 1e-6  # a run whose rate has come down to this is given up
 _CHUNK = 160_000
 
 State = TypeVar("State", bound=Unmixing)
+
+
+def beginning(rows: int, rho: float) -> Unmixing:
+    """State before the first round: W = I, b = 0 (Alg. 4, line 1, Imtiaz et al.)."""
+    return Unmixing(
+        W=np.eye(rows),
+        b=np.zeros(rows),
+        rho=rho,
+        round=0,
+        anchor=np.eye(rows),
+        stability=0.0,
+        status="running",
+        record=NO_STEP,
+    )
 
 
 def restart(state: State, record: StepRecord) -> State | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.estimators import StepRecord
+from cape.algorithms.estimators import NO_STEP, StepRecord
 from cape.algorithms.linalg import skew, skew_exp
 from cape.algorithms.unmixing import (
     MAX_NORM,
@@ -13,12 +13,26 @@ from cape.algorithms.unmixing import (
     StopRule,
     Unmixing,
     advance,
-    beginning,
     row_agreement,
     unit_rows,
 )
 
 RECORD = StepRecord(statistic_norm=1.0, noise_norm=0.5, step_norm=0.1)
+
+
+def first() -> Unmixing:
+    """Return the state of three components before the first round."""
+    one = np.eye(3)
+    return Unmixing(
+        W=one,
+        b=np.zeros(3),
+        rho=0.5,
+        round=0,
+        anchor=one,
+        stability=0.0,
+        status="running",
+        record=NO_STEP,
+    )
 
 
 def turn(state: Unmixing, angle: float, stop_rule: StopRule, *, settled: bool = False) -> Unmixing:
@@ -28,16 +42,9 @@ def turn(state: Unmixing, angle: float, stop_rule: StopRule, *, settled: bool = 
     return advance(state, lambda scale: move, stop_rule, settled=settled, record=RECORD)
 
 
-def test_the_start_is_the_identity() -> None:
-    state = beginning(3, 0.5)
-    np.testing.assert_array_equal(state.W, np.eye(3))
-    np.testing.assert_array_equal(state.b, np.zeros(3))
-    assert (state.round, state.status, state.stability, state.order) == (0, "running", 0.0, ())
-
-
 def test_stability_compares_with_the_matrix_look_back_rounds_before_the_end() -> None:
     stop_rule = StopRule(n_rounds=23, look_back=10, private=True)
-    state = beginning(3, 0.5)
+    state = first()
     matrices = [state.W]
     for t in range(23):
         state = turn(state, 0.3 if t < 17 else 0.01, stop_rule)
@@ -52,7 +59,7 @@ def test_stability_compares_with_the_matrix_look_back_rounds_before_the_end() ->
 def test_a_private_run_that_stays_put_has_not_converged_for_that(n_rounds: int) -> None:
     """Short steps stay put on Gaussian sources as well: stability once called them converged."""
     stop_rule = StopRule(n_rounds=n_rounds, look_back=10, private=True)
-    state = beginning(3, 0.5)
+    state = first()
     for t in range(n_rounds):
         state = turn(state, 0.3 if t < 8 else 0.001, stop_rule)
         assert state.status == ("running" if t < n_rounds - 1 else "not_judged")
@@ -62,9 +69,9 @@ def test_a_private_run_that_stays_put_has_not_converged_for_that(n_rounds: int) 
 def test_only_a_run_without_privacy_stops_on_its_tolerance() -> None:
     for private, status in ((True, "running"), (False, "converged")):
         stop_rule = StopRule(n_rounds=20, look_back=10, private=private)
-        assert turn(beginning(3, 0.5), 0.1, stop_rule, settled=True).status == status
+        assert turn(first(), 0.1, stop_rule, settled=True).status == status
     stop_rule = StopRule(n_rounds=1, look_back=10, private=False)
-    assert turn(beginning(3, 0.5), 0.1, stop_rule).status == "max_rounds"
+    assert turn(first(), 0.1, stop_rule).status == "max_rounds"
 
 
 def test_a_step_that_is_too_large_is_halved_once() -> None:
@@ -75,7 +82,7 @@ def test_a_step_that_is_too_large_is_halved_once() -> None:
         asked.append(scale)
         return Step(W=scale * 1.5 * MAX_NORM * np.eye(3), b=np.zeros(3))
 
-    state = advance(beginning(3, 0.5), propose, stop_rule, settled=False, record=RECORD)
+    state = advance(first(), propose, stop_rule, settled=False, record=RECORD)
     assert asked == [1.0, 0.5]
     assert state.W[0, 0] == 0.75 * MAX_NORM
     assert state.status == "running"
@@ -84,7 +91,7 @@ def test_a_step_that_is_too_large_is_halved_once() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e9])
 def test_a_step_that_cannot_be_saved_ends_the_run_with_the_last_good_state(bad: float) -> None:
     stop_rule = StopRule(n_rounds=20, look_back=10, private=True)
-    before = turn(beginning(3, 0.5), 0.2, stop_rule)
+    before = turn(first(), 0.2, stop_rule)
     move = Step(W=np.full((3, 3), bad), b=np.zeros(3))
     after = advance(before, lambda scale: move, stop_rule, settled=True, record=RECORD)
     assert after.status == "diverged"
