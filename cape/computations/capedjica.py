@@ -1,38 +1,124 @@
-"""The three stages of capedjica, in secure sums.
+"""Joint temporal ICA of several sites, private for every subject: the papers' model.
 
-A common subspace (pca), a common whitening, and the rounds of a solver; the settings make the
-algorithm of each.
+Common maps A, private time courses: X_m is about A S_m at every subject m of every site.  Three
+stages of secure sums: a common subspace (pca), a common whitening, and the rounds of a solver.  The
+algorithms are made for privacy: PCA from subjects' projectors in a public basis, log-Euclidean
+whitening, rotations by quasi-Newton steps.  Those of Imtiaz et al., Alg. 3 and 4, are in
+`paperdjica` (docs/deviations.md).
+
+Read the table at the bottom first.  What all joint ICAs share is in `cape.computations.ica`: `plan`
+(what all sites check before anything is released), `outcome` (what the table's last line writes).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
+from typing import Literal, Protocol
 
 import numpy as np
 
 from cape.algorithms import whitening
 from cape.algorithms.estimators import Array, Estimator
-from cape.algorithms.pca import Subspace
-from cape.algorithms.quasi_newton import TunedConstants, tuned_constants
+from cape.algorithms.pca import ProjectorPca, Subspace
+from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.verdict import JUDGED, judge
-from cape.algorithms.whitening import Whitener
-from cape.computations.capedjica.settings import CapeDjicaConfig, Solver, numbers
+from cape.algorithms.whitening import LogEuclidean, Whitener
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
-from cape.computations.ica.settings import effective_g
+from cape.computations.ica.outcome import ica_report
+from cape.computations.ica.plan import IcaPlanner
+from cape.computations.ica.settings import LeftRightConfig, effective_g
 from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
+from cape.frozen import dataclass
 from cape.protocol import subject_views
+from cape.protocol.join import join
 from cape.protocol.model import joined, n_basis, settings_of
 from cape.protocol.outcome import SpatialSet
+from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import each_subject
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.option import option
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+class Solver(Estimator[Unmixing], Protocol):
+    """The estimator of the rounds, as it is planned."""
+
+    def after(self, released: Subspace | None, whitened: Whitener | None) -> Estimator[Unmixing]:
+        """Return it with what the stages before it released."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeDjicaConfig(LeftRightConfig):
+    """Settings of capedjica."""
+
+    n_looks: int = option(0, low=0, high=10, expert=True)
+    prewhiten: Literal["ar1", "none"] = option("ar1", expert=True)
+    score: Literal["volatility", "tanh"] = option("volatility", expert=True)
+    n_rounds: int = option(40, low=1, high=2000, expert=True)
+    shares: str = option("auto", expert=True)
+    clip_schedule: str = option("auto", expert=True)
+    step_limit: float = option(0.0, low=0.0, high=10.0, expert=True)
+    round_mu: float = option(0.0, low=0.0, high=100.0, expert=True)
+
+    def check(self) -> None:
+        LeftRightConfig.check(self)
+        numbers("shares", self.shares, 3)
+        numbers("clip_schedule", self.clip_schedule, 2)
+
+    # Methods, not functions of the stages: a computation of the papers has the same stages with
+    # other algorithms (`cape.papers.computations.paperdjica`).
+    def make_pca(self) -> Estimator[Subspace]:
+        return ProjectorPca(n_components=self.n_components, private=self.private)
+
+    def make_whitening(
+        self, fixed: TunedConstants, released: Subspace | None
+    ) -> Estimator[Whitener]:
+        """Return the estimator of the common whitening; `released` is None while planning."""
+        return LogEuclidean(n_looks=fixed.n_looks, clip=fixed.whitening_clip, private=self.private)
+
+    def make_solver(self, fixed: TunedConstants) -> Solver:
+        return QuasiNewton(
+            n_rounds=self.n_rounds,
+            clips=fixed.clips,
+            step_limit=fixed.step_limit,
+            alpha_first=fixed.alpha_first,
+            alpha_last=fixed.alpha_last,
+            private=self.private,
+            score=self.score,
+            dither=fixed.dither if self.is_dithered() else 0.0,
+        )
+
+    def is_dithered(self) -> bool:
+        """Whether rounds are asked at W turned by public angles, and judged by the answers."""
+        return self.private and self.score == "volatility"
+
+
+def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
+    """Return the numbers of ``"0.4,0.3,0.3"``, () for ``"auto"``; positive, else ConfigError."""
+    if text == "auto":
+        return ()
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != count or not all(math.isfinite(v) and v > 0 for v in values):
+        allowed = f"auto, or {count} numbers above 0 separated by commas"
+        do = "such as " + ",".join(["0.3"] * count)
+        raise ConfigError("E011", setting=name, got=text, allowed=allowed, do=do)
+    return values
+
 
 # -- what follows from the settings and the sizes --------------------------------------------------
 
@@ -141,7 +227,7 @@ def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whiten
 
 def with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
     # The aggregator alone imports and runs this, once.
-    from cape.computations.capedjica.free_set import free_set
+    from cape.computations.ica.recipe import free_set
 
     try:
         found = free_set(config, model, mean)
@@ -260,6 +346,33 @@ def final_state(config: CapeDjicaConfig, model: IcaModel) -> FinalState:
 
 
 def spatial_set(config: CapeDjicaConfig, model: IcaModel) -> SpatialSet | None:
-    from cape.computations.capedjica import free_set
+    from cape.computations.ica.recipe import set_of
 
-    return free_set.spatial_set(config, model)
+    return set_of(config, model)
+
+
+# -- the protocol ----------------------------------------------------------------------------------
+
+NAME = "capedjica"
+PLANNER = IcaPlanner(
+    kind="temporal",
+    config=CapeDjicaConfig,
+    releases=releases,
+    choose_n_basis=choose_n_basis,
+    rule=rule,
+)
+
+COMPUTATION = Computation(
+    name=NAME,
+    config=CapeDjicaConfig,
+    model=IcaModel,
+    table=(
+        join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        PCA,  # Masked -> Subspace
+        WHITENING,  # Masked -> Whitener
+        ITERATE,  # Masked -> Unmixing
+        # Done -> Closing
+        ica_report(NAME, (PCA, WHITENING, ITERATE), final_state, spatial_set=spatial_set),
+    ),
+)

@@ -22,7 +22,6 @@ from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness
 from cape.computations.ica.model import FinalState
 from cape.computations.ica.outcome import ica_report
 from cape.computations.ica.plan import IcaPlanner
-from cape.computations.ica.recipe import SCORE, rotated
 from cape.computations.ica.settings import SpatialConfig, sized
 from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
@@ -83,6 +82,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
     # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
     # stop at another step.  So only its last exchange pays for these imports.
     from cape.computations.ica.mirror import mirror_of, null_of
+    from cape.computations.ica.recipe import rotated
 
     state: SpatialComponents = SPATIAL.released(model)
     roster = joined(model)
@@ -191,6 +191,8 @@ def _status(test: LeftRight | None) -> str:
 
 def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
     """Return the maps of the run with what may be said of them."""
+    from cape.computations.ica.recipe import SCORE
+
     state: SpatialComponents = SPATIAL.released(model)
     roster = joined(model)
     V, order = state.subspace.V, state.order

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from cape.computations import names
-from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations.capedjica import CapeDjicaConfig
 from cape.engines.coinstac import compspec
 from cape.engines.coinstac.site import SITE_INPUTS
 from cape.lab.engines import containers as container

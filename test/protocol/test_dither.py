@@ -8,7 +8,7 @@ import pytest
 from cape.algorithms import spatial
 from cape.algorithms.quasi_newton import QuasiNewton, dither_signs
 from cape.algorithms.whitening import whiten
-from cape.computations.capedjica.stages import ITERATE, WHITENING
+from cape.computations.capedjica import ITERATE, WHITENING
 from cape.protocol.model import joined
 from support.consortium import Consortium
 

@@ -11,7 +11,7 @@ import pytest
 from cape.algorithms.basis import dct_image
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import load
-from cape.computations.capedjica.stages import ITERATE
+from cape.computations.capedjica import ITERATE
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.papers.algorithms.infomax import GRADIENT_BOUND

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cape.algorithms import pca, spatial
-from cape.computations.capedjica import free_set
+from cape.computations.ica import recipe
 from cape.errors import ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
 from cape.privacy.ledger import Plan
 from cape.protocol import report_phase
@@ -215,7 +215,7 @@ def test_a_mask_too_small_for_the_free_set_does_not_cost_the_run(monkeypatch) ->
     def too_small(*given: Any) -> None:
         raise ConfigError("E011", setting="n_basis", got=9, allowed="1 to 4", do="lower n_basis.")
 
-    monkeypatch.setattr(free_set, "free_set", too_small)
+    monkeypatch.setattr(recipe, "free_set", too_small)
     run = Consortium("capedjica").play()
     assert run.state.model.subspace.free is None
     assert run.outcome.spatial.A.shape == run.outcome.A.shape

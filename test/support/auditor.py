@@ -15,7 +15,7 @@ import numpy as np
 from cape.algorithms.linalg import svec
 from cape.algorithms.quasi_newton import turned
 from cape.computations import load
-from cape.computations.capedjica.stages import ITERATE
+from cape.computations.capedjica import ITERATE
 from support import say, wiretap
 
 COLLUDER = "local3"

@@ -1,12 +1,31 @@
-"""The steps from a released mean of projectors to spatial maps: mirror, rotation, claims."""
+"""The spatial recipe: from a released mean of projectors to maps by mirror, rotation, claims.
+
+It is what a capegica run makes of its one release, and what a temporal run on images gives away
+(`free_set`): the first release there is the same mean.  Aggregators alone import and run this, as
+the last step of a stage: another host's FastICA could stop at another step.
+"""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
+from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
-from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, mirrored
+from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, left_right, mirrored
+from cape.algorithms.linalg import smat
+from cape.algorithms.pca import FreeSet
 from cape.algorithms.spatial import Score, claims, leading, spatial_ica
+from cape.computations.ica.mirror import mirror_of, simulated
+from cape.computations.ica.model import IcaModel
+from cape.computations.ica.settings import LeftRightConfig, SpatialConfig
+from cape.forecast.one_release import spatial_basis, spatial_components
 from cape.frozen import dataclass
-from cape.space.public_basis import Basis
+from cape.protocol.model import joined
+from cape.protocol.outcome import SpatialSet
+from cape.settings.resolved import resolve
+from cape.space.public_basis import Basis, basis_kind, in_basis, public_basis
 
 SCORE: Score = "skewness"
 
@@ -49,4 +68,74 @@ def rotated(
         converged=rotation.converged,
         mirrored=J is not None,
         claims=claims(F, B, maps, noise_std=noise_std, J=J) if clear and noise_std > 0 else (),
+    )
+
+
+def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet | None:
+    """Return the components of a released mean, as svec; None where the recipe is not for it.
+
+    In the smooth directions that the noise of the release pays for, whatever basis the run has.  On
+    real brains these maps did better than the rounds (docs/separations.md).
+    """
+    roster = joined(model)
+    space, d = roster.space, roster.n_basis
+    smooth = basis_kind(resolve(config), space) in ("dct", "none")
+    if space.kind not in ("mask", "atlas") or not smooth or model.subspace is None:
+        return None
+    R, noise_std = config.n_components, model.subspace.noise_std
+    g = math.sqrt(2.0 * R) / noise_std if noise_std else math.inf
+    n = min(spatial_components(g), R)
+    k = d if space.kind == "atlas" else min(spatial_basis(g, n), d)
+    brains = _as_spatial(config, k)
+    K, F = public_basis(resolve(brains), space, k), smat(mean)
+    C = _between(K, public_basis(resolve(config), space, d), d)
+    mirror, test = mirror_of(brains, space, k), None
+    if mirror is not None:
+        # Of the mean as it was released: there its noise is known exactly.
+        weighed = C.T @ mirror.weighed @ C
+        null = simulated(config, space, d, Mirror(J=weighed, weighed=weighed), R)
+        test = left_right(
+            F, weighed, null, noise_std=noise_std, n_subjects=roster.n_subjects, n_components=R
+        )
+    found = rotated(
+        C @ F @ C.T, K, n, noise_std=noise_std, mirror=mirror, test=test, symmetry=config.symmetry
+    )
+    order = arrange(found.maps)
+    return FreeSet(
+        directions=apply_order(order, found.V @ found.mixing, 1),
+        converged=found.converged,
+        test=test,
+        mirrored=found.mirrored,
+        claims=tuple(found.claims[abs(i) - 1] for i in order) if found.claims else (),
+    )
+
+
+def _as_spatial(config: LeftRightConfig, k: int) -> SpatialConfig:
+    return SpatialConfig.of(config, n_basis=k if config.feature_space == "mask" else 0)
+
+
+def _between(K: Basis | None, B: Basis | None, d: int) -> Array:
+    """Return ``K' B``, shape (k, d); None is the identity."""
+    if K is None or B is None:
+        rows = np.eye(d) if B is None else B @ np.eye(d)
+        return in_basis(K, rows)
+    # An interpolated basis is never held whole.
+    parts = [in_basis(K, B @ np.eye(d)[:, i : i + 16]) for i in range(0, d, 16)]
+    return np.concatenate(parts, axis=1)
+
+
+def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
+    """Return the free set of a run that has one, as the consortium gets it."""
+    if model.subspace is None or (found := model.subspace.free) is None:
+        return None
+    space, k = joined(model).space, len(found.directions)
+    K = public_basis(resolve(_as_spatial(config, k)), space, k)
+    return SpatialSet(
+        A=found.directions if K is None else np.asarray(K @ found.directions),
+        converged=found.converged,
+        sparseness=None,
+        test=found.test,
+        mirrored=found.mirrored,
+        claims=found.claims,
+        recipe=True,
     )

@@ -13,7 +13,7 @@ from typing import Literal
 from cape.algorithms.estimators import Array, PlannedRelease
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.capedjica.stages import n_directions, subspace
+from cape.computations.capedjica import n_directions, subspace
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
 from cape.frozen import dataclass

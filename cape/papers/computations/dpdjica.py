@@ -14,7 +14,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, PlannedRelease
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.capedjica.stages import n_directions, subspace
+from cape.computations.capedjica import n_directions, subspace
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
 from cape.frozen import dataclass

@@ -16,11 +16,12 @@ from cape.algorithms.estimators import Array, Estimator
 from cape.algorithms.pca import Subspace
 from cape.algorithms.quasi_newton import TunedConstants
 from cape.algorithms.whitening import Whitener
-from cape.computations.capedjica.settings import CapeDjicaConfig, Solver
-from cape.computations.capedjica.stages import (
+from cape.computations.capedjica import (
     ITERATE,
     PCA,
     WHITENING,
+    CapeDjicaConfig,
+    Solver,
     choose_n_basis,
     final_state,
     releases,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cape
-from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations.capedjica import CapeDjicaConfig
 from cape.data.cleaning import stop_band_cosines
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.site.site_data import ArraySource

@@ -36,7 +36,7 @@ PACKAGE = Path(cape.__file__).parent
 # Numbers of which 0 leaves the choice to a computation, where another place than a plan could ask
 ZERO_IS_AUTO = {"n_looks", "step_limit"}
 # Functions that make the second step, from G, once all sites have joined
-SECOND_STEP = {("computations/capedjica/stages.py", "constants")}
+SECOND_STEP = {("computations/capedjica.py", "constants")}
 # What the data decide at the end of a run, and no settings: it is a rule, not a word to resolve.
 DECIDED_BY_DATA = {"symmetry"}
 
