@@ -46,13 +46,13 @@ def lowest_cosines(voxels: npt.NDArray[np.intp], n: int, *, digits: int | None =
 def check_size(n_basis: int, limit: int) -> None:
     """Raise ConfigError (E011) unless ``1 <= n_basis <= limit``."""
     if not 1 <= n_basis <= limit:
-        raise ConfigError(
-            "E011",
-            setting="n_basis",
-            got=n_basis,
-            allowed=f"1 to {limit}",
-            do="lower n_basis, or use a finer grid.",
-        )
+        raise refused_size(n_basis, f"1 to {limit}")
+
+
+def refused_size(
+    n_basis: int, allowed: str, do: str = "lower n_basis, or use a finer grid."
+) -> ConfigError:
+    return ConfigError("E011", setting="n_basis", got=n_basis, allowed=allowed, do=do)
 
 
 def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
@@ -87,13 +87,7 @@ def _orthonormal(columns: Array) -> Array:
     q, r = np.linalg.qr(columns)
     diagonal = np.diagonal(r)
     if np.min(np.abs(diagonal)) < MIN_DIAGONAL * np.max(np.abs(diagonal)):
-        raise ConfigError(
-            "E011",
-            setting="n_basis",
-            got=columns.shape[1],
-            allowed="what the mask carries",
-            do="lower n_basis, or use a finer grid.",
-        )
+        raise refused_size(columns.shape[1], "what the mask carries")
     return np.ascontiguousarray(q * np.sign(diagonal))
 
 
@@ -109,12 +103,6 @@ def led_by(leaders: Array, basis: Array) -> Array:
     """
     n, d = leaders.shape[1], basis.shape[1]
     if d <= n:
-        raise ConfigError(
-            "E011",
-            setting="n_basis",
-            got=d,
-            allowed=f"{n + 1} or more",
-            do="the basis holds the templates and more.",
-        )
+        raise refused_size(d, f"{n + 1} or more", "the basis holds the templates and more.")
     scaled = leaders / np.maximum(np.linalg.norm(leaders, axis=0), 1e-300)
     return _orthonormal(np.concatenate([scaled, basis[:, : d - n]], axis=1))

@@ -14,10 +14,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.basis import check_size, cosines, lowest_cosines
+from cape.algorithms.basis import check_size, cosines, lowest_cosines, refused_size
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import along_axes, polar
-from cape.errors import ConfigError
 from cape.frozen import dataclass
 
 SIGMA_MM = 12.0  # width of the kernel in a brain, mm
@@ -62,6 +61,12 @@ def _gaussian(n: int, step: float) -> Array:
     return np.asarray(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2))
 
 
+def _axes(
+    box: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], sigma_mm: float
+) -> list[Array]:
+    return [_gaussian(n, mm / sigma_mm) for n, mm in zip(box.shape, voxel_mm, strict=True)]
+
+
 def spatial_sigma(mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float]) -> float:
     """Return the width (mm) for spatial components: 30 in a brain, less in a part of one."""
     # A quarter of the edge of a cube as large as the mask; of a whole brain (1.9 litres) 31 mm.
@@ -84,9 +89,9 @@ def kernel_mask(
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
     box = mask[tuple(map(slice, voxels.min(axis=0), voxels.max(axis=0) + 1))]
-    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(box.shape, voxel_mm, strict=True)]
     if sigma_mm >= WIDE_MM:
-        return _by_modes(box, axes, n_basis)
+        return _by_modes(box, voxel_mm, sigma_mm, n_basis)
+    axes = _axes(box, voxel_mm, sigma_mm)
     width = min(len(voxels), n_basis + max(30, n_basis // 2))
     U = np.linalg.qr(lowest_cosines(voxels, width))[0]
     for _ in range(MOST_STEPS):
@@ -109,8 +114,7 @@ def smooth(
     sigma_mm: float = SIGMA_MM,
 ) -> Array:
     """``K columns``, shape (D, n): the kernel of `kernel_mask` applied to columns."""
-    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(mask.shape, voxel_mm, strict=True)]
-    return _apply(mask, axes, columns)
+    return _apply(mask, _axes(mask, voxel_mm, sigma_mm), columns)
 
 
 def smooth_mirrored(
@@ -127,7 +131,7 @@ def smooth_mirrored(
     `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  It works in mm:
     a mirrored voxel need not fall on a voxel.
     """
-    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(mask.shape, voxel_mm, strict=True)]
+    axes = _axes(mask, voxel_mm, sigma_mm)
     x = (first_mm + voxel_mm[0] * np.arange(mask.shape[0]) - midline_mm) / sigma_mm
     axes[0] = np.exp(-0.5 * (x[:, None] + x[None, :]) ** 2)
     return _apply(mask, axes, columns)
@@ -152,23 +156,18 @@ def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
     return out
 
 
-def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Array:
+def _by_modes(
+    box: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], sigma_mm: float, n_basis: int
+) -> Array:
     """Leading eigenvectors (D, d) of the kernel at the voxels of a box.
 
     ConfigError (E011) past what is told from rounding.
     """
     # Block iteration fails here: a wide kernel's spectrum falls by 1e6 within the basis.
-    modes = _modes_of(box.tobytes(), box.shape, tuple(axis.tobytes() for axis in axes), _MODES)
-    values = modes.values
-    carried = int(np.count_nonzero(values > _CARRIED * values[0]))
+    modes = box_modes(box, voxel_mm, sigma_mm, weakest=_MODES)
+    carried = int(np.count_nonzero(modes.values > _CARRIED * modes.values[0]))
     if n_basis > carried:
-        raise ConfigError(
-            "E011",
-            setting="n_basis",
-            got=n_basis,
-            allowed=f"1 to {carried} in this mask",
-            do="lower n_basis.",
-        )
+        raise refused_size(n_basis, f"1 to {carried} in this mask", "lower n_basis.")
     return modes.eigenvectors(box, n_basis)
 
 
@@ -183,10 +182,8 @@ def box_modes(
 
     Modes of the box below `weakest` of the strongest are left out.
     """
-    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(inside.shape, voxel_mm, strict=True)]
-    return _modes_of(
-        inside.tobytes(), inside.shape, tuple(axis.tobytes() for axis in axes), weakest
-    )
+    kernels = tuple(axis.tobytes() for axis in _axes(inside, voxel_mm, sigma_mm))
+    return _modes_of(inside.tobytes(), inside.shape, kernels, weakest)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms import kernel
+from cape.algorithms.basis import refused_size
 from cape.algorithms.estimators import Array, Data
-from cape.errors import ConfigError
 from cape.frozen import dataclass
 
 # Of the sphere on which a hemisphere's vertices count as lying: as large as the mean midthickness
@@ -113,9 +113,7 @@ def grayordinate_basis(places: Sequence[Places], n_basis: int, sigma_mm: float) 
     taken = [_taken_apart(one, sigma_mm) for one in places]
     carried = sum(len(values) for values, _ in taken)
     if n_basis > carried:
-        allowed = f"1 to {carried} on these grayordinates"
-        do = "lower n_basis."
-        raise ConfigError("E011", setting="n_basis", got=n_basis, allowed=allowed, do=do)
+        raise refused_size(n_basis, f"1 to {carried} on these grayordinates", "lower n_basis.")
     strength = np.concatenate([values for values, _ in taken])
     owner = np.repeat(np.arange(len(taken)), [len(values) for values, _ in taken])
     # Nearly equal ones of two hemispheres in the order of the blocks on every host.
