@@ -53,11 +53,8 @@ def gdp_epsilon(*, mu: float, delta: float) -> float:
     _require_delta(delta)
     if gdp_delta(epsilon=0.0, mu=mu) <= delta:
         return 0.0
-    high = 1.0
-    while gdp_delta(epsilon=high, mu=mu) > delta:
-        high *= 2.0
     # The upper of the two neighbouring floats around the root: never too small.
-    return _bisect(0.0, high, lambda epsilon: gdp_delta(epsilon=epsilon, mu=mu) > delta)[1]
+    return _around_root(lambda epsilon: gdp_delta(epsilon=epsilon, mu=mu) > delta)[1]
 
 
 def gdp_mu(*, epsilon: float, delta: float) -> float:
@@ -73,11 +70,8 @@ def gdp_mu(*, epsilon: float, delta: float) -> float:
 # Planner, checks, progress and tuned constants all ask for the mu of one and the same budget.
 @functools.lru_cache(maxsize=64)
 def _largest_mu(epsilon: float, delta: float) -> float:
-    high = 1.0
-    while gdp_delta(epsilon=epsilon, mu=high) <= delta:
-        high *= 2.0
     # The lower of the two neighbouring floats around the root: never too large.
-    return _bisect(0.0, high, lambda mu: gdp_delta(epsilon=epsilon, mu=mu) <= delta)[0]
+    return _around_root(lambda mu: gdp_delta(epsilon=epsilon, mu=mu) <= delta)[0]
 
 
 def root_up(square: Fraction) -> float:
@@ -134,8 +128,11 @@ def _mills(x: float) -> float:
         total, term, odd = total + following, following, odd + 2
 
 
-def _bisect(low: float, high: float, low_side: Callable[[float], bool]) -> tuple[float, float]:
-    """Neighbouring floats between which `low_side` turns from true to false."""
+def _around_root(low_side: Callable[[float], bool]) -> tuple[float, float]:
+    """Neighbouring floats above 0 between which `low_side` turns from true to false."""
+    low, high = 0.0, 1.0
+    while low_side(high):
+        high *= 2.0
     while True:
         # Not (low + high) / 2, which could overflow; ends when no float lies between.
         middle = low + 0.5 * (high - low)
