@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
 from cape.protocol import wire
 from cape.protocol.messages import KeyAdvertisement, KeyAdvertisements, Masked, RingVector
-from cape.protocol.model import DropOuts, Model, Roster, agreed_labels, broadcast_roster, signs
+from cape.protocol.model import DropOuts, Model, agreed_labels, broadcast_roster, signs
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import aggregator_stages, keys, site_stages, stages
@@ -47,9 +47,11 @@ State = TypeVar("State")
 # -- facts that all parties derive from the model ------------------------------------------------
 
 
-def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
+def setup_of(party: Site | Aggregator, model: Model) -> stages.Setup:
+    roster = broadcast_roster(model)
+    digest = party.digest(roster)
     return stages.Setup(
-        salt=keys.run_salt(roster_digest[:16].hex(), roster_digest),
+        salt=keys.run_salt(digest[:16].hex(), digest),
         sizes={entry.site: entry.n_subjects for entry in roster.sites},
         colluders=roster.colluders,
         n_sets=len(roster.plan) + EXTRA_SETS,
@@ -78,9 +80,8 @@ def drop_outs(model: Model) -> DropOuts:
 
 def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
     """Return the public keys of this run in the form of the protocol."""
-    roster = broadcast_roster(model)
-    setup = setup_of(party.digest(roster), roster)
-    return aggregator_stages.KeyTable.of(setup, drop_outs(model).advertised.sites)
+    advertised = drop_outs(model).advertised.sites
+    return aggregator_stages.KeyTable.of(setup_of(party, model), advertised)
 
 
 def key_digest(party: Site | Aggregator, model: Model) -> bytes:
@@ -128,12 +129,11 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
 
     def advertise(site: Site, model: Model) -> KeyAdvertisement:
         prepare(site, model)
-        roster = broadcast_roster(model)
         entropy = site.noise.stream("keys", site.transcript)
         # Drawn even where it is not used, so that seeded runs draw the same keys after it.
         fresh = entropy.token_bytes(keys.KEY_BYTES)
         state = site_stages.advertise(
-            setup_of(site.digest(roster), roster),
+            setup_of(site, model),
             site=site.id,
             identity_secret=site.identity_secret() if signs(site.config) else fresh,
             token_bytes=entropy.token_bytes,
@@ -189,10 +189,8 @@ def _collect_advertisements(
         )
         for site, reply in replies.items()
     }
-    roster, listed = broadcast_roster(model), KeyAdvertisements(sites=without, labels=labels)
-    setup = setup_of(party.digest(roster), roster)
-    stages.check_advertisements(setup, without)
-    return listed, "zero-sum.shares"
+    stages.check_advertisements(setup_of(party, model), without)
+    return KeyAdvertisements(sites=without, labels=labels), "zero-sum.shares"
 
 
 def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:

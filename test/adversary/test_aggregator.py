@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -364,7 +365,7 @@ def forged(link: Any, own: str) -> dict[str, Any]:
     roster = digest(link._state.model.roster)
     false = {name: bytes([i + 1] * 32) for i, name in enumerate(names) if name != own}
     if link._config.aggregation == "secagg":
-        setup = setup_of(roster, link._state.model.roster)
+        setup = setup_of(SimpleNamespace(digest=digest), link._state.model)
         sites = dict(book.sites)
         for name, secret in false.items():
             made = site_stages.advertise(
