@@ -17,7 +17,7 @@ from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan
 from cape.protocol.model import Model, Roster, settings_of
-from cape.protocol.plan import PlannedStage, filtered, make_plan, verify_basis, verify_plan
+from cape.protocol.plan import PlannedStage, filtered, make_plan, verify_plan
 from cape.protocol.ports import Site, Stacks, View
 from cape.protocol.secure_sum import chunks
 from cape.settings.config import Config
@@ -75,8 +75,8 @@ class OpenPlanner:
         # Nothing of the roster is believed: the same plan is made again from what this site has.
         config = settings_of(OpenConfig, site.config)
         d = _full_width(config, roster.space)
-        verify_basis(site, roster, d)
-        verify_plan(site, roster, self._stages(config, roster.n_sites, roster.n_subjects, d))
+        stages = self._stages(config, roster.n_sites, roster.n_subjects, d)
+        verify_plan(site, roster, stages, n_basis=d)
 
     def _stages(
         self, config: OpenConfig, n_sites: int, n_subjects: int, d: int

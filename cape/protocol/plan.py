@@ -122,21 +122,14 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
     )
 
 
-def verify_basis(site: Site, roster: Roster, n_basis: int) -> None:
-    """Raise PrivacyBudgetError unless d is what this site finds itself, and the owner allows it."""
-    too_large = n_basis > site.config.max_features and not untruncated(
-        resolve(site.config), roster.space
-    )
-    if roster.n_basis != n_basis or too_large:
-        problem = "the size of the public basis is not that of the settings"
-        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
-
-
-def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> None:
+def verify_plan(
+    site: Site, roster: Roster, stages: Sequence[PlannedStage], *, n_basis: int
+) -> None:
     """Check, as a site, the plan that the aggregator sent: in integers, against own settings.
 
-    The aggregator is trusted with nothing: clips, sensitivities, noise and the total must hold for
-    this site's own budget and number of colluders.  PrivacyBudgetError; nothing was released.
+    The aggregator is trusted with nothing: d, clips, sensitivities, noise and the total must hold
+    for this site's own `stages`, `n_basis`, budget and number of colluders.  PrivacyBudgetError;
+    nothing was released.
     """
     config = site.config
 
@@ -144,6 +137,9 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> N
         return PrivacyBudgetError("E231", site=site.id, problem=problem)
 
     # Everything is computed again from this site's own settings; nothing of the roster is believed.
+    too_large = n_basis > config.max_features and not untruncated(resolve(config), roster.space)
+    if roster.n_basis != n_basis or too_large:
+        raise refuse("the size of the public basis is not that of the settings")
     own = {(stage.phase, i + 1): a for stage in stages for i, a in enumerate(stage.releases)}
     if {(e.phase, e.round) for e in roster.plan} != set(own):
         raise refuse("the releases are not those of the settings")

@@ -141,7 +141,10 @@ TINY = Computation(
     model=TinyModel,
     table=(
         join("tiny", make_run_plan, then="zero-sum"),
-        ZeroSum(lambda site, roster: verify_plan(site, roster, STAGES), then="mean"),
+        ZeroSum(
+            lambda site, roster: verify_plan(site, roster, STAGES, n_basis=roster.n_basis),
+            then="mean",
+        ),
         MEAN,
         report(lambda site, model: None, lambda party, model: SimpleNamespace(status="done")),
     ),

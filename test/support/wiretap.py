@@ -281,7 +281,9 @@ CANARY = Computation(
     table=(
         join("canary", _plan, then="zero-sum"),
         ZeroSum(
-            lambda site, roster: verify_plan(site, roster, _stages(site.config, roster.n_basis)),
+            lambda site, roster: verify_plan(
+                site, roster, _stages(site.config, roster.n_basis), n_basis=roster.n_basis
+            ),
             then="canary",
         ),
         SecureSum(

@@ -16,14 +16,7 @@ from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.protocol.join import RunPlan
 from cape.protocol.model import Roster, settings_of
-from cape.protocol.plan import (
-    PROTECTS_NOBODY,
-    PlannedStage,
-    filtered,
-    make_plan,
-    verify_basis,
-    verify_plan,
-)
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, filtered, make_plan, verify_plan
 from cape.protocol.ports import Site
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
@@ -69,8 +62,8 @@ class IcaPlanner:
         S, M = roster.n_sites, roster.n_subjects
         config = sized(settings_of(self.config, site.config), S, M, roster.space)
         d = self.basis_size(config, roster.space, effective_g(config, S, M))
-        verify_basis(site, roster, d)
-        verify_plan(site, roster, self.releases(config, n_sites=S, n_subjects=M, n_basis=d))
+        stages = self.releases(config, n_sites=S, n_subjects=M, n_basis=d)
+        verify_plan(site, roster, stages, n_basis=d)
 
     def basis_size(self, config: IcaConfig, space: FeatureSpace, g: float) -> int:
         """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""

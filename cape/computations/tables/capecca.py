@@ -24,7 +24,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
-from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
@@ -148,8 +148,7 @@ def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: Featur
 def _verify(site: Site, roster: Roster) -> None:
     # Nothing of the roster is believed: the same plan is made again from what this site has.
     config, D = settings_of(CapeCcaConfig, site.config), roster.space.n_features
-    verify_basis(site, roster, D)
-    verify_plan(site, roster, stages(config, D))
+    verify_plan(site, roster, stages(config, D), n_basis=D)
 
 
 def _estimator(config: CapeCcaConfig, model: CapeCcaModel) -> SecondMomentCca:

@@ -19,7 +19,7 @@ from cape.protocol.join import RunPlan, join
 from cape.protocol.model import Model, Roster, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
-from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
@@ -84,8 +84,7 @@ def verify(site: Site, roster: Roster) -> None:
     # Nothing of the roster is believed: the same plan is made again from what this site has.
     config = settings_of(CapePcaConfig, site.config)
     d = widest_basis(resolve(config), roster.space)
-    verify_basis(site, roster, d)
-    verify_plan(site, roster, stages(config, d))
+    verify_plan(site, roster, stages(config, d), n_basis=d)
 
 
 # -- the result ----------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def roster_of(own: Config = CONFIG, stages: Any = STAGES, /, **changed: Any) -> 
 
 
 def verify(roster: Roster, config: Config = CONFIG, stages: Any = STAGES) -> None:
-    verify_plan(SimpleNamespace(id="local1", config=config), roster, stages)
+    verify_plan(SimpleNamespace(id="local1", config=config), roster, stages, n_basis=roster.n_basis)
 
 
 # -- made ------------------------------------------------------------------------------------------

@@ -287,6 +287,6 @@ def test_a_site_refuses_a_plan_that_is_not_that_of_its_settings() -> None:
         config=config.digest(), space=FeatureSpace.of_matrix(D), n_basis=D, colluders=1,
         survivors=3, seeded=False, plan=run_plan.releases, warnings=(),
     )  # fmt: skip
-    verify_plan(here, told, capemean.stages(config, D))
+    verify_plan(here, told, capemean.stages(config, D), n_basis=D)
     with pytest.raises(PrivacyBudgetError, match="E230 the plan of 2 releases"):
-        verify_plan(here, replace(told, plan=loud), capemean.stages(config, D))
+        verify_plan(here, replace(told, plan=loud), capemean.stages(config, D), n_basis=D)
