@@ -61,7 +61,7 @@ class FolderCheck:
 
     sites: tuple[SiteCheck, ...]  # in order of their ids
     handshake: tuple[Finding, ...]  # of the comparison of sites and of the plan
-    headers_only: bool = False  # the data themselves were left unread
+    headers_only: bool  # the data themselves were left unread
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -97,16 +97,8 @@ def validate(
     Site by site, worst first; ``severity`` "E": not ready, "X": a subject fails, "W" warns.
     The texts `private` name files: they are for the site.  ConfigError if the settings are wrong.
 
-    Parameters
-    ----------
-    folder : str or Path
-        Data of one site, or one folder per site; ``settings.toml`` in it or beside it is read.
-    settings : mapping, optional
-        Settings of docs/config.md, over those of the file.
-    policy : SitePolicy, optional
-        What the site allows; the defaults without.
-    fast : bool
-        Read headers and tables only, not the data.
+    ``settings.toml`` in the folder or beside it is read; `settings` (docs/config.md) go over it.
+    `policy` is what the site allows; ``fast``: headers and tables only, not the data.
     """
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     allowed = policy or SitePolicy()
@@ -153,8 +145,14 @@ def check_folder(
         for name, base in folders.items()
     )
     # One site has nobody to be compared with.
-    differences = _unsaid(owner) if alone else handshake(checks, owner)
-    return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
+    if not alone:
+        differences = handshake(checks, owner)
+        return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
+    unsaid: list[Finding] = []
+    if owner.has_budget:
+        with _noted(unsaid, "Ask the owner for the whole settings.toml."):
+            check_roster_is_said(owner.config)
+    return FolderCheck(sites=checks, handshake=tuple(unsaid), headers_only=headers_only)
 
 
 def check_site(
@@ -245,14 +243,6 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
         Finding(code="CAPE-W150", severity="W", private=f"CAPE-W150 {text}", public="")
         for text in roster.warnings
     )
-
-
-def _unsaid(owner: OwnerSettings) -> tuple[Finding, ...]:
-    findings: list[Finding] = []
-    if owner.has_budget:
-        with _noted(findings, "Ask the owner for the whole settings.toml."):
-            check_roster_is_said(owner.config)
-    return tuple(findings)
 
 
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:

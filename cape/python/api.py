@@ -35,7 +35,6 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.report import privacy_json, write_results
-from cape.settings.config import Config
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
@@ -218,7 +217,10 @@ class Consortium:
         options = {option.name for option in dataclasses.fields(table.config)}
         meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
         config = table.config.from_input(meant)
-        noise = self._expected_noise(computation, config)
+        # Where a real run would be refused; here a trial is allowed, but never in silence.
+        planner, noise = planner_of(computation), ""
+        if planner is not None:
+            noise = planner.expected_noise(config, len(self._sites), self.n_subjects)
         if noise:
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         sources = {
@@ -235,13 +237,6 @@ class Consortium:
         if noise:
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         return _result(transport.outcome, self._truth)
-
-    def _expected_noise(self, computation: str, config: Config) -> str:
-        # Where a real run would be refused; here a trial is allowed, but never in silence.
-        planner = planner_of(computation)
-        if planner is None:
-            return ""
-        return planner.expected_noise(config, len(self._sites), self.n_subjects)
 
     def _shape(self) -> dict[str, object]:
         # Voxels of the caller's own mask: none of the masks that the package brings.

@@ -129,10 +129,8 @@ def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canva
         places, grey = _widened(*known, mm.min(axis=0) - rim, mm.max(axis=0) + rim)
     inverse = np.linalg.inv(affine)
     shape = mask.shape
-    at = [
-        inverse[k, 3] + sum(_along(inverse[k, j] * places[j], j) for j in range(3))
-        for k in range(3)
-    ]
+    mm_along = np.ix_(*places)
+    at = [inverse[k, 3] + sum(inverse[k, j] * mm_along[j] for j in range(3)) for k in range(3)]
     ijk = [np.rint(np.broadcast_to(a, tuple(map(len, places)))).astype(np.int64) for a in at]
     known_voxel = np.all([(0 <= i) & (i < n) for i, n in zip(ijk, shape, strict=True)], axis=0)
     index = np.ravel_multi_index(ijk, shape, mode="clip")
@@ -153,10 +151,6 @@ def _widened(
         for p, (before, after) in zip(places, more, strict=True)
     )
     return (x, y, z), np.pad(grey, more, constant_values=1.0)
-
-
-def _along(values: Array, axis: int) -> Array:
-    return values.reshape([-1 if k == axis else 1 for k in range(3)])
 
 
 def place_of(k: int, volumes: Array, affine: Array, peaks: Sequence[Array]) -> Array:
