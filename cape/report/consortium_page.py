@@ -14,7 +14,7 @@ from cape.delimited import read_matrix_lines, split_lines
 from cape.privacy.cost import FREE
 from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
 from cape.report.maps import Component
-from cape.report.page import Page, Values, text_of
+from cape.report.page import Values, text_of
 from cape.report.plots import Picture
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
 from cape.report.results import (
@@ -33,30 +33,24 @@ Settings = Mapping[str, object]
 def render(folder: Path) -> Path:
     source = read_folder(folder)
     if isinstance(source, TableFolder):
-        tables = Page(
-            template="tables/page.html.j2",
-            values=_common(source),
-            chapters=page.chapters(TABLE_CHAPTERS, source, drawn=False),
-            illustrated=False,
-        )
         # Nothing here can fail to be drawn, so there is no second attempt.
-        return page.write_html(folder, page.html_of(tables))
+        values = _common(source)
+        text = page.html_of(
+            "tables/page.html.j2", TABLE_CHAPTERS, source, values, illustrated=False
+        )
+        return page.write_html(folder, text)
 
-    def compose(drawn: bool) -> Page:
+    def compose(drawn: bool, failure: str | None) -> str:
         if drawn and source.results.feature_space in ("mask", "atlas"):
             _write_figures(source)
-        return compose_maps(source, drawn=drawn)
+        return page_of_maps(source, drawn=drawn, failure=failure)
 
     return page.write_page(folder, compose)
 
 
-def compose_maps(folder: MapFolder, *, drawn: bool) -> Page:
-    return Page(
-        template="consortium/page.html.j2",
-        values={**_common(folder), "kind": folder.results.kind},
-        chapters=page.chapters(MAP_CHAPTERS, folder, drawn=drawn),
-        illustrated=drawn,
-    )
+def page_of_maps(folder: MapFolder, *, drawn: bool, failure: str | None = None) -> str:
+    template, values = "consortium/page.html.j2", {**_common(folder), "kind": folder.results.kind}
+    return page.html_of(template, MAP_CHAPTERS, folder, values, illustrated=drawn, failure=failure)
 
 
 def _common(folder: MapFolder | TableFolder) -> Values:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cape.frozen import dataclass
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, plots
 
@@ -29,55 +27,24 @@ Folder = TypeVar("Folder")
 Outline = tuple[tuple[str, str, Callable[[Folder, bool], Values | None] | None], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chapter:
-    """A chapter of a page, with the values for its template."""
+def write_page(folder: Path, compose: Callable[[bool, str | None], str]) -> Path:
+    """Write index.html and return its path.
 
-    anchor: str
-    title: str
-    template: str
-    values: Values
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    """A whole page: its template has the title, the strips above it and the cards."""
-
-    template: str
-    values: Values  # for the page and all chapters
-    chapters: tuple[Chapter, ...]
-    # With pictures, and with a list of its chapters.
-    illustrated: bool
-    # Why it is not: "" where the extra is not installed, else the name of the error.
-    failure: str | None = None
-
-
-def chapters(outline: Outline[Folder], folder: Folder, *, drawn: bool) -> tuple[Chapter, ...]:
-    computed = []
-    for template, title, values_of in outline:
-        values = {} if values_of is None else values_of(folder, drawn)
-        if values is not None:
-            # People link to chapters, so the name of the template is part of the address.
-            anchor = template.partition("/")[2]
-            chapter = Chapter(anchor=anchor, title=title, template=template, values=values)
-            computed.append(chapter)
-    return tuple(computed)
-
-
-def write_page(folder: Path, compose: Callable[[bool], Page]) -> Path:
-    """Write index.html and return its path; `compose` gets whether pictures are wanted."""
+    `compose` gets whether pictures are wanted, and why there are none: "" where the extra is not
+    installed, else the name of the error; None with pictures.
+    """
     failure = ""
     if plots.installed():
         # The budget is spent when this runs: a library's trouble with one picture must not cost
         # the results.
         try:
-            text = html_of(compose(True))
+            text = compose(True, None)
         except Exception as err:
             # Only the name of the error: its text may hold values of subjects.
             failure = type(err).__name__
         else:
             return write_html(folder, text)
-    return write_html(folder, html_of(replace(compose(False), failure=failure)))
+    return write_html(folder, compose(False, failure))
 
 
 def write_html(folder: Path, text: str) -> Path:
@@ -86,20 +53,30 @@ def write_html(folder: Path, text: str) -> Path:
     return target
 
 
-def html_of(page: Page) -> str:
+def html_of(
+    template: str,
+    outline: Outline[Folder],
+    folder: Folder,
+    values: Values,
+    *,
+    illustrated: bool,
+    failure: str | None = None,
+) -> str:
+    """Return a page: `template` has title, strips and cards, `values` are for all its chapters."""
     environment = _environment(markup=True)
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
-    values = {**page.values, "page": page, "style": _markup(style)}
-    bodies = []
-    for chapter in page.chapters:
-        body = environment.get_template(f"{chapter.template}.html.j2").render(
-            {**values, **chapter.values}
-        )
-        bodies.append((chapter, _markup(body)))
-    text = environment.get_template(page.template).render({**values, "chapters": bodies})
+    values = {**values, "illustrated": illustrated, "failure": failure, "style": _markup(style)}
+    chapters = []
+    for name, title, values_of in outline:
+        own = {} if values_of is None else values_of(folder, illustrated)
+        if own is not None:
+            body = environment.get_template(f"{name}.html.j2").render({**values, **own})
+            # People link to chapters, so the name of the template is part of the address.
+            chapters.append((name.partition("/")[2], title, _markup(body)))
+    text = environment.get_template(template).render({**values, "chapters": chapters})
     # Pages without pictures had a writer of their own once, which spelled quotes otherwise.  Their
     # bytes stay: the same result gives the same page.
-    return text if page.illustrated else text.replace("&#39;", "&#x27;").replace("&#34;", "&quot;")
+    return text if illustrated else text.replace("&#39;", "&#x27;").replace("&#34;", "&quot;")
 
 
 def markup_of(template: str, *, code: str, data: str, **values: object) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, plots
 from cape.report.files import EMPTY_CELL
-from cape.report.page import Page, Values
+from cape.report.page import Values
 from cape.report.plots import Picture
 from cape.report.private_folder import BANDS, PrivateFolder
 from cape.space.feature_space import is_mni
@@ -22,23 +22,22 @@ DRAWN, DRAWN_MAPS = 10, 3
 
 def render_site(folder: Path) -> Path:
     source = PrivateFolder.read(folder)
-    return page.write_page(folder, lambda drawn: compose_site(source, drawn=drawn))
+    values = {
+        "about": source.about,
+        "names": source.names,
+        "subjects": source.subjects,
+        "accepted": source.accepted,
+        "checks": source.checks,
+        "replies": len(source.sent),
+    }
 
+    def compose(drawn: bool, failure: str | None) -> str:
+        template = "site/page.html.j2"
+        return page.html_of(
+            template, SITE_CHAPTERS, source, values, illustrated=drawn, failure=failure
+        )
 
-def compose_site(folder: PrivateFolder, *, drawn: bool) -> Page:
-    return Page(
-        template="site/page.html.j2",
-        values={
-            "about": folder.about,
-            "names": folder.names,
-            "subjects": folder.subjects,
-            "accepted": folder.accepted,
-            "checks": folder.checks,
-            "replies": len(folder.sent),
-        },
-        chapters=page.chapters(SITE_CHAPTERS, folder, drawn=drawn),
-        illustrated=drawn,
-    )
+    return page.write_page(folder, compose)
 
 
 def _subjects(folder: PrivateFolder, drawn: bool) -> Values:

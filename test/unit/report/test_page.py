@@ -312,7 +312,7 @@ def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(statu
 
 def paragraphs(folder: MapFolder, anchor: str) -> list[tuple[str, str]]:
     """Return the paragraphs of a chapter without pictures, each with its class."""
-    text = page_module.html_of(consortium_page.compose_maps(folder, drawn=False))
+    text = consortium_page.page_of_maps(folder, drawn=False)
     chapter = re.search(f'<section id="{anchor}">(.*?)</section>', text, re.S)[1]
     return re.findall(r'<p(?: class="(\w+)")?>(.*?)</p>', chapter, re.S)
 
