@@ -75,15 +75,12 @@ class RunProgress(Progress):
     Time left is of all that is to come: what was measured of each kind, constants until then.
     """
 
-    def __init__(
-        self, *, as_json: bool, quiet: bool, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(as_json=as_json, quiet=quiet, clock=clock)
-        self._n_sites = 3
-        self._total = 0
-        self._a_subject = 0.0  # s of reading one
-        self._rounds: list[float] = []
-        self._report_began = 0.0
+    # Before anything is known
+    _n_sites = 3
+    _total = 0
+    _a_subject = 0.0  # s of reading one
+    _rounds: tuple[float, ...] = ()
+    _report_began = 0.0
 
     def subject(self, stage: str, done: int, total: int) -> None:
         now = self._clock()
@@ -104,7 +101,7 @@ class RunProgress(Progress):
     def __call__(self, line: ProgressLine) -> None:
         self._n_sites = line.sites
         if line.exchange > 1:  # the first one read the data
-            self._rounds.append(line.seconds)
+            self._rounds += (line.seconds,)
         to_come = line.exchanges - line.exchange - 1  # the last one is the report
         left = 0.0
         if to_come >= 0:

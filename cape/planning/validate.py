@@ -19,7 +19,7 @@ from cape.data.issues import Finding
 from cape.data.listing import check_layout_is_said
 from cape.data.manifest import MANIFEST_NAMES
 from cape.data.pipeline import Inspection, SiteData, inspect_site
-from cape.errors import CapeError, CapeWarning, DataError
+from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import (
     OwnerSettings,
@@ -208,13 +208,10 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
         return inspection
     from cape.data.space import with_templates
 
-    try:
-        space = with_templates(accepted.space, base, site=site)
-    except DataError as err:
-        fix = "Put the file that the owner sent into the site's folder."
-        findings = (*inspection.findings, _finding(err, fix))
-        return replace(inspection, findings=findings, accepted=None, error=err)
-    return replace(inspection, accepted=replace(accepted, space=space))
+    filled, findings = None, list(inspection.findings)
+    with _noted(findings, "Put the file that the owner sent into the site's folder."):
+        filled = replace(accepted, space=with_templates(accepted.space, base, site=site))
+    return replace(inspection, findings=tuple(findings), accepted=filled)
 
 
 def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding, ...]:

@@ -71,15 +71,10 @@ def write_results(folder: Path, outcome: Outcome) -> None:
 
 
 def add_score(
-    folder: Path,
-    *,
-    q_ngi: float | None,
-    map_correlation: float | None,
-    simulation: bool,
-    synthetic: bool = False,
+    folder: Path, *, q_ngi: float | None, map_correlation: float | None, synthetic: bool = False
 ) -> None:
-    """Add closeness to planted maps (`q_ngi` 0 is perfect; mean |r| of matched maps); render."""
-    results = replace(read_results(folder), simulation=simulation, synthetic=synthetic)
+    """Mark a simulation, with its closeness to planted maps (`q_ngi` 0 is perfect; mean |r|)."""
+    results = replace(read_results(folder), simulation=True, synthetic=synthetic)
     if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)

@@ -276,7 +276,6 @@ def _go_on(
         consortium,
         q_ngi=q_ngi,
         map_correlation=correlation,
-        simulation=True,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
     )
     shutil.rmtree(work, ignore_errors=True)

@@ -98,7 +98,7 @@ def scored(results: Path, tmp_path: Path) -> dict[str, bytes]:
     folder = tmp_path / "scored"
     shutil.copytree(results, folder)
     q_ngi, correlation = compare_with_truth(tmp_path / "none.npz", folder / "unmixing.npz")
-    add_score(folder, q_ngi=q_ngi, map_correlation=correlation, simulation=True, synthetic=False)
+    add_score(folder, q_ngi=q_ngi, map_correlation=correlation, synthetic=False)
     return without_pages(contents(folder))
 
 

@@ -160,7 +160,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
     brain = example.outcome(rank=3)
     write_results(root / "brain", brain)
-    add_score(root / "brain", q_ngi=0.03, map_correlation=0.94, simulation=True)
+    add_score(root / "brain", q_ngi=0.03, map_correlation=0.94)
     space = dataclasses.replace(brain.space, template_space="MNI152")
     roster = dataclasses.replace(brain.roster, space=space)
     write_results(root / "labelled", dataclasses.replace(brain, roster=roster))

@@ -304,7 +304,7 @@ def test_any_signed_permutation_of_the_unmixing_gives_the_same_files(tmp_path):
 def test_scoring_stamps_the_simulation_and_keeps_the_rest(tmp_path):
     folder = write(tmp_path)
     before = load(folder, "results.json")
-    cape.report.add_score(folder, q_ngi=0.031, map_correlation=0.95, simulation=True)
+    cape.report.add_score(folder, q_ngi=0.031, map_correlation=0.95)
     after = load(folder, "results.json")
     assert list(after) == list(before)
     changed = {key for key in after if after[key] != before[key]}
@@ -320,9 +320,7 @@ def test_a_simulation_claims_synthetic_data_only_where_it_is_told_so(tmp_path):
     # Every run of `cape simulate` once said so, on people's own files too, in page and paragraph.
     folder = write(tmp_path)
     for synthetic in (False, True):
-        cape.report.add_score(
-            folder, q_ngi=None, map_correlation=None, simulation=True, synthetic=synthetic
-        )
+        cape.report.add_score(folder, q_ngi=None, map_correlation=None, synthetic=synthetic)
         assert load(folder, "results.json")["synthetic"] is synthetic
         page, text = ((folder / name).read_text() for name in ("index.html", "methods.md"))
         assert "SIMULATION: all sites were simulated on one computer." in page

@@ -64,7 +64,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
     for name, made in kinds().items():
         cape.report.write_results(root / name, made)
-    cape.report.add_score(root / "square", q_ngi=0.02, map_correlation=0.97, simulation=True)
+    cape.report.add_score(root / "square", q_ngi=0.02, map_correlation=0.97)
     with pytest.MonkeyPatch.context() as patch:
         for library in ("matplotlib", "nilearn"):
             patch.setitem(sys.modules, library, None)

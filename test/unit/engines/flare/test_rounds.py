@@ -60,7 +60,7 @@ def scored(calls) -> dict[str, bytes]:
     truth = calls.data / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, folder / "unmixing.npz")
     add_score(
-        folder, q_ngi=q_ngi, map_correlation=correlation, simulation=True,
+        folder, q_ngi=q_ngi, map_correlation=correlation,
         synthetic=truth.is_file(),
     )  # fmt: skip
     return contents(folder)

@@ -92,7 +92,7 @@ def test_a_run_leaves_the_bytes_that_memory_leaves_and_no_secret(
     truth = data / "truth.npz"
     folder = tmp_path / "out" / "server"
     q_ngi, correlation = compare_with_truth(truth, folder / "unmixing.npz")
-    add_score(folder, q_ngi=q_ngi, map_correlation=correlation, simulation=True)
+    add_score(folder, q_ngi=q_ngi, map_correlation=correlation)
     wanted = contents(tmp_path / "memory" / "consortium")
     assert contents(folder) == wanted
     for site in SITES:
