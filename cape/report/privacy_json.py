@@ -216,8 +216,7 @@ def statement(outcome: Outcome) -> PrivacyStatement:
     roster, numbers, settings = outcome.roster, figures(outcome), outcome.settings
     budget = outcome.ledger.budget
     texts: dict[str, Any] = {
-        name: None if settings.get(name) is None else str(settings[name])
-        for name in ("noise", "aggregation", "key_trust")
+        name: settings.get(name) for name in ("noise", "aggregation", "key_trust")
     }
     return PrivacyStatement(
         guarantee=outcome.label,
