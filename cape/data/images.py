@@ -265,9 +265,9 @@ def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) 
     if max(*shape, *grid.shape) > LONGEST_AXIS:
         observed = f"shape {shape} to {grid.shape}, at most {LONGEST_AXIS} voxels along an axis"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
-    form = parallel_axes(
-        shape, affine, grid, index=index, smoothing_fwhm=fwhm
-    ) or turned_axes(shape, affine, grid, smoothing_fwhm=fwhm)
+    form = parallel_axes(shape, affine, grid, index=index, smoothing_fwhm=fwhm) or turned_axes(
+        shape, affine, grid, smoothing_fwhm=fwhm
+    )
 
     def pick(stored: npt.NDArray[np.generic]) -> Array:
         volume = stored.reshape(shape[::-1])

@@ -1,4 +1,4 @@
-"""What reading a subject gave, kept in a site's store so that no file is read twice.
+"""What reading a subject gave, kept in a store so that no file is read twice, and in which basis.
 
 Three kinds of entries: facts (the counts behind a subject's checks), its voxels after cleaning
 where a site has few of them, and its array in a public basis.  Their names are digests of all that
@@ -12,7 +12,8 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -25,16 +26,20 @@ from cape.data.cleaning import Quality
 from cape.data.data_store import DataStore, Stamp, content_of, stamp_of
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
+from cape.data.listing import SiteListing
 from cape.data.runs import RunFile, SubjectFiles
-from cape.data.space import stated_space
+from cape.data.space import stated_space, with_templates
 from cape.data.subjects import ReadSubject
+from cape.errors import CapeError, DataError
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json, plain
 from cape.settings.resolved import Reading, Resolved
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import basis_kind, widest_basis
+from cape.space.public_basis import Basis, basis_kind, project, public_basis, widest_basis
 
 VOXELS: Final = "voxels"
+# Bytes of voxels of all subjects of a site that are kept, so that no basis is built only to check.
+MAX_VOXELS: Final = 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +158,84 @@ class KeptSubjects:
         at = [stamp[:2] for stamp in seen.stamps]
         with self._lock:
             self._files.update(zip(contents, at, strict=True))
+
+
+class Widest:
+    """The widest basis that a run may ask for, and what a store keeps of the subjects in it."""
+
+    def __init__(
+        self, listing: SiteListing, base: Path, store: DataStore | None, *, reduce: bool
+    ) -> None:
+        self._listing, self._base = listing, base
+        self._lock = Lock()
+        self._built = functools.cache(self._build)
+        self.kept: KeptSubjects | None = None
+        # Whether subjects are projected now, and whether their voxels are kept; see `begin`
+        self.reduces, self.keeps_voxels = reduce, False
+        space = listing.space
+        # A matrix is read faster than it is found.
+        if store is not None and space is not None and space.kind != "matrix":
+            with suppress(DataError):  # of templates, raised where the basis is used
+                self.kept = KeptSubjects(store, listing.how, self._with_templates(space))
+
+    def begin(self, n_bytes: int) -> None:
+        """Decide what is kept of subjects of `n_bytes` each.
+
+        Where voxels are few they are kept: building a basis would cost more than reading, and a try
+        of other settings may ask for another one.  Of many the basis costs next to nothing.
+        """
+        n_subjects = len(self._listing.listed)
+        self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXELS
+        self.reduces |= self.kept is not None and not self.keeps_voxels
+
+    def basis(self) -> Basis | None:
+        """Return B, None for the identity; CapeError: there is none, or what broke the building."""
+        with self._lock:  # one builds it, others wait
+            return self._built()
+
+    def _build(self) -> Basis | None:
+        if self._listing.space is None:
+            raise ValueError("nobody's features are known")
+        space, how = self._with_templates(self._listing.space), self._listing.how
+        return public_basis(how, space, widest_basis(how, space))
+
+    def _with_templates(self, space: FeatureSpace) -> FeatureSpace:
+        if not self._listing.how.templates:
+            return space
+        return with_templates(space, self._base, site=self._listing.site)
+
+    def prepare(self) -> None:
+        """Build the basis before the first subject asks for it."""
+        with suppress(Exception):  # raised where the basis is used
+            self.basis()
+
+    def project(self, X: Data) -> Data | None:
+        """Return Y (d, T); None where there is no such basis, or X has other features."""
+        space = self._listing.space
+        if space is None or space.n_features != len(X):
+            return None
+        # Raised where nobody has an array in the basis.
+        with suppress(CapeError):
+            return project(X, self.basis())
+        return None
+
+    def look(self, files: SubjectFiles) -> tuple[Seen | None, ReadSubject | None]:
+        """Return what is known of a subject's files, and all that is asked of it if it is kept."""
+        if self.kept is None or (seen := self.kept.look(files)) is None:
+            return None, None
+        read = self.kept.facts(seen, files, self._listing.site)
+        if read is None or not self.reduces:
+            return seen, read
+        Y = self.kept.array(seen)
+        if Y is None and (X := self.kept.array(seen, voxels=True)) is not None:
+            Y = self.project(X)
+            if Y is not None:
+                self.kept.keep_reduced(seen, Y)
+        return seen, None if Y is None else replace(read, Y=Y)
+
+    def finish(self) -> None:
+        if self.kept is not None:
+            self.kept.finish(self._base)
 
 
 @functools.cache

@@ -37,6 +37,7 @@ from cape.data.checks import (
 )
 from cape.data.data_store import DataStore
 from cape.data.issues import Finding, Findings, IssueCode, in_full
+from cape.data.kept_subjects import Widest
 from cape.data.listing import SiteListing, list_site, with_features_of_files
 from cape.data.resources import (
     ResourceEstimate,
@@ -47,13 +48,12 @@ from cape.data.resources import (
 )
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
-from cape.data.widest import Widest, project
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import Basis, basis_kind, widest_basis
+from cape.space.public_basis import Basis, basis_kind, project, widest_basis
 
 # Called with (subjects done, subjects in all).
 OnSubject = Callable[[int, int], None]

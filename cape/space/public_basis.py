@@ -28,6 +28,8 @@ MOST_DENSE: Final = 70_000
 RIM: Final = 1.15
 # Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm).
 BRAIN_MODES: Final = 2000
+# Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
+ROWS: Final = 8192
 # Columns of a basis that is not formed that are smoothed at once.
 _COLUMNS: Final = 8
 # Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
@@ -187,6 +189,22 @@ def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> in
         return max(5 * square, 40 * rows * n_basis + 2 * square)
     # B in doubles, and two copies of it while its columns are made orthonormal.
     return 24 * rows * n_basis
+
+
+def project(values: Data, B: Basis | None) -> Data:
+    """Return ``B' X``, shape (d, T), float32; `values` is X (D, T), None the identity."""
+    if B is None:
+        return values
+    if B.shape[0] != values.shape[0]:
+        raise ValueError(f"basis has {B.shape[0]} rows, the data have {values.shape[0]}")
+    if not isinstance(B, np.ndarray):
+        return B.adjoint(values).astype(np.float32)
+    # Sums in doubles: in float32 the result would depend on the order of 70,000 voxels.
+    total = np.zeros((B.shape[1], values.shape[1]))
+    for first in range(0, values.shape[0], ROWS):
+        rows = slice(first, first + ROWS)
+        total += B[rows].T @ values[rows].astype(np.float64)
+    return total.astype(np.float32)
 
 
 def in_basis(B: Basis | None, values: Array | Data) -> Array:

@@ -9,12 +9,11 @@ import pytest
 
 from cape.algorithms import basis, kernel
 from cape.algorithms.interpolated_basis import InterpolatedBasis, interpolated
-from cape.data.widest import project
 from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import MOST_DENSE, in_basis, noise_covariance, public_basis
+from cape.space.public_basis import MOST_DENSE, in_basis, noise_covariance, project, public_basis
 
 EDGES = (2.0, 2.0, 2.5)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cape.data import data_store, pipeline, subjects, widest
+from cape.data import data_store, kept_subjects, pipeline, subjects
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load
@@ -142,7 +142,7 @@ def test_another_basis_is_made_of_voxels_that_are_kept(base, cache, reads):
 
 
 def test_of_many_voxels_only_reduced_arrays_are_kept(base, cache, reads, monkeypatch):
-    monkeypatch.setattr(widest, "MAX_VOXELS", 1000)
+    monkeypatch.setattr(kept_subjects, "MAX_VOXELS", 1000)
     inspect_site(base, {}, CONFIG, site="B", cache=cache)
     assert not list((cache / "entries").glob("*.voxels"))
     reads.clear()
@@ -152,7 +152,7 @@ def test_of_many_voxels_only_reduced_arrays_are_kept(base, cache, reads, monkeyp
 
 def test_neither_a_first_nor_a_second_check_builds_a_basis(base, cache, reads, monkeypatch):
     built: list[object] = []
-    monkeypatch.setattr(widest, "public_basis", lambda *of: built.append(of))
+    monkeypatch.setattr(kept_subjects, "public_basis", lambda *of: built.append(of))
     for n_read in (5, 0):
         assert len(inspect_site(base, {}, CONFIG, site="B", cache=cache).subjects) == 4
         assert len(reads) == n_read
@@ -426,7 +426,7 @@ def test_a_basis_that_could_not_be_built_is_not_taken_for_the_identity(
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(widest, "public_basis", broken)
+        patch.setattr(kept_subjects, "public_basis", broken)
         with pytest.raises((MemoryError, CapeError)):
             load_site(base, {}, CONFIG, site="B", cache=cache)
     assert not entries(cache)

@@ -16,13 +16,12 @@ from cape.data import pipeline
 from cape.data.cleaning import rank_of, regressors
 from cape.data.pipeline import inspect_site, reduce_again
 from cape.data.subjects import subject_matrix
-from cape.data.widest import project
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
-from cape.space.public_basis import MOST_DENSE, public_basis
+from cape.space.public_basis import MOST_DENSE, project, public_basis
 from support.sites import clean, load_site, private_code
 
 CONFIG = replace(
