@@ -132,12 +132,20 @@ def made(folder: Path, asked: argparse.Namespace) -> Path:
     import nibabel as nib
     import numpy as np
 
-    from cape.lab.synthetic.consortium import write_consortium
+    from cape.lab.synthetic.consortium import Request, write_consortium
 
     write_consortium(
-        folder / "made", preset="brain", site_sizes=(4 * asked.subjects, 2), grid_mm=asked.grid,
-        n_timepoints=asked.timepoints, n_networks=6, tr=2.0, seed=0,
-    )  # fmt: skip
+        folder / "made",
+        Request(
+            preset="brain",
+            site_sizes=(4 * asked.subjects, 2),
+            grid_mm=asked.grid,
+            n_timepoints=asked.timepoints,
+            n_networks=6,
+            tr=2.0,
+            seed=0,
+        ),
+    )
     first, second = sorted((folder / "made" / SITE).glob("sub-*.nii.gz"))[:2]
     one, two = nib.load(first), nib.load(second)
     both = np.concatenate([np.asanyarray(one.dataobj), np.asanyarray(two.dataobj)], axis=3)

@@ -123,14 +123,21 @@ def main() -> int:
     if given.task:
         sys.stdout.write("\n" + json.dumps(run_task(given.task, given.folder, given.networks)))
         return 0
-    from cape.lab.synthetic.consortium import write_consortium
+    from cape.lab.synthetic.consortium import Request, write_consortium
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_consortium(
-            folder / "data", preset="brain", n_sites=4, n_subjects=given.subjects,
-            n_timepoints=given.timepoints, n_networks=given.networks, seed=given.seed,
-        )  # fmt: skip
+            folder / "data",
+            Request(
+                preset="brain",
+                n_sites=4,
+                n_subjects=given.subjects,
+                n_timepoints=given.timepoints,
+                n_networks=given.networks,
+                seed=given.seed,
+            ),
+        )
         found = []
         for task in TASKS:
             words = [sys.executable, "-W", "ignore", __file__, "--task", task, "--folder", name,

@@ -22,7 +22,7 @@ import nibabel as nib
 import numpy as np
 
 from cape.computations import names
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import PRODUCT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,11 +51,13 @@ def write_images(folder: Path) -> None:
         made = Path(scratch) / "data"
         write_consortium(
             made,
-            preset="brain",
-            site_sizes=(SUBJECTS,) * SITES,
-            n_timepoints=TIMEPOINTS,
-            n_networks=NETWORKS,
-            seed=SEED,
+            Request(
+                preset="brain",
+                site_sizes=(SUBJECTS,) * SITES,
+                n_timepoints=TIMEPOINTS,
+                n_networks=NETWORKS,
+                seed=SEED,
+            ),
         )
         number = 0
         for site in range(SITES):

@@ -180,23 +180,25 @@ def synth_command(
     quiet: Quiet = False,
 ) -> None:
     """Write a synthetic consortium whose true maps are known."""
-    from cape.lab.synthetic.consortium import write_consortium
+    from cape.lab.synthetic.consortium import Request, write_consortium
 
     with working(f"writing {out}", quiet=quiet or as_json) as progress:
         summary = write_consortium(
             out,
-            preset=preset,
-            n_sites=sites,
-            n_subjects=subjects,
-            site_sizes=_whole_numbers(site_sizes),
-            n_timepoints=timepoints,
-            grid_mm=grid,
-            n_networks=networks,
-            tr=tr,
-            seed=seed,
-            layout=layout,
-            templates=templates,
-            voxel_mm=voxel,
+            Request(
+                preset=preset,
+                n_sites=sites,
+                n_subjects=subjects,
+                site_sizes=_whole_numbers(site_sizes),
+                n_timepoints=timepoints,
+                grid_mm=grid,
+                n_networks=networks,
+                tr=tr,
+                seed=seed,
+                layout=layout,
+                templates=templates,
+                voxel_mm=voxel,
+            ),
             progress=progress,
         )
     sizes = ", ".join(str(size) for size in summary.site_sizes)

@@ -17,7 +17,7 @@ import pytest
 
 from cape.errors import CapeError
 from cape.lab.engines import containers as container
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.python.api import simulate_folder as simulate
 from support.engines import IMAGE, content
 
@@ -34,8 +34,10 @@ SETTINGS = {"epsilon": 8.0, "delta": 1e-3, "n_rounds": 2, "min_timepoints": 50}
 @pytest.fixture(scope="module")
 def consortium(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("consortium") / "data"
-    write_consortium(folder, preset="brain", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=3,
-          seed=1)  # fmt: skip
+    write_consortium(
+        folder,
+        Request(preset="brain", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=3, seed=1),
+    )
     return folder
 
 

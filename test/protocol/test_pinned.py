@@ -15,7 +15,7 @@ import pytest
 
 from cape.cli import main
 from cape.errors import CapeError, ConfigError, SecureAggregationError
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.privacy.accounting import gdp_epsilon
 from cape.protocol.outcome import SiteOutcome
 from cape.protocol.phases import accept, advance_aggregator, advance_site
@@ -282,7 +282,8 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_consortium(
-        tmp_path / "data", preset="paper", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=2
+        tmp_path / "data",
+        Request(preset="paper", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=2),
     )
     # Of each site, and longer than a simulation.
     homes = lambda places, output: tmp_path / "homes" / output.parent.name  # noqa: E731

@@ -19,7 +19,7 @@ from cape.errors import (
     ProtocolError,
     SecureAggregationError,
 )
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Masked
 from cape.protocol.phases import advance_aggregator, advance_site
@@ -402,7 +402,8 @@ def test_replies_of_every_stage_carry_markers_and_survive_the_wire() -> None:
 @pytest.mark.usefixtures("no_pages")
 def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path) -> None:
     write_consortium(
-        tmp_path / "data", preset="paper", n_sites=4, n_subjects=12, n_timepoints=60, n_networks=2
+        tmp_path / "data",
+        Request(preset="paper", n_sites=4, n_subjects=12, n_timepoints=60, n_networks=2),
     )
     maps = []
     for through in ("memory", "wire"):

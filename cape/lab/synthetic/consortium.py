@@ -13,7 +13,7 @@ Everything is drawn from the seed: equal arguments give equal bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,21 +86,26 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A request for a consortium; fields as the parameters of `write_consortium`."""
+    """A consortium that is asked for; numbers that are 0 are the preset's."""
 
-    preset: str
-    sizes: tuple[int, ...]
-    n_timepoints: int
-    n_networks: int
-    grid_mm: int
-    tr: float
-    seed: int
-    layout: Layout
-    voxel_mm: float
+    preset: str = "brain"
+    n_sites: int = 4
+    n_subjects: int = 0
+    site_sizes: tuple[int, ...] = ()  # of the sites, instead of the two before
+    n_timepoints: int = 0
+    n_networks: int = 0
+    # Of images only; the layout of `brain`
+    grid_mm: int = 10
+    tr: float = 2.0  # s
+    layout: Layout = "files"
+    voxel_mm: float = 2.0  # of the images of layout fmriprep
+    seed: int = 0
+    # Above 0: template maps that correlate so with the true ones, for every site
+    templates: float = 0.0
 
     @property
     def owners(self) -> tuple[int, ...]:
-        return tuple(site for site, size in enumerate(self.sizes) for _ in range(size))
+        return tuple(site for site, size in enumerate(self.site_sizes) for _ in range(size))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,58 +121,37 @@ class Request:
         return grid_of(mask_space(config))
 
 
-def write_consortium(
-    out: Path,
-    *,
-    preset: str = "brain",
-    n_sites: int = 4,
-    n_subjects: int = 0,
-    site_sizes: Sequence[int] = (),
-    n_timepoints: int = 0,
-    grid_mm: int = 10,
-    n_networks: int = 0,
-    tr: float = 2.0,
-    seed: int = 0,
-    layout: Layout = "files",
-    templates: float = 0.0,
-    voxel_mm: float = 2.0,
-    progress: OnWritten | None = None,
-) -> Summary:
+def write_consortium(out: Path, request: Request, progress: OnWritten | None = None) -> Summary:
     """Write ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site into `out`.
 
-    Numbers that are 0 are the preset's; `site_sizes` stands instead of `n_sites` and `n_subjects`.
-    `grid_mm`, `tr` (s), `layout` (`cape.lab.synthetic.layouts`) and a spread of T are of
-    `brain` only.
-    `voxel_mm`: of the images of layout fmriprep, which has no settings (`cape init`) and no truth.
-    `templates` above 0: template maps that correlate so with the true ones, for every site.
+    Layout fmriprep has no settings (`cape init`) and no truth.
     ConfigError for impossible sizes, an unknown preset, or a folder that is not empty.
     """
-    subjects, timepoints, networks = _preset(preset)
-    request = Request(
-        preset=preset,
-        sizes=tuple(site_sizes) or split_unequally(n_subjects or subjects, n_sites),
-        n_timepoints=n_timepoints or timepoints,
-        n_networks=n_networks or networks,
-        grid_mm=grid_mm,
-        tr=tr,
-        seed=seed,
-        layout=layout,
-        voxel_mm=voxel_mm,
+    preset = request.preset
+    if preset not in DEFAULTS:
+        raise _impossible("preset", preset, ", ".join(DEFAULTS), "choose one of them.")
+    subjects, timepoints, networks = DEFAULTS[preset]
+    request = replace(
+        request,
+        site_sizes=request.site_sizes
+        or split_unequally(request.n_subjects or subjects, request.n_sites),
+        n_timepoints=request.n_timepoints or timepoints,
+        n_networks=request.n_networks or networks,
     )
-    _check(request, out, templates)
-    for site in range(len(request.sizes)):
+    _check(request, out)
+    for site in range(len(request.site_sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
-    if layout != "fmriprep":  # that is a study as people have it
+    if request.layout != "fmriprep":  # that is a study as people have it
         np.savez_compressed(out / "truth.npz", A=maps, names=np.array(request.names))
         _write_texts(out, request)
-    if templates:
-        write_templates(out, request, maps, templates)
+    if request.templates:
+        write_templates(out, request, maps)
     written = sum(path.stat().st_size for path in out.rglob("local*/**/*") if path.is_file())
     return Summary(
         folder=out,
         preset=preset,
-        site_sizes=request.sizes,
+        site_sizes=request.site_sizes,
         names=request.names,
         n_features=maps.shape[0],
         n_bytes=written,
@@ -185,24 +169,18 @@ def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
     return tuple(int(n) + 1 for n in np.diff(ends, prepend=0))
 
 
-def _preset(name: str) -> tuple[int, int, int]:
-    if name not in DEFAULTS:
-        raise _impossible("preset", name, ", ".join(DEFAULTS), "choose one of them.")
-    return DEFAULTS[name]
-
-
 def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -> ConfigError:
     return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
 
 
-def _check(request: Request, out: Path, templates: float) -> None:
+def _check(request: Request, out: Path) -> None:
     """Refuse before anything is written: a half-made folder would pass for a consortium."""
     n, tables = request.n_networks, request.preset == "records"
     most = {"brain": len(NETWORKS), "records": min(N_X, N_Y)}.get(request.preset, 50)
     shortest = max(10, n + 3)
     layouts = LAYOUTS if request.preset == "brain" else LAYOUTS[:1]
     for name, got, fits, allowed in (
-        ("site_sizes", request.sizes, min(request.sizes) >= 1, "1 or more each"),
+        ("site_sizes", request.site_sizes, min(request.site_sizes) >= 1, "1 or more each"),
         ("n_networks", n, 2 <= n <= most, f"2 to {most}"),
         (
             "n_timepoints",
@@ -223,7 +201,7 @@ def _check(request: Request, out: Path, templates: float) -> None:
     ):
         if not fits:
             raise _impossible(name, got, allowed)
-    if templates and (tables or request.layout in ("matrix", "atlas")):
+    if request.templates and (tables or request.layout in ("matrix", "atlas")):
         problem = "templates are made for images and for matrices of images"
         raise ConfigError("E012", problem=problem, do="choose another preset or layout.")
     if out.is_dir() and any(out.iterdir()):
@@ -328,19 +306,19 @@ WRITERS = {
 }
 
 
-def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
-    """Write template maps that correlate r with the true ones into every site's folder.
+def write_templates(out: Path, request: Request, maps: Array) -> None:
+    """Write template maps that correlate as asked with the true ones into every site's folder.
 
     They are what capedualreg would get from a published atlas: partly right.
     """
     rng = np.random.default_rng([request.seed, 3])
-    folders = [out / f"local{site}" for site in range(len(request.sizes))]
+    folders = [out / f"local{site}" for site in range(len(request.site_sizes))]
     white = rng.standard_normal(maps.shape)
     if request.preset in PRESETS:
         noise = kernel.smooth_image((IMAGE_EDGE, IMAGE_EDGE), white)
         for folder in folders:
             path = folder / "templates.npy"
-            np.save(path, correlated_maps(maps, noise, r), allow_pickle=False)
+            np.save(path, correlated_maps(maps, noise, request.templates), allow_pickle=False)
         return
     import nibabel as nib
 
@@ -348,7 +326,7 @@ def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
     x, y, z = (float(edge) for edge in np.linalg.norm(grid.affine[:3, :3], axis=0))
     noise = kernel.smooth(grid.inside, (x, y, z), white)
     volume: Data = np.zeros((*grid.shape, maps.shape[1]), dtype=np.float32)
-    volume[grid.inside] = correlated_maps(maps, noise, r)
+    volume[grid.inside] = correlated_maps(maps, noise, request.templates)
     image = nib.Nifti1Image(volume, grid.affine)
     image.set_sform(grid.affine, code="mni")
     for folder in folders:
@@ -370,7 +348,7 @@ def _write_texts(out: Path, request: Request) -> None:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shortest, n_sites = 1.0, len(request.sizes)
+    shortest, n_sites = 1.0, len(request.site_sizes)
     if request.preset == "brain":
         shortest = 1 - SPREAD_OF_T
     elif request.preset in PRESETS:

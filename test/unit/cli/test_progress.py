@@ -9,7 +9,7 @@ import pytest
 
 from cape.cli import progress as module
 from cape.cli.progress import EVERY, RunProgress, SiteProgress
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.run_loop import BEFORE_JOIN, ProgressLine, progress_line
 from cape.simulation.simulate import simulate
 
@@ -93,7 +93,7 @@ def test_all_sites_count_their_people_together_and_again_for_their_pages(tmp_pat
     from cape.report import site_page
 
     monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
-    write_consortium(tmp_path / "s", site_sizes=(4, 3, 3), n_timepoints=30, n_networks=2)
+    write_consortium(tmp_path / "s", Request(site_sizes=(4, 3, 3), n_timepoints=30, n_networks=2))
     told: list[tuple[str, int, int]] = []
     simulate(
         tmp_path / "s", out=tmp_path / "out",

@@ -12,7 +12,7 @@ import pytest
 import cape
 from cape.cli import main
 from cape.errors import ConfigError
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from support.defects import DEFECTS
 
 PLANTED = {
@@ -26,7 +26,7 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def consortium(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("validate") / "plan"
-    write_consortium(folder, site_sizes=(14, 4, 3), n_timepoints=20, n_networks=3)
+    write_consortium(folder, Request(site_sizes=(14, 4, 3), n_timepoints=20, n_networks=3))
     return folder
 
 
@@ -214,7 +214,7 @@ def test_two_hundred_subjects_are_read_in_two_minutes_and_below_a_gibibyte(tmp_p
     import sys
     import time
 
-    write_consortium(tmp_path / "plan", site_sizes=(200,), n_timepoints=120)
+    write_consortium(tmp_path / "plan", Request(site_sizes=(200,), n_timepoints=120))
     code = (
         "import pathlib, sys; from cape.cli import main;"
         "code = main(sys.argv[1:]);"

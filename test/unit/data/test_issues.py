@@ -15,7 +15,7 @@ import pytest
 from cape.data import pipeline
 from cape.data.pipeline import Inspection, inspect_site
 from cape.errors import DataError
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import Config
 from support.defects import DEFECTS, make_defect
 from support.sites import load_site, private_code
@@ -106,9 +106,15 @@ def consortia(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind, preset in (("image", "brain"), ("matrix", "paper"), ("bids", "brain")):
         folders[kind] = tmp_path_factory.mktemp("consortia") / kind
         write_consortium(
-            folders[kind], preset=preset, site_sizes=(1, 10), n_timepoints=20, n_networks=3,
-            layout="bids" if kind == "bids" else "files",
-        )  # fmt: skip
+            folders[kind],
+            Request(
+                preset=preset,
+                site_sizes=(1, 10),
+                n_timepoints=20,
+                n_networks=3,
+                layout="bids" if kind == "bids" else "files",
+            ),
+        )
     return folders
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cape.engines.coinstac import computation as coinstac
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.site.places import SitePlaces
 from support import consortium as helper
 
@@ -27,7 +27,7 @@ MANY = 12
 @pytest.fixture(scope="module")
 def images(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("memory") / "data"
-    write_consortium(folder, preset="brain", site_sizes=(MANY, 1), n_timepoints=120)
+    write_consortium(folder, Request(preset="brain", site_sizes=(MANY, 1), n_timepoints=120))
     return folder / "local0"
 
 

@@ -18,7 +18,7 @@ from cape.data.pipeline import inspect_site, reduce_again
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
 from cape.space.public_basis import MOST_DENSE, project, public_basis
@@ -139,7 +139,7 @@ def test_an_npz_with_the_variable_x_is_a_matrix_too(tmp_path):
 
 
 def test_loading_again_gives_the_same_bits(tmp_path):
-    write_consortium(tmp_path / "c", site_sizes=(2, 2), n_timepoints=30, n_networks=2)
+    write_consortium(tmp_path / "c", Request(site_sizes=(2, 2), n_timepoints=30, n_networks=2))
     config = replace(Config(epsilon=1.0, delta=1e-5), mask="MNI152-10mm", min_timepoints=20, tr=2.0)
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((1876, 30)))[0]
     passes = []

@@ -10,7 +10,7 @@ import pytest
 from cape.computations import load
 from cape.data.pipeline import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.simulate import simulate
 from cape.site.site_data import FileSource
 from support.sites import load_site, private_code
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_named_at_the_site_only(tmp_path, text, code, private) 
 
 def test_sites_with_other_headers_do_not_join(tmp_path) -> None:
     folder = tmp_path / "c"
-    write_consortium(folder, preset="records", site_sizes=(6, 6, 6), seed=1)
+    write_consortium(folder, Request(preset="records", site_sizes=(6, 6, 6), seed=1))
     table = folder / "local1" / "records.csv"
     table.write_text(table.read_text().replace("network_02", "network_2"))
     with pytest.raises(CapeError, match="E250 The columns of the tables differ"):
@@ -108,7 +108,7 @@ def test_a_table_that_changes_during_a_run_is_refused(tmp_path) -> None:
 
 def test_the_planted_correlations_of_synthetic_records_are_found(tmp_path) -> None:
     folder = tmp_path / "c"
-    write_consortium(folder, preset="records", n_subjects=1500, n_sites=3, seed=2)
+    write_consortium(folder, Request(preset="records", n_subjects=1500, n_sites=3, seed=2))
     out = simulate(folder, out=tmp_path / "out", settings={"private": False}, seed=1)
     lines = (out / "correlations.csv").read_text().splitlines()[1:]
     found = [float(line.split(",")[1]) for line in lines]

@@ -8,13 +8,13 @@ import pytest
 import cape
 from cape.cli import main
 from cape.errors import DataError
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.simulate import simulate
 
 
 @pytest.fixture
 def study(tmp_path):
-    write_consortium(tmp_path / "s", site_sizes=(4, 3, 3), n_timepoints=30, n_networks=2)
+    write_consortium(tmp_path / "s", Request(site_sizes=(4, 3, 3), n_timepoints=30, n_networks=2))
     # A name that leads nowhere: the site's list cannot be used.
     (tmp_path / "s" / "local1" / "manifest.csv").write_text("file\nsub-77_bold.nii.gz\n")
     return tmp_path / "s"

@@ -13,7 +13,7 @@ import pytest
 
 import cape
 from cape.errors import ConfigError
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.simulate import check_places, simulate
 
 
@@ -21,7 +21,7 @@ from cape.simulation.simulate import check_places, simulate
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     write_consortium(
-        folder, preset="paper", site_sizes=(4, 3, 3), n_timepoints=40, n_networks=3, seed=5
+        folder, Request(preset="paper", site_sizes=(4, 3, 3), n_timepoints=40, n_networks=3, seed=5)
     )
     return folder
 

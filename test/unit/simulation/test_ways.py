@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.simulate import simulate
 from cape.simulation.ways import Play, Way, in_documents
 
@@ -19,9 +19,9 @@ class BegunError(Exception):
 def test_parties_begin_when_their_folders_and_policies_are_there(tmp_path: Path) -> None:
     # Containers once began before: what was mounted as site-policy.toml became a folder.
     write_consortium(
-        tmp_path / "data", preset="paper", site_sizes=(4, 3, 3), n_timepoints=40, n_networks=3,
-        seed=5,
-    )  # fmt: skip
+        tmp_path / "data",
+        Request(preset="paper", site_sizes=(4, 3, 3), n_timepoints=40, n_networks=3, seed=5),
+    )
     seen = []
 
     def play(play: Play) -> None:

@@ -13,7 +13,7 @@ from cape.cli import main
 from cape.computations import capedjica, load
 from cape.data.space import with_templates
 from cape.errors import CapeError, ConfigError
-from cape.lab.synthetic.consortium import write_consortium
+from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.protocol.messages import FeatureSpace
 from cape.settings.resolved import resolve
 from cape.simulation.simulate import simulate
@@ -72,7 +72,9 @@ def test_every_format_gives_the_same_digest(tmp_path, kind):
 @pytest.fixture
 def study(tmp_path) -> Path:
     folder = tmp_path / "study"
-    write_consortium(folder, preset="paper", site_sizes=(6, 5, 4), n_timepoints=60, n_networks=3)
+    write_consortium(
+        folder, Request(preset="paper", site_sizes=(6, 5, 4), n_timepoints=60, n_networks=3)
+    )
     rng = np.random.default_rng(0)
     with np.load(folder / "truth.npz") as truth:
         maps = truth["A"] / np.linalg.norm(truth["A"], axis=0)

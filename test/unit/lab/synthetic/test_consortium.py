@@ -15,7 +15,7 @@ from cape.cli.run_commands import Preset
 from cape.data.pipeline import reduce_again
 from cape.errors import ConfigError
 from cape.lab.synthetic.brain import NETWORKS
-from cape.lab.synthetic.consortium import DEFAULTS, split_unequally, write_consortium
+from cape.lab.synthetic.consortium import DEFAULTS, Request, split_unequally, write_consortium
 from cape.settings.config import Config
 from support.defects import make_defect
 from support.sites import load_site
@@ -32,7 +32,9 @@ def contents(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def brain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("synth") / "brain"
-    write_consortium(folder, site_sizes=(4, 3, 3, 2), n_timepoints=60, n_networks=4, seed=5)
+    write_consortium(
+        folder, Request(site_sizes=(4, 3, 3, 2), n_timepoints=60, n_networks=4, seed=5)
+    )
     return folder
 
 
@@ -45,8 +47,8 @@ def config_of(folder: Path) -> Config:
 
 def test_equal_arguments_give_equal_bytes_and_another_seed_other_images(brain, tmp_path):
     sizes = {"site_sizes": (4, 3, 3, 2), "n_timepoints": 60, "n_networks": 4}
-    write_consortium(tmp_path / "again", seed=5, **sizes)
-    write_consortium(tmp_path / "other", seed=6, **sizes)
+    write_consortium(tmp_path / "again", Request(seed=5, **sizes))
+    write_consortium(tmp_path / "other", Request(seed=6, **sizes))
     assert contents(tmp_path / "again") == contents(brain)
     first = "local0/sub-001_task-rest_bold.nii.gz"
     assert contents(tmp_path / "other")[first] != contents(brain)[first]
@@ -99,7 +101,7 @@ def test_the_planted_maps_are_in_the_data_of_every_site(brain):
 
 def test_another_seed_draws_other_noise_too(brain, tmp_path):
     write_consortium(
-        tmp_path / "other", site_sizes=(4, 3, 3, 2), n_timepoints=60, n_networks=4, seed=6
+        tmp_path / "other", Request(site_sizes=(4, 3, 3, 2), n_timepoints=60, n_networks=4, seed=6)
     )
     config = config_of(brain)
     plane = np.linalg.qr(np.load(brain / "truth.npz")["A"])[0]
@@ -122,7 +124,8 @@ def test_lengths_of_runs_differ_between_subjects(brain):
 @pytest.mark.parametrize("preset", ["paper", "realistic"])
 def test_matrix_presets_hold_images_of_30_by_30_pixels(tmp_path, preset):
     made = write_consortium(
-        tmp_path / "c", preset=preset, site_sizes=(2, 1), n_timepoints=50, n_networks=5, seed=1
+        tmp_path / "c",
+        Request(preset=preset, site_sizes=(2, 1), n_timepoints=50, n_networks=5, seed=1),
     )
     config = config_of(tmp_path / "c")
     loaded = load_site(tmp_path / "c" / "local0", {}, config, site="local0")
@@ -139,11 +142,7 @@ def test_two_sided_brains_are_so_and_smooth_ones_are_the_same_noise_without_netw
     for preset in ("two-sided", "smooth"):
         write_consortium(
             tmp_path / preset,
-            preset=preset,
-            site_sizes=(2, 1),
-            n_timepoints=30,
-            n_networks=10,
-            seed=4,
+            Request(preset=preset, site_sizes=(2, 1), n_timepoints=30, n_networks=10, seed=4),
         )
         image = nib.load(tmp_path / preset / "local0" / "sub-001_task-rest_bold.nii.gz")
         made[preset] = np.asarray(image.dataobj)
@@ -167,7 +166,8 @@ def test_the_command_offers_every_preset():
 
 def test_matrices_of_unequal_lengths_are_written_at_their_own_lengths(tmp_path):
     write_consortium(
-        tmp_path / "c", preset="lengths", site_sizes=(6,), n_timepoints=50, n_networks=3, seed=1
+        tmp_path / "c",
+        Request(preset="lengths", site_sizes=(6,), n_timepoints=50, n_networks=3, seed=1),
     )
     files = sorted((tmp_path / "c" / "local0").glob("*.npy"))
     lengths = [np.load(file).shape[1] for file in files]
@@ -199,7 +199,7 @@ def test_subjects_are_split_unequally_and_completely():
 )
 def test_impossible_requests_say_what_is_allowed_and_write_nothing(tmp_path, given, part):
     with pytest.raises(ConfigError) as caught:
-        write_consortium(tmp_path / "c", **given)
+        write_consortium(tmp_path / "c", Request(**given))
     assert part in str(caught.value)
     assert not (tmp_path / "c").exists()
 
@@ -207,12 +207,12 @@ def test_impossible_requests_say_what_is_allowed_and_write_nothing(tmp_path, giv
 def test_a_folder_that_is_in_use_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("dear reader")
     with pytest.raises(ConfigError, match="not empty"):
-        write_consortium(tmp_path, site_sizes=(1,))
+        write_consortium(tmp_path, Request(site_sizes=(1,)))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_defect_is_made_in_one_site_only(tmp_path):
-    write_consortium(tmp_path / "c", site_sizes=(2, 2), n_timepoints=20, n_networks=2)
+    write_consortium(tmp_path / "c", Request(site_sizes=(2, 2), n_timepoints=20, n_networks=2))
     make_defect("12", tmp_path / "c" / "local1", kind="image")
     shapes = {
         site: [nib.load(path).ndim for path in sorted((tmp_path / "c" / site).iterdir())]
