@@ -125,7 +125,6 @@ class SecondMomentCca:
         return PlannedRelease(size=n * (n + 1) // 2, clip=clip, shape="psd", weight=1.0)
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        del rows
         return (self._release(),)
 
     def start(self, rows: int) -> CanonicalState:
@@ -143,7 +142,6 @@ class SecondMomentCca:
         )
 
     def query(self, state: CanonicalState) -> SubjectQuery:
-        del state
         return self._release().query(self._answer)
 
     def _answer(self, stack: Data) -> Array:

@@ -65,7 +65,6 @@ class ColumnMean:
         return np.where(usable[:, np.newaxis], scaled, 0.0)
 
     def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
-        del state
         half = (self.high - self.low) / 2
         return _released((self.low + self.high) / 2 + half * mean, half * noise_std)
 
@@ -111,7 +110,6 @@ class ColumnHistogram:
         return np.where(usable[:, np.newaxis], counts / T, 0.0)
 
     def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
-        del state
         # As they are: negative fractions are noise, and cutting them would be a bias.
         return _released(mean, noise_std)
 

@@ -74,7 +74,6 @@ class SecondMomentPca:
 
     def step(self, state: Principal, mean: Array, noise_std: float) -> Principal:
         """Take the leading eigenvectors of the noisy mean (Alg. 3, lines 8 and 9)."""
-        del state
         power = self.norm_bound**2
         eigenvalues, vectors = top_eigenspace(power * smat(mean))
         D = len(eigenvalues)

@@ -108,7 +108,6 @@ def releases(
     config: CapeDualRegConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
     """Return the one release, which takes the whole budget."""
-    del n_sites, n_subjects
     # The plan is made before the templates of the sites have come: sizes and bounds need none.
     regression = TemplateRegression(n_templates=config.n_components, private=config.private)
     return (PlannedStage(phase="template", releases=regression.schedule(n_basis), mu2_weight=1.0),)
@@ -129,7 +128,6 @@ def choose_n_basis(config: CapeDualRegConfig, space: FeatureSpace, g: float) -> 
 def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:
     from cape.forecast.one_release import TemplateRule
 
-    del n_basis
     return TemplateRule(n_components=config.n_components)
 
 
@@ -143,7 +141,6 @@ REASONS = {
 
 
 def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
-    del config
     state: TemplateMaps = TEMPLATE.released(model)
     maps = state.maps
     V, right = np.linalg.qr(maps)

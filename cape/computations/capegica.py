@@ -136,7 +136,6 @@ def releases(
     config: CapeGicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
     """Return the one release, which takes the whole budget."""
-    del n_sites, n_subjects
     schedule = _estimator(config).schedule(n_basis)
     return (PlannedStage(phase="spatial", releases=schedule, mu2_weight=1.0),)
 
@@ -150,7 +149,6 @@ def choose_n_basis(config: CapeGicaConfig, space: FeatureSpace, g: float) -> int
 def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
     from cape.forecast.one_release import SpatialRule
 
-    del n_basis
     return SpatialRule(n_components=config.n_components)
 
 
@@ -166,7 +164,6 @@ REASONS = {
 
 
 def final_state(config: CapeGicaConfig, model: GicaModel) -> FinalState:
-    del config
     state: SpatialComponents = SPATIAL.released(model)
     unmixing = np.asarray(np.linalg.inv(state.mixing))
     status = state.status if state.status != "released" else _status(state.test)

@@ -56,7 +56,6 @@ M = TypeVar("M", bound=PublicModel)
 
 def any_form(model: object, body: object) -> None:
     """Take a broadcast as its type declares it: nothing in it has a shape of its own."""
-    del model, body
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +81,6 @@ class Phase(Generic[R, B, M]):
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return itself: a phase is a line of a table."""
-        del config
         return (self,)
 
 

@@ -49,7 +49,6 @@ def report(
         return Closing(status=outcome.status), None
 
     def absorb(model: M, closing: Closing) -> M:
-        del closing
         return model
 
     return Phase(
