@@ -80,6 +80,12 @@ def top_eigenspace(matrix: Array) -> tuple[Array, Array]:
     return values, np.ascontiguousarray(vectors * signs)
 
 
+def unit_columns(matrix: Array) -> Array:
+    """Columns with norm 1, shape (..., d, K); zero columns stay."""
+    norms = np.linalg.norm(matrix, axis=-2, keepdims=True)
+    return np.asarray(matrix / np.where(norms > 0.0, norms, 1.0))
+
+
 def sym_log(matrix: Array, floor: float) -> Array:
     """Logarithm of symmetric matrices (..., n, n), eigenvalues raised to `floor` > 0 before."""
     values, vectors = np.linalg.eigh(matrix)

@@ -23,7 +23,7 @@ from cape.algorithms.estimators import (
     SubjectQuery,
 )
 from cape.algorithms.left_right import LeftRight, mirrored
-from cape.algorithms.linalg import polar, smat, top_eigenspace
+from cape.algorithms.linalg import polar, smat, top_eigenspace, unit_columns
 from cape.algorithms.pca import ProjectorPca, Subspace, leading_projector
 from cape.frozen import dataclass
 
@@ -194,13 +194,9 @@ def _matched(maps: Array, found: Array) -> Array:
     # Imported here: the aggregator alone matches maps, once a run.
     from cape.algorithms.scores import best_pairs
 
-    r = np.abs(_unit(maps).T @ _unit(found))
+    one, other = (unit_columns(A - A.mean(axis=0)) for A in (maps, found))
+    r = np.abs(one.T @ other)
     return np.asarray(r[best_pairs(r)])
-
-
-def _unit(maps: Array) -> Array:
-    centred = maps - maps.mean(axis=0)
-    return np.asarray(centred / np.maximum(np.linalg.norm(centred, axis=0), 1e-300))
 
 
 # -- where the rounds of joint temporal ICA may begin ---------------------------------------------

@@ -23,6 +23,7 @@ from cape.algorithms.estimators import (
     clip_rows,
     step_record,
 )
+from cape.algorithms.linalg import unit_columns
 from cape.frozen import dataclass
 
 MOST_TEMPLATES = 20  # more were not measured; the released vector grows with each
@@ -51,12 +52,6 @@ class TemplateBasis:
         noise = rng.standard_normal((N_NOISE_SUBJECTS, len(templates), NOISE_TIMEPOINTS))
         maps = regressed(noise_root @ noise, templates)
         return cls(templates=templates, centre=unit_columns(maps.mean(axis=0)))
-
-
-def unit_columns(matrix: Array) -> Array:
-    """Columns with norm 1, shape (..., d, K); zero columns stay."""
-    norms = np.linalg.norm(matrix, axis=-2, keepdims=True)
-    return np.asarray(matrix / np.where(norms > 0.0, norms, 1.0))
 
 
 def regressed(stack: Array, templates: Array) -> Array:

@@ -26,8 +26,8 @@ from cape.algorithms.estimators import (
     SubjectQuery,
     clip_rows,
 )
+from cape.algorithms.linalg import unit_columns
 from cape.algorithms.pca import Subspace
-from cape.algorithms.templates import unit_columns
 from cape.algorithms.unmixing import Step, StopRule, Unmixing
 from cape.frozen import dataclass
 from cape.papers.algorithms.infomax import advance_or_restart, beginning

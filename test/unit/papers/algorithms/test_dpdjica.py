@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.templates import unit_columns
+from cape.algorithms.linalg import unit_columns
 from cape.papers.algorithms.dpdjica import (
     LaplaceInfomax,
     WishartPca,
