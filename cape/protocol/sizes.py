@@ -8,7 +8,8 @@ Measured: `bench/sites.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from cape.errors import ConfigError
@@ -97,7 +98,7 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
             Traffic(phase="zero-sum", exchanges=1, reply=keys + HEAD, told=n_sites * keys + HEAD),
             Traffic(phase="zero-sum.shares", exchanges=1, reply=parcel + HEAD, told=parcel + names),
         ]
-        traffic += _releases(vectors, lambda size: _text(8 * size) + HEAD, told=names + HEAD)
+        traffic += _releases(vectors, told=names + HEAD)
         sums = 3 * n_releases + 3
         traffic += [
             Traffic(phase="*.consistency", exchanges=sums // 3, reply=HEAD, told=signed + HEAD),
@@ -116,7 +117,7 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
             Traffic(phase="zero-sum", exchanges=1, reply=key + HEAD, told=n_sites * key + HEAD),
             Traffic(phase="zero-sum.probe", exchanges=1, reply=HEAD, told=HEAD),
         ]
-        traffic += _releases(vectors, lambda size: _text(8 * size) + HEAD, told=released + HEAD)
+        traffic += _releases(vectors, told=released + HEAD)
         # Longer ones travel as files.
         inline = min(wire.MAX_TEXT, wire.ALL_INLINE // n_sites)
         inside = max((8 * size for _, size in vectors if 8 * size <= inline), default=0)
@@ -178,13 +179,10 @@ def breaks_first(
     return high, broken(high)
 
 
-def _releases(
-    vectors: Sequence[tuple[str, int]], reply: Callable[[int], int], *, told: int
-) -> list[Traffic]:
-    phases = dict.fromkeys(vectors)
+def _releases(vectors: Sequence[tuple[str, int]], *, told: int) -> list[Traffic]:
     return [
-        Traffic(phase=phase, exchanges=vectors.count((phase, size)), reply=reply(size), told=told)
-        for phase, size in phases
+        Traffic(phase=phase, exchanges=n, reply=_text(8 * size) + HEAD, told=told)
+        for (phase, size), n in Counter(vectors).items()
     ]
 
 

@@ -10,18 +10,8 @@ path of the field and what is allowed there, never the value.
 takes no bytes.
 
 **Documents** of people, of the engine and of our own files: ``decode_document``, and ``encode``
-to write one.  Declare what is needed as a record and let it be read::
-
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Receipt:
-        nonce: str
-        seq: int
-        note: str = ""                                     # may be missing
-
-    try:
-        receipt = wire.decode_document(wire.loads(text), Receipt, "receipt")
-    except MessageError as err:                            # receipt.seq: not a whole number
-        raise StateLostError("E210", site=site, what="receipt", detail=err.public) from None
+to write one.  Declare what is needed as a record and let it be read: fields with a default may be
+missing.
 
 Declarations may use ``str``, ``bool``, ``int``, ``float``, ``bytes``, ``Literal``, tuples,
 mappings with text keys, records, NumPy arrays, ``X | None``, unions such as ``str | int``, and
