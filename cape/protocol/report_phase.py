@@ -14,7 +14,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Estimator
 from cape.protocol.messages import Closing, Done
-from cape.protocol.model import Model, broadcast_roster, joined, records
+from cape.protocol.model import Model, Roster, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
@@ -62,6 +62,12 @@ def report(
     )
 
 
+def label_of(party: Aggregator, roster: Roster) -> str:
+    """Return what a run guarantees: "dp" or "none"."""
+    # One site with seeded noise is enough: who knows the seed can take its share off.
+    return "dp" if party.config.private and not roster.seeded else "none"
+
+
 def outcome_in_tables(
     name: str,
     party: Aggregator,
@@ -73,15 +79,13 @@ def outcome_in_tables(
 ) -> Outcome:
     """Return a result of released tables, a file each; `reasons` has a text for every status."""
     roster = joined(model)
-    # One site with seeded noise is enough: who knows the seed can take its share off.
-    private = party.config.private and not roster.seeded
     return Outcome(
         computation=name,
         version=VERSION,
         run=party.digest(broadcast_roster(model))[:16].hex(),
         config_digest=party.config.digest(),
         settings=party.config.settings(),
-        label="dp" if private else "none",
+        label=label_of(party, roster),
         status=status,
         reason=reasons[status],
         roster=roster,

@@ -6,7 +6,6 @@ For the papers' relatives of capedjica, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from cape.protocol.outcome import (
 )
 from cape.protocol.phases import AnyPhase
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import clip_scales, report
+from cape.protocol.report_phase import Scales, clip_scales, label_of, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
@@ -36,7 +35,9 @@ from cape.space.public_basis import public_basis
 NO_GAP = "No clear gap in the spectrum: it does not tell how many components there are."
 
 
-def site_outcome(name: str, site: Site, model: Model, end: FinalState) -> SiteOutcome:
+def site_outcome(
+    name: str, site: Site, model: Model, end: FinalState, *, scales: Scales
+) -> SiteOutcome:
     """Return what one site may see: its subjects' time courses, its ledger."""
     return SiteOutcome(
         site=site.id,
@@ -49,6 +50,7 @@ def site_outcome(name: str, site: Site, model: Model, end: FinalState) -> SiteOu
         space=joined(model).space,
         computation=name,
         settings=site.config.settings(),
+        clip_scales=scales,
     )
 
 
@@ -71,11 +73,10 @@ def consortium_outcome(
     model: Model,
     end: FinalState,
     *,
-    label: str,
-    spatial: SpatialSet | None = None,
-    template: TemplateReading | None = None,
+    spatial: SpatialSet | None,
+    template: TemplateReading | None,
 ) -> IcaOutcome:
-    """Return the result of the consortium; `label` ("dp" or "none") is what the run guarantees.
+    """Return the result of the consortium.
 
     `spatial`: the spatial set if the computation makes one, else it is that of the subspace.
     """
@@ -95,7 +96,7 @@ def consortium_outcome(
         run=party.digest(broadcast_roster(model))[:16].hex(),
         config_digest=party.config.digest(),
         settings=party.config.settings(),
-        label=label,
+        label=label_of(party, roster),
         status=end.status,
         reason=end.reason,
         stability=end.stability,
@@ -153,8 +154,7 @@ def ica_report(
 
     def write_site(site: Site, model: Any) -> SiteOutcome:
         end = final_state(site.config, model)
-        scales = clip_scales(site, model, stages)
-        return replace(site_outcome(name, site, model, end), clip_scales=scales)
+        return site_outcome(name, site, model, end, scales=clip_scales(site, model, stages))
 
     def write_consortium(party: Aggregator, model: Any) -> IcaOutcome:
         config = party.config
@@ -163,8 +163,6 @@ def ica_report(
             party,
             model,
             final_state(config, model),
-            # Seeded noise can be drawn again by whoever knows the seed: it protects nobody.
-            label="dp" if config.private and not joined(model).seeded else "none",
             spatial=spatial_set(config, model),
             template=template_reading(config, model),
         )
