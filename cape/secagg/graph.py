@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -143,11 +142,3 @@ def neighbourhoods(
         )
         for i, site in enumerate(around)
     }
-
-
-def isolated(
-    survivors: Collection[str], wiring: dict[str, frozenset[str]], plan: GraphPlan
-) -> Sequence[str]:
-    """Return survivors with fewer than t' neighbours among them: such a list is not signed."""
-    among = frozenset(survivors)
-    return [site for site in survivors if len(wiring[site] & among) < plan.threshold]

@@ -15,7 +15,7 @@ from typing import Final
 
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.secagg.graph import GraphPlan, isolated, neighbourhoods, plan_graph
+from cape.secagg.graph import GraphPlan, neighbourhoods, plan_graph
 from cape.secagg.keys import (
     KEY_BYTES,
     KeyRosterEntry,
@@ -98,9 +98,6 @@ class Setup:
         """Shamir x-coordinate of every site: 1 + index in the sorted roster."""
         return {site: 1 + i for i, site in enumerate(site_order(self.sizes))}
 
-    def key_bytes(self) -> int:
-        return KEY_BYTES + SET_BYTES * self.n_sets
-
 
 def check_enough(sites: Collection[str], *, threshold: int) -> None:
     """Raise SecureAggregationError unless at least `threshold` sites are left."""
@@ -120,7 +117,7 @@ def check_advertisements(setup: Setup, listed: Mapping[str, Advertisement]) -> N
     parts: list[bytes] = []
     for site in site_order(listed):
         entry = listed[site]
-        if len(entry.keys) != setup.key_bytes():
+        if len(entry.keys) != KEY_BYTES + SET_BYTES * setup.n_sets:
             raise failure(f"the keys of {site} have a wrong length")
         parts += [entry.keys[i : i + KEY_BYTES] for i in range(0, len(entry.keys), KEY_BYTES)]
         parts.append(entry.identity_key)
@@ -160,9 +157,11 @@ def check_survivors(setup: Setup, survivors: Collection[str]) -> None:
     the sum could be told apart (docs/privacy.md, "Many sites").
     """
     check_enough(survivors, threshold=setup.threshold)
-    if setup.plan is not None and setup.wiring is not None:
-        if alone := isolated(survivors, setup.wiring, setup.plan):
-            raise failure(f"{alone[0]} has too few neighbours among the survivors")
+    if (wiring := setup.wiring) is not None:
+        among = frozenset(survivors)
+        for site in survivors:
+            if len(wiring[site] & among) < setup.share_threshold:
+                raise failure(f"{site} has too few neighbours among the survivors")
 
 
 def roster_entries(setup: Setup, listed: Mapping[str, Advertisement]) -> list[KeyRosterEntry]:
