@@ -115,8 +115,8 @@ class GaussianSum:
             then=(second,),
             fold=Masked.folded,
         )
-        answers = release.phase(Released, self._answer, self._combine, self._absorb, name=second)
-        return (seeds, answers)
+        answers = release.phase(Released, self._answer, self._combine)
+        return (seeds, replace(answers, name=second, absorb=self._absorb))
 
     def _seed(self, site: Site, model: Any) -> Masked:
         """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
