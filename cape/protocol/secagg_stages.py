@@ -251,23 +251,20 @@ def hide_droppable(
 
 
 class ModularSum(Protocol[M]):
-    """What is summed: a release of `cape.protocol.secure_sum`, or the probe of the masks."""
+    """What is summed: a release of `cape.protocol.secure_sum`, or the probe of the masks.
+
+    `name` is that of the first phase, `field` part of the label of the masks, `broadcast` the type
+    of the result, `then` what may open after it; `absorb` and `check` as in `Phase`.
+    """
 
     @property
-    def name(self) -> str:
-        """Of the first phase."""
-
+    def name(self) -> str: ...
     @property
-    def field(self) -> str:
-        """Part of the label of the masks."""
-
+    def field(self) -> str: ...
     @property
-    def broadcast(self) -> type:
-        """Of the result."""
-
+    def broadcast(self) -> type: ...
     @property
-    def then(self) -> tuple[str, ...]:
-        """What may open after the last phase."""
+    def then(self) -> tuple[str, ...]: ...
 
     def masked_sum(self, site: Site, model: M) -> Masked:
         """Return a site's vector, made with `hide_droppable`, or its refusal."""
@@ -283,11 +280,8 @@ class ModularSum(Protocol[M]):
     ) -> tuple[Any, str | None]:
         """Return the result of the sum over the sites that are left, and the phase to open next."""
 
-    def absorb(self, model: M, result: Any) -> M:
-        """As in `Phase`."""
-
-    def check(self, model: M, result: Any) -> None:
-        """As in `Phase`."""
+    def absorb(self, model: M, result: Any) -> M: ...
+    def check(self, model: M, result: Any) -> None: ...
 
 
 class DroppableSum(Generic[M]):
