@@ -179,8 +179,9 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     config = load("capegica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **given})
     space = mask_space(config)
     grid, d = grid_of(space), spatial_basis(g, R)
-    J = mirror_of(config, space, d).weighed
-    B, null = public_basis(resolve(config), space, d), null_of(config, space, d, R)
+    mirror = mirror_of(config, space, d)
+    J = mirror.weighed
+    B, null = public_basis(resolve(config), space, d), null_of(config, space, d, mirror, R)
     study = two_sided(grid, N_NETWORKS, seed=841)
 
     def t_of(X: Any) -> float:

@@ -97,7 +97,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         test = left_right(
             F,
             mirror.weighed,
-            null_of(config, roster.space, roster.n_basis, R),
+            null_of(config, roster.space, roster.n_basis, mirror, R),
             noise_std=noise_std,
             n_subjects=roster.n_subjects,
             n_components=R,

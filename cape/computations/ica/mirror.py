@@ -66,18 +66,13 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
 
 
 @functools.lru_cache(maxsize=2)
-def null_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int, R: int) -> Null:
-    """Return what subjects made of smooth noise give in the left-right test; takes seconds."""
-    mirror = mirror_of(config, space, n_basis)
-    if mirror is None:
-        raise ValueError("a space without left and right")
-    return simulated(config, space, n_basis, mirror, R)
-
-
-def simulated(
+def null_of(
     config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
 ) -> Null:
-    """Return the null of a mirror in the public basis of these settings."""
+    """Return what subjects made of smooth noise give in the left-right test; takes seconds.
+
+    The mirror is one in the public basis of these settings.
+    """
     if space.kind == "atlas":
         ground = _parcels(space)
     elif space.of_cifti:

@@ -17,7 +17,7 @@ from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, left_right, mir
 from cape.algorithms.linalg import smat
 from cape.algorithms.pca import FreeSet
 from cape.algorithms.spatial import Score, claims, leading, spatial_ica
-from cape.computations.ica.mirror import mirror_of, simulated
+from cape.computations.ica.mirror import mirror_of, null_of
 from cape.computations.ica.model import IcaModel
 from cape.computations.ica.settings import LeftRightConfig, SpatialConfig
 from cape.forecast.one_release import spatial_basis, spatial_components
@@ -93,7 +93,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     if mirror is not None:
         # Of the mean as it was released: there its noise is known exactly.
         weighed = C.T @ mirror.weighed @ C
-        null = simulated(config, space, d, Mirror(J=weighed, weighed=weighed), R)
+        null = null_of(config, space, d, Mirror(J=weighed, weighed=weighed), R)
         test = left_right(
             F, weighed, null, noise_std=noise_std, n_subjects=roster.n_subjects, n_components=R
         )

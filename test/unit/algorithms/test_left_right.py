@@ -156,7 +156,7 @@ def test_the_mirror_of_an_atlas_swaps_its_pairs_and_noise_stays_below_brains() -
     J = mirror_of(given, atlas, atlas.n_features)
     assert np.array_equal(J.J @ J.J, np.eye(atlas.n_features))
     assert np.sum(J.weighed**2) == 2 * (len(both) - 1)
-    null = null_of(given, atlas, atlas.n_features, 10)
+    null = null_of(given, atlas, atlas.n_features, J, 10)
     assert -0.2 < null.mean / 10 < 0.3  # two-sided networks are near .7 (docs/separations.md)
     assert 0.0 < null.std / 10 < 0.15
     assert mirror_of(config(feature_space="atlas", atlas="atlas.nii.gz"), atlas, 9) is None
@@ -167,7 +167,7 @@ def test_the_mirror_of_an_atlas_swaps_its_pairs_and_noise_stays_below_brains() -
 
 @pytest.fixture(scope="module")
 def null(space) -> Null:
-    return null_of(config(), space, D, R)
+    return null_of(config(), space, D, mirror_of(config(), space, D), R)
 
 
 @pytest.mark.parametrize(("kind", "low", "high"), [
