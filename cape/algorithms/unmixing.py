@@ -36,7 +36,7 @@ LEAST_RATE = 1e-6  # a run whose rate has come down to this is given up
 class Unmixing:
     """State of a solver; released quantities only."""
 
-    W: Array  # (k, k): unmixing matrix of the whitened data times the solver's `input_scale`
+    W: Array  # (k, k): unmixing matrix of the whitened data, as the solver scales them
     b: Array  # (k,): bias; 0 for `QuasiNewton`
     rho: float  # step length of the last round, or the learning rate in force
     round: int  # rounds done

@@ -40,6 +40,18 @@ class CovariancePca(MeanMatrixPca):
         return np.asarray(Y @ Y.T / Y.shape[1])
 
 
+def leading_factor(moment: Array, rank: int) -> Array:
+    """Return P = U_k Sigma_k^(1/2) (d, k) of a noisy second moment (d, d), leading ones first.
+
+    Negative eigenvalues count as 0.  Alg. 1 of DPdisPCA (Imtiaz and Sarwate) and of DP-djICA.
+    """
+    # Deviation: the SVD of the authors' scripts takes a large negative noise eigenvalue for a
+    # direction, docs/deviations.md no. 11.
+    values, vectors = np.linalg.eigh(moment)
+    top = np.argsort(values)[::-1][:rank]
+    return np.asarray(vectors[:, top] * np.sqrt(np.maximum(values[top], 0.0)))
+
+
 def scale_from_eigenvalues(values: Array) -> Array:
     """1/sqrt(share of each eigenvalue), (k,): unit-trace subjects become white."""
     values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))

@@ -24,7 +24,7 @@ from cape.computations.tables.capepca import (
 )
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.papers.algorithms.dpdispca import leading_factor
+from cape.papers.algorithms.covariance import leading_factor
 from cape.papers.carriers import ReducedSum
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace

@@ -176,7 +176,6 @@ def test_the_schedule_is_one_joint_release_a_round() -> None:
         assert len(asked) == 400
         assert {(a.size, a.clip, a.shape, a.weight) for a in asked} == {(420, clip, "ball", 1.0)}
         assert estimator.query(estimator.start(20)).clip == clip
-    assert solver().input_scale == 2.0
 
 
 def test_a_run_that_blows_up_begins_again_with_a_lower_rate() -> None:
