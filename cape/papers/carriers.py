@@ -1,4 +1,4 @@
-"""How sums travel in the papers: Gaussian zero-sum noise in place of masks, and parts of sums.
+"""How sums travel in the papers' mean: Gaussian zero-sum noise in place of masks.
 
 In place of `GaussianSum` the product has masks modulo 2^64: the limit of infinite seed variance,
 which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and noise stay in `Release`, as
@@ -7,22 +7,20 @@ for every carrier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array
 from cape.errors import ConfigError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
-from cape.markers import PUBLIC, RELEASED
 from cape.privacy.cost import Event
 from cape.privacy.mechanisms import seed_bound
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Masked, Progress, Released
-from cape.protocol.model import Model, joined, own_subjects
+from cape.protocol.messages import Masked, Released
+from cape.protocol.model import joined
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import Next, Release, carried, first_refusal, vectors
@@ -70,12 +68,6 @@ class SeedSum:
     """Broadcast of a stage's first phase: T, the sum of the seeds."""
 
     total: Integers
-
-
-def longer(line: Progress, model: Model) -> Progress:
-    """Return the line of a run in which releases with Gaussian noise take an exchange more."""
-    planned = model.roster.plan if model.roster else ()
-    return replace(line, exchanges=line.exchanges + sum(e.seed_ratio > 0 for e in planned))
 
 
 # -- the carrier ---------------------------------------------------------------------------------
@@ -170,48 +162,3 @@ class GaussianSum:
 
 def _absorb_seeds(model: Any, total: SeedSum) -> Any:
     return replace(model, seed_sum=total)
-
-
-# -- sums of which a site sends a function -------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reduced:
-    """Reply of a release with ``noise=local`` of which a site sends a function only."""
-
-    values: Annotated[Array, RELEASED]
-    refused: Annotated[bool, PUBLIC]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReducedSum:
-    """With ``noise=local`` a site sends a function of its noisy sum only, which costs no more."""
-
-    release: Release[Any]
-    # ``reduce(config, mean)``: what a site sends of its own noisy mean (size,)
-    reduce: Callable[[Any, Array], Array]
-    # ``expand(config, reduced, size)``: a mean again; MessageError for a wrong shape
-    expand: Callable[[Any, Array, int], Array]
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        return (self.release.phase(Reduced, self._answer, self._combine),)
-
-    def _answer(self, site: Site, model: Any) -> Reduced:
-        noisy = self.release.noisy_sum(site, model)
-        if noisy is None:
-            return Reduced(values=np.zeros(0), refused=True)
-        event = self.release.event(site, model)
-        mean = noisy / (event.gamma * own_subjects(site.id, model))
-        return Reduced(values=self.reduce(site.config, mean), refused=False)
-
-    def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: Any) -> Next:
-        release, roster = self.release, joined(model)
-        size = release.charge(party, model)
-        if site := first_refusal(replies):
-            return release.stopped(model, site)
-        mean = np.zeros(size)
-        for entry in roster.sites:
-            local = self.expand(party.config, replies[entry.site].values, size)
-            mean += local * (entry.n_subjects / roster.n_subjects)
-        noise_std = release.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
-        return release.advance(model, mean, noise_std)
