@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import PlannedRelease
-from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError
+from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.protocol.join import RunPlan
 from cape.protocol.model import Roster, settings_of
@@ -97,14 +97,6 @@ def _full_width(config: OpenConfig, space: FeatureSpace) -> int:
     if d < R:
         raise ConfigError("E149", got=R, allowed=f"2 to {d}", do=f"there are {d} directions.")
     return d
-
-
-def refuse_real_data(name: str, site: Site) -> None:
-    """Raise PrivacyBudgetError at a site whose noise is not seeded by its own policy."""
-    # Only simulations have such a policy, so neither the owner nor the aggregator can bring real
-    # data into such a run.
-    if site.noise.label != "seeded":
-        raise PrivacyBudgetError("E256", computation=name, site=site.id)
 
 
 def as_one_record(subjects: Stacks | View, label: str, *, n_subjects: int | None) -> Stacks:

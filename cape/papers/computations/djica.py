@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cape.algorithms.estimators import Array, PlannedRelease
+from cape.algorithms.estimators import PlannedRelease
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
 from cape.computations.capedjica.stages import n_directions, subspace
@@ -134,7 +134,8 @@ def _reduced(site: Site, model: DjicaModel) -> Stacks:
 
 def _whitened(site: Site, model: DjicaModel) -> Stacks:
     """Return doubled white data later on: of each subject, or of the site side by side."""
-    white = subject_views.mapped(site, model, "whitened", _sphered(model) @ subspace(model).V.T)
+    rows = _SPHERE.released(model).U @ subspace(model).V.T
+    white = subject_views.mapped(site, model, "whitened", rows)
     # Full batch: a record is a subject, as for the product.  Blocks run over a whole site.
     if settings_of(DjicaConfig, site.config).batch == "full":
         return white
@@ -144,18 +145,12 @@ def _whitened(site: Site, model: DjicaModel) -> Stacks:
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _sphered(model: DjicaModel) -> Array:
-    if model.whitener is None:
-        raise RuntimeError("no sphere before its sum")
-    return model.whitener.U
-
-
 def _close(config: DjicaConfig, model: DjicaModel) -> Unmixing:
-    return arranged(config, model, _sphered(model))
+    return arranged(config, model, _SPHERE.released(model).U)
 
 
 def _final_state(config: DjicaConfig, model: DjicaModel) -> FinalState:
-    return unmixed(model, _sphered(model))
+    return unmixed(model, _SPHERE.released(model).U)
 
 
 _ITERATE = SecureSum(

@@ -17,6 +17,7 @@ from cape.algorithms.unmixing import Unmixing
 from cape.computations.capedjica.stages import n_directions, subspace
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
+from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import scale_from_eigenvalues
 from cape.papers.algorithms.dpdjica import (
@@ -28,7 +29,7 @@ from cape.papers.algorithms.dpdjica import (
     laplace,
     uniforms,
 )
-from cape.papers.no_guarantee import OpenConfig, OpenPlanner, refuse_real_data
+from cape.papers.no_guarantee import OpenConfig, OpenPlanner
 from cape.protocol import subject_views
 from cape.protocol.join import join
 from cape.protocol.model import Roster, broadcast_roster, joined, n_basis, settings_of
@@ -100,7 +101,10 @@ _PLANNER = OpenPlanner(schedules=_schedules, warning=WARNING)
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    refuse_real_data(_NAME, site)
+    # Only simulations have a policy that seeds the noise, so neither the owner nor the aggregator
+    # can bring real data into such a run.
+    if site.noise.label != "seeded":
+        raise PrivacyBudgetError("E256", computation=_NAME, site=site.id)
     _PLANNER.verify(site, roster)
 
 
