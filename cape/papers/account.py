@@ -28,7 +28,7 @@ from cape.papers.accountants import (
 from cape.papers.correlated import paper_colluders, positive, view_factor
 from cape.papers.formulas import PAPER_RELEASE_DELTA, Releases, Sites
 from cape.privacy.accounting import display_epsilon
-from cape.privacy.cost import Noise, Viewer
+from cape.privacy.cost import Noise
 from cape.privacy.ledger import read_entries
 
 if TYPE_CHECKING:
@@ -69,14 +69,6 @@ class FigureFive:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ViewMu:
-    """mu of all releases against a viewer, as a privacy.json states it."""
-
-    key: Viewer
-    mu: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Chain:
     """The ledger of a privacy.json; `read_entries` checks what it holds."""
 
@@ -90,27 +82,24 @@ class ChargedRun:
 
     noise: Noise
     n_sites: int
+    min_survivors: int
     assumed_colluders: int
-    views: tuple[ViewMu, ...]
     ledger: Chain
 
     def __post_init__(self) -> None:
-        """Refuse views that say nothing about who shares the noise."""
-        if not 0 <= self.assumed_colluders < self.n_sites:
-            raise MessageError("E202", problem="n_sites or assumed_colluders")
-        mu = {view.key: view.mu or 0.0 for view in self.views}
-        if min(mu.get("aggregator", 0.0), mu.get("outsider", 0.0)) <= 0.0:
-            raise MessageError("E202", problem="views")
+        """Refuse numbers that say nothing about who shares the noise."""
+        if not 0 <= self.assumed_colluders < self.min_survivors <= self.n_sites:
+            raise MessageError("E202", problem="n_sites, min_survivors or assumed_colluders")
 
     @property
     def sites(self) -> Sites | None:
         """Who shares the noise; None for local noise."""
         if self.noise == "local":
             return None
-        # The factor of the view follows from what the file says of two viewers of one run.
-        mu = {view.key: Fraction(view.mu or 0) for view in self.views}
-        factor = (mu["aggregator"] / mu["outsider"]) ** 2
-        return Sites(n_sites=self.n_sites, colluders=self.assumed_colluders, factor=factor)
+        # An outsider knows no noise share, the aggregator those of its colluders.
+        t, colluders = self.min_survivors, self.assumed_colluders
+        factor = Fraction(t, t - colluders)
+        return Sites(n_sites=self.n_sites, colluders=colluders, factor=factor)
 
 
 def from_ledger(path: Path, *, delta: float | None) -> Account:
@@ -148,14 +137,11 @@ def planned(
 ) -> Account:
     """Return an account of J rounds that all cost the same; ConfigError for contradictions.
 
-    One of `mu` of a round against the viewer and `noise_multiplier`, the noise std of the sum over
+    Either `mu` of a round against the viewer or `noise_multiplier`, the noise std of the sum over
     its sensitivity, from which mu follows as sqrt(f) / multiplier.  Without S the viewer is an
     outsider, f = 1.  `ratio` is r of the zero-sum noise, inf the secure sum; `release_delta` the
     delta_i of the papers' per-release calibration.
     """
-    if (mu is None) == (noise_multiplier is None):
-        problem = "the noise of a round has to be given once"
-        raise ConfigError("E012", problem=problem, do="pass --mu or --noise-multiplier.")
     sites = None
     if n_sites is not None:
         c = default_colluders(n_sites) if colluders is None else colluders
@@ -164,10 +150,10 @@ def planned(
     elif colluders is not None or ratio != math.inf:
         problem = "colluders or ratio without sites"
         raise ConfigError("E012", problem=problem, do="pass --sites too.")
-    if noise_multiplier is not None:
-        noise_std = positive("noise-multiplier", noise_multiplier)
+    if mu is None:
+        noise_std = positive("noise-multiplier", noise_multiplier or 0.0)
         mu = math.sqrt(1 if sites is None else sites.factor) / noise_std
-    releases = Releases.repeated(float(mu or 0.0), rounds=rounds, per_round=per_round, sites=sites)
+    releases = Releases.repeated(mu, rounds=rounds, per_round=per_round, sites=sites)
     return Account(
         releases=replace(releases, release_delta=release_delta),
         delta=DELTA if delta is None else delta,
@@ -237,8 +223,7 @@ def as_document(case: Account | FigureFive) -> dict[str, object]:
                 "name": row.accountant.name,
                 "title": row.accountant.title,
                 "assumes": row.accountant.assumes,
-                "epsilon": row.total.epsilon,
-                "delta": row.total.delta,
+                **asdict(row.total),
                 "exact": row.exact,
                 "holds": row.holds,
             }

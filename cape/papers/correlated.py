@@ -61,7 +61,7 @@ def printed_factor(*, n_sites: int, colluders: int) -> Fraction | None:
 
 def positive(setting: str, got: float) -> float:
     if not (math.isfinite(got) and got > 0.0):
-        raise _refused(setting, got, "finite, more than 0", "correct it.")
+        raise refused(setting, got, "finite, more than 0")
     return got
 
 
@@ -69,22 +69,22 @@ def honest_sites(n_sites: int, colluders: int) -> int:
     at_least("n_sites", n_sites, 1)
     if at_least("colluders", colluders, 0) >= n_sites:
         do = "without an honest site there is nobody left to protect."
-        raise _refused("colluders", colluders, f"0 to {n_sites - 1} of {n_sites} sites", do)
+        raise refused("colluders", colluders, f"0 to {n_sites - 1} of {n_sites} sites", do)
     return n_sites - colluders
 
 
 def _ratio(ratio: SeedRatio) -> Fraction | None:
     # None for infinity, which no Fraction can be.
     if math.isnan(ratio) or ratio < 0:
-        raise _refused("ratio", ratio, "0 or more, inf for the secure sum", "correct it.")
+        raise refused("ratio", ratio, "0 or more, inf for the secure sum")
     return None if math.isinf(ratio) else Fraction(ratio)
 
 
 def at_least(setting: str, got: int, least: int) -> int:
     if type(got) is not int or got < least:
-        raise _refused(setting, got, f"whole, at least {least}", "correct it.")
+        raise refused(setting, got, f"whole, at least {least}")
     return got
 
 
-def _refused(setting: str, got: object, allowed: str, do: str) -> ConfigError:
+def refused(setting: str, got: object, allowed: str, do: str = "correct it.") -> ConfigError:
     return ConfigError("E011", setting=setting, got=got, allowed=allowed, do=do)
