@@ -76,9 +76,10 @@ class SeedSum:
 def zero_sum_carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
     """Return the phases that `zero_sum` asks for: a `carrier` of `SecureSum`."""
     gaussian = release.config.ratio(1) > 0
-    return GaussianSum(release).phases() if gaussian else carried(release)
+    return GaussianSum(release=release).phases() if gaussian else carried(release)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GaussianSum:
     """Gaussian zero-sum noise: Imtiaz et al., Alg. 1 and 2, in exact integers.
 
@@ -90,12 +91,11 @@ class GaussianSum:
     cancel.  Source: docs/threat-model.md.
     """
 
-    def __init__(self, release: Release[Any]) -> None:
-        self._release = release
+    release: Release[Any]
 
     def phases(self) -> tuple[AnyPhase, ...]:
         """Two phases: the sum of the seeds, then the release."""
-        release = self._release
+        release = self.release
         second = f"{release.name}.released"
         seeds = Phase(
             name=release.name,
@@ -112,7 +112,7 @@ class GaussianSum:
 
     def _seed(self, site: Site, model: Any) -> Masked:
         """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
-        event, size = self._release.event(site, model), self._release.size(model)
+        event, size = self.release.event(site, model), self.release.size(model)
         line = wire.dumps(wire.encode(event, Event))
         entropy = site.noise.stream("seed", site.transcript, line)
         seed = discrete_gaussian(event.seed_variance, size, entropy)
@@ -122,9 +122,9 @@ class GaussianSum:
         return Masked(total=hide(site, model, seed, SEED), refused=False)
 
     def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: Any) -> Next:
-        bound = seed_bound(self._release.event(party, model), joined(model).n_sites)
-        replied = vectors(replies, self._release.size(model))
-        return SeedSum(total=decode_sum(replied, bound=bound)), f"{self._release.name}.released"
+        bound = seed_bound(self.release.event(party, model), joined(model).n_sites)
+        replied = vectors(replies, self.release.size(model))
+        return SeedSum(total=decode_sum(replied, bound=bound)), f"{self.release.name}.released"
 
     def _answer(self, site: Site, model: Any) -> Released:
         """Send S (x + g) + S e_hat - T.  Alg. 1, line 4, and Alg. 2, line 4."""
@@ -132,7 +132,7 @@ class GaussianSum:
         if not stored:
             raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
         question, seeds = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
-        noisy = self._release.noisy_sum(site, model, question)
+        noisy = self.release.noisy_sum(site, model, question)
         if noisy is None or model.seed_sum is None:
             return Released(total=np.zeros(0, dtype=np.int64), refused=True)
         seed = np.frombuffer(seeds, dtype="<i8").astype(np.int64)
@@ -144,7 +144,7 @@ class GaussianSum:
         return Released(total=total, refused=False)
 
     def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: Any) -> Next:
-        release, n_sites = self._release, joined(model).n_sites
+        release, n_sites = self.release, joined(model).n_sites
         size = release.charge(party, model)
         if site := first_refusal(replies):
             return release.stopped(model, site)
@@ -157,7 +157,7 @@ class GaussianSum:
         return release.step(party, model, total // n_sites)
 
     def _absorb(self, model: Any, state: Any) -> Any:
-        return self._release.absorb(replace(model, seed_sum=None), state)
+        return self.release.absorb(replace(model, seed_sum=None), state)
 
 
 def _absorb_seeds(model: Any, total: SeedSum) -> Any:
