@@ -334,19 +334,17 @@ def epsilon_curve(account: Account, name: str) -> tuple[list[int], list[float]]:
     """Return rounds and total epsilon after them under one accountant; what it says only."""
     releases = account.releases
     if releases is None:
-        return [], []
-    accountant = ACCOUNTANTS[name]
+        raise ConfigError("E234", what="this run")
     points: dict[int, float] = {}
     for j in _rounds(releases.count // account.per_round):
-        total = accountant.total(releases.first(j * account.per_round), account.delta)
+        first = releases.first(j * account.per_round)
+        total = ACCOUNTANTS[name].total(first, account.delta)
         if total.epsilon is not None and total.epsilon > 0.0:
             points[j] = total.epsilon
     return list(points), list(points.values())
 
 
 def _epsilon_against_rounds(account: Account) -> Figure:
-    if account.releases is None:
-        raise ConfigError("E234", what="this run")
     figure = _figure(7.2, 4.6)
     axes = figure.add_subplot()
     for name, (colour, dash) in _CURVES.items():

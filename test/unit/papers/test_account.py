@@ -85,8 +85,6 @@ def test_a_run_without_a_promise_has_no_figures(privacy, capsys):
     assert "NOT PRIVATE" in capsys.readouterr().out
     assert cli.main(["account", "--ledger", str(path), "--plot", "x.png"]) == 2
     assert "carries no noise" in capsys.readouterr().err
-    account_ = account.from_ledger(path, delta=None)
-    assert account.epsilon_curve(account_, "gdp") == ([], [])
 
 
 def test_local_noise_has_no_sharing_of_noise(privacy, capsys):
