@@ -8,12 +8,12 @@ sums over sites, block by block (as its authors do) or on all columns in every r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from cape.algorithms.estimators import PlannedRelease
-from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.capedjica.stages import n_directions, subspace
+from cape.computations.capedjica.stages import ITERATE, PCA, WHITENING, subspace
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
 from cape.frozen import dataclass
@@ -29,11 +29,10 @@ from cape.papers.algorithms.djica import (
 from cape.papers.no_guarantee import OpenConfig, OpenPlanner, as_one_record
 from cape.protocol import subject_views
 from cape.protocol.join import join
-from cape.protocol.model import joined, n_basis, settings_of
+from cape.protocol.model import joined, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY
 from cape.protocol.ports import Site, Stacks
-from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
@@ -105,34 +104,33 @@ def _schedules(
     }
 
 
-def _pca(config: DjicaConfig, model: DjicaModel) -> StackedPca:
+def _pca(config: DjicaConfig, model: IcaModel) -> StackedPca:
     return _pca_of(config, joined(model).n_subjects)
 
 
-def _sphere(config: DjicaConfig, model: DjicaModel) -> GlobalSphere:
+def _sphere(config: DjicaConfig, model: IcaModel) -> GlobalSphere:
     return GlobalSphere(n_subjects=joined(model).n_subjects, n_sites=joined(model).n_sites)
 
 
-def _solver(config: DjicaConfig, model: DjicaModel) -> DjicaInfomax:
+def _solver(config: DjicaConfig, model: IcaModel) -> DjicaInfomax:
     # The size of a block follows from what the sphere released: the mean number of columns.
-    n_columns = model.whitener.n_columns if model.whitener else 1
-    return _solver_of(config, joined(model).n_subjects, n_columns)
+    return _solver_of(config, joined(model).n_subjects, _SPHERE.released(model).n_columns)
 
 
 # -- what a site answers from --------------------------------------------------------------------
 
 
-def _columns(site: Site, model: DjicaModel) -> Stacks:
+def _columns(site: Site, model: IcaModel) -> Stacks:
     subjects = subject_views.raw(site, model)
     return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
 
 
-def _reduced(site: Site, model: DjicaModel) -> Stacks:
+def _reduced(site: Site, model: IcaModel) -> Stacks:
     subjects = subject_views.mapped(site, model, "reduced", subspace(model).V.T)
     return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
 
 
-def _whitened(site: Site, model: DjicaModel) -> Stacks:
+def _whitened(site: Site, model: IcaModel) -> Stacks:
     """Return doubled white data later on: of each subject, or of the site side by side."""
     rows = _SPHERE.released(model).U @ subspace(model).V.T
     white = subject_views.mapped(site, model, "whitened", rows)
@@ -145,42 +143,26 @@ def _whitened(site: Site, model: DjicaModel) -> Stacks:
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _close(config: DjicaConfig, model: DjicaModel) -> Unmixing:
+def _close(config: DjicaConfig, model: IcaModel) -> Unmixing:
     return arranged(config, model, _SPHERE.released(model).U)
 
 
-def _final_state(config: DjicaConfig, model: DjicaModel) -> FinalState:
+def _final_state(config: DjicaConfig, model: IcaModel) -> FinalState:
     return unmixed(model, _SPHERE.released(model).U)
 
 
-_ITERATE = SecureSum(
-    name="iterate",
-    state=EpochState,
-    model_field="unmixing",
-    estimator=_solver,
-    rows=n_directions,
-    input=_whitened,
-    close=_close,
-)
-_SPHERE = SecureSum(
+# The stages of `capedjica`, with other questions to other records.
+_ITERATE = replace(ITERATE, state=EpochState, estimator=_solver, input=_whitened, close=_close)
+_SPHERE = replace(
+    WHITENING,
     name="sphere",
     state=Sphere,
-    model_field="whitener",
     estimator=_sphere,
-    rows=n_directions,
     input=_reduced,
     successors=(_ITERATE,),
+    hand_over=None,
 )
-_PCA = SecureSum(
-    name="pca",
-    state=Subspace,
-    model_field="subspace",
-    may_reduce_rank=True,
-    estimator=_pca,
-    rows=n_basis,
-    input=_columns,
-    successors=(_SPHERE, _ITERATE),
-)
+_PCA = replace(PCA, estimator=_pca, input=_columns, successors=(_SPHERE, _ITERATE), hand_over=None)
 _PLANNER = OpenPlanner(schedules=_schedules, warning=PROTECTS_NOBODY)
 
 COMPUTATION = Computation(
