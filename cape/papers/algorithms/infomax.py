@@ -32,8 +32,6 @@ from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginnin
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
-Clip = Literal["subject", "time_point"]
-
 # Whitened data are doubled: the logistic nonlinearity then starts near its solution.
 INPUT_SCALE = 2.0
 
@@ -218,7 +216,8 @@ def ascend(
 class Infomax(Ascent):
     """Gradient ascent of the Infomax likelihood (Imtiaz et al., Alg. 4); rho .25 to .5."""
 
-    clip: Clip  # what is bounded: a subject's [H_m ; h_m], or each time point's gradient
+    # What is bounded: a subject's [H_m ; h_m], or each time point's gradient
+    clip: Literal["subject", "time_point"]
     subject_bound: float  # L2 bound of [H_m ; h_m] with ``clip="subject"``
     gradient_bound: float  # B_G with ``clip="time_point"``
     bias_bound: float  # B_h.  Deviation: counts as min(B_h, sqrt R), which ||y|| never exceeds
