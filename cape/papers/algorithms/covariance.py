@@ -27,10 +27,6 @@ class CovariancePca(MeanMatrixPca):
 
     clip: float
 
-    def __post_init__(self) -> None:
-        if not 0.0 < self.clip <= 1.0:
-            raise ValueError(f"clip={self.clip}: allowed 0 < clip <= 1 for unit-trace subjects")
-
     @property
     def bound(self) -> float:
         return self.clip

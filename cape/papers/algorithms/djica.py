@@ -150,9 +150,9 @@ class GlobalSphere:
 class EpochState(Unmixing):
     """State of djICA's solver."""
 
-    epoch: int  # epochs since the start or the last restart
+    epoch: int = 0  # epochs since the start or the last restart
     kept: Array  # (k, k): the step that angles are measured against
-    restarts: int  # blow-ups so far
+    restarts: int = 0  # blow-ups so far
     # (2, k^2 + k): mean gradient and step of the last round of full batches; 0 before the second
     last: Array
 
@@ -221,9 +221,7 @@ class DjicaInfomax(Ascent):
             stability=0.0,
             status="running",
             record=NO_STEP,
-            epoch=0,
             kept=np.zeros((rows, rows)),
-            restarts=0,
             last=np.zeros((2, rows * rows + rows)),
         )
 
