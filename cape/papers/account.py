@@ -397,8 +397,6 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _finish(axes: Axes, xlabel: str, ylabel: str) -> None:
-    axes.set_yscale("log")
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    axes.set(yscale="log", xlabel=xlabel, ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
