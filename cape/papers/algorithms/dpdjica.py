@@ -180,11 +180,6 @@ def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Ar
     return (np.eye(len(b)) + Y @ Z.swapaxes(1, 2) / T) @ W, Y.mean(axis=2)
 
 
-def column_norm(W: Array) -> float:
-    """Return ||W||_1 of W (R, R), its largest absolute column sum: the printed sensitivity of Z."""
-    return float(np.max(np.sum(np.abs(W), axis=0)))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaplaceInfomax(Ascent):
     """Infomax on source estimates with Laplace noise (Alg. 3, Imtiaz et al. 2016)."""
@@ -198,8 +193,9 @@ class LaplaceInfomax(Ascent):
         """
         r = len(state.b)
         release = self.release(r)
-        # Noise of the scale 1 arrives with the data: the sensitivity of Z is known here only.
-        scale = column_norm(state.W) / self.round_epsilon
+        # Noise of the scale 1 arrives with the data: the printed sensitivity of Z, ||W||_1, is
+        # known here only.
+        scale = float(np.linalg.norm(state.W, 1)) / self.round_epsilon
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
