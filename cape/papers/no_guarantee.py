@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from cape.algorithms.estimators import PlannedRelease
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.protocol.join import RunPlan
 from cape.protocol.model import Roster, settings_of
 from cape.protocol.plan import PlannedStage, filtered, make_plan, verify_basis, verify_plan
-from cape.protocol.ports import Site, Stacks, View
-from cape.protocol.secure_sum import chunks
+from cape.protocol.ports import Site
 from cape.settings.config import Config
 from cape.settings.option import option
 from cape.settings.resolved import check_basis, resolve
@@ -97,21 +94,3 @@ def _full_width(config: OpenConfig, space: FeatureSpace) -> int:
     if d < R:
         raise ConfigError("E149", got=R, allowed=f"2 to {d}", do=f"there are {d} directions.")
     return d
-
-
-def as_one_record(subjects: Stacks | View, label: str, *, n_subjects: int | None) -> Stacks:
-    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
-
-    With M a subject's columns are scaled by 1/sqrt(T_m M), so that X X' is its part of the mean of
-    all subjects' second moments; with None they stay as they are.
-    """
-    parts = []
-    for array in chunks(subjects):
-        scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
-        # A NumPy double would turn the array into doubles, of twice the memory.
-        parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
-    columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    # A site whose subjects all failed answers, as one column of zeros.
-    if columns.shape[1] == 0:
-        columns = np.zeros((len(columns), 1), dtype=np.float32)
-    return Stacks(arrays=(columns[np.newaxis],), labels=((label,),))

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from cape.algorithms.estimators import PlannedRelease
 from cape.algorithms.unmixing import Unmixing
 from cape.computations.capedjica.stages import ITERATE, PCA, WHITENING, subspace
@@ -26,13 +28,14 @@ from cape.papers.algorithms.djica import (
     default_block,
     default_rate,
 )
-from cape.papers.no_guarantee import OpenConfig, OpenPlanner, as_one_record
+from cape.papers.no_guarantee import OpenConfig, OpenPlanner
 from cape.protocol import subject_views
 from cape.protocol.join import join
 from cape.protocol.model import joined, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY
-from cape.protocol.ports import Site, Stacks
+from cape.protocol.ports import Site, Stacks, View
+from cape.protocol.secure_sum import chunks
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
@@ -120,14 +123,31 @@ def _solver(config: DjicaConfig, model: IcaModel) -> DjicaInfomax:
 # -- what a site answers from --------------------------------------------------------------------
 
 
+def _as_one_record(site: Site, subjects: Stacks | View, n_subjects: int | None) -> Stacks:
+    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
+
+    With M a subject's columns are scaled by 1/sqrt(T_m M), so that X X' is its part of the mean of
+    all subjects' second moments; with None they stay as they are.
+    """
+    parts = []
+    for array in chunks(subjects):
+        scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
+        # A NumPy double would turn the array into doubles, of twice the memory.
+        parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
+    columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    # A site whose subjects all failed answers, as one column of zeros.
+    if columns.shape[1] == 0:
+        columns = np.zeros((len(columns), 1), dtype=np.float32)
+    return Stacks(arrays=(columns[np.newaxis],), labels=((site.id,),))
+
+
 def _columns(site: Site, model: IcaModel) -> Stacks:
-    subjects = subject_views.raw(site, model)
-    return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
+    return _as_one_record(site, subject_views.raw(site, model), joined(model).n_subjects)
 
 
 def _reduced(site: Site, model: IcaModel) -> Stacks:
     subjects = subject_views.mapped(site, model, "reduced", subspace(model).V.T)
-    return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
+    return _as_one_record(site, subjects, joined(model).n_subjects)
 
 
 def _whitened(site: Site, model: IcaModel) -> Stacks:
@@ -137,7 +157,7 @@ def _whitened(site: Site, model: IcaModel) -> Stacks:
     # Full batch: a record is a subject, as for the product.  Blocks run over a whole site.
     if settings_of(DjicaConfig, site.config).batch == "full":
         return white
-    return as_one_record(white, site.id, n_subjects=None)
+    return _as_one_record(site, white, None)
 
 
 # -- the protocol --------------------------------------------------------------------------------
