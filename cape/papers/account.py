@@ -336,7 +336,9 @@ def epsilon_curve(account: Account, name: str) -> tuple[list[int], list[float]]:
     if releases is None:
         raise ConfigError("E234", what="this run")
     points: dict[int, float] = {}
-    for j in _rounds(releases.count // account.per_round):
+    last = releases.count // account.per_round
+    # Up to `_POINTS` whole numbers, evenly on a log scale
+    for j in sorted({round(last ** (k / (_POINTS - 1))) for k in range(_POINTS)}):
         first = releases.first(j * account.per_round)
         total = ACCOUNTANTS[name].total(first, account.delta)
         if total.epsilon is not None and total.epsilon > 0.0:
@@ -379,11 +381,6 @@ def _lines(axes: Axes, x: Sequence[float], rows: Sequence[PaperDeltas]) -> None:
     for name, (colour, dash, label) in _SCHEMES.items():
         y = [getattr(row, name) for row in rows]
         axes.plot(x, [math.nan if v is None else v for v in y], dash, color=colour, label=label)
-
-
-def _rounds(last: int) -> list[int]:
-    """Return up to `_POINTS` whole numbers from 1 to `last`, evenly on a log scale."""
-    return sorted({round(last ** (k / (_POINTS - 1))) for k in range(_POINTS)})
 
 
 def _figure(width: float, height: float) -> Figure:
