@@ -121,16 +121,18 @@ def choose_n_basis(
     return max(sizes, key=lambda d: energy_inside(d, energies) * (1.0 - cost * d))
 
 
-def settings_of_rule(settings: Mapping[str, object]) -> dict[str, Any]:
+def settings_of_rule(
+    settings: Mapping[str, object], efforts: Mapping[tuple[str, object], float] = EFFORT
+) -> dict[str, Any]:
     """Return the fields of a `TemporalRule` that follow from the settings of a run."""
-    given = [item for item in EFFORT if settings.get(item[0]) == item[1]]
+    given = [item for item in efforts if settings.get(item[0]) == item[1]]
     named = [f"{name}={value}" for name, value in given]
     named += [name for name, usual in TUNED.items() if settings.get(name, usual) != usual]
     rounds = settings.get("n_rounds", FEW_ROUNDS)
     if isinstance(rounds, int) and rounds < FEW_ROUNDS:
         named.append(f"n_rounds={rounds}")
     return {
-        "effort": max((EFFORT[item] for item in given), default=1.0),
+        "effort": max((efforts[item] for item in given), default=1.0),
         "spatial_start": WITHOUT_START not in given,
         "unmeasured": ", ".join(named),
     }

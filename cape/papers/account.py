@@ -92,16 +92,13 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
 
 def _who_shares(stated: PrivacyStatement, path: Path) -> Sites | None:
     """Return who shares the noise; None for local noise."""
-    # The factor of the view follows from what the file says of two viewers of one run.
-    mu = {view.key: Fraction(view.mu or 0) for view in stated.views}
-    if min(mu.get("aggregator", 0), mu.get("outsider", 0)) <= 0:
-        raise no_privacy_file(path, "its views say nothing of who shares the noise")
-    if not 0 <= stated.assumed_colluders < stated.n_sites:
-        raise no_privacy_file(path, "n_sites or assumed_colluders")
+    t, colluders = stated.min_survivors, stated.assumed_colluders
+    if not 0 <= colluders < t <= stated.n_sites:
+        raise no_privacy_file(path, "n_sites, min_survivors or assumed_colluders")
     if stated.noise == "local":
         return None
-    factor = (mu["aggregator"] / mu["outsider"]) ** 2
-    return Sites(n_sites=stated.n_sites, colluders=stated.assumed_colluders, factor=factor)
+    # An outsider knows no noise share, the aggregator those of its colluders.
+    return Sites(n_sites=stated.n_sites, colluders=colluders, factor=Fraction(t, t - colluders))
 
 
 def planned(
@@ -118,14 +115,11 @@ def planned(
 ) -> Account:
     """Return an account of J rounds that all cost the same; ConfigError for contradictions.
 
-    One of `mu` of a round against the viewer and `noise_multiplier`, the noise std of the sum over
+    Either `mu` of a round against the viewer or `noise_multiplier`, the noise std of the sum over
     its sensitivity, from which mu follows as sqrt(f) / multiplier.  Without S the viewer is an
     outsider, f = 1.  `ratio` is r of the zero-sum noise, inf the secure sum; `release_delta` the
     delta_i of the papers' per-release calibration.
     """
-    if (mu is None) == (noise_multiplier is None):
-        problem = "the noise of a round has to be given once"
-        raise ConfigError("E012", problem=problem, do="pass --mu or --noise-multiplier.")
     sites = None
     if n_sites is not None:
         c = default_colluders(n_sites) if colluders is None else colluders
@@ -134,10 +128,10 @@ def planned(
     elif colluders is not None or ratio != math.inf:
         problem = "colluders or ratio without sites"
         raise ConfigError("E012", problem=problem, do="pass --sites too.")
-    if noise_multiplier is not None:
-        noise_std = positive("noise-multiplier", noise_multiplier)
+    if mu is None:
+        noise_std = positive("noise-multiplier", noise_multiplier or 0.0)
         mu = math.sqrt(1 if sites is None else sites.factor) / noise_std
-    releases = Releases.repeated(float(mu or 0.0), rounds=rounds, per_round=per_round, sites=sites)
+    releases = Releases.repeated(mu, rounds=rounds, per_round=per_round, sites=sites)
     return Account(
         releases=replace(releases, release_delta=release_delta),
         delta=DELTA if delta is None else delta,
@@ -207,8 +201,7 @@ def as_document(case: Account | FigureFive) -> dict[str, object]:
                 "name": row.accountant.name,
                 "title": row.accountant.title,
                 "assumes": row.accountant.assumes,
-                "epsilon": row.total.epsilon,
-                "delta": row.total.delta,
+                **asdict(row.total),
                 "exact": row.exact,
                 "holds": row.holds,
             }
@@ -319,19 +312,19 @@ def epsilon_curve(account: Account, name: str) -> tuple[list[int], list[float]]:
     """Return rounds and total epsilon after them under one accountant; what it says only."""
     releases = account.releases
     if releases is None:
-        return [], []
-    accountant = ACCOUNTANTS[name]
+        raise ConfigError("E234", what="this run")
     points: dict[int, float] = {}
-    for j in _rounds(releases.count // account.per_round):
-        total = accountant.total(releases.first(j * account.per_round), account.delta)
+    last = releases.count // account.per_round
+    # Up to `_POINTS` whole numbers, evenly on a log scale
+    for j in sorted({round(last ** (k / (_POINTS - 1))) for k in range(_POINTS)}):
+        first = releases.first(j * account.per_round)
+        total = ACCOUNTANTS[name].total(first, account.delta)
         if total.epsilon is not None and total.epsilon > 0.0:
             points[j] = total.epsilon
     return list(points), list(points.values())
 
 
 def _epsilon_against_rounds(account: Account) -> Figure:
-    if account.releases is None:
-        raise ConfigError("E234", what="this run")
     figure = _figure(7.2, 4.6)
     axes = figure.add_subplot()
     for name, (colour, dash) in _CURVES.items():
@@ -368,11 +361,6 @@ def _lines(axes: Axes, x: Sequence[float], rows: Sequence[PaperDeltas]) -> None:
         axes.plot(x, [math.nan if v is None else v for v in y], dash, color=colour, label=label)
 
 
-def _rounds(last: int) -> list[int]:
-    """Return up to `_POINTS` whole numbers from 1 to `last`, evenly on a log scale."""
-    return sorted({round(last ** (k / (_POINTS - 1))) for k in range(_POINTS)})
-
-
 def _figure(width: float, height: float) -> Figure:
     try:
         from cape.report.plots import new_figure
@@ -384,8 +372,6 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _finish(axes: Axes, xlabel: str, ylabel: str) -> None:
-    axes.set_yscale("log")
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    axes.set(yscale="log", xlabel=xlabel, ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)

@@ -2,13 +2,10 @@
 
 `cape.privacy.accounting.gdp_epsilon` is the only accountant that decides anything.  It is exact, so
 `compare_accountants` can say of each figure whether it is smaller than what the releases really
-give at its delta.  The formulas work on mu, the Gaussian-DP parameter of all releases together, or
-on the list of releases where the formula needs one.
+give at its delta.
 
-Sources: Imtiaz et al. (Theorems 1 and 2, Sections IV-A and IV-B, Appendices F and G); Bun and
-Steinke 2016 (zCDP); Canonne, Kamath, Steinke 2020 (improved conversion); Dwork, Rothblum, Vadhan
-2010 (strong composition); Dwork and Roth 2014 (classic calibration); Balle and Wang 2018 (analytic
-one).
+Printed: Imtiaz et al., Theorems 1 and 2, Sections IV-A and IV-B, Appendices F and G.  The other
+sources stand at the formulas; the analytic calibration is that of Balle and Wang 2018.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How sums travel in the papers: Gaussian zero-sum noise in place of masks, and parts of sums.
+"""How sums travel in the papers' mean: Gaussian zero-sum noise in place of masks.
 
 In place of `GaussianSum` the product has masks modulo 2^64: the limit of infinite seed variance,
 which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and noise stay in `Release`, as
@@ -7,22 +7,20 @@ for every carrier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array
 from cape.errors import ConfigError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
-from cape.markers import PUBLIC, RELEASED
 from cape.privacy.cost import Event
 from cape.privacy.mechanisms import seed_bound
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Masked, Progress, Released
-from cape.protocol.model import Model, joined, own_subjects
+from cape.protocol.messages import Masked, Released
+from cape.protocol.model import joined
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import Next, Release, carried, first_refusal, vectors
@@ -72,21 +70,16 @@ class SeedSum:
     total: Integers
 
 
-def longer(line: Progress, model: Model) -> Progress:
-    """Return the line of a run in which releases with Gaussian noise take an exchange more."""
-    planned = model.roster.plan if model.roster else ()
-    return replace(line, exchanges=line.exchanges + sum(e.seed_ratio > 0 for e in planned))
-
-
 # -- the carrier ---------------------------------------------------------------------------------
 
 
 def zero_sum_carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
     """Return the phases that `zero_sum` asks for: a `carrier` of `SecureSum`."""
     gaussian = release.config.ratio(1) > 0
-    return GaussianSum(release).phases() if gaussian else carried(release)
+    return GaussianSum(release=release).phases() if gaussian else carried(release)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GaussianSum:
     """Gaussian zero-sum noise: Imtiaz et al., Alg. 1 and 2, in exact integers.
 
@@ -98,12 +91,11 @@ class GaussianSum:
     cancel.  Source: docs/threat-model.md.
     """
 
-    def __init__(self, release: Release[Any]) -> None:
-        self._release = release
+    release: Release[Any]
 
     def phases(self) -> tuple[AnyPhase, ...]:
         """Two phases: the sum of the seeds, then the release."""
-        release = self._release
+        release = self.release
         second = f"{release.name}.released"
         seeds = Phase(
             name=release.name,
@@ -120,7 +112,7 @@ class GaussianSum:
 
     def _seed(self, site: Site, model: Any) -> Masked:
         """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
-        event, size = self._release.event(site, model), self._release.size(model)
+        event, size = self.release.event(site, model), self.release.size(model)
         line = wire.dumps(wire.encode(event, Event))
         entropy = site.noise.stream("seed", site.transcript, line)
         seed = discrete_gaussian(event.seed_variance, size, entropy)
@@ -130,9 +122,9 @@ class GaussianSum:
         return Masked(total=hide(site, model, seed, SEED), refused=False)
 
     def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: Any) -> Next:
-        bound = seed_bound(self._release.event(party, model), joined(model).n_sites)
-        replied = vectors(replies, self._release.size(model))
-        return SeedSum(total=decode_sum(replied, bound=bound)), f"{self._release.name}.released"
+        bound = seed_bound(self.release.event(party, model), joined(model).n_sites)
+        replied = vectors(replies, self.release.size(model))
+        return SeedSum(total=decode_sum(replied, bound=bound)), f"{self.release.name}.released"
 
     def _answer(self, site: Site, model: Any) -> Released:
         """Send S (x + g) + S e_hat - T.  Alg. 1, line 4, and Alg. 2, line 4."""
@@ -140,7 +132,7 @@ class GaussianSum:
         if not stored:
             raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
         question, seeds = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
-        noisy = self._release.noisy_sum(site, model, question)
+        noisy = self.release.noisy_sum(site, model, question)
         if noisy is None or model.seed_sum is None:
             return Released(total=np.zeros(0, dtype=np.int64), refused=True)
         seed = np.frombuffer(seeds, dtype="<i8").astype(np.int64)
@@ -152,7 +144,7 @@ class GaussianSum:
         return Released(total=total, refused=False)
 
     def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: Any) -> Next:
-        release, n_sites = self._release, joined(model).n_sites
+        release, n_sites = self.release, joined(model).n_sites
         size = release.charge(party, model)
         if site := first_refusal(replies):
             return release.stopped(model, site)
@@ -165,53 +157,8 @@ class GaussianSum:
         return release.step(party, model, total // n_sites)
 
     def _absorb(self, model: Any, state: Any) -> Any:
-        return self._release.absorb(replace(model, seed_sum=None), state)
+        return self.release.absorb(replace(model, seed_sum=None), state)
 
 
 def _absorb_seeds(model: Any, total: SeedSum) -> Any:
     return replace(model, seed_sum=total)
-
-
-# -- sums of which a site sends a function -------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reduced:
-    """Reply of a release with ``noise=local`` of which a site sends a function only."""
-
-    values: Annotated[Array, RELEASED]
-    refused: Annotated[bool, PUBLIC]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReducedSum:
-    """With ``noise=local`` a site sends a function of its noisy sum only, which costs no more."""
-
-    release: Release[Any]
-    # ``reduce(config, mean)``: what a site sends of its own noisy mean (size,)
-    reduce: Callable[[Any, Array], Array]
-    # ``expand(config, reduced, size)``: a mean again; MessageError for a wrong shape
-    expand: Callable[[Any, Array, int], Array]
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        return (self.release.phase(Reduced, self._answer, self._combine),)
-
-    def _answer(self, site: Site, model: Any) -> Reduced:
-        noisy = self.release.noisy_sum(site, model)
-        if noisy is None:
-            return Reduced(values=np.zeros(0), refused=True)
-        event = self.release.event(site, model)
-        mean = noisy / (event.gamma * own_subjects(site.id, model))
-        return Reduced(values=self.reduce(site.config, mean), refused=False)
-
-    def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: Any) -> Next:
-        release, roster = self.release, joined(model)
-        size = release.charge(party, model)
-        if site := first_refusal(replies):
-            return release.stopped(model, site)
-        mean = np.zeros(size)
-        for entry in roster.sites:
-            local = self.expand(party.config, replies[entry.site].values, size)
-            mean += local * (entry.n_subjects / roster.n_subjects)
-        noise_std = release.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
-        return release.advance(model, mean, noise_std)

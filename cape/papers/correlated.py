@@ -35,9 +35,11 @@ def view_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
     shares.  S_C is at most S - 1.
     """
     honest = honest_sites(n_sites, colluders)
-    r = _ratio(ratio)
-    if r is None:
+    if math.isnan(ratio) or ratio < 0:
+        raise refused("ratio", ratio, "0 or more, inf for the secure sum")
+    if math.isinf(ratio):
         return Fraction(n_sites, honest)
+    r = Fraction(ratio)
     # They know T, so of an honest site they hold f_s + ehat_s + g_s, and the sum of the honest
     # seeds.  Given that sum the covariance of these S_H numbers is (kappa^2 + tau_g^2) I -
     # (kappa^2 / S_H) 1 1'; its inverse has the diagonal (r + S_H) / ((r + 1) S_H tau_g^2).
@@ -61,7 +63,7 @@ def printed_factor(*, n_sites: int, colluders: int) -> Fraction | None:
 
 def positive(setting: str, got: float) -> float:
     if not (math.isfinite(got) and got > 0.0):
-        raise _refused(setting, got, "finite, more than 0", "correct it.")
+        raise refused(setting, got, "finite, more than 0")
     return got
 
 
@@ -69,22 +71,15 @@ def honest_sites(n_sites: int, colluders: int) -> int:
     at_least("n_sites", n_sites, 1)
     if at_least("colluders", colluders, 0) >= n_sites:
         do = "without an honest site there is nobody left to protect."
-        raise _refused("colluders", colluders, f"0 to {n_sites - 1} of {n_sites} sites", do)
+        raise refused("colluders", colluders, f"0 to {n_sites - 1} of {n_sites} sites", do)
     return n_sites - colluders
-
-
-def _ratio(ratio: SeedRatio) -> Fraction | None:
-    # None for infinity, which no Fraction can be.
-    if math.isnan(ratio) or ratio < 0:
-        raise _refused("ratio", ratio, "0 or more, inf for the secure sum", "correct it.")
-    return None if math.isinf(ratio) else Fraction(ratio)
 
 
 def at_least(setting: str, got: int, least: int) -> int:
     if type(got) is not int or got < least:
-        raise _refused(setting, got, f"whole, at least {least}", "correct it.")
+        raise refused(setting, got, f"whole, at least {least}")
     return got
 
 
-def _refused(setting: str, got: object, allowed: str, do: str) -> ConfigError:
+def refused(setting: str, got: object, allowed: str, do: str = "correct it.") -> ConfigError:
     return ConfigError("E011", setting=setting, got=got, allowed=allowed, do=do)

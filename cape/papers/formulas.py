@@ -13,7 +13,7 @@ from typing import Final
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.papers.correlated import at_least, positive
+from cape.papers.correlated import at_least, positive, refused
 from cape.privacy.accounting import root_up
 from cape.privacy.cost import Cost, total_cost
 
@@ -48,7 +48,7 @@ class Releases:
             problem = "no releases, or one without a positive mu"
             raise ConfigError("E232", problem=problem, do="pass one release at least.")
         if not 0.0 < self.release_delta < 1.0:
-            raise _refused("release_delta", self.release_delta, "between 0 and 1")
+            raise refused("release_delta", self.release_delta, "between 0 and 1")
 
     @classmethod
     def of(cls, costs: Iterable[Cost], *, sites: Sites | None = None) -> Releases:
@@ -216,10 +216,6 @@ def _tail(u: float) -> float:
 
 def _check(mu: float, delta: float) -> None:
     if not (math.isfinite(mu) and mu >= 0.0):
-        raise _refused("mu", mu, "finite, 0 or more")
+        raise refused("mu", mu, "finite, 0 or more")
     if not 0.0 < delta < 1.0:
-        raise _refused("delta", delta, "between 0 and 1")
-
-
-def _refused(setting: str, got: float, allowed: str) -> ConfigError:
-    return ConfigError("E011", setting=setting, got=got, allowed=allowed, do="correct it.")
+        raise refused("delta", delta, "between 0 and 1")

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data, PlannedRelease
-from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError
+from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan
 from cape.protocol.model import Model, Roster, settings_of
 from cape.protocol.plan import PlannedStage, filtered, make_plan, verify_plan
-from cape.protocol.ports import Site, Stacks, View
-from cape.protocol.secure_sum import chunks
+from cape.protocol.ports import Site, Stacks
 from cape.settings.config import Config
 from cape.settings.option import option
 from cape.settings.resolved import check_basis, resolve
@@ -100,14 +99,6 @@ def _full_width(config: OpenConfig, space: FeatureSpace) -> int:
     return d
 
 
-def refuse_real_data(name: str, site: Site) -> None:
-    """Raise PrivacyBudgetError at a site whose noise is not seeded by its own policy."""
-    # Only simulations have such a policy, so neither the owner nor the aggregator can bring real
-    # data into such a run.
-    if site.noise.label != "seeded":
-        raise PrivacyBudgetError("E256", computation=name, site=site.id)
-
-
 def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
     """Return ``rows @ Y_m`` (k, T_m) of every subject in float32, kept as working arrays `name`."""
 
@@ -119,21 +110,3 @@ def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
         return subject_views.each_subject(subject_views.raw(site, model), one)
 
     return site.cached(name, (rows,), build)
-
-
-def as_one_record(subjects: Stacks | View, label: str, *, n_subjects: int | None) -> Stacks:
-    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
-
-    With M a subject's columns are scaled by 1/sqrt(T_m M), so that X X' is its part of the mean of
-    all subjects' second moments; with None they stay as they are.
-    """
-    parts = []
-    for array in chunks(subjects):
-        scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
-        # A NumPy double would turn the array into doubles, of twice the memory.
-        parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
-    columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    # A site whose subjects all failed answers, as one column of zeros.
-    if columns.shape[1] == 0:
-        columns = np.zeros((len(columns), 1), dtype=np.float32)
-    return Stacks(arrays=(columns[np.newaxis],), labels=((label,),))

@@ -106,7 +106,7 @@ class Computation(Generic[M]):
     # as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
     guarantee: Literal["dp", "none"] = "dp"
     # Refused at every site whose noise is not seeded by its own policy, which only simulations have
-    # (`cape.papers.no_guarantee.refuse_real_data`)
+    # (`cape.papers.computations.dpdjica`)
     simulation_only: bool = False
 
     def bind(self, config: Config) -> BoundComputation[M]:

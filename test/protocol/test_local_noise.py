@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from cape.computations import load
-from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
-from cape.papers.carriers import Reduced, ReducedSum
+from cape.errors import CapeError, ConfigError, ConsortiumError, PrivacyBudgetError
 from cape.protocol.messages import Masked, Released
 from cape.protocol.phases import advance_aggregator
 from cape.simulation import memory as driver
@@ -98,43 +97,6 @@ def test_a_reply_of_another_length_or_beyond_the_bound_is_refused(monkeypatch) -
             replies(link, patch, change)
             with pytest.raises(CapeError, match=text):
                 tiny.released(link)
-
-
-def halves(reduce: Any) -> Any:
-    """Return the tiny computation whose sites send a part of their own mean only."""
-    mean = replace(
-        tiny.MEAN,
-        carrier=lambda release: ReducedSum(release=release, reduce=reduce, expand=expand).phases(),
-    )
-    table = tuple(mean if entry is tiny.MEAN else entry for entry in tiny.TINY.table)
-    return replace(tiny.TINY, table=table)
-
-
-def expand(config: Any, sent: Any, size: int) -> Any:
-    if sent.shape != (size // 2,):
-        raise MessageError("E202", problem="not half")
-    return np.concatenate([sent, np.zeros(size - size // 2)])
-
-
-def test_a_stage_may_let_sites_send_less_and_weighs_them_by_subjects(monkeypatch) -> None:
-    computation = halves(lambda config, mean: mean[:2])
-    data = tiny.data_of(3)
-    tiny.fixed_noise(monkeypatch)
-    whole = tiny.link_of(local(), data, seed=SEED)
-    wanted = tiny.released(whole)
-    link = tiny.link_of(local(), data, seed=SEED, computation=computation)
-    seen = replies(link, monkeypatch)
-    found = tiny.released(link)
-    assert {type(reply) for reply in seen["mean", 1].values()} == {Reduced}
-    for number in found:
-        np.testing.assert_allclose(found[number].mean[:2], wanted[number].mean[:2], rtol=1e-12)
-        np.testing.assert_array_equal(found[number].mean[2:], 0.0)
-
-
-def test_a_part_of_another_shape_is_refused() -> None:
-    computation = halves(lambda config, mean: mean[:1])
-    with pytest.raises(MessageError, match="not half"):
-        tiny.released(tiny.link_of(local(), tiny.data_of(3), computation=computation))
 
 
 def test_one_site_alone_runs_with_its_own_noise_only(tmp_path) -> None:

@@ -11,7 +11,7 @@ from cape.algorithms.linalg import smat, svec
 from cape.computations.tables.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
 from cape.lab.synthetic.generators import two_views
-from cape.papers.algorithms.dpdispca import leading_factor
+from cape.papers.algorithms.covariance import leading_factor
 from cape.protocol.messages import FeatureSpace
 from support import consortium, tiny
 

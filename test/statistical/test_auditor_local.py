@@ -25,7 +25,7 @@ from scipy.linalg import hadamard
 
 from cape.algorithms.linalg import svec
 from cape.computations import load
-from cape.papers.carriers import Reduced
+from cape.papers.computations.dpdispca import Reduced
 from cape.protocol import plan as _plan
 from cape.protocol import secure_sum
 from cape.protocol.messages import Released

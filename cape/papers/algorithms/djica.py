@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import (
     NO_STEP,
-    UNCLIPPED,
     Array,
     Data,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
     clip_rows,
+    step_record,
 )
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import Subspace
@@ -35,7 +35,7 @@ from cape.algorithms.unmixing import Step, Unmixing
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import CovariancePca
-from cape.papers.algorithms.infomax import relative_gradients, restart
+from cape.papers.algorithms.infomax import Ascent, relative_gradients, restart, split_mean
 
 # Bound of a matrix of trace 1 at most: only there for the integers of the sum.
 TRACE_BOUND = 2.0
@@ -138,11 +138,7 @@ class GlobalSphere:
         values, vectors = np.linalg.eigh(smat(total[:-1]))
         least = max(SPHERE_FLOOR * float(values[-1]), 1e-12)
         U = (vectors / np.sqrt(np.maximum(values, least))) @ vectors.T
-        record = StepRecord(
-            statistic_norm=float(np.linalg.norm(total[:-1])),
-            noise_norm=noise_std,
-            step_norm=float(np.linalg.norm(U - state.U)),
-        )
+        record = step_record(total[:-1], noise_std, step_norm=float(np.linalg.norm(U - state.U)))
         n_columns = max(1, round(float(total[-1]) * COLUMN_UNIT / self.n_sites))
         return Sphere(U=np.asarray(U), look=state.look + 1, n_columns=n_columns, record=record)
 
@@ -154,9 +150,9 @@ class GlobalSphere:
 class EpochState(Unmixing):
     """State of djICA's solver."""
 
-    epoch: int  # epochs since the start or the last restart
+    epoch: int = 0  # epochs since the start or the last restart
     kept: Array  # (k, k): the step that angles are measured against
-    restarts: int  # blow-ups so far
+    restarts: int = 0  # blow-ups so far
     # (2, k^2 + k): mean gradient and step of the last round of full batches; 0 before the second
     last: Array
 
@@ -190,8 +186,10 @@ def _length(state: EpochState, mean: Array) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DjicaInfomax:
+class DjicaInfomax(Ascent):
     """Infomax on sums over sites, block by block or on all columns at once.
+
+    `learning_rate` is that of sums over blocks, or of the first mean gradient.
 
     Block-stochastic: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block; the
     order of a site's columns is drawn anew for every epoch, from a public seed.  Full batch: the
@@ -200,8 +198,6 @@ class DjicaInfomax:
     further number, 20 to 100, about twice the time of FastICA (docs/computations/djica.md).
     """
 
-    n_rounds: int  # most rounds
-    learning_rate: float  # rho, of sums over blocks or of the first mean gradient
     block: int  # columns of a block, 0 for all
     n_columns: int  # mean columns of a site
     n_subjects: int  # M
@@ -215,11 +211,6 @@ class DjicaInfomax:
     def epoch_length(self) -> int:
         return max(1, self.n_columns // self.block) if self.block else 1
 
-    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return all rounds: R^2 + R numbers each."""
-        release = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
-        return (release,) * self.n_rounds
-
     def start(self, rows: int) -> EpochState:
         return EpochState(
             W=np.eye(rows),
@@ -230,15 +221,13 @@ class DjicaInfomax:
             stability=0.0,
             status="running",
             record=NO_STEP,
-            epoch=0,
             kept=np.zeros((rows, rows)),
-            restarts=0,
             last=np.zeros((2, rows * rows + rows)),
         )
 
     def query(self, state: EpochState) -> SubjectQuery:
         """Ask for the mean relative gradient: of each subject, or of each site's next block."""
-        release = self.schedule(len(state.b))[0]
+        release = self.release(len(state.b))
 
         def answer(stack: Data) -> Array:
             chosen = self._next_block(state.round, stack) if self.block else stack
@@ -258,19 +247,15 @@ class DjicaInfomax:
 
     def step(self, state: EpochState, mean: Array, noise_std: float) -> EpochState:
         """Return the state after a round: guarded step; at the end of an epoch, its judgement."""
-        R = len(state.b)
         # Blocks: sums over sites and columns.  Full batch: the mean over subjects.
         rho = state.rho if self.block else _length(state, mean)
         change = rho * (self.n_subjects * self.block if self.block else 1) * mean
         if not self.block:
             change = change * min(1.0, LARGEST_STEP / max(float(np.linalg.norm(change)), 1e-300))
-        G = change[: R * R].reshape(R, R) @ state.W
-        move = Step(W=state.W + G, b=state.b + change[R * R :])
-        record = StepRecord(
-            statistic_norm=float(np.linalg.norm(mean)),
-            noise_norm=noise_std,
-            step_norm=float(np.linalg.norm(G)),
-        )
+        H, h = split_mean(change, len(state.b))
+        G = H @ state.W
+        move = Step(W=state.W + G, b=state.b + h)
+        record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(G)))
         done = state.round + 1
         if not move.legal():
             return self._restarted(state, record)
@@ -326,6 +311,3 @@ class DjicaInfomax:
             rho=rho,
             status="converged" if settled else "running",
         )
-
-    def done(self, state: EpochState) -> bool:
-        return state.round >= self.n_rounds or state.status != "running"

@@ -22,15 +22,16 @@ from cape.algorithms.estimators import (
     Data,
     Floats,
     PlannedRelease,
-    StepRecord,
     SubjectQuery,
     clip_rows,
+    step_record,
 )
 from cape.algorithms.linalg import unit_columns
 from cape.algorithms.pca import Subspace
-from cape.algorithms.unmixing import Step, StopRule, Unmixing
+from cape.algorithms.unmixing import StopRule, Unmixing
 from cape.frozen import dataclass
-from cape.papers.algorithms.infomax import advance_or_restart, beginning
+from cape.papers.algorithms.covariance import leading_factor
+from cape.papers.algorithms.infomax import Ascent, ascend, split_mean
 
 # Eigenvalues of a parcel below this share of the largest are no directions.
 PARCEL_TOLERANCE = 1e-9
@@ -42,10 +43,7 @@ def private_local_pca(moment: Array, E: Array, k: int) -> Array:
     The moment C = X X' (d, d) is not divided by the number of columns, ||x|| <= 1; columns of
     E (d, d + 1) are N(0, I/(2 epsilon)): our reading, the printed covariance is mangled.
     """
-    values, vectors = np.linalg.eigh(moment + E @ E.T)
-    top = slice(len(values) - k, None)
-    P = vectors[:, top] * np.sqrt(np.maximum(values[top], 0.0))
-    return np.ascontiguousarray(P[:, ::-1])
+    return np.ascontiguousarray(leading_factor(moment + E @ E.T, k))
 
 
 def bounded_columns(stack: Data, longest: float) -> Data:
@@ -149,8 +147,7 @@ class WishartPca:
         """Return the parcel after a stop; after the last one its columns are normalised."""
         d, k = state.P.shape
         P, stops = (self.n_subjects * mean).reshape(d, k), state.stops + 1
-        norm = float(np.linalg.norm(P))
-        record = StepRecord(statistic_norm=norm, noise_norm=noise_std, step_norm=norm)
+        record = step_record(P.ravel(), noise_std, step_norm=float(np.linalg.norm(P)))
         if stops < self.n_sites:
             return replace(state, P=P, stops=stops, record=record)
         # After the last stop: columns of a parcel are directions times roots of eigenvalues.
@@ -183,26 +180,11 @@ def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Ar
     return (np.eye(len(b)) + Y @ Z.swapaxes(1, 2) / T) @ W, Y.mean(axis=2)
 
 
-def column_norm(W: Array) -> float:
-    """Return ||W||_1 of W (R, R), its largest absolute column sum: the printed sensitivity of Z."""
-    return float(np.max(np.sum(np.abs(W), axis=0)))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaplaceInfomax:
+class LaplaceInfomax(Ascent):
     """Infomax on source estimates with Laplace noise (Alg. 3, Imtiaz et al. 2016)."""
 
-    n_rounds: int  # J
-    learning_rate: float  # rho, of mean gradients
     round_epsilon: float  # epsilon of one round and one time point, as printed
-
-    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return J sums of r^2 + r numbers."""
-        release = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
-        return (release,) * self.n_rounds
-
-    def start(self, rows: int) -> Unmixing:
-        return beginning(rows, self.learning_rate)
 
     def query(self, state: Unmixing) -> SubjectQuery:
         """Ask for the gradients under noise.
@@ -210,9 +192,10 @@ class LaplaceInfomax:
         The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
         """
         r = len(state.b)
-        release = self.schedule(r)[0]
-        # Noise of the scale 1 arrives with the data: the sensitivity of Z is known here only.
-        scale = column_norm(state.W) / self.round_epsilon
+        release = self.release(r)
+        # Noise of the scale 1 arrives with the data: the printed sensitivity of Z, ||W||_1, is
+        # known here only.
+        scale = float(np.linalg.norm(state.W, 1)) / self.round_epsilon
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
@@ -223,23 +206,8 @@ class LaplaceInfomax:
         return release.query(answer)
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
-        """Return the state after W += rho G, b += rho h."""
-        r, rho = len(state.b), state.rho
-        G, h = mean[: r * r].reshape(r, r), mean[r * r :]
-
-        def propose(scale: float) -> Step:
-            return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
-
-        record = StepRecord(
-            statistic_norm=float(np.linalg.norm(mean)),
-            noise_norm=noise_std,
-            step_norm=rho * float(np.linalg.norm(G)),
-        )
+        G, h = split_mean(mean, len(state.b))
         # The noise holds W near its start, which looks settled although nothing was learned: no
         # two rounds are compared.
         stop_rule = StopRule(n_rounds=self.n_rounds, look_back=self.n_rounds + 1, private=True)
-        after = advance_or_restart(state, propose, stop_rule, settled=False, record=record)
-        return replace(after, anchor=state.anchor)
-
-    def done(self, state: Unmixing) -> bool:
-        return state.round >= self.n_rounds or state.status != "running"
+        return replace(ascend(state, G, h, stop_rule, mean, noise_std), anchor=state.anchor)

@@ -9,13 +9,12 @@ annealing, no stopping rule in private runs, where noise alone would drive both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil, sqrt
 from typing import Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from cape.algorithms.estimators import (
     NO_STEP,
@@ -35,8 +34,6 @@ from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, status_a
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
-Clip = Literal["subject", "time_point"]
-
 # Whitened data are doubled: the logistic nonlinearity then starts near its solution.
 INPUT_SCALE = 2.0
 
@@ -51,6 +48,9 @@ SUBJECT_BOUND = 2.0
 
 RESTART_FACTOR = 0.9  # factor on the learning rate after a blow-up (djICA, Baker et al.)
 LEAST_RATE = 1e-6  # a run whose rate has come down to this is given up
+# Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests ||Delta_W||^2, which
+# a small rho passes at once.
+TOLERANCE = 2e-3
 
 # Numbers per working array: a few such arrays fit the second-level cache of one core.
 _CHUNK = 160_000
@@ -131,28 +131,47 @@ class Moments:
         return self.rows[:, : self.R**2 : self.R + 1]
 
 
-class Channels:
-    """Working arrays (R, n_subjects T), reused chunk by chunk, and their per-subject views.
+class Halves:
+    """z/2, z = W (2 x) + b, and y = tanh(z/2) of a stack (n_subjects, R, T), chunk by chunk.
 
-    Elementwise work runs over long rows; products stay per subject, whatever else is in the chunk.
+    In the precision of the stack.  Working arrays (R, n T) are reused, so that elementwise work
+    runs over long rows; products stay per subject, whatever else is in the chunk.
     """
 
-    def __init__(self, stack: Floats) -> None:
+    def __init__(self, W: Array, b: Array, stack: Floats) -> None:
+        self.stack, kind = stack, stack.dtype
         n_subjects, self.R, self.T = stack.shape
         self.n = min(n_subjects, max(1, _CHUNK // (self.R * self.T)))
-        self.kind = stack.dtype
+        self._W = np.asarray(W * (INPUT_SCALE / 2.0), dtype=kind)
+        self._b = np.asarray(b / 2.0, dtype=kind)[:, None]
+        (self.z, self.z_m), (self.y, self.y_m) = self.pair(), self.pair()
+        self.ones = np.ones((self.T, 1), kind)
+        # What callers fill: sums over time of y z'/2 and of y, of every subject.
+        self.H = np.empty((n_subjects, self.R, self.R), dtype=kind)
+        self.h = np.empty((n_subjects, self.R, 1), dtype=kind)
 
     def pair(self) -> tuple[Floats, Floats]:
         """Make an array, shape (R, n T), and its view, shape (n, R, T)."""
-        flat = aligned(self.R * self.n * self.T, self.kind).reshape(self.R, self.n * self.T)
+        flat = aligned(self.R * self.n * self.T, self.stack.dtype).reshape(self.R, -1)
         return flat, flat.reshape(self.R, self.n, self.T).swapaxes(0, 1)
 
+    def __iter__(self) -> Iterator[tuple[slice, int]]:
+        """Fill the arrays with one chunk after the other; give its place and number of subjects."""
+        for first in range(0, len(self.stack), self.n):
+            part = slice(first, first + self.n)
+            m = len(self.stack[part])
+            np.matmul(self._W, self.stack[part], out=self.z_m[:m])
+            self.z += self._b
+            np.tanh(self.z, out=self.y)  # minus the y of the paper
+            yield part, m
 
-def _operands(W: Array, b: Array, stack: Floats) -> tuple[Floats, Floats, Floats]:
-    """W and b for half of z = W (2 x) + b, as tanh(z/2) needs it, and a column of ones."""
-    kind = stack.dtype
-    half_W = np.asarray(W * (INPUT_SCALE / 2.0), dtype=kind)
-    return half_W, np.asarray(b / 2.0, dtype=kind)[:, None], np.ones((stack.shape[2], 1), kind)
+    def means(self) -> Moments:
+        """-2/T H and -1/T h in float64."""
+        # Straight into the rows of an answer: passes over these took up to a twentieth of a round.
+        moments = Moments(rows=np.empty((len(self.H), self.R * (self.R + 1))), R=self.R)
+        np.multiply(self.H, -2.0 / self.T, out=moments.matrix, dtype=np.float64)
+        np.divide(self.h[..., 0], -self.T, out=moments.vector, dtype=np.float64)
+        return moments
 
 
 def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
@@ -160,21 +179,11 @@ def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
 
     W is for doubled data; the stack (n_subjects, R, T), whose precision is used, is not doubled.
     """
-    n_subjects, R, T = stack.shape
-    half_W, half_b, ones = _operands(W, b, stack)
-    H = np.empty((n_subjects, R, R), dtype=stack.dtype)
-    h = np.empty((n_subjects, R, 1), dtype=stack.dtype)
-    work = Channels(stack)
-    (half, half_m), (y, y_m) = work.pair(), work.pair()
-    for first in range(0, n_subjects, work.n):
-        part = slice(first, first + work.n)
-        m = len(stack[part])
-        np.matmul(half_W, stack[part], out=half_m[:m])
-        half += half_b
-        np.tanh(half, out=y)
-        np.matmul(y_m[:m], half_m[:m].swapaxes(1, 2), out=H[part])
-        np.matmul(y_m[:m], ones, out=h[part])
-    moments = _means(H, h, T)
+    work = Halves(W, b, stack)
+    for part, m in work:
+        np.matmul(work.y_m[:m], work.z_m[:m].swapaxes(1, 2), out=work.H[part])
+        np.matmul(work.y_m[:m], work.ones, out=work.h[part])
+    moments = work.means()
     moments.diagonal[...] += 1.0
     return moments
 
@@ -185,51 +194,31 @@ def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, fl
     Alg. 4, lines 5-8 (Imtiaz et al.): G_n = (I + y z') W divided by max(1, ||G_n||_F/B_G), h_n = y
     by max(1, ||y||/B_h); `bounds` is (B_G, B_h), the rest as in `relative_gradients`.
     """
-    n_subjects, R, T = stack.shape
-    half_W, half_b, ones = _operands(W, b, stack)
     gram, energy = np.asarray(W @ W.T, dtype=stack.dtype), float(np.vdot(W, W))
-    sums = np.empty((n_subjects, R, R), dtype=stack.dtype)
-    h = np.empty((n_subjects, R, 1), dtype=stack.dtype)
-    weights = np.empty(n_subjects)
-    work = Channels(stack)
-    (half, half_m), (y, y_m), (v, v_m) = work.pair(), work.pair(), work.pair()
-    for first in range(0, n_subjects, work.n):
-        part = slice(first, first + work.n)
-        m = len(stack[part])
-        np.matmul(half_W, stack[part], out=half_m[:m])
-        half += half_b
-        np.tanh(half, out=y)  # minus the y of the paper; half is z/2
-        np.matmul(gram, half_m[:m], out=v_m[:m])
+    weights = np.empty(len(stack))
+    work = Halves(W, b, stack)
+    v, v_m = work.pair()
+    for part, m in work:
+        y = work.y
+        np.matmul(gram, work.z_m[:m], out=v_m[:m])
         yy = np.einsum("rn,rn->n", y, y)
         # No R x R x N array is built: with v = (W W') z,
         # ||G_n||_F^2 = ||W||_F^2 + 2 y'v + ||y||^2 z'v.
-        norm2 = np.einsum("rn,rn->n", half, v) * yy
+        norm2 = np.einsum("rn,rn->n", work.z, v) * yy
         norm2 -= np.einsum("rn,rn->n", y, v)
         norm2 *= 4.0
         norm2 += energy
         c = _shrink(norm2, bounds[0])
         # ||y|| < sqrt(R) always, so a larger bound clips nothing.
-        c_h = _shrink(yy, bounds[1]) if bounds[1] < sqrt(R) else None
-        by_time = ones if c_h is None else c_h.reshape(work.n, T, 1)[:m]
-        np.matmul(y_m[:m], by_time, out=h[part])
-        weights[part] = c.reshape(work.n, T)[:m].sum(axis=1, dtype=np.float64)
+        clips = bounds[1] < sqrt(work.R)
+        c_h = _shrink(yy, bounds[1]).reshape(work.n, work.T, 1)[:m] if clips else work.ones
+        np.matmul(work.y_m[:m], c_h, out=work.h[part])
+        weights[part] = c.reshape(work.n, work.T)[:m].sum(axis=1, dtype=np.float64)
         y *= c
-        np.matmul(y_m[:m], half_m[:m].swapaxes(1, 2), out=sums[part])
-    moments = _means(sums, h, T)
-    moments.diagonal[...] += (weights / T)[:, None]
+        np.matmul(work.y_m[:m], work.z_m[:m].swapaxes(1, 2), out=work.H[part])
+    moments = work.means()
+    moments.diagonal[...] += (weights / work.T)[:, None]
     moments.matrix[...] = moments.matrix @ W
-    return moments
-
-
-def _means(H: Floats, h: Floats, T: int) -> Moments:
-    """-2/T H and -1/T h in float64, from sums over time (n_subjects, R, R) and (n_subjects, R, 1).
-
-    Straight into the rows of an answer: passes over these took up to a twentieth of a round.
-    """
-    n_subjects, R, _ = H.shape
-    moments = Moments(rows=np.empty((n_subjects, R * R + R)), R=R)
-    np.multiply(H, -2.0 / T, out=moments.matrix, dtype=np.float64)
-    np.divide(h[..., 0], -T, out=moments.vector, dtype=np.float64)
     return moments
 
 
@@ -240,27 +229,56 @@ def _shrink(norm2: Floats, bound: float) -> Floats:
     return np.asarray(np.minimum(kind(1.0), kind(bound) / norm))
 
 
-def _absent(stack: Floats) -> npt.NDArray[np.bool_]:
-    absent: npt.NDArray[np.bool_] = np.logical_not(np.any(stack[:, :, 0], axis=1))
-    for m in np.flatnonzero(absent):
-        absent[m] = not np.any(stack[m])
-    return absent
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ascent:
+    """What the rounds of all Infomax solvers share; by default an answer is not clipped."""
+
+    n_rounds: int  # J, a public constant
+    learning_rate: float  # rho
+
+    def release(self, R: int) -> PlannedRelease:
+        """Return one round: R^2 + R numbers."""
+        return PlannedRelease(size=R * R + R, clip=UNCLIPPED, shape="ball", weight=1.0)
+
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
+        return (self.release(rows),) * self.n_rounds
+
+    def start(self, rows: int) -> Unmixing:
+        return beginning(rows, self.learning_rate)
+
+    def done(self, state: Unmixing) -> bool:
+        return state.round >= self.n_rounds or state.status != "running"
+
+
+def split_mean(mean: Array, R: int) -> tuple[Array, Array]:
+    """Return the matrix (R, R) and the vector (R,) of a released mean."""
+    return mean[: R * R].reshape(R, R), mean[R * R :]
+
+
+def ascend(
+    state: Unmixing, G: Array, h: Array, stop_rule: StopRule, mean: Array, noise_std: float
+) -> Unmixing:
+    """W += rho G, b += rho h (Alg. 4, lines 10-11), after a release of `mean`."""
+    size, rho = float(np.linalg.norm(G)), state.rho
+
+    def propose(scale: float) -> Step:
+        return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
+
+    record = step_record(mean, noise_std, step_norm=rho * size)
+    settled = size <= TOLERANCE
+    return advance_or_restart(state, propose, stop_rule, settled=settled, record=record)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Infomax:
-    """Gradient ascent of the Infomax likelihood (Imtiaz et al., Alg. 4)."""
+class Infomax(Ascent):
+    """Gradient ascent of the Infomax likelihood (Imtiaz et al., Alg. 4); rho .25 to .5."""
 
-    n_rounds: int  # J, a public constant
-    learning_rate: float  # rho; .25 to .5 on doubled white data
-    clip: Clip  # what is bounded: a subject's [H_m ; h_m], or each time point's gradient
+    # What is bounded: a subject's [H_m ; h_m], or each time point's gradient
+    clip: Literal["subject", "time_point"]
     subject_bound: float  # L2 bound of [H_m ; h_m] with ``clip="subject"``
     gradient_bound: float  # B_G with ``clip="time_point"``
     bias_bound: float  # B_h.  Deviation: counts as min(B_h, sqrt R), which ||y|| never exceeds
     private: bool  # false: no clipping, and the tolerance may end the run
-    # Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests ||Delta_W||^2,
-    # which a small rho passes at once.
-    tolerance: float = 2e-3
 
     def after(self, released: Subspace | None, whitened: Whitener | None) -> Infomax:
         """Return this solver: its rounds begin at W = I, whatever was released before."""
@@ -274,28 +292,23 @@ class Infomax:
     def _bounds(self, R: int) -> tuple[float, float]:
         return self.gradient_bound, min(self.bias_bound, sqrt(R))
 
-    def _release(self, R: int) -> PlannedRelease:
-        bound = self.subject_bound
-        if self._by_time_point:
-            bound = sqrt(2.0)  # two parts of norm at most 1: same mu as two releases in the paper
-        elif not self.private:
-            bound = UNCLIPPED
-        return PlannedRelease(size=R * R + R, clip=bound, shape="ball", weight=1.0)
-
-    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        return (self._release(rows),) * self.n_rounds
-
-    def start(self, rows: int) -> Unmixing:
-        return beginning(rows, self.learning_rate)
+    def release(self, R: int) -> PlannedRelease:
+        planned = Ascent.release(self, R)
+        if not self.private:
+            return planned
+        # Two parts of norm at most 1: same mu as two releases in the paper.
+        return replace(planned, clip=sqrt(2.0) if self._by_time_point else self.subject_bound)
 
     def query(self, state: Unmixing) -> SubjectQuery:
-        R = len(state.b)
-        release = self._release(R)
+        release = self.release(len(state.b))
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
                 rows = self._gradients(state, stack)
-                rows[_absent(stack)] = 0.0
+                # An absent subject is one of zeros; most are told by their first time point.
+                for m in np.flatnonzero(~np.any(stack[:, :, 0], axis=1)):
+                    if not np.any(stack[m]):
+                        rows[m] = 0.0
                 return clip_rows(rows, release.clip)
 
         return release.query(answer)
@@ -311,30 +324,12 @@ class Infomax:
         return moments.rows
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
-        """W += rho G, b += rho h (Alg. 4, lines 10-11)."""
-        G, h = self.gradient(state, mean)
-        size = float(np.linalg.norm(G))
-        rho = state.rho
-
-        def propose(scale: float) -> Step:
-            return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
-
-        record = step_record(mean, noise_std, step_norm=rho * size)
-        look_back = ceil(5.0 / self.learning_rate)
-        stop_rule = StopRule(n_rounds=self.n_rounds, look_back=look_back, private=self.private)
-        settled = size <= self.tolerance
-        return advance_or_restart(state, propose, stop_rule, settled=settled, record=record)
-
-    def gradient(self, state: Unmixing, mean: Array) -> tuple[Array, Array]:
-        """G and h, (R, R) and (R,), from what was released."""
-        R = len(state.b)
-        G, h = mean[: R * R].reshape(R, R), mean[R * R :]
+        G, h = split_mean(mean, len(state.b))
         if self._by_time_point:
-            scale_G, scale_h = self._bounds(R)
+            scale_G, scale_h = self._bounds(len(state.b))
             G, h = scale_G * G, scale_h * h
         else:
             G = G @ state.W  # the relative gradient H becomes H W
-        return G, h
-
-    def done(self, state: Unmixing) -> bool:
-        return state.round >= self.n_rounds or state.status != "running"
+        look_back = ceil(5.0 / self.learning_rate)
+        stop_rule = StopRule(n_rounds=self.n_rounds, look_back=look_back, private=self.private)
+        return ascend(state, G, h, stop_rule, mean, noise_std)

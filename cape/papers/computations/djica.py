@@ -8,12 +8,14 @@ sums over sites, block by block (as its authors do) or on all columns in every r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
-from cape.algorithms.estimators import Array, PlannedRelease
-from cape.algorithms.pca import Subspace
+import numpy as np
+
+from cape.algorithms.estimators import PlannedRelease
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.capedjica import n_directions, subspace
+from cape.computations.capedjica import ITERATE, PCA, WHITENING, subspace
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
 from cape.frozen import dataclass
@@ -26,14 +28,14 @@ from cape.papers.algorithms.djica import (
     default_block,
     default_rate,
 )
-from cape.papers.no_guarantee import OpenConfig, OpenPlanner, as_one_record, mapped
+from cape.papers.no_guarantee import OpenConfig, OpenPlanner, mapped
 from cape.protocol import subject_views
 from cape.protocol.join import join
-from cape.protocol.model import joined, n_basis, settings_of
+from cape.protocol.model import joined, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY
-from cape.protocol.ports import Site, Stacks
-from cape.protocol.secure_sum import SecureSum
+from cape.protocol.ports import Site, Stacks, View
+from cape.protocol.secure_sum import chunks
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
@@ -105,87 +107,82 @@ def _schedules(
     }
 
 
-def _pca(config: DjicaConfig, model: DjicaModel) -> StackedPca:
+def _pca(config: DjicaConfig, model: IcaModel) -> StackedPca:
     return _pca_of(config, joined(model).n_subjects)
 
 
-def _sphere(config: DjicaConfig, model: DjicaModel) -> GlobalSphere:
+def _sphere(config: DjicaConfig, model: IcaModel) -> GlobalSphere:
     return GlobalSphere(n_subjects=joined(model).n_subjects, n_sites=joined(model).n_sites)
 
 
-def _solver(config: DjicaConfig, model: DjicaModel) -> DjicaInfomax:
+def _solver(config: DjicaConfig, model: IcaModel) -> DjicaInfomax:
     # The size of a block follows from what the sphere released: the mean number of columns.
-    n_columns = model.whitener.n_columns if model.whitener else 1
-    return _solver_of(config, joined(model).n_subjects, n_columns)
+    return _solver_of(config, joined(model).n_subjects, _SPHERE.released(model).n_columns)
 
 
 # -- what a site answers from --------------------------------------------------------------------
 
 
-def _columns(site: Site, model: DjicaModel) -> Stacks:
-    subjects = subject_views.raw(site, model)
-    return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
+def _as_one_record(site: Site, subjects: Stacks | View, n_subjects: int | None) -> Stacks:
+    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
+
+    With M a subject's columns are scaled by 1/sqrt(T_m M), so that X X' is its part of the mean of
+    all subjects' second moments; with None they stay as they are.
+    """
+    parts = []
+    for array in chunks(subjects):
+        scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
+        # A NumPy double would turn the array into doubles, of twice the memory.
+        parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
+    columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    # A site whose subjects all failed answers, as one column of zeros.
+    if columns.shape[1] == 0:
+        columns = np.zeros((len(columns), 1), dtype=np.float32)
+    return Stacks(arrays=(columns[np.newaxis],), labels=((site.id,),))
 
 
-def _reduced(site: Site, model: DjicaModel) -> Stacks:
+def _columns(site: Site, model: IcaModel) -> Stacks:
+    return _as_one_record(site, subject_views.raw(site, model), joined(model).n_subjects)
+
+
+def _reduced(site: Site, model: IcaModel) -> Stacks:
     subjects = mapped(site, model, "reduced", subspace(model).V.T)
-    return as_one_record(subjects, site.id, n_subjects=joined(model).n_subjects)
+    return _as_one_record(site, subjects, joined(model).n_subjects)
 
 
-def _whitened(site: Site, model: DjicaModel) -> Stacks:
+def _whitened(site: Site, model: IcaModel) -> Stacks:
     """Return doubled white data later on: of each subject, or of the site side by side."""
-    white = mapped(site, model, "whitened", _sphered(model) @ subspace(model).V.T)
+    rows = _SPHERE.released(model).U @ subspace(model).V.T
+    white = mapped(site, model, "whitened", rows)
     # Full batch: a record is a subject, as for the product.  Blocks run over a whole site.
     if settings_of(DjicaConfig, site.config).batch == "full":
         return white
-    return as_one_record(white, site.id, n_subjects=None)
+    return _as_one_record(site, white, None)
 
 
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _sphered(model: DjicaModel) -> Array:
-    if model.whitener is None:
-        raise RuntimeError("no sphere before its sum")
-    return model.whitener.U
+def _close(config: DjicaConfig, model: IcaModel) -> Unmixing:
+    return arranged(config, model, _SPHERE.released(model).U)
 
 
-def _close(config: DjicaConfig, model: DjicaModel) -> Unmixing:
-    return arranged(config, model, _sphered(model))
+def _final_state(config: DjicaConfig, model: IcaModel) -> FinalState:
+    return unmixed(model, _SPHERE.released(model).U)
 
 
-def _final_state(config: DjicaConfig, model: DjicaModel) -> FinalState:
-    return unmixed(model, _sphered(model))
-
-
-_ITERATE = SecureSum(
-    name="iterate",
-    state=EpochState,
-    model_field="unmixing",
-    estimator=_solver,
-    rows=n_directions,
-    input=_whitened,
-    close=_close,
-)
-_SPHERE = SecureSum(
+# The stages of `capedjica`, with other questions to other records.
+_ITERATE = replace(ITERATE, state=EpochState, estimator=_solver, input=_whitened, close=_close)
+_SPHERE = replace(
+    WHITENING,
     name="sphere",
     state=Sphere,
-    model_field="whitener",
     estimator=_sphere,
-    rows=n_directions,
     input=_reduced,
     successors=(_ITERATE,),
+    hand_over=None,
 )
-_PCA = SecureSum(
-    name="pca",
-    state=Subspace,
-    model_field="subspace",
-    may_reduce_rank=True,
-    estimator=_pca,
-    rows=n_basis,
-    input=_columns,
-    successors=(_SPHERE, _ITERATE),
-)
+_PCA = replace(PCA, estimator=_pca, input=_columns, successors=(_SPHERE, _ITERATE), hand_over=None)
 _PLANNER = OpenPlanner(schedules=_schedules, warning=PROTECTS_NOBODY)
 
 COMPUTATION = Computation(

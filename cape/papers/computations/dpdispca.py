@@ -9,8 +9,11 @@ sums whole second moments under masks, without truncation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import order_of_svec, smat, svec
@@ -24,15 +27,16 @@ from cape.computations.tables.capepca import (
 )
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.papers.algorithms.dpdispca import leading_factor
-from cape.papers.carriers import ReducedSum
+from cape.markers import PUBLIC, RELEASED
+from cape.papers.algorithms.covariance import leading_factor
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import joined, own_subjects, settings_of
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyPhase, Computation
-from cape.protocol.ports import Aggregator
+from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import nothing_for_sites, report
-from cape.protocol.secure_sum import Release, carried, releases_are_local
+from cape.protocol.secure_sum import Next, Release, carried, first_refusal, releases_are_local
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
@@ -69,30 +73,66 @@ def _plan_run(
     return run_plan
 
 
-def _reduce(config: DpDisPcaConfig, mean: Array) -> Array:
-    return leading_factor(smat(mean), config.n_sent)
+# -- how its sums travel -------------------------------------------------------------------------
 
 
-def _expand(config: DpDisPcaConfig, sent: Array, size: int) -> Array:
-    shape = (order_of_svec(size), config.n_sent)
-    # The array comes from a site: its shape decides how much the aggregator allocates.
-    if sent.shape != shape:
-        raise MessageError("E202", problem=f"a site sent {sent.shape} numbers, needed {shape}")
-    return svec(sent @ sent.T)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reduced:
+    """Reply of a site: the leading factor (D, n_sent) of its own noisy moment."""
+
+    values: Annotated[Array, RELEASED]
+    refused: Annotated[bool, PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ReducedSum:
+    """A site sends a function of its noisy sum only, which costs no more."""
+
+    release: Release[Any]
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        return (self.release.phase(Reduced, self._answer, self._combine),)
+
+    def _answer(self, site: Site, model: PcaModel) -> Reduced:
+        noisy = self.release.noisy_sum(site, model)
+        if noisy is None:
+            return Reduced(values=np.zeros(0), refused=True)
+        event = self.release.event(site, model)
+        mean = noisy / (event.gamma * own_subjects(site.id, model))
+        config = settings_of(DpDisPcaConfig, site.config)
+        return Reduced(values=leading_factor(smat(mean), config.n_sent), refused=False)
+
+    def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: PcaModel) -> Next:
+        release, roster = self.release, joined(model)
+        size = release.charge(party, model)
+        if site := first_refusal(replies):
+            return release.stopped(model, site)
+        shape = (order_of_svec(size), settings_of(DpDisPcaConfig, party.config).n_sent)
+        mean = np.zeros(size)
+        for entry in roster.sites:
+            sent = replies[entry.site].values
+            # The array comes from a site: its shape decides how much is allocated here.
+            if sent.shape != shape:
+                problem = f"a site sent {sent.shape} numbers, needed {shape}"
+                raise MessageError("E202", problem=problem)
+            mean += svec(sent @ sent.T) * (entry.n_subjects / roster.n_subjects)
+        noise_std = release.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
+        return release.advance(model, mean, noise_std)
+
+
+def _carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
+    if releases_are_local(release.config):
+        return _ReducedSum(release=release).phases()
+    return carried(release)
+
+
+# -- the protocol --------------------------------------------------------------------------------
 
 
 def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     note = "Mean of what the sites sent, each the leading part of its own noisy second moment."
     return outcome("dpdispca", party, model, note=note)
 
-
-def _carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
-    if releases_are_local(release.config):
-        return ReducedSum(release=release, reduce=_reduce, expand=_expand).phases()
-    return carried(release)
-
-
-PART_OF_MOMENT = replace(MOMENT, carrier=_carrier)
 
 COMPUTATION = Computation(
     name="dpdispca",
@@ -101,7 +141,7 @@ COMPUTATION = Computation(
     table=(
         join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
-        PART_OF_MOMENT,  # Reduced -> Principal
+        replace(MOMENT, carrier=_carrier),  # Reduced -> Principal
         report(nothing_for_sites, _outcome),  # Done -> Closing
     ),
 )

@@ -9,14 +9,16 @@ unless its own policy holds a simulation seed, which real sites do not have.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, PlannedRelease
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.capedjica import n_directions, subspace
+from cape.computations.capedjica import ITERATE, PCA, subspace
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
+from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import scale_from_eigenvalues
 from cape.papers.algorithms.dpdjica import (
@@ -28,13 +30,13 @@ from cape.papers.algorithms.dpdjica import (
     laplace,
     uniforms,
 )
-from cape.papers.no_guarantee import OpenConfig, OpenPlanner, mapped, refuse_real_data
+from cape.papers.no_guarantee import OpenConfig, OpenPlanner, mapped
 from cape.protocol import subject_views
 from cape.protocol.join import join
 from cape.protocol.model import Roster, broadcast_roster, joined, n_basis, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.ports import Site, Stacks
-from cape.protocol.secure_sum import SecureSum, chunks
+from cape.protocol.secure_sum import chunks
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
@@ -100,11 +102,14 @@ _PLANNER = OpenPlanner(schedules=_schedules, warning=WARNING)
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    refuse_real_data(_NAME, site)
+    # Only simulations have a policy that seeds the noise, so neither the owner nor the aggregator
+    # can bring real data into such a run.
+    if site.noise.label != "seeded":
+        raise PrivacyBudgetError("E256", computation=_NAME, site=site.id)
     _PLANNER.verify(site, roster)
 
 
-def _parcel(config: DpDjicaConfig, model: DpDjicaModel) -> WishartPca:
+def _parcel(config: DpDjicaConfig, model: IcaModel) -> WishartPca:
     return _parcel_of(config, joined(model).n_sites, joined(model).n_subjects)
 
 
@@ -117,7 +122,7 @@ def _drawn(site: Site, purpose: str, n: int) -> Array:
     return uniforms(source.token_bytes(8 * n))
 
 
-def _visited(site: Site, model: DpDjicaModel) -> str:
+def _visited(site: Site, model: IcaModel) -> str:
     """Return the site that has the parcel in this round: a random order, the same for all."""
     roster = broadcast_roster(model)
     run = site.digest(roster)
@@ -128,7 +133,7 @@ def _visited(site: Site, model: DpDjicaModel) -> str:
     return order[(site.cursor.round - 1) % roster.n_sites][32:].decode()
 
 
-def _second_moment(site: Site, model: DpDjicaModel) -> Stacks:
+def _second_moment(site: Site, model: IcaModel) -> Stacks:
     """Return [X X', E, E'], (1, d, 3 d + 2), at the site with the parcel; zeros elsewhere."""
     d = n_basis(model)
     # The sum over sites carries the parcel: all but one of them answer zeros.
@@ -145,13 +150,13 @@ def _second_moment(site: Site, model: DpDjicaModel) -> Stacks:
     return Stacks(arrays=(record,), labels=((site.id,),))
 
 
-def _scale(model: DpDjicaModel) -> Array:
+def _scale(model: IcaModel) -> Array:
     """Return what whitens the released directions, (r,), by what was released with them."""
     released = subspace(model)
     return scale_from_eigenvalues(released.eigenvalues[: released.V.shape[1]])
 
 
-def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
+def _noisy(site: Site, model: IcaModel) -> Stacks:
     """Return [X; E], (n, 2 r, T): data with ||x|| <= 1/(2 sqrt d), fresh Laplace noise below."""
     rows = _scale(model)[:, None] * subspace(model).V.T
     stacks = mapped(site, model, "reduced", rows)
@@ -169,32 +174,24 @@ def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _close(config: DpDjicaConfig, model: DpDjicaModel) -> Unmixing:
+def _close(config: DpDjicaConfig, model: IcaModel) -> Unmixing:
     return arranged(config, model, np.diag(_scale(model)))
 
 
-def _final_state(config: DpDjicaConfig, model: DpDjicaModel) -> FinalState:
+def _final_state(config: DpDjicaConfig, model: IcaModel) -> FinalState:
     return unmixed(model, np.diag(_scale(model)))
 
 
-_ITERATE = SecureSum(
-    name="iterate",
-    state=Unmixing,
-    model_field="unmixing",
-    estimator=_solver,
-    rows=n_directions,
-    input=_noisy,
-    close=_close,
-)
-_PARCEL = SecureSum(
+# The stages of `capedjica`, with other questions to other records.
+_ITERATE = replace(ITERATE, estimator=_solver, input=_noisy, close=_close)
+_PARCEL = replace(
+    PCA,
     name="parcel",
     state=Parcel,
-    model_field="subspace",
-    may_reduce_rank=True,
     estimator=_parcel,
-    rows=n_basis,
     input=_second_moment,
     successors=(_ITERATE,),
+    hand_over=None,
 )
 
 COMPUTATION = Computation(

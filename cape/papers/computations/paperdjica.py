@@ -46,7 +46,7 @@ from cape.settings.option import option
 _NAME = "paperdjica"
 # Choices of the papers -> how many times the G of the default they need, as in
 # `cape.forecast.temporal`
-EFFORT = {("solver", "infomax"): 75.0, ("pca", "covariance"): 6.0}
+EFFORT: dict[tuple[str, object], float] = {("solver", "infomax"): 75.0, ("pca", "covariance"): 6.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,19 +113,11 @@ def _after_pca(config: PaperDjicaConfig, model: IcaModel, mean: Array) -> Subspa
 
 def _rule(config: PaperDjicaConfig, n_basis: int) -> ForecastRule:
     # Asked before a run and after it: a round should not pay for this import.
-    from cape.forecast.temporal import TemporalRule
+    from cape.forecast import temporal as forecast
 
-    found = rule(config, n_basis)
-    given = [item for item in EFFORT if getattr(config, item[0]) == item[1]]
-    if not given or not isinstance(found, TemporalRule):
-        return found
-    named = [f"{name}={value}" for name, value in given]
-    return replace(
-        found,
-        effort=max(found.effort, *(EFFORT[item] for item in given)),
-        spatial_start=found.spatial_start and config.solver != "infomax",
-        unmeasured=", ".join([*named, *filter(None, [found.unmeasured])]),
-    )
+    chosen = forecast.settings_of_rule(config.settings(), {**EFFORT, **forecast.EFFORT})
+    chosen["spatial_start"] &= config.solver != "infomax"
+    return replace(rule(config, n_basis), **chosen)
 
 
 PLANNER = IcaPlanner(

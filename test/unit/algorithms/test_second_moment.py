@@ -7,7 +7,7 @@ import pytest
 
 from cape.algorithms.linalg import smat
 from cape.algorithms.second_moment import SecondMomentPca
-from cape.papers.algorithms.dpdispca import leading_factor
+from cape.papers.algorithms.covariance import leading_factor
 
 
 def answers(found: SecondMomentPca, stack: np.ndarray) -> np.ndarray:

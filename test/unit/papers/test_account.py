@@ -56,7 +56,7 @@ def test_the_ledger_of_a_run_gives_the_epsilon_that_the_run_states(privacy, caps
     assert document["zcdp_rho"] == pytest.approx(document["mu"] ** 2 / 2)
     assert [row["name"] for row in document["accountants"]] == list(ACCOUNTANTS)
     # Three sites, one assumed colluder, secure sum: f = 3/2, printed 1.9375.
-    assert document["viewer"]["factor"] == pytest.approx(1.5, rel=1e-12)
+    assert document["viewer"]["factor"] == 1.5
     assert rows["theorem-1-printed"]["epsilon"] > rows["tail-bound"]["epsilon"]
     assert rows["basic"]["holds"] is True
 
@@ -85,8 +85,6 @@ def test_a_run_without_a_promise_has_no_figures(privacy, capsys):
     assert "NOT PRIVATE" in capsys.readouterr().out
     assert cli.main(["account", "--ledger", str(path), "--plot", "x.png"]) == 2
     assert "carries no noise" in capsys.readouterr().err
-    account_ = account.from_ledger(path, delta=None)
-    assert account.epsilon_curve(account_, "gdp") == ([], [])
 
 
 def test_local_noise_has_no_sharing_of_noise(privacy, capsys):
@@ -103,8 +101,8 @@ BROKEN = {
     # These were internal errors, E000.
     "no colluders": lambda d: d.update(assumed_colluders=None),
     "sites that are no number": lambda d: d.update(n_sites={}),
-    "a view of nothing": lambda d: d["views"][0].update(mu=0),
-    "views that are no list": lambda d: d.update(views=[[]]),
+    "more colluders than sites that must answer": lambda d: d.update(min_survivors=1),
+    "more survivors than sites": lambda d: d.update(min_survivors=4),
 }
 
 
@@ -189,9 +187,6 @@ def test_a_wrong_use_has_exit_code_2(name, capsys, tmp_path, monkeypatch):
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     assert not said.out  # the header once came before the error of a delta
-    with pytest.raises(ValueError, match="given once"):
-        account.planned(mu=None, noise_multiplier=None, rounds=1, per_round=1, n_sites=None,
-                        colluders=None, ratio=1.0, delta=None, release_delta=0.01)  # fmt: skip
 
 
 # -- plots and the papers' figures ------------------------------------------------------------

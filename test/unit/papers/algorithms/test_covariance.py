@@ -53,11 +53,6 @@ def test_without_privacy_the_second_moment_is_exact(stack: np.ndarray) -> None:
     np.testing.assert_allclose(query.answer(stack)[5], svec(Y @ Y.T / 120), atol=1e-15)
 
 
-def test_a_clip_above_the_trace_is_refused() -> None:
-    with pytest.raises(ValueError, match="unit-trace"):
-        CovariancePca(n_components=4, clip=1.5, private=True)
-
-
 def test_a_row_does_not_depend_on_the_stack(stack: np.ndarray) -> None:
     estimator = CovariancePca(n_components=10, clip=0.5, private=True)
     answer = estimator.query(estimator.start(49)).answer
