@@ -68,7 +68,7 @@ class Reduced:
 def run(job: Path) -> None:
     """Run the protocol on the arrays of a job and write what it released beside it."""
     from cape.computations import load
-    from cape.report.confidence import confidence
+    from cape.report import confidence
     from cape.space.feature_space import FeatureSpace
 
     try:
@@ -99,9 +99,15 @@ def run(job: Path) -> None:
     run_to_end(link, None)
     outcome: Any = link.outcome
     verdict = getattr(outcome, "verdict", None)
+    of = getattr(confidence, "confidence", None)  # an older tree
+    if of is None:
+        silent = confidence.why_not(outcome)
+        claimed = [] if silent else confidence.bands(outcome)[1].tolist()
+    else:
+        claimed = list(of(outcome).expected_r)
     facts = {
         "status": outcome.status,
-        "claimed": list(claimed := confidence(outcome).expected_r),
+        "claimed": claimed,
         "mean_claim": float(np.mean(claimed)) if claimed else None,
         "gate": None if verdict is None else verdict.gate,
         "c": None if verdict is None else verdict.curvature,

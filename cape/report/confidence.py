@@ -53,21 +53,13 @@ MARGIN_R = 0.05
 MARGIN_BAND = 0.07
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Confidence:
-    """What noise does to each map."""
+def bands(outcome: IcaOutcome) -> tuple[Array, Array]:
+    """Return of each map (k,) the |z| of a 95 % band of its noise, and its r with that without.
 
-    band: tuple[float, ...]  # |z| that holds about 95 % of it
-    expected_r: tuple[float, ...]  # with the map without noise
-    why_not: str  # why there are no numbers; empty if there are
-
-
-def confidence(outcome: IcaOutcome) -> Confidence:
-    if reason := why_not(outcome):
-        return Confidence(band=(), expected_r=(), why_not=reason)
+    Where `why_not` gives a reason they may be wrong.
+    """
     kept = _kept(outcome)
-    band, expected = LEVEL * np.sqrt(1.0 - kept), np.sqrt(kept)
-    return Confidence(band=tuple(band.tolist()), expected_r=tuple(expected.tolist()), why_not="")
+    return LEVEL * np.sqrt(1.0 - kept), np.sqrt(kept)
 
 
 def _kept(outcome: IcaOutcome) -> Array:

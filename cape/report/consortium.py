@@ -253,11 +253,11 @@ def _template_rows(released: Array, reading: TemplateReading) -> Iterator[Templa
 
 
 def components_of(outcome: IcaOutcome) -> Rows:
-    noise, verdict = confidence.confidence(outcome), outcome.verdict
     rows = maps.describe(outcome.A, outcome.space, shares=outcome.kind != "spatial")
-    if not noise.why_not:
-        rows = _with(rows, noise_z=noise.band, expected_r=noise.expected_r)
-    if verdict is not None:
+    if not confidence.why_not(outcome):
+        band, expected = confidence.bands(outcome)
+        rows = _with(rows, noise_z=band.tolist(), expected_r=expected.tolist())
+    if (verdict := outcome.verdict) is not None:
         words, curvature = verdict.components, verdict.component_curvature
         rows = _with(rows, verdict=words, curvature=curvature)
     if outcome.spatial is not None and outcome.spatial.claims and outcome.kind == "spatial":

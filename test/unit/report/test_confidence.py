@@ -17,6 +17,7 @@ from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.outcome import IcaOutcome
 from cape.report import confidence, page
+from cape.report.consortium import components_of
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
@@ -53,19 +54,19 @@ def planted(
 
 def check_calibration(run: Planted) -> None:
     """Assert that band and expected r are as near to the truth as the page says."""
-    found, A = confidence.confidence(run.outcome), run.outcome.A
-    assert found.why_not == ""
+    assert confidence.why_not(run.outcome) == ""
+    (band, expected_r), A = confidence.bands(run.outcome), run.outcome.A
     matching = match_maps(A, run.truth)
     real = np.abs(matching.correlation)
-    expected = np.array(found.expected_r)[matching.estimate]
+    expected = expected_r[matching.estimate]
     assert abs(real.mean() - expected.mean()) <= confidence.MARGIN_R
     inside = []
     for truth, k, r in zip(matching.truth, matching.estimate, matching.correlation, strict=True):
         z = (A[:, k] - A[:, k].mean()) / A[:, k].std()
         clean = run.truth[:, truth] - run.truth[:, truth].mean()
         # The planted map in the units of the noisy one: z = clean part + noise.
-        part = np.sign(r) * clean / clean.std() * found.expected_r[k]
-        inside.append(np.mean(np.abs(z - part) <= found.band[k]))
+        part = np.sign(r) * clean / clean.std() * expected_r[k]
+        inside.append(np.mean(np.abs(z - part) <= band[k]))
     assert abs(np.mean(inside) - 0.95) <= confidence.MARGIN_BAND
 
 
@@ -89,9 +90,9 @@ def test_the_band_holds_over_sizes_and_budgets(preset, seed, epsilon, n_subjects
 @pytest.mark.slow
 def test_where_the_band_would_be_wrong_nothing_is_said():
     # Where maps are sparse rounds begin at the spatial set, and claims were fitted there.
-    small = confidence.confidence(planted("fields", epsilon=2.5).outcome)
-    assert "nothing was separated" in small.why_not
-    assert small.band == ()
+    small = planted("fields", epsilon=2.5)
+    assert "nothing was separated" in confidence.why_not(small.outcome)
+    assert all(row.noise_z is None for row in components_of(small.outcome))
     few = planted("paper", epsilon=8.0, n_components=10)
     assert "more directions than components" in confidence.why_not(few.outcome)
 
@@ -105,21 +106,20 @@ def settled(**changes: object) -> IcaOutcome:
 
 
 def test_more_noise_widens_the_band_and_lowers_the_expected_correlation():
-    def scaled(factor: int) -> confidence.Confidence:
+    def scaled(factor: int) -> tuple[np.ndarray, np.ndarray]:
         made = settled()
         sites = tuple(
             dataclasses.replace(entry, n_subjects=entry.n_subjects * factor)
             for entry in made.roster.sites
         )
-        return confidence.confidence(
-            dataclasses.replace(made, roster=dataclasses.replace(made.roster, sites=sites))
-        )
+        larger = dataclasses.replace(made, roster=dataclasses.replace(made.roster, sites=sites))
+        assert confidence.why_not(larger) == ""
+        return confidence.bands(larger)
 
-    few, many = scaled(1), scaled(10)
-    assert few.why_not == many.why_not == ""
-    assert np.all(np.array(few.band) > 3 * np.array(many.band))
-    assert np.all(np.array(few.expected_r) < np.array(many.expected_r))
-    assert np.all(np.array(many.expected_r) > 0.99)
+    (few_band, few_r), (many_band, many_r) = scaled(1), scaled(10)
+    assert np.all(few_band > 3 * many_band)
+    assert np.all(few_r < many_r)
+    assert np.all(many_r > 0.99)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_more_noise_widens_the_band_and_lowers_the_expected_correlation():
     ],
 )
 def test_outside_the_tested_conditions_the_reason_is_given(changes, words):
-    found = confidence.confidence(dataclasses.replace(settled(), **changes))
-    assert words in found.why_not
-    assert found.band == found.expected_r == ()
+    found = dataclasses.replace(settled(), **changes)
+    assert words in confidence.why_not(found)
+    assert all(row.noise_z is row.expected_r is None for row in components_of(found))
 
 
 def test_other_algorithms_and_runs_without_noise_get_no_band():
