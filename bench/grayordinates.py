@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms import surface_kernel
+from cape.data.discovery import list_site
 from cape.data.issues import Findings
-from cape.data.listing import list_site
 from cape.report.surfaces import read_cifti
 from cape.settings.config import Config
 from cape.space.public_basis import places_of

@@ -24,9 +24,9 @@ from cape.algorithms.estimators import Data
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import Quality
 from cape.data.data_store import DataStore, Stamp, content_of, stamp_of
+from cape.data.discovery import SiteListing
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
-from cape.data.listing import SiteListing
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import stated_space, with_templates
 from cape.data.subjects import ReadSubject

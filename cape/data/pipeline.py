@@ -36,9 +36,9 @@ from cape.data.checks import (
     note_features,
 )
 from cape.data.data_store import DataStore
+from cape.data.discovery import SiteListing, list_site, with_features_of_files
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import Widest
-from cape.data.listing import SiteListing, list_site, with_features_of_files
 from cape.data.resources import (
     ResourceEstimate,
     check_room,

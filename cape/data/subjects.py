@@ -11,8 +11,8 @@ import numpy as np
 from cape.algorithms.estimators import Data
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import UNREAD, clean, rank_of
+from cape.data.discovery import SiteListing
 from cape.data.issues import Issue, IssueCode, UnusableFile
-from cape.data.listing import SiteListing
 from cape.data.reading import read_run
 from cape.data.runs import RunFile, Series, SubjectFiles, unread
 from cape.errors import DataError

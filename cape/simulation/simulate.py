@@ -174,7 +174,7 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
     """
     if str(chosen.get("feature_space", "matrix")) != "matrix":
         return {}
-    from cape.data.listing import header_of
+    from cape.data.discovery import header_of
 
     try:
         _, config = configured(chosen)

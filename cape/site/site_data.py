@@ -73,7 +73,7 @@ class FileSource:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data.data_store import DataStore
-            from cape.data.listing import SiteListing, check_layout_is_said
+            from cape.data.discovery import SiteListing, check_layout_is_said
             from cape.data.pipeline import load_site
 
             def opened() -> None:

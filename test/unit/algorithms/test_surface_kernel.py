@@ -11,8 +11,8 @@ from cape.algorithms import surface_kernel
 from cape.algorithms.surface_kernel import RADIUS_MM, BlockBasis
 from cape.computations.capegica import CapeGicaConfig
 from cape.computations.ica import mirror
+from cape.data.discovery import list_site
 from cape.data.issues import Findings
-from cape.data.listing import list_site
 from cape.errors import ConfigError
 from cape.settings.resolved import resolve
 from cape.space.public_basis import noise_covariance, places_of, public_basis, smoothed

@@ -14,9 +14,9 @@ import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
 from nibabel.gifti.util import array_index_order_codes, gifti_encoding_codes
 
+from cape.data.discovery import list_site
 from cape.data.gifti import read_vertices
 from cape.data.issues import Findings
-from cape.data.listing import list_site
 from cape.data.pipeline import inspect_site, load_site
 from cape.data.subjects import subject_matrix
 from cape.errors import MessageError

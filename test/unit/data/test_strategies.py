@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from cape.data.data_store import DataStore
+from cape.data.discovery import list_site
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.listing import list_site
 from cape.data.pipeline import inspect_site, load_site
 from cape.data.strategies import strategy_confounds
 from cape.data.subjects import read_subject
@@ -103,7 +103,7 @@ def test_a_strategy_that_the_tables_cannot_give_is_one_finding_with_what_is_miss
 @pytest.mark.row(67)
 def test_without_nilearn_a_site_says_which_extra_to_install(tmp_path, monkeypatch):
     site(tmp_path, [0])
-    monkeypatch.setattr("cape.data.listing.has_nilearn", lambda: False)
+    monkeypatch.setattr("cape.data.discovery.has_nilearn", lambda: False)
     (first, *_) = texts(tmp_path, CONFIG)
     assert "CAPE-E167" in first
     assert "coinstac-cape[confounds]" in first
