@@ -18,7 +18,7 @@ from cape.algorithms.estimators import Array
 from cape.arrays import MOST_KEPT
 from cape.data.file_type import CIFTI_SERIES, check_type
 from cape.data.gifti import plain_xml, read_vertices
-from cape.data.images import HashingReader, sidecar_tr
+from cape.data.images import HEADER_BYTES, LONGEST_TR, HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
@@ -38,12 +38,10 @@ from cape.space.grayordinates import (
 if TYPE_CHECKING:
     from nibabel.cifti2.cifti2_axes import Axis, BrainModelAxis, ParcelsAxis
 
-HEADER_BYTES: Final = 540
 # Bytes of the XML; that of 91,282 grayordinates has 0.6 million.
 MOST_XML: Final = 2**25
 # Values that are read at once.
 BLOCK: Final = 2**20
-LONGEST_TR: Final = 20.0  # s, as of images
 
 # Of the owner's, or as TemplateFlow names those of fsLR
 SPHERE_FILES: Final = {

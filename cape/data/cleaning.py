@@ -109,16 +109,13 @@ def stop_band_cosines(n_times: int, tr: float, *, high_pass: float, low_pass: fl
     return np.asarray(np.cos(np.pi * np.outer(np.arange(n_times) + 0.5, k[outside]) / n_times))
 
 
-def nuisance(n_times: int, n_dummy: int, how: Reading, tr: float, confounds: Array | None) -> Array:
-    """Return (T - n_dummy, K); `n_times` and `confounds` (T, K) are of the volumes as stored."""
-    n_left = max(n_times - n_dummy, 0)
-    parts = [np.zeros((n_left, 0))]
-    if confounds is not None:
-        parts.append(confounds[n_dummy:])
-    limits = {"high_pass": how.high_pass, "low_pass": how.low_pass}
-    if any(limits.values()):
-        parts.append(stop_band_cosines(n_left, tr, **limits))
-    return np.concatenate(parts, axis=1)
+def nuisance(confounds: Array, n_dummy: int, how: Reading, tr: float) -> Array:
+    """Return (T - n_dummy, K); `confounds` (T, K), K may be 0, are of the volumes as stored."""
+    others, high, low = confounds[n_dummy:], how.high_pass, how.low_pass
+    if not high and not low:
+        return others
+    cosines = stop_band_cosines(len(others), tr, high_pass=high, low_pass=low)
+    return np.concatenate([others, cosines], axis=1)
 
 
 def design(others: Array | None, kept: Kept | int, how: Cleaning) -> Array:

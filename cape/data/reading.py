@@ -55,7 +55,7 @@ def read_run(
     if how.needs_tr and not tr:
         observed = "sought in the manifest, the JSON sidecar and the header"
         raise UnusableFile(IssueCode.TR_NEEDED, observed)
-    others = nuisance(n_times, n_dummy, how, tr, confounds)
+    others = nuisance(confounds, n_dummy, how, tr)
     series = replace(
         series,
         n_dummy=n_dummy,

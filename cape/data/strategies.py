@@ -65,12 +65,11 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
         if len(observed) > MOST_LETTERS:
             observed = f"{observed[:MOST_LETTERS]} ..."
         raise UnusableFile(IssueCode.CONFOUND_STRATEGY, observed, strategy=how.strategy) from err
-    n_rows = n_times if table is None else len(table)
-    if n_rows != n_times and table.size:
-        observed = f"{n_rows} rows, {n_times} volumes"
-        raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
     empty = table is None or not table.size
     if not empty:
+        if len(table) != n_times:
+            observed = f"{len(table)} rows, {n_times} volumes"
+            raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
         # nilearn takes names from sets: their order is another in every process.
         table = table[sorted(table.columns)]
     values = np.zeros((n_times, 0)) if empty else table.to_numpy(dtype=np.float64)

@@ -38,7 +38,8 @@ def signals(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def cleaned(values: np.ndarray, config: Config, tr: float, confounds: np.ndarray | None, drop=0):
     how = resolve(config).reading
-    others = nuisance(len(values), drop, how, tr, confounds)
+    stored = np.zeros((len(values), 0)) if confounds is None else confounds
+    others = nuisance(stored, drop, how, tr)
     return clean(values.T.astype(np.float32), drop, how.cleaning, others)[0].T
 
 
