@@ -24,14 +24,20 @@ AS_THEY_ARE: Final = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunLine:
-    """A run begins; its fields are those of `RunSpending`."""
+class _Line:
+    """Where a line stands, and whose it is."""
 
     v: Literal[1]
     seq: int
     prev: str
-    kind: Literal["run"]
     run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLine(_Line):
+    """A run begins; its fields are those of `RunSpending`."""
+
+    kind: Literal["run"]
     dataset: str
     people: tuple[str, ...]
     computation: str
@@ -52,25 +58,17 @@ class RunLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnpromisedLine:
+class UnpromisedLine(_Line):
     """A run turned out to promise nothing: another site's noise is seeded."""
 
-    v: Literal[1]
-    seq: int
-    prev: str
     kind: Literal["unpromised"]
-    run: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChargeLine:
+class ChargeLine(_Line):
     """One charged release."""
 
-    v: Literal[1]
-    seq: int
-    prev: str
     kind: Literal["charge"]
-    run: str
     phase: str
     round: int
     field: str
@@ -107,10 +105,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 if charges[line.run].setdefault(charge.key, charge) is not charge:
                     raise ValueError("a release is charged twice")
         except (CapeError, ValueError, KeyError, ArithmeticError):
-            problem = f"line {seq} is damaged, missing or out of place"
-            raise PrivacyBudgetError(
-                "E235", problem=problem, do="restore the file; do not delete it."
-            ) from None
+            raise damaged(f"line {seq} is damaged, missing or out of place") from None
         digest = hashlib.sha256(text).hexdigest()
     made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
     return Spending(runs=tuple(made))

@@ -89,16 +89,14 @@ def _join(
     config = computation.config.from_input(settings)
     # Of an earlier run in the same folder.
     store.forget_arrays()
-    strict = read_policy(places, request.base, inputs, request.party).stop_for_data
-    open_source = _source_of(request, places, inputs, config, strict=strict)
-    store.data = open_source()
     # The run by its folder and question: asked again, it counts once.
     asked = _digest([str(request.output.resolve()), digest])
-    context = _context(request, places, computation, config, open_source, store, inputs, asked)
+    context, open_source = _context(request, places, computation, config, store, inputs, asked)
+    store.data = source = open_source()
     # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
     # it is sealed under a key that nobody has any more.
     secret = context.new_run()
-    with _counted(context, open_source()):
+    with _counted(context, source):
         state, envelope = advance_site(start(computation.bind(config)), None, context)
     # Nothing was charged or sealed so far: the journal may begin with the nonce of the secret.
     store.begin(envelope.body.nonce, os.urandom(32))
@@ -107,11 +105,11 @@ def _join(
         card=context.card,
         policy_at_join=context.policy,
         identity="" if context.open_keys is None else context.open_keys().digest_now(),
-        contents=open_source().contents,
+        contents=source.contents,
         inputs=inputs,
     )
     store.write_join(record)
-    if notice := open_source().notice:
+    if notice := source.notice:
         # A file, not stderr: the engine shows that to everybody.
         write_atomically(request.output / NOTICE_FILE, notice.encode("utf-8", "replace"))
     return _answered(store, state, envelope, digest), context
@@ -143,10 +141,7 @@ def _next_round(
         return stored, None  # only the mark that data were looked at stays
     # What the first round accepted, not what lies there now.
     inputs = {} if record is None else {**record.inputs, "contents": record.contents}
-    open_source = _source_of(request, places, inputs, state.config)
-    context = _context(
-        request, places, computation, state.config, open_source, store, inputs, cache.nonce
-    )
+    context, _ = _context(request, places, computation, state.config, store, inputs, cache.nonce)
     if stored is not None:
         return stored, context
     envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
@@ -182,7 +177,8 @@ def _chosen(settings: dict[str, Any]) -> str:
     """
     if (name := settings.pop("computation", None)) is not None:
         return str(name)
-    fields = {name: _fields(name) for name in computations.names()}
+    configs = {name: load(name).config for name in computations.names()}
+    fields = {name: {f.name for f in dataclasses.fields(configs[name])} for name in configs}
     # One that is built on the product has all of its settings: nobody gets it without its name.
     others = set[str]().union(*(found for found in fields.values() if not fields[PRODUCT] <= found))
     if set(settings) <= fields[PRODUCT] and not set(settings) <= others:
@@ -191,10 +187,6 @@ def _chosen(settings: dict[str, Any]) -> str:
         do = f"these settings are of {' or '.join(fit)}: name it."
         raise ConfigError("E013", setting="computation", do=do)
     return PRODUCT
-
-
-def _fields(name: str) -> set[str]:
-    return {field.name for field in dataclasses.fields(load(name).config)}
 
 
 def _has_receipt(store: FileStore) -> bool:
@@ -224,14 +216,21 @@ def _with_key(answer: Document, vault_key: bytes) -> Document:
     return {**answer, "cache": {"cape": cache}}
 
 
-def _source_of(
+def _context(
     request: EngineRequest,
     places: SitePlaces,
-    inputs: dict[str, Any],
+    computation: Computation[Any],
     config: Config,
-    *,
-    strict: bool = False,
-) -> Callable[[], FileSource]:
+    store: FileStore,
+    inputs: dict[str, Any],
+    asked: str,
+) -> tuple[SiteContext, Callable[[], FileSource]]:
+    policy = read_policy(places, request.base, inputs, request.party)
+    if store.record is not None:
+        # Files that a site receives land beside those it mapped: a policy may only forbid more.
+        policy = store.record.policy_at_join.tightened(request.party, policy)
+    home = home_of(places, request.output)
+
     @cache
     def open_source() -> FileSource:
         from cape.site.site_data import FileSource
@@ -242,28 +241,10 @@ def _source_of(
             config,
             request.party,
             request.working,
-            strict=strict,
-            store=places.store_folder(home_of(places, request.output)),
+            # Later rounds read what `join` accepted.
+            strict=policy.stop_for_data and request.cache is None,
+            store=places.store_folder(home),
         )
-
-    return open_source
-
-
-def _context(
-    request: EngineRequest,
-    places: SitePlaces,
-    computation: Computation[Any],
-    config: Config,
-    open_source: Callable[[], FileSource],
-    store: FileStore,
-    inputs: dict[str, Any],
-    asked: str,
-) -> SiteContext:
-    policy = read_policy(places, request.base, inputs, request.party)
-    if store.record is not None:
-        # Files that a site receives land beside those it mapped: a policy may only forbid more.
-        policy = store.record.policy_at_join.tightened(request.party, policy)
-    home = home_of(places, request.output)
 
     def open_keys() -> Any:
         from cape.site.identity import own_keys  # asked for in two rounds
@@ -295,7 +276,7 @@ def _context(
             home=home,
             mapped=request.base,
         )
-    return SiteContext(
+    context = SiteContext(
         site=request.party,
         computation=computation.name,
         config=config,
@@ -311,6 +292,7 @@ def _context(
         repeated=request.cache is not None and store.record is None,
         image=places.image,
     )
+    return context, open_source
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:
