@@ -180,18 +180,16 @@ class LedgerFile:
                 # After the line: a crash between leaves the ledger ahead of its head, never behind.
                 write_head(self.path, len(lines) + 1, line)
 
-            yield self._read(lines), lines, add
+            try:
+                check_head(self.path, lines)
+                spending = read_lines(lines)
+            except CapeError as err:
+                raise self._unusable(str(err.fields.get("problem", err))) from err
+            yield spending, lines, add
 
     def _check_there(self) -> None:
         if not self.path.exists():
             raise self._unusable("it is gone")
-
-    def _read(self, lines: list[bytes]) -> Spending:
-        try:
-            check_head(self.path, lines)
-            return read_lines(lines)
-        except CapeError as err:
-            raise self._unusable(str(err.fields.get("problem", err))) from err
 
     def _unusable(self, problem: str) -> StateLostError:
         return StateLostError("E262", site=self.site, detail=f"{self.path}: {problem}")

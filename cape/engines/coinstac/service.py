@@ -25,7 +25,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-import simplejson
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
@@ -148,8 +147,7 @@ def _ms(began: float) -> float:
 
 
 def _failed(err: BaseException) -> str:
-    frame = {"type": "stderr", "data": public_text(err), "code": 1, "end": True}
-    return wire.dumps(frame).decode("ascii")
+    return _frame(type="stderr", data=public_text(err), code=1, end=True)
 
 
 async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> AsyncIterator[str]:
@@ -204,21 +202,19 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
 
 
 def _frame(**fields: object) -> str:
-    return str(simplejson.dumps(fields))
+    return wire.dumps(fields).decode("ascii")
 
 
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     if not os.environ.get(TOKEN_VARIABLE):
         log.info(NO_TOKEN)
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    serving = asyncio.create_task(service(asyncio.Event()))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        await serving  # the port is taken: say so
+        asyncio.get_running_loop().add_signal_handler(number, _end)
+    await service(asyncio.Event())  # until a signal
+
+
+def _end() -> None:
     sys.stdout.flush()
     # Python would wait for a call that still computes.  Whoever stops the container does not want
     # its answer, and what it wrote is good at every moment (the journal).

@@ -113,7 +113,8 @@ def _read(path: Path, kind: type[R], code: str, **fields: str) -> R:
 
 def settings_of_flare(local: Path) -> dict[str, Any]:
     """Return ``resources.json`` of a kit, or FLARE's default of it; {} if there is none yet."""
-    path = _resources(local)
+    path = local / "resources.json"
+    path = path if path.is_file() else local / "resources.json.default"
     try:
         found = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
         list(found.get("class_allow_list", ()))
@@ -122,11 +123,6 @@ def settings_of_flare(local: Path) -> dict[str, Any]:
         problem = f"{path.name} of the kit is no JSON of FLARE"
         do = "name a kit that FLARE made."
         raise ConfigError("E312", problem=problem, do=do, detail=str(err)) from err
-
-
-def _resources(local: Path) -> Path:
-    path = local / "resources.json"
-    return path if path.is_file() else local / "resources.json.default"
 
 
 def allowing(

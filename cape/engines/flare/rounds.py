@@ -27,6 +27,7 @@ from cape.computations import configured
 from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.computation import write_down
 from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline
+from cape.engines.coinstac.site import SITE_INPUTS
 from cape.engines.flare.own_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
 from cape.frozen import dataclass
@@ -145,8 +146,7 @@ class SiteRounds:
         if question.iteration > 1:
             return question.input
         # What a site maps is its own affair: the owner's settings cannot name its files.
-        settings = {k: v for k, v in question.input.items() if k not in ("data", "policy")}
-        settings.pop("manifest", None)
+        settings = {k: v for k, v in question.input.items() if k not in SITE_INPUTS}
         return {**settings, **({"manifest": [own.manifest]} if own.manifest else {})}
 
     def _deliver(self, run: str, files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -203,10 +203,6 @@ class AggregatorRounds:
         """Return where the run stands; None before its first exchange is complete."""
         document = stored(self.home / "aggregator.json")
         return None if document is None else wire.decode_document(document, RunState, "state")
-
-    @property
-    def _survives(self) -> bool:
-        return self._config.aggregation == "secagg"
 
     @property
     def results(self) -> Path:
@@ -285,7 +281,8 @@ class AggregatorRounds:
                     yield site, answer.output
                 elif not answer.error.startswith(MAY_ASK_AGAIN):
                     refused[site] = answer.error
-        everybody = state.iteration == 0 or not self._survives or not arrived
+        survives = self._config.aggregation == "secagg"
+        everybody = state.iteration == 0 or not survives or not arrived
         # The first exchange needs everybody: who takes part is settled there.
         if refused and everybody:
             raise ReportedError(refused[min(refused)])
