@@ -81,10 +81,6 @@ SYNTHETIC: Final[dict[Answer, str]] = {
 
 def possible_g(n_components: int) -> float:
     """Return u(R), the smallest G at which focal networks may come back."""
-    if n_components < 1:
-        raise ConfigError(
-            "E149", got=n_components, allowed="2 to 50", do="choose a number of components."
-        )
     if n_components > max(POSSIBLE):
         return POSSIBLE_ABOVE_30 * n_components
     return _between(POSSIBLE, n_components)

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.errors import ConfigError
 from cape.forecast import temporal
 from cape.forecast.one_release import SpatialRule, TemplateRule, spatial_basis, template_basis
 from cape.forecast.rule import Advice, RunSize
@@ -209,8 +208,3 @@ def test_without_noise_the_answer_promises_nothing() -> None:
     told = advice(size(), "temporal", 20, math.inf)
     assert told.answer == "yes"
     assert "nobody is protected" in told.reason
-
-
-def test_no_components_are_no_plan() -> None:
-    with pytest.raises(ConfigError, match="n_components=0"):
-        advice(size(), "temporal", 0, mu(1.0))

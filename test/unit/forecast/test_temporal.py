@@ -40,8 +40,6 @@ def test_thresholds_between_and_beyond_the_measured_numbers() -> None:
         values = [threshold(r) for r in range(2, 51)]
         assert values == sorted(values)
     assert all(temporal.possible_g(r) < temporal.sure_g(r) for r in range(2, 51))
-    with pytest.raises(ConfigError, match="n_components=0"):
-        temporal.possible_g(0)
 
 
 def test_largest_number_of_components_is_the_inverse_of_the_threshold() -> None:
