@@ -168,10 +168,7 @@ def turned(W: Array, turn: Array) -> Array:
 
 
 def filter_gain(variance: float, angle_noise: float) -> tuple[float, float]:
-    """Gain of a round of the filter, and the variance P of an angle after it.
-
-    `angle_noise` is the std of the noise on an angle, ``s / SLOPE``.
-    """
+    """Gain of a round, and variance P of an angle after it; `angle_noise` is ``s / SLOPE``."""
     predicted = variance + ROUND_ANGLE**2
     gain = predicted / (predicted + angle_noise**2)
     return gain, (1.0 - gain) * predicted
@@ -261,8 +258,7 @@ class QuasiNewton:
     """Rotations by noisy Newton steps: of annealed length, or of a filter after a spatial start."""
 
     n_rounds: int  # J, a public constant
-    # C_I: one constant, first and last of a geometric schedule, or one per round
-    clips: tuple[float, ...]
+    clips: tuple[float, ...]  # C_I: one constant, or first and last of a geometric schedule
     step_limit: float  # largest spectral norm of a step alpha_t e
     alpha_first: float  # first and last step length alpha_t, geometric over the rounds
     alpha_last: float
@@ -292,10 +288,8 @@ class QuasiNewton:
     def clip(self, done: int) -> float:
         if not self.private:
             return UNCLIPPED
-        if len(self.clips) == 2:
-            first, last = self.clips
-            return float(first * (last / first) ** self._progress(done))
-        return self.clips[min(done, len(self.clips) - 1)]
+        first, last = self.clips[0], self.clips[-1]
+        return float(first * (last / first) ** self._progress(done))
 
     def _progress(self, done: int) -> float:
         return done / (self.n_rounds - 1) if self.n_rounds > 1 else 0.0
