@@ -150,9 +150,8 @@ IN_SUBSPACE = "subspace"
 
 
 def subspace(model: IcaModel) -> Subspace:
-    if model.subspace is None:
-        raise RuntimeError("no subspace before the pca release")
-    return model.subspace
+    released: Subspace = PCA.released(model)
+    return released
 
 
 def n_directions(model: IcaModel) -> int:
@@ -215,14 +214,13 @@ def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whiten
     # The aggregator alone imports and runs this, once.
     from cape.algorithms.spatial import spatial_start
 
-    if model.whitener is None:
-        raise RuntimeError("no whitener before the whitening releases")
+    whitener: Whitener = WHITENING.released(model)
     if not config.is_dithered():
-        return model.whitener
+        return whitener
     roster = joined(model)
     basis = public_basis(resolve(config), roster.space, roster.n_basis)
-    start = spatial_start(basis, subspace(model).V, model.whitener.U)
-    return replace(model.whitener, origin=start.W, gate=start.gate)
+    start = spatial_start(basis, subspace(model).V, whitener.U)
+    return replace(whitener, origin=start.W, gate=start.gate)
 
 
 def with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
