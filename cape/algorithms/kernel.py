@@ -159,10 +159,7 @@ def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
 def _by_modes(
     box: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], sigma_mm: float, n_basis: int
 ) -> Array:
-    """Leading eigenvectors (D, d) of the kernel at the voxels of a box.
-
-    ConfigError (E011) past what is told from rounding.
-    """
+    """Leading eigenvectors (D, d) at a box's voxels; E011 past what is told from rounding."""
     # Block iteration fails here: a wide kernel's spectrum falls by 1e6 within the basis.
     modes = box_modes(box, voxel_mm, sigma_mm, weakest=_MODES)
     carried = int(np.count_nonzero(modes.values > _CARRIED * modes.values[0]))
@@ -178,10 +175,7 @@ def box_modes(
     *,
     weakest: float,
 ) -> Modes:
-    """Return the kernel inside a box taken apart: eigenvalues, and what makes eigenvectors.
-
-    Modes of the box below `weakest` of the strongest are left out.
-    """
+    """Take the kernel inside a box apart, without modes below `weakest` of the strongest."""
     kernels = tuple(axis.tobytes() for axis in _axes(inside, voxel_mm, sigma_mm))
     return _modes_of(inside.tobytes(), inside.shape, kernels, weakest)
 

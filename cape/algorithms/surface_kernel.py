@@ -106,10 +106,7 @@ class BlockBasis:
 
 
 def grayordinate_basis(places: Sequence[Places], n_basis: int, sigma_mm: float) -> BlockBasis:
-    """Return the leading eigenvectors of the kernels of all blocks; columns nest.
-
-    ConfigError (E011) past what is told from rounding.
-    """
+    """Leading eigenvectors of all blocks' kernels, nested; ConfigError (E011) for too many."""
     taken = [_taken_apart(one, sigma_mm) for one in places]
     carried = sum(len(values) for values, _ in taken)
     if n_basis > carried:

@@ -86,10 +86,7 @@ def load(name: str) -> Computation[Any]:
 
 
 def configured(settings: Mapping[str, object]) -> tuple[Computation[Any], Config]:
-    """Return the computation that settings are of, the product if they name none, and its Config.
-
-    ConfigError E010 to E013 for settings that no run has.
-    """
+    """Return the computation that is named, else the product, and its Config; E010 to E013."""
     given = dict(settings)
     computation = load(str(given.pop("computation", PRODUCT)))
     return computation, computation.config.from_input(given)

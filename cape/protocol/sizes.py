@@ -159,10 +159,7 @@ def check_weight(weight: Weight, config: Config) -> None:
 def breaks_first(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int
 ) -> tuple[int, str]:
-    """Return the least S from here on at which a run of these releases breaks, and what does.
-
-    (0, "") if nothing does up to `MOST_SITES`.
-    """
+    """Least S from here to `MOST_SITES` at which a run breaks, and what does; (0, "") if none."""
 
     def broken(n: int) -> str:
         limits = weight_of(config, events, n, n_basis).limits()

@@ -42,10 +42,7 @@ class GraphPlan:
 
 @functools.cache
 def plan_graph(n_sites: int, survivors: int, colluders: int) -> GraphPlan | None:
-    """Return the graph with the fewest neighbours that keeps its promises; None: all pairs.
-
-    `survivors` is t, the fewest sites of a sum; `colluders` S_C.
-    """
+    """Graph of fewest neighbours for t = `survivors` and S_C = `colluders`; None: all pairs."""
     if n_sites < SMALLEST:
         return None
     # Beyond half of the others a graph saves too little.

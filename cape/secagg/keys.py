@@ -206,10 +206,7 @@ def roster_fingerprint(digest: bytes) -> str:
 
 
 def check_roster(entries: Sequence[KeyRosterEntry], *, own: KeyRosterEntry) -> None:
-    """Refuse relayed keys that repeat, or without `own`, what this site sent.
-
-    SecureAggregationError.
-    """
+    """SecureAggregationError for relayed keys that repeat, or lack `own`, which this site sent."""
     # One key for two sites: their common stream would be known to whoever holds that key.
     if len({e.public_key for e in entries}) != len(entries):
         raise failure("two sites have one public key")

@@ -69,10 +69,7 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
 def null_of(
     config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
 ) -> Null:
-    """Return what subjects made of smooth noise give in the left-right test; takes seconds.
-
-    The mirror is one in the public basis of these settings.
-    """
+    """Return what subjects of smooth noise give under a mirror of this basis; takes seconds."""
     if space.kind == "atlas":
         ground = _parcels(space)
     elif space.of_cifti:

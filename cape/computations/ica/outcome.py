@@ -76,10 +76,7 @@ def consortium_outcome(
     spatial: SpatialSet | None,
     template: TemplateReading | None,
 ) -> IcaOutcome:
-    """Return the result of the consortium.
-
-    `spatial`: the spatial set if the computation makes one, else it is that of the subspace.
-    """
+    """Return the result; `spatial` is the computation's own set, None: that of its subspace."""
     roster, spectrum = joined(model), end.spectrum
     B = public_basis(resolve(party.config), roster.space, roster.n_basis)
     basis_rows = end.V.T if B is None else (B @ end.V).T
