@@ -10,6 +10,7 @@ both in the folder that outlives its runs, where nothing lands that others send.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -91,6 +92,14 @@ def _public_keys(path: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Keys as a site holds them: its own secret, and the public ones that it believes."""
+
+    secret: bytes = dataclasses.field(repr=False)
+    roster: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityFiles:
     """Where a site may have its identity, and what the files were in `join`."""
 
@@ -106,11 +115,8 @@ class IdentityFiles:
                 return hashlib.sha256(bytes([place]) + b"".join(parts)).hexdigest()
         return NO_FILES
 
-    def _read(self, site: str) -> tuple[bytes, Mapping[str, bytes]]:
-        """Return the site's own secret, and the public keys that it believes.
-
-        ConfigError if a file is missing, damaged, another than in `join`, or not this site's.
-        """
+    def read(self, site: str) -> Identity:
+        """ConfigError if a file is missing, damaged, another than in `join`, or not this site's."""
         # The aggregator can put files into the folder of the data, so those of `join` hold.
         if self.digest and self.digest_now() != self.digest:
             raise ConfigError("E301", files=f"{KEY_FILE} or {ROSTER_FILE}", site=site)
@@ -121,14 +127,12 @@ class IdentityFiles:
 
     def secret(self, site: str, fresh: bytes) -> bytes:
         del fresh
-        secret, _ = self._read(site)
-        return secret
+        return self.read(site).secret
 
     def known(self, site: str, shown: Mapping[str, bytes], run: str) -> Mapping[str, bytes]:
         """Return the list of the site's own files, whatever was shown."""
         del shown, run
-        _, roster = self._read(site)
-        return roster
+        return self.read(site).roster
 
     def met_in(self, site: str, run: str) -> list[str]:
         """Return nobody: all keys were exchanged before."""
@@ -263,7 +267,7 @@ def _secret(path: Path) -> bytes:
     return secret
 
 
-def _read(folder: Path, site: str) -> tuple[bytes, Mapping[str, bytes]]:
+def _read(folder: Path, site: str) -> Identity:
     try:
         secret = _secret(folder / KEY_FILE)
         document = wire.loads((folder / ROSTER_FILE).read_bytes())
@@ -274,7 +278,7 @@ def _read(folder: Path, site: str) -> tuple[bytes, Mapping[str, bytes]]:
     # A key that the list does not know is one that nobody else has pinned.
     if roster.get(site) != identity_public_key(secret):
         raise _refused(site, f"{ROSTER_FILE} lists another key for this site")
-    return secret, roster
+    return Identity(secret=secret, roster=roster)
 
 
 def _refused(site: str, detail: str) -> ConfigError:
