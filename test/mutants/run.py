@@ -26,7 +26,16 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", "out", "results", "build", "dist", "__pycache__", ".*_cache", ".hypothesis"
+    ".git",
+    ".venv*",
+    ".engine",
+    "out",
+    "results",
+    "build",
+    "dist",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
 )
 MOST_COPIES = 8
 LIMIT = 300
