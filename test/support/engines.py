@@ -68,7 +68,7 @@ def play_in_engine(
         image=image,
     )
     begin = Checkpoint(setup=setup)
-    play = Play(begin=begin, sites=sites, work=work, on_progress=None, on_subject=None)
+    play = Play(begin=begin, sites=sites, work=work, store=None, on_progress=None, on_subject=None)
     try:
         with mock.patch.dict(os.environ, ears):
             simulate_in_engine(play, version=version)
