@@ -32,6 +32,7 @@ from cape.protocol import wire
 from cape.protocol.join import compare
 from cape.protocol.messages import FeatureSpace, SiteCard
 from cape.settings.config import Config
+from cape.settings.documents import parse_json
 
 MATRIX = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
@@ -304,4 +305,6 @@ def test_what_a_site_calls_itself_reaches_no_screen_as_it_is() -> None:
 def test_a_document_with_a_key_twice_is_none(text) -> None:
     with pytest.raises(CapeError, match="not JSON"):
         wire.loads(text)
+    with pytest.raises(ValueError, match="a key stands twice"):
+        parse_json(text)
     assert wire.loads('{"a": 1, "b": {"a": 2}}') == {"a": 1, "b": {"a": 2}}

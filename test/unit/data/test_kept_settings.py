@@ -18,10 +18,13 @@ import pytest
 
 import cape.computations
 from cape.data.data_store import DataStore
+from cape.data.kept_subjects import KeptSubjects
 from cape.data.pipeline import load_site
 from cape.errors import CapeError
 from cape.settings.config import Config
 from cape.settings.option import choices
+from cape.settings.resolved import resolve
+from cape.space.feature_space import FeatureSpace
 
 AFFINE = np.diag([8.0, 8, 8, 1])
 BASE: dict[str, object] = {
@@ -129,3 +132,15 @@ def test_another_reduced_array_has_another_name(base, tmp_path):
     assert sum(n_entries.values()) > 4000
     # Names that differ without need would read files for nothing.
     assert len(contents) < sum(n_entries.values()) / 4
+
+
+def test_a_wide_kernel_is_another_basis_than_a_narrow_one(tmp_path):
+    """As capegica and capedjica have of grayordinates that are cleaned in one way."""
+    kind = cape.computations.load("capegica").config
+    how = resolve(kind.from_input({**BASE, "basis": "kernel", "n_basis": 9}))
+    space = FeatureSpace.of_labels("mask", np.ones((6, 6, 5), dtype=np.int32), AFFINE)
+    store = DataStore.open(tmp_path / "store")
+    narrow = dataclasses.replace(how, brains=False)
+    wide, other = (KeptSubjects(store, each, space) for each in (how, narrow))
+    assert how.brains
+    assert wide._basis != other._basis
