@@ -13,6 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from cape.cli.commands import COMMANDS, app
@@ -102,12 +103,24 @@ def _typed(err: BaseException, words: Sequence[str]) -> str:
     """Return what to type for the setting that an error is about; empty: no such option."""
     name = str(err.fields.get("setting", "")) if isinstance(err, ConfigError) else ""
     command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
-    if not name.isidentifier() or command is None or getattr(err, "code", "") == "CAPE-E010":
+    if not name.isidentifier() or command is None:
         return ""
+    if getattr(err, "code", "") == "CAPE-E010":
+        return _whose(name)
     parameters = inspect.signature(command).parameters
     if name in parameters:
         return f"--{name.replace('_', '-')} VALUE"
     return f"--set {name}=VALUE" if "set_values" in parameters else ""
+
+
+def _whose(setting: str) -> str:
+    """Return what chooses a computation that has a setting, if others have it; else empty."""
+    from cape.computations import load, names
+
+    for name in names():
+        if setting in {field.name for field in fields(load(name).config)}:
+            return f"--set computation={name}"
+    return ""
 
 
 def _detail(err: Exception, *, verbose: bool) -> str:

@@ -745,3 +745,14 @@ def test_another_file_is_refused_in_plain_words(
     path.write_text(text)
     assert cli.main(["budget", "--check", str(path)]) == 2
     assert "this is not a privacy.json" in capsys.readouterr().err
+
+
+def test_a_setting_of_another_computation_says_which(capsys) -> None:
+    """The papers' algorithms were settings of capedjica: a near name of its own helps nobody."""
+    typed = "budget --subjects 200 --sites 4 --epsilon 4 --set computation=capedjica --set"
+    assert cli.main([*typed.split(), "solver=infomax"]) == 2
+    said = capsys.readouterr().err
+    assert "unknown setting 'solver'" in said
+    assert "Type: --set computation=paperdjica" in said
+    assert cli.main([*typed.split(), "nobodys=1"]) == 2
+    assert "Type:" not in capsys.readouterr().err
