@@ -96,7 +96,7 @@ class KeptSubjects:
         try:
             read = None if found is None else _read_subject(parse_json(found), files, site)
         # Whatever is wrong with an entry, the files themselves know better.
-        except (ValueError, KeyError, TypeError, IndexError):
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if read is not None:
             self._note(seen, seen.contents)
@@ -240,13 +240,15 @@ class Widest:
 
 @functools.cache
 def _program() -> list[str]:
-    """Return what numbers depend on besides settings and files: this package's readers, numpy."""
+    """Return what numbers depend on besides settings and files: readers here, numpy, scipy."""
+    from importlib.metadata import version
+
     # Of the code, not of a version, which stays while code changes.
     top, found = Path(__file__).resolve().parents[1], hashlib.sha256()
     for room in ("algorithms", "data", "settings", "space"):
         for path in sorted((top / room).glob("*.py")):
             found.update(path.read_bytes())
-    return [found.hexdigest(), np.__version__]
+    return [found.hexdigest(), np.__version__, version("scipy")]
 
 
 def _told(run: RunFile) -> list[object]:

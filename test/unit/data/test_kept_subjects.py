@@ -521,3 +521,15 @@ def test_jobs_use_all_processors_and_fit_into_memory(monkeypatch):
     monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setenv("CAPE_JOBS", "")
     assert jobs(10) == 1
+
+
+def test_another_scipy_may_round_otherwise(monkeypatch):
+    """Turned and smoothed images go through it: a store outlives an upgrade."""
+    kept_subjects._program.cache_clear()
+    before = kept_subjects._program()
+    monkeypatch.setattr("importlib.metadata.version", lambda name: f"other {name}")
+    kept_subjects._program.cache_clear()
+    try:
+        assert kept_subjects._program() != before
+    finally:
+        kept_subjects._program.cache_clear()
