@@ -31,10 +31,9 @@ COPY --from=trimmed /opt/cape /opt/cape
 COPY --from=package /opt/package /opt/cape
 COPY --chmod=755 packaging/node /opt/cape/bin/node
 
-# One thread per container.  Any user id may run the image, so nothing is written below a home;
-# no USER is set, because the folders that COINSTAC mounts belong to whoever runs the engine.
+# Any user id may run the image, so nothing is written below a home; no USER is set, because the
+# folders that COINSTAC mounts belong to whoever runs the engine.
 ENV PATH=/opt/cape/bin:$PATH \
-    OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
     MPLBACKEND=Agg MPLCONFIGDIR=/opt/cape/matplotlib \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 

@@ -7,9 +7,12 @@ stderr  the public text of an error, exit 1
 
 import gc
 
-gc.disable()  # what is imported stays: to look for garbage in it costs a tenth of the start
+from cape.kernels import pin
 
-import cape.engines.coinstac.computation  # noqa: E402
+gc.disable()  # what is imported stays: to look for garbage in it costs a tenth of the start
+pin()
+
+import cape.engines.coinstac.computation
 
 if __name__ == "__main__":
     cape.engines.coinstac.computation.program("remote")

@@ -20,6 +20,7 @@ from cape.cli.commands import COMMANDS, app
 from cape.cli.common import fail, json_line, remark, warn
 from cape.cli.log_file import logged, versions
 from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
+from cape.kernels import pin
 
 # A site that refuses is neither a mistake of the data nor of the owner: scripts go on elsewhere.
 POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231", "CAPE-E260")
@@ -38,10 +39,7 @@ def exit_code(err: BaseException) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    # Read when numpy is loaded, which is later.  Subjects are read by as many threads as there are
-    # processors; threads of products that wait for work take four times as much of them again.
-    if not {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} & os.environ.keys():
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    pin()  # numpy is imported later
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Anywhere in the line, before or after the command: typer would take them before only.
     verbose = bool({"-v", "--verbose", "--debug"} & set(words))

@@ -90,6 +90,8 @@ import gc, sys
 gc.disable()
 top, role = sys.argv[1:]
 sys.path[:0] = [top] * (top not in sys.path)
+from cape.kernels import pin
+pin()
 import cape.engines.coinstac.computation
 cape.engines.coinstac.computation.program(role)
 """

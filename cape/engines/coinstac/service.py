@@ -30,6 +30,10 @@ from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from cape.kernels import pin
+
+pin()  # what follows imports numpy
+
 from cape.engines.coinstac.computation import become_owner, parse_document, run
 from cape.engines.coinstac.documents import MAX_DOCUMENT, EngineRequest, encode_response
 from cape.errors import MessageError, public_text
