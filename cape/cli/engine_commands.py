@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -37,8 +37,11 @@ Allow = Annotated[
 def job_command(
     folder: Annotated[Path, typer.Argument(help="Folder to write.")],
     settings: Annotated[Path | None, file_option("The owner's settings.toml.")] = None,
+    subjects: Annotated[
+        int | None, typer.Option(min=1, help="All subjects: a run that is refused is not written.")
+    ] = None,
     least: Annotated[
-        int, typer.Option(min=0, help="Sites that must be connected; 0: all of them.")
+        int, typer.Option(min=0, help="With --resume: sites that must be connected; 0: as before.")
     ] = 0,
     patience: Annotated[
         float, typer.Option(min=1, help="Seconds for an answer; twice that, and a site is lost.")
@@ -54,20 +57,24 @@ def job_command(
     import dataclasses
 
     from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
+    from cape.planning.budget import check_before_sending
     from cape.planning.consortium_folder import merged, read_file
 
     if resume is not None:
-        if settings or set_values:
+        if settings or set_values or subjects:
             raise typer.BadParameter("--resume takes the settings of the job before")
         plan = read_job(resume)
         plan = dataclasses.replace(plan, least=least or plan.least)
     else:
+        if least:
+            do = "the first exchange needs every site; --least goes with --resume"
+            raise typer.BadParameter(do)
+        if subjects is None:
+            raise typer.BadParameter("needed: --subjects, as with too few the sites refuse the run")
+        chosen = merged(read_file(settings), assignments(set_values))
+        check_before_sending(chosen, n_subjects=subjects)
         plan = JobPlan(
-            run=new_run(),
-            settings=merged(read_file(settings), assignments(set_values)),
-            least=least,
-            patience=patience,
-            join_patience=join_patience,
+            run=new_run(), settings=chosen, patience=patience, join_patience=join_patience
         )
     write_job(folder, plan)
     do = f"next: nvflare job submit -j {folder} --startup-kit KIT"
@@ -98,7 +105,7 @@ def site_command(
         policy="" if policy is None else str(policy.resolve()),
         identity="" if identity is None else str(identity.resolve()),
     )
-    _prepare(kit, "cape-site.toml", own, SITE_CLASSES, allow=allow, as_json=as_json)
+    _prepare(kit, "client", own, SITE_CLASSES, allow=allow, as_json=as_json)
 
 
 @flare.command("server")
@@ -107,12 +114,12 @@ def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson =
     from cape.engines.flare.own_file import SERVER_CLASSES, AggregatorFile
 
     own = AggregatorFile(runs=str(runs.resolve()))
-    _prepare(kit, "cape-aggregator.toml", own, SERVER_CLASSES, allow=allow, as_json=as_json)
+    _prepare(kit, "server", own, SERVER_CLASSES, allow=allow, as_json=as_json)
 
 
 def _prepare(
     kit: Path,
-    name: str,
+    party: Literal["client", "server"],
     own: SiteFile | AggregatorFile,
     classes: tuple[str, ...],
     *,
@@ -127,12 +134,11 @@ def _prepare(
     )
     from cape.settings.documents import not_default, toml_text
 
-    local = kit / "local"
-    found = settings_of_flare(local)
+    local, found = kit / "local", settings_of_flare(kit, party)
+    name = "cape-site.toml" if party == "client" else "cape-aggregator.toml"
     # A server's jobs and snapshots: FLARE's default is a folder that a restart may empty.
     stores = Path(own.runs) / "flare" if isinstance(own, AggregatorFile) else None
     wanted, lines = allowing(found, classes, stores=stores)
-    local.mkdir(exist_ok=True)
     Path(own.runs).mkdir(parents=True, exist_ok=True)
     (local / name).write_text(toml_text(not_default(own)), encoding="utf-8")
     if allow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -107,19 +108,27 @@ def settings_command(
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
     ] = None,
+    subjects: Annotated[
+        int | None, typer.Option(min=1, help="All subjects: refuse what a run of them would.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Turn a form's inputs (.json) into the settings.toml for members, and back."""
     from cape.engines.coinstac.form import form_of, read_form, settings_text
+    from cape.planning.budget import check_before_sending
     from cape.planning.consortium_folder import read_file
 
     if file.suffix == ".json":
         text = settings_text(read_form(file))
+        chosen = tomllib.loads(text)
     else:
-        text = json.dumps(form_of(read_file(file)), indent=2) + "\n"
+        chosen = read_file(file)
+        text = json.dumps(form_of(chosen), indent=2) + "\n"
+    check_before_sending(chosen, n_subjects=subjects)
     if out is not None:
         out.write_text(text, encoding="utf-8")
-    line = text.rstrip("\n") if out is None else f"written: {out}"
+    unplanned = "" if subjects else "; whether there are enough subjects: --subjects"
+    line = text.rstrip("\n") if out is None else f"written: {out}{unplanned}"
     result({"text": text, "path": None if out is None else str(out)}, line, as_json=as_json)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cape.computations import names, planner_of
+from cape.computations import configured, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
 from cape.data.space import mask_space
@@ -17,8 +17,9 @@ from cape.frozen import dataclass
 from cape.planning.consortium_folder import proposed
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
-from cape.protocol.join import check_shares
+from cape.protocol.join import check_roster_is_said, check_shares
 from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight, weight_of
 from cape.settings.config import Config
@@ -133,6 +134,47 @@ def budget_of(
     )
 
 
+def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | None) -> None:
+    """Raise what would end a run at its sites, before anything is sent to them.
+
+    Without `n_subjects` nothing that depends on how many people there are.
+    """
+    computation, config = configured(settings)
+    check_roster_is_said(config)
+    n_sites = config.expected_sites
+    if not n_sites:
+        return  # `noise=local`: S follows from who joins
+    check_shares(config, n_sites)
+    _check_drop_outs(config, n_sites)
+    planner = planner_of(computation.name)
+    if n_subjects is None or planner is None:
+        return
+    if config.private:
+        check_delta(config.delta, n_subjects=n_subjects)
+    config = settings_of(planner.config, config)
+    space = _space(planner.kind, config)
+    if not _is_known(config):
+        planner.check_people(config, n_sites, n_subjects, space)
+        return
+    run_plan = planner.plan_run(config, n_sites, n_subjects, space)
+    sizes = weight_of(config, run_plan.releases, n_sites, run_plan.n_basis)
+    check_weight(sizes, config)
+
+
+def _check_drop_outs(config: Config, n_sites: int) -> None:
+    """Refuse (E152) drop-outs that the owner asks for and the number of sites does not allow."""
+    if config.aggregation != "secagg":
+        return
+    survivors = config.survivors(n_sites)
+    problem = f"{survivors} of {n_sites} sites must answer to the end with aggregation=secagg"
+    if survivors == n_sites:
+        do = "so none may leave: take 4 sites or more, or aggregation=all-sites."
+        raise ConfigError("E152", problem=problem, do=do)
+    if 0 < config.min_survivors < survivors:
+        do = f"so not {n_sites - config.min_survivors} may leave: set min_survivors={survivors}."
+        raise ConfigError("E152", problem=problem, do=do)
+
+
 def _why_sizes(kind: Kind, config: IcaConfig, asked: int, g: float, *, whole: bool) -> str:
     if kind == "template":
         return "R is the number of templates."
@@ -167,8 +209,17 @@ def _planner(name: str) -> IcaPlanner:
     return planner
 
 
+def _has_bundled_mask(config: Config) -> bool:
+    return config.feature_space == "mask" and config.mask != "file"
+
+
+def _is_known(config: Config) -> bool:
+    """Whether the settings alone say how many features there are."""
+    return _has_bundled_mask(config) or bool(config.said_features)
+
+
 def _space(kind: Kind, config: IcaConfig) -> FeatureSpace:
-    if config.feature_space == "mask" and config.mask != "file":
+    if _has_bundled_mask(config):
         space = mask_space(config)
     elif config.image_shape:
         shape = parse_shape(config.image_shape)

@@ -46,9 +46,7 @@ class IcaPlanner:
         self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
     ) -> RunPlan:
         """Return the plan of a run; ConfigError or PrivacyBudgetError if there is none."""
-        config = sized(config, n_sites, n_subjects, space)
-        if n_subjects < config.n_components:
-            raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
+        config = _sized_for(config, n_sites, n_subjects, space)
         if self.check_space is not None:
             self.check_space(config, space)
         d = self.basis_size(config, space, effective_g(config, n_sites, n_subjects))
@@ -56,6 +54,14 @@ class IcaPlanner:
         plan = make_plan(config, stages, n_sites=n_sites, n_subjects=n_subjects)
         warnings = (*self._quality(config, n_sites, n_subjects, d), *filtered(config))
         return RunPlan(releases=plan, n_basis=d, warnings=warnings)
+
+    def check_people(
+        self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+    ) -> None:
+        """Refuse what `plan_run` would refuse for too few people, whatever features there are."""
+        config = _sized_for(config, n_sites, n_subjects, space)
+        # As in `expected_noise`: the answer does not depend on d.
+        self._quality(config, n_sites, n_subjects, config.n_basis or config.max_features)
 
     def verify(self, site: Site, roster: Roster) -> None:
         # The site plans again from what it has itself, and nothing of the roster is believed.
@@ -110,6 +116,13 @@ class IcaPlanner:
             do = "or set accept_low_quality."
             raise ConfigError("E150", problem=verdict.text.rstrip("."), do=do)
         return verdict.warnings if verdict.answer == "yes" else (verdict.text, *verdict.warnings)
+
+
+def _sized_for(config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> IcaConfig:
+    config = sized(config, n_sites, n_subjects, space)
+    if n_subjects < config.n_components:
+        raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
+    return config
 
 
 def _without_basis(config: IcaConfig, n_features: int, g: float) -> int:

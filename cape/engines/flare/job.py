@@ -43,20 +43,41 @@ def new_run() -> str:
 
 
 def write_job(folder: Path, plan: JobPlan) -> None:
-    """Write the job; ConfigError for settings that no run has or that FLARE would change."""
+    """Write the job into a new folder.
+
+    ConfigError for settings that no run has or that FLARE would change, for a folder that holds
+    anything, such as a job whose run could not be resumed then.
+    """
     _, config = configured(plan.settings)
     for name, value in plan.settings.items():
         text = value if isinstance(value, str) else ""
         if any(mark in text for mark in FILLED) or text.startswith("@"):
             problem = f"FLARE would change the text of {name}"
             raise ConfigError("E312", problem=problem, do="leave out braces, $ and a first @.")
-    if not 0 <= plan.least <= config.expected_sites or not config.expected_sites:
-        problem = f"{plan.least or 'all'} of {config.expected_sites} sites must be connected"
-        raise ConfigError("E312", problem=problem, do="set n_sites or site_names.")
-    for name, document in _documents(plan, config).items():
+    _check_least(plan.least, config)
+    if folder.is_dir() and any(folder.iterdir()):
+        do = "name a new one: a job that is there is needed to go on with its run (--resume)."
+        raise ConfigError("E312", problem=f"the folder {folder.name} is not empty", do=do)
+    documents = _documents(plan, config)
+    # Last what makes it a job (`read_job`).
+    for name, document in sorted(documents.items(), key=lambda item: item[0] == META):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_least(least: int, config: Config) -> None:
+    n_sites = config.expected_sites
+    if not n_sites:
+        do = "set n_sites or site_names."
+        raise ConfigError("E312", problem="nobody says which sites must be connected", do=do)
+    needed = config.survivors(n_sites)
+    if least and not needed <= least <= n_sites:
+        problem = (
+            f"{least} of {n_sites} sites must be connected, and {needed} must answer to the end"
+        )
+        do = f"allowed {needed} to {n_sites}." if needed < n_sites else "leave out least."
+        raise ConfigError("E312", problem=problem, do=do)
 
 
 def _documents(plan: JobPlan, config: Config) -> dict[str, dict[str, Any]]:

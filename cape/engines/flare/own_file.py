@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
@@ -25,6 +25,7 @@ R = TypeVar("R", "SiteFile", "AggregatorFile")
 
 # What a site's operator allows to be built from a job: exact names, for no more is needed.
 SITE_CLASSES = ("cape.engines.flare.collab.Site", "nvflare.collab.runtime.executor.CollabExecutor")
+PARTIES = {"client": "site", "server": "server"}  # FLARE's names of them, and ours
 SERVER_CLASSES = (
     "cape.engines.flare.collab.Aggregator",
     "nvflare.collab.runtime.controller.CollabController",
@@ -111,8 +112,14 @@ def _read(path: Path, kind: type[R], code: str, **fields: str) -> R:
 # -- what FLARE's own file of a kit must say -------------------------------------------------------
 
 
-def settings_of_flare(local: Path) -> dict[str, Any]:
-    """Return ``resources.json`` of a kit, or FLARE's default of it; {} if there is none yet."""
+def settings_of_flare(kit: Path, party: Literal["client", "server"]) -> dict[str, Any]:
+    """Return ``resources.json`` of a party's kit, or FLARE's default of it; ConfigError E312."""
+    of_party = f"startup/fed_{party}.json"
+    if not (kit / of_party).is_file():
+        problem = f"{kit.resolve().name} is no kit of a {PARTIES[party]}: {of_party} is missing"
+        do = "name the folder that FLARE's provisioning made for this party."
+        raise ConfigError("E312", problem=problem, do=do)
+    local = kit / "local"
     path = local / "resources.json"
     path = path if path.is_file() else local / "resources.json.default"
     try:

@@ -48,6 +48,7 @@ def simulate_in_flare(play: Play) -> None:
     if (job / "meta.json").is_file():
         plan = read_job(job)  # it was stopped
     else:
+        shutil.rmtree(job, ignore_errors=True)  # it was stopped while this was written
         plan = JobPlan(run=new_run(), settings=play.setup.settings)
         write_job(job, plan)
         _write_own_files(sites, play.setup.policy, work, kits / "local")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,29 @@ def test_the_command_turns_forms_into_settings_and_back(tmp_path: Path, capsys) 
     assert back == {n: entry for n, entry in first.items() if n not in ("data", "policy")}
     assert main(["settings", str(target), "--json"]) == 0
     assert json.loads(json.loads(capsys.readouterr().out)["text"]) == back
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "code"),
+    [
+        ("epsilon = 0.1", ["--subjects", "40"], "CAPE-E150"),
+        ("epsilon = 1", ["--subjects", "10"], "CAPE-E130"),
+        ("epsilon = 1\nassumed_colluders = 4", [], "CAPE-E152"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+def test_settings_that_would_end_at_the_sites_are_refused(
+    line: str, words: list[str], code: str, suffix: str, tmp_path: Path, capsys
+) -> None:
+    """A form of them was made, and the run ended in its first exchange, or after it was paid."""
+    source, target = tmp_path / f"given{suffix}", tmp_path / "made"
+    source.write_text(f"{line}\ndelta = 1e-5\nn_sites = 4\n")
+    if suffix == ".json":
+        values = tomllib.loads(source.read_text())
+        source.write_text(json.dumps({name: {"value": value} for name, value in values.items()}))
+    assert main(["settings", str(source), "--out", str(target), *words]) != 0
+    assert code in capsys.readouterr().err
+    assert not target.exists()
 
 
 @pytest.mark.parametrize(

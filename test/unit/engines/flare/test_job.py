@@ -5,19 +5,24 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import math
 
 import pytest
 
 from cape.cli import main
+from cape.computations import configured
 from cape.engines.flare import own_file
 from cape.engines.flare.job import JobPlan, read_job, write_job
 from cape.engines.flare.own_file import AggregatorFile, SiteFile
 from cape.errors import ConfigError
+from cape.planning.budget import check_before_sending
 from cape.settings.documents import not_default, toml_text
 from support import consortium as helper
+from support.federation import ROOT
 from support.flare import RUN, contents
 
 SETTINGS = {"epsilon": 8.0, "delta": 1e-5, "n_components": 5, "n_sites": 200}
+LOSSY = {**SETTINGS, "aggregation": "secagg", "min_survivors": 150, "assumed_colluders": 5}
 KIT = {
     "class_allow_list": ["nvflare.app_common.X"],
     "allow_log_streaming": True,
@@ -31,13 +36,13 @@ def plan(**changed) -> JobPlan:
 
 
 def test_a_job_is_three_json_files_that_name_classes_and_hold_the_settings(tmp_path):
-    write_job(tmp_path, plan(least=150))
+    write_job(tmp_path, plan(least=150, settings=LOSSY))
     files = {name: json.loads(text) for name, text in contents(tmp_path).items()}
     assert sorted(files) == [
         "app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json",
     ]  # fmt: skip
     server = files["app/config/config_fed_server.json"]
-    assert server["components"][0]["args"]["settings"] == {"config_type": "dict", **SETTINGS}
+    assert server["components"][0]["args"]["settings"] == {"config_type": "dict", **LOSSY}
     controller = server["workflows"][0]["args"]
     # One thread for each site that may be asked at the same time, and time for all to begin.
     assert controller["max_call_threads"] == 200
@@ -62,6 +67,8 @@ def _paths(node):
         {"settings": {**SETTINGS, "mask_hash": "${x}"}},
         {"settings": {**SETTINGS, "n_component": 5}},
         {"least": 201},
+        {"least": 2},  # all of them must answer
+        {"settings": LOSSY, "least": 149},
         {"settings": {**SETTINGS, "n_sites": 0}},
     ],
 )
@@ -72,7 +79,7 @@ def test_a_job_that_flare_would_change_or_nobody_could_run_is_not_written(tmp_pa
 
 
 def test_a_job_is_read_again_to_go_on_with_its_run(tmp_path):
-    named = {**SETTINGS, "n_sites": 4, "site_names": "a,b,c,d"}
+    named = {**SETTINGS, "n_sites": 4, "site_names": "a,b,c,d", "aggregation": "secagg"}
     whole = plan(settings=named, least=4, patience=7.0, join_patience=9.0)
     write_job(tmp_path / "one", whole)
     assert read_job(tmp_path / "one") == whole
@@ -100,38 +107,91 @@ def test_a_job_with_a_key_twice_is_none(tmp_path, name):
 
 
 def test_a_kit_with_a_key_twice_is_none(tmp_path):
-    path = kit(tmp_path) / "local" / "resources.json.default"
+    path = kit(tmp_path, "client") / "local" / "resources.json.default"
     path.write_text(path.read_text().replace("{", '{"class_allow_list": ["any.Class"],', 1))
     with pytest.raises(ConfigError, match="CAPE-E312"):
-        own_file.settings_of_flare(tmp_path / "local")
+        own_file.settings_of_flare(tmp_path, "client")
+
+
+def job(folder, *words: str) -> int:
+    """Run the command with settings of which a run of 300 people at three sites ends well."""
+    usual = {"n_sites": 3, "epsilon": 8, "delta": 1e-5, "n_components": 5}
+    sets = [word for name, value in usual.items() for word in ("--set", f"{name}={value}")]
+    return main(["flare", "job", str(folder), "--subjects", "300", *sets, *words])
 
 
 def test_a_new_job_has_a_run_of_its_own(tmp_path):
     for name in "ab":
-        words = [
-            str(tmp_path / name),
-            "--set",
-            "n_sites=3",
-            "--set",
-            "epsilon=8",
-            "--set",
-            "delta=1e-5",
-        ]
-        assert main(["flare", "job", *words]) == 0
+        assert job(tmp_path / name) == 0
     assert read_job(tmp_path / "a").run != read_job(tmp_path / "b").run
     assert main(["flare", "job", str(tmp_path / "c")]) == 2
+    assert main(["flare", "job", str(tmp_path / "c"), "--set", "n_sites=3"]) == 2
 
 
-def kit(folder):
-    (folder / "local").mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--subjects", "4"], "CAPE-E130 The consortium has 4 subjects"),
+        (["--set", "epsilon=0.1"], "CAPE-E150"),
+        (["--set", "delta=0.01"], "delta"),
+        (["--least", "2"], "--least goes"),
+        (["--set", "n_sites=0"], "CAPE-E013"),
+        (["--set", "n_sites=2"], "CAPE-E152"),
+        (["--set", "site_names=a,b,c,d"], "site_names"),
+        (["--set", "aggregation=secagg", "--set", "min_survivors=2"], "so none may leave"),
+        (["--set", "aggregation=secagg"], "so none may leave"),
+        (
+            ["--set", "n_sites=6", "--set", "aggregation=secagg", "--set", "min_survivors=4"],
+            "set min_survivors=5",
+        ),
+        (["--set", "n_sites=400", "--set", "aggregation=secagg"], "CAPE-E145"),
+    ],
+)
+def test_a_job_that_cannot_end_well_is_not_written(tmp_path, monkeypatch, capsys, words, said):
+    """All of these were written, sent, and ended at the sites, some after the budget was spent."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert job(tmp_path / "job", *words) != 0
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_job_that_is_there_is_not_replaced(tmp_path, capsys):
+    """Its run could not go on: the name of the run stands in the job alone."""
+    assert job(tmp_path / "job") == 0
+    before = contents(tmp_path / "job")
+    assert job(tmp_path / "job") == 2
+    assert "CAPE-E312 the folder job is not empty" in capsys.readouterr().err
+    assert contents(tmp_path / "job") == before
+
+
+def test_drop_outs_are_survived_from_four_sites_on(tmp_path):
+    """docs/flare.md: of S sites ceil(S/3) - 1 may leave."""
+    for n_sites in range(3, 31):
+        chosen = {**SETTINGS, "n_sites": n_sites, "aggregation": "secagg"}
+        config = configured(chosen)[1]
+        assert n_sites - config.survivors(n_sites) == math.ceil(n_sites / 3) - 1
+        if n_sites < 4:
+            with pytest.raises(ConfigError, match="none may leave"):
+                check_before_sending(chosen, n_subjects=None)
+        else:
+            check_before_sending(chosen, n_subjects=None)
+    text = " ".join((ROOT / "docs" / "flare.md").read_text().split())
+    assert "none of 3 sites, 1 of 4 to 6, 2 of 7 to 9, 6 of 20" in text
+
+
+def kit(folder, *parties: str):
+    for name in ("local", "startup"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for party in parties:
+        (folder / "startup" / f"fed_{party}.json").write_text("{}")
     (folder / "local" / "resources.json.default").write_text(json.dumps(KIT))
     return folder
 
 
 def test_a_site_names_what_its_kit_must_allow_and_writes_it_when_asked(tmp_path, capsys):
     (tmp_path / "data").mkdir()
-    words = ["flare", "site", str(kit(tmp_path / "kit")), "--data", str(tmp_path / "data"),
-             "--runs", str(tmp_path / "runs")]  # fmt: skip
+    words = ["flare", "site", str(kit(tmp_path / "kit", "client"))]
+    words += ["--data", str(tmp_path / "data"), "--runs", str(tmp_path / "runs")]
     assert main(words) == 0
     said = capsys.readouterr().out
     for line in ('+ "cape.engines.flare.collab.Site"', "allow_log_streaming: false"):
@@ -152,7 +212,13 @@ def test_a_site_names_what_its_kit_must_allow_and_writes_it_when_asked(tmp_path,
 
 
 def test_a_server_keeps_jobs_and_snapshots_out_of_the_temporary_folder(tmp_path):
-    words = ["flare", "server", str(kit(tmp_path / "kit")), "--runs", str(tmp_path / "runs")]
+    words = [
+        "flare",
+        "server",
+        str(kit(tmp_path / "kit", "server")),
+        "--runs",
+        str(tmp_path / "runs"),
+    ]
     assert main([*words, "--allow"]) == 0
     local = tmp_path / "kit" / "local"
     text = (local / "resources.json").read_text()
@@ -162,6 +228,22 @@ def test_a_server_keeps_jobs_and_snapshots_out_of_the_temporary_folder(tmp_path)
     own = own_file.read_aggregator_file(local, tmp_path)
     assert own == AggregatorFile(runs=str(tmp_path / "runs"))
     assert own_file.read_aggregator_file(tmp_path, tmp_path).runs == str(tmp_path / "cape-runs")
+
+
+@pytest.mark.parametrize("party", ["site", "server"])
+def test_a_folder_that_is_no_kit_of_this_party_is_left_as_it_is(tmp_path, capsys, party):
+    """A mistyped folder got a `local` that FLARE never read, and an exit code of 0."""
+    (tmp_path / "data").mkdir()
+    other = kit(tmp_path / "kit", "server" if party == "site" else "client")
+    (tmp_path / "empty").mkdir()
+    for folder in (other, tmp_path / "empty"):
+        before = contents(folder)
+        words = ["flare", party, str(folder), "--runs", str(tmp_path / "runs")]
+        words += ["--data", str(tmp_path / "data")] if party == "site" else []
+        assert main(words) == 2
+        assert f"CAPE-E312 {folder.name} is no kit of a {party}" in capsys.readouterr().err
+        assert contents(folder) == before
+    assert not (tmp_path / "runs").exists()
 
 
 def test_in_the_simulator_each_site_has_a_file_of_its_name(tmp_path):
