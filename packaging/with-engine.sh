@@ -129,12 +129,13 @@ try_container() {
 }
 
 build_image() {
-    local revision
+    local revision version
+    version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' cape/settings/config.py)
     revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
     # The stage with the dependencies has a name, so that pruning keeps it for the next build.
     build --target trimmed --tag "$DEPENDENCIES" .
-    build --build-arg "REVISION=$revision" --tag "$IMAGE" .
-    build --build-arg "REVISION=$revision" --build-arg LEFT_OUT=lab --tag "$PAPERS" .
+    build --build-arg "REVISION=$revision" --tag "$IMAGE" --tag "${IMAGE%:*}:$version" .
+    build --build-arg "REVISION=$revision" --build-arg LEFT_OUT=lab --tag "$PAPERS" --tag "${PAPERS%:*}:$version" .
     podman_here image prune --force >/dev/null
 }
 

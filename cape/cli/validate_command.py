@@ -86,13 +86,13 @@ def validate_command(
     if settings is None:
         warn(NO_SETTINGS.format(folder=target), as_json=as_json)
     owner = read_settings(settings, assignments(set_values))
-    places = SitePlaces.from_environment(os.environ)
+    places, base = SitePlaces.from_environment(os.environ), _base(target, manifest, bids)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         store = None if fast else own_store(places)
         checked = check_folder(
-            _base(target, manifest, bids),
+            base,
             owner,
-            policy=_policy(places, policy, site),
+            policy=_policy(places, policy, site or base.resolve().name),
             given=source,
             site=site,
             store=store,

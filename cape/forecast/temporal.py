@@ -142,6 +142,7 @@ class TemporalRule(ForecastRule):
     effort: float = 1.0  # how many times the G of the default the chosen algorithm needs
     spatial_start: bool = True  # rounds may begin at the spatial set of the released subspace
     unmeasured: str = ""  # settings with which nothing is sure, however large G is
+    back: str = ""  # what leads back to measured settings; empty: leaving those out
     basis_energy: float = 1.0  # what the basis can hold of the maps, see `energy_inside`
     pca_share: float = PCA_SHARE  # f_P, share of mu^2 of the subspace release
 
@@ -242,10 +243,9 @@ class TemporalRule(ForecastRule):
         if self.unmeasured:
             plain = replace(self, effort=1.0, spatial_start=True, unmeasured="")
             if plain.answer(g) == "yes":
-                return (f"settings: without {self.unmeasured}",)
-            return tuple(
-                f"{text}; and without {self.unmeasured}" for text in plain._changes(size, g)
-            )
+                return (self.back or f"settings: without {self.unmeasured}",)
+            back = self.back or f"without {self.unmeasured}"
+            return tuple(f"{text}; and {back}" for text in plain._changes(size, g))
         changes = []
         if 2 <= (best := self.largest_components(g)) < self.n_components:
             changes.append(f"components: at most {best}")

@@ -21,7 +21,7 @@ from cape.protocol.join import check_roster_is_said, check_shares
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
-from cape.protocol.sizes import Weight, breaks_first, check_weight, weight_of
+from cape.protocol.sizes import Weight, breaks_first, check_weight
 from cape.settings.config import Config
 from cape.settings.words import parse_shape
 
@@ -92,8 +92,7 @@ def budget_of(
     d = run_plan.n_basis
     asked, config = config.n_components, sized(config, n_sites, n_subjects, space)
     events = run_plan.releases
-    weight = weight_of(config, events, n_sites, d)
-    check_weight(weight, config)
+    weight = check_weight(config, events, n_sites, d)
     breaks, breaks_by = breaks_first(config, events, n_sites, d)
     cost = total_cost(event.cost for event in events)
     mu = cost.mu()
@@ -157,8 +156,7 @@ def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | No
         planner.check_people(config, n_sites, n_subjects, space)
         return
     run_plan = planner.plan_run(config, n_sites, n_subjects, space)
-    sizes = weight_of(config, run_plan.releases, n_sites, run_plan.n_basis)
-    check_weight(sizes, config)
+    check_weight(config, run_plan.releases, n_sites, run_plan.n_basis)
 
 
 def _check_drop_outs(config: Config, n_sites: int) -> None:

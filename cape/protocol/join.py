@@ -147,9 +147,9 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     check_roster_is_said(config)
     check_shares(config, n_sites)
     run_plan = planner(config, n_sites, n_subjects, first.space)
-    from cape.protocol.sizes import check_weight, weight_of  # in this exchange only
+    from cape.protocol.sizes import check_weight  # in this exchange only
 
-    check_weight(weight_of(config, run_plan.releases, n_sites, run_plan.n_basis), config)
+    check_weight(config, run_plan.releases, n_sites, run_plan.n_basis)
     return Roster(
         sites=tuple(
             RosterEntry(

@@ -9,7 +9,8 @@ Measured: `bench/sites.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cape.errors import ConfigError
@@ -140,20 +141,62 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
     )
 
 
-def check_weight(weight: Weight, config: Config) -> None:
-    """ConfigError (E145) for a run that would not travel: what is too large, and what to do."""
+def check_weight(config: Config, events: Sequence[Event], n_sites: int, n_basis: int) -> Weight:
+    """Return what a run weighs; ConfigError (E145) if it would not travel, with what would help."""
+    weight = weight_of(config, events, n_sites, n_basis)
     for what, got, allowed in weight.limits():
         if got > allowed:
-            # A graph needs room between the sites that may be lost and those that may collude.
-            fewer = "raise min_survivors or lower assumed_colluders, "
-            help_ = fewer if config.aggregation == "secagg" and weight.graph is None else ""
             raise ConfigError(
                 "E145",
-                setting=f"{what} at {weight.n_sites} sites",
+                setting=f"{what} at {n_sites} sites",
                 got=f"{got / 2**20:.1f} MiB",
                 allowed=f"{allowed / 2**20:g} MiB",
-                do=f"{help_}lower n_basis or n_rounds, or take fewer sites.",
+                do=f"{', or '.join(_levers(config, events, n_sites, n_basis)) or 'ask for less'}.",
             )
+    return weight
+
+
+def _levers(config: Config, events: Sequence[Event], n_sites: int, n_basis: int) -> Iterator[str]:
+    """Yield what makes the run travel, each by itself."""
+
+    def fits(d: int = n_basis, *, sites: int = n_sites, n: int = len(events), **more: Any) -> bool:
+        # The subspace of a smaller basis is shorter; other releases do not depend on it.
+        shorter = [replace(e, size=min(e.size, d * (d + 3) // 2)) for e in events[:n]]
+        limits = weight_of(replace(config, **more), shorter, sites, d).limits()
+        return all(got <= allowed for _, got, allowed in limits)
+
+    if config.aggregation == "secagg":
+        # A graph needs room between the sites that may be lost and those that may collude.
+        colluders, lost = config.colluders(n_sites), n_sites - config.survivors(n_sites)
+        c = _largest(lambda c: fits(assumed_colluders=c), 1, colluders - 1)
+        away = _largest(lambda away: fits(min_survivors=n_sites - away), 1, lost - 1)
+        if c:
+            yield f"lower assumed_colluders to {c}"
+        if away:
+            yield f"raise min_survivors to {n_sites - away}"
+        few = min(lost, n_sites // 10)
+        both = {"min_survivors": n_sites - few}
+        if few and not (c or away):
+            if c := _largest(lambda c: fits(assumed_colluders=c, **both), 1, colluders):
+                yield f"lower assumed_colluders to {c} with min_survivors={n_sites - few}"
+    if d := _largest(fits, int(getattr(config, "n_components", 1)), n_basis - 1):
+        yield f"lower n_basis to {d}"
+    least = max(2, config.min_survivors, config.assumed_colluders + 2)
+    rounds = int(getattr(config, "n_rounds", 0))
+    if n := _largest(lambda n: fits(n=n), len(events) - rounds + 1, len(events) - 1):
+        yield f"lower n_rounds to {rounds - len(events) + n}"
+    if sites := _largest(lambda n: fits(sites=n), least, n_sites - 1):
+        yield f"take at most {sites} sites"
+
+
+def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the largest n in low..high that fits, 0 if none does; fewer always fit, too."""
+    if low > high or not fits(low):
+        return 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 def breaks_first(

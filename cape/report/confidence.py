@@ -86,7 +86,7 @@ def why_not(outcome: IcaOutcome) -> str:
     if strength is None:
         return "no noise was added"
     if outcome.computation != PRODUCT or settings.get("score") != "volatility":
-        return "it was checked against planted maps for the default algorithm only"
+        return f"it was checked against planted maps for {PRODUCT} with its own score only"
     done = sum(record.phase == "iterate" for record in outcome.trace)
     verdict = outcome.verdict
     if verdict is None or done < FEW_ROUNDS:

@@ -35,11 +35,26 @@ def option(
     return field(default=default, metadata=metadata)
 
 
+# Names of earlier versions, which are near to none of today's: what stands in their place
+GONE: typing.Final = {
+    "separation": "computation = 'capedjica', 'capegica' or 'capedualreg' chooses the model",
+    "allow_solvers": "allow_computations names what may run",
+    "allow_units": "allow_computations names what may run",
+    **dict.fromkeys(
+        ("share_timepoints", "exclude_bad_subjects", "max_excluded_fraction"), "leave it out"
+    ),
+}
+# Below it a proposal is mostly wrong: names of settings share their endings.
+LIKENESS: typing.Final = 0.72
+
+
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     # Only a mistake needs it: a round that goes well does not wait for its import.
     import difflib
 
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    if name in GONE:
+        return f"; earlier versions had it, now {GONE[name]}"
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=LIKENESS)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 

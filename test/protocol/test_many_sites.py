@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -245,6 +246,9 @@ def test_few_sites_or_many_colluders_share_with_everybody() -> None:
 # -- what a run weighs, and what cannot travel -----------------------------------------------------
 
 
+LIMITS = {"MAX_ANSWER": 15_000_000, "MAX_ARRAY": 400_000, "MAX_STATE": 500_000}
+
+
 def weight(n_sites: int, **settings: Any) -> sizes.Weight:
     plan = budget_of(
         {"computation": "capedjica", "epsilon": 1.0, "delta": 1e-6, "n_components": 20, **settings},
@@ -270,13 +274,46 @@ def test_runs_that_used_to_break_on_their_way_travel(n_sites: int, settings: Any
 
 
 def test_what_cannot_travel_is_refused_by_the_budget_and_in_join(monkeypatch) -> None:
-    with pytest.raises(ConfigError, match=r"E145 one broadcast at 200 sites.* raise min_surv"):
-        weight(200, aggregation="secagg")
     monkeypatch.setattr(wire, "MAX_STATE", 5000)
     link, _ = many(33)
     with pytest.raises(ConfigError, match="E145 the state of a party at 33 sites"):
         link.exchange()
     assert all(run.ledger is None for run in link._runs.values())
+
+
+LEVER = re.compile(r"(?:lower|raise) (\w+) to (\d+)(?: with (\w+)=(\d+))?|take at most (\d+) sites")
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_sites", "settings", "levers"),
+    [
+        # Each of them alone was named before, and none of them helped.
+        ("MAX_ANSWER", 80, {"aggregation": "secagg"}, "assumed_colluders+, n_rounds, sites"),
+        ("MAX_ANSWER", 80, {"aggregation": "secagg", "assumed_colluders": 2},
+         "min_survivors, n_rounds, sites"),
+        ("MAX_ANSWER", 80, {"aggregation": "secagg", "min_survivors": 72},
+         "assumed_colluders, n_rounds"),
+        ("MAX_ARRAY", 4, {"n_basis": 400}, "n_basis"),
+        ("MAX_STATE", 300, {}, "n_basis"),
+    ],
+)  # fmt: skip
+def test_every_lever_that_a_refusal_names_works_by_itself(
+    monkeypatch, limit: str, n_sites: int, settings: Any, levers: str
+) -> None:
+    """One text for all said "lower n_basis or n_rounds", where neither changed what was large."""
+    monkeypatch.setattr(wire, limit, LIMITS[limit])
+    with pytest.raises(ConfigError, match="E145") as caught:
+        weight(n_sites, **settings)
+    found = LEVER.findall(caught.value.public)
+    assert found, caught.value.public
+    for name, value, other, at, sites in found:
+        given = {name: int(value)} if name else {}
+        given |= {other: int(at)} if other else {}
+        weight(int(sites or n_sites), **{**settings, **given})
+    named = ", ".join(
+        ("sites" if sites else name) + "+" * bool(o) for name, _, o, _, sites in found
+    )
+    assert named == levers
 
 
 @pytest.mark.parametrize("way", ["all-sites", "secagg"])

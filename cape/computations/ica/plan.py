@@ -85,7 +85,7 @@ class IcaPlanner:
         else:
             d = self.choose_n_basis(config, space, g)
         if d > config.max_features:
-            do = "lower n_basis."
+            do = "use fewer templates." if d == space.n_templates else "lower n_basis."
             raise ConfigError("E145", setting="n_basis", got=d, allowed=config.max_features, do=do)
         if d < R:
             do = f"the public basis has {d} directions."

@@ -21,7 +21,7 @@ from typing import Any
 from cape.engines.coinstac import compspec
 from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
-from cape.lab.engines.containers import connect, image_for
+from cape.lab.engines.containers import connect, find_image
 from cape.settings.config import PRODUCT
 from cape.settings.documents import not_default, parse_json, toml_text
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
@@ -150,7 +150,9 @@ def _remove_containers(folder: Path) -> None:
 
 def simulate_in_engine(play: Play, *, version: int = 2) -> None:
     """Leave results as other ways do; compspec `version` 1: a process per round, 2: the service."""
+    _check_parts()
     setup, folder = play.setup, play.work / "engine"
+    image = find_image(setup.settings, setup.image)  # before anything is copied
     name = str(setup.settings.get("computation", PRODUCT))
     inputs = {}
     for site, data in play.sites.items():
@@ -160,7 +162,6 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
             toml_text(not_default(setup.policy)), encoding="utf-8"
         )
         inputs[site] = {"computation": name, **setup.settings, "policy": ["site-policy.toml"]}
-    image = image_for(setup.settings, setup.image)
     chosen = adapted(compspec.compspec_of(name), image=image, version=version)
     tell = _progress(play.on_progress, len(play.sites))
     try:
@@ -176,7 +177,10 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
     if failed:
         # The engine wraps the public text in words of its own, and says it once for every party.
         texts = [m.group() for end in failed if (m := PUBLIC_TEXT.search(end.error))]
-        raise ReportedError(texts[0] if texts else failed[0].error, "")
+        if not texts:
+            problem, do = "the engine of COINSTAC ended the run", "read container-logs/engine.log."
+            raise CapeError("E241", problem=problem, do=do, detail=failed[0].error)
+        raise ReportedError(texts[0], "")
 
 
 def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> dict[str, Any]:

@@ -38,6 +38,27 @@ def image_for(settings: Mapping[str, object], image: str = "") -> str:
     return image or f"{image_of(computation)}:{VERSION}"
 
 
+def find_image(settings: Mapping[str, object], image: str = "") -> str:
+    """Return the image of `image_for` by the name that it has here; CapeError E290: there is none.
+
+    Podman names what it builds ``localhost/NAME``, and takes NAME for one of a public registry.
+    """
+    wanted, client = image_for(settings, image), connect()
+    try:
+        for name in (wanted, f"localhost/{wanted}"):
+            with suppress(_docker().errors.ImageNotFound):
+                client.images.get(name)
+                return name
+    finally:
+        client.close()
+    raise _no_image(wanted)
+
+
+def _no_image(name: str) -> CapeError:
+    do = "build it: make image, or make image-papers."
+    return CapeError("E290", problem=f"there is no image {name}", do=do)
+
+
 class Containers:
     """A container per party, removed at exit; CapeError (E290): no Docker, no image, one ended."""
 
@@ -117,11 +138,7 @@ class Containers:
                 },
             )
         except errors.ImageNotFound as err:
-            raise CapeError(
-                "E290",
-                problem=f"there is no image {self._image}",
-                do="build it: make image, or make image-papers.",
-            ) from err
+            raise _no_image(self._image) from err
         except errors.APIError as err:
             raise CapeError(
                 "E290",

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from cape.lab.engines.coinstac import simulate_in_engine
-from cape.lab.engines.containers import Containers, image_for
+from cape.lab.engines.containers import Containers, find_image
 from cape.settings.wings import FLARE, require
 from cape.simulation import ways
 from cape.simulation.ways import Play, Way, in_documents
@@ -23,7 +23,7 @@ def find_way(through: str) -> Way:
 
 def _in_containers(play: Play) -> None:
     setup = play.setup
-    image, memory = image_for(setup.settings, setup.image), setup.memory or "4g"
+    image, memory = find_image(setup.settings, setup.image), setup.memory or "4g"
     in_documents(play, Containers(play.sites, play.work, play.logs, image=image, memory=memory))
 
 

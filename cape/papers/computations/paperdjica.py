@@ -41,6 +41,7 @@ from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_B
 from cape.protocol.join import join
 from cape.protocol.phases import Computation
 from cape.protocol.zero_sum import ZeroSum
+from cape.settings.config import PRODUCT
 from cape.settings.option import option
 
 _NAME = "paperdjica"
@@ -117,6 +118,8 @@ def _rule(config: PaperDjicaConfig, n_basis: int) -> ForecastRule:
 
     chosen = forecast.settings_of_rule(config.settings(), {**EFFORT, **forecast.EFFORT})
     chosen["spatial_start"] &= config.solver != "infomax"
+    # Its own defaults: leaving one of them out would choose it again, or contradict another.
+    chosen["back"] = f"computation: {PRODUCT}"
     return replace(rule(config, n_basis), **chosen)
 
 

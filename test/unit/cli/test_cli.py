@@ -469,6 +469,17 @@ def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str])
     assert "the maps would mostly show noise" in bad
 
 
+def test_what_would_change_an_answer_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """paperdjica was told to leave out choices that are its own defaults: E012 when typed."""
+    size = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20", "--epsilon", "1"]
+    assert cli.main([*size, "--set", "computation=paperdjica"]) == 0
+    said = capsys.readouterr().out
+    assert "without solver" not in said
+    assert "What would change it, each by itself:\n  computation: capedjica\n" in said
+    assert cli.main([*size, "--set", "computation=capedjica"]) == 0
+    assert "Will it work?  Yes" in capsys.readouterr().out
+
+
 def test_more_assumed_colluders_cost_quality_not_epsilon(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

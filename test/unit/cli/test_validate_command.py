@@ -134,6 +134,17 @@ def test_what_others_would_read_names_nothing(plan, capsys):
             assert str(plan) not in finding["public"]
 
 
+def test_a_policy_that_cannot_be_used_is_that_of_the_site_that_was_named(plan, tmp_path, capsys):
+    """It said "of site  cannot be used" without --site."""
+    policy = tmp_path / "site-policy.toml"
+    policy.write_text("veeto = true\n")
+    words = ["validate", str(plan / "local2"), "--policy", str(policy)]
+    assert main(words) == 2
+    assert "the site policy of site local2 cannot be used" in capsys.readouterr().err
+    assert main([*words, "--site", "here"]) == 2
+    assert "the site policy of site here cannot be used" in capsys.readouterr().err
+
+
 def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp_path, capsys):
     assert main(["validate", str(plan / "local2"), "--quiet"]) == 0
     policy = tmp_path / "site-policy.toml"

@@ -141,7 +141,7 @@ def test_other_algorithms_and_runs_without_noise_get_no_band():
     made = settled()
     tanh = dataclasses.replace(made, settings={**made.settings, "score": "tanh"})
     for other in (tanh, dataclasses.replace(made, computation="paperdjica")):
-        assert "default algorithm" in confidence.why_not(other)
+        assert "planted maps for capedjica" in confidence.why_not(other)
     assert confidence.why_not(example.outcome(private=False)) == "no noise was added"
 
 
