@@ -101,7 +101,7 @@ def is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return cell.isascii() and "_" not in cell  # Python reads 2_5 as 25, and digits of all scripts
 
 
 def read_matrix_lines(lines: Sequence[Line]) -> npt.NDArray[np.float64]:

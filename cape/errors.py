@@ -52,7 +52,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E136": "Confounds at site {site} do not fit the images; see site-error.txt there.",
     "E137": "Confound columns are missing at site {site}; see site-error.txt there.",
     "E138": "A table at site {site} cannot be read; see site-error.txt there.",
-    "E139": "The manifest at site {site} lacks needed columns; see site-error.txt there.",
+    "E139": "A list at site {site} is not understood; see site-error.txt there.",
     "E140": "An array file at site {site} is not a plain array; see site-error.txt there.",
     "E141": "A .mat file of version 7.3 at site {site} cannot be read; see site-error.txt there.",
     "E142": "An array file at site {site} lacks the variable; see site-error.txt there.",

@@ -7,17 +7,10 @@ from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cape.data.exclusions import ListOfPeople, leave_out
 from cape.data.file_type import CIFTI_SUFFIX, visible
 from cape.data.issues import Findings, IssueCode
-from cape.data.people import (
-    EVERYTHING,
-    Entities,
-    entities_of,
-    has_all,
-    natural_key,
-    participants,
-    subject_of,
-)
+from cape.data.people import Entities, entities_of, has_all, natural_key, subject_of
 from cape.data.runs import ListedRun
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
@@ -79,18 +72,24 @@ class Image(NamedTuple):
         return ListedRun(file=self.name, subject=self.subject, ses=session, run=order)
 
 
-def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tuple[ListedRun, ...]:
-    """Return the runs that owner and site take, and who of the site is there without one."""
-    top, said = base / folder, participants(base / folder, findings)
+def bids_runs(
+    base: Path, folder: str, config: Config, lists: Sequence[ListOfPeople], findings: Findings
+) -> tuple[ListedRun, ...]:
+    """Return the runs that owner and site take, and who of the site is there without one.
+
+    Runs that a list of the site leaves out are among them, and say so.
+    """
     images = [
         Image(
             path.relative_to(base).as_posix(), subject_of(path.as_posix()), entities_of(path.name)
         )
-        for path in sorted(set(bids_files(top, patterns_of(config))))
+        for path in sorted(set(bids_files(base / folder, patterns_of(config))))
     ]
+    marked = leave_out([image.listed() for image in images], lists, findings)
+    gone = {run.file for run in marked if run.left_out}
     # Everybody whose name is there, whatever the owner's filter: it must not ask who has which run,
     # nor whether anybody has.  The site itself may leave people out.
-    people = {image.subject for image in images if said.get(image.subject, EVERYTHING).listed}
+    people = {image.subject for image in images if image.name not in gone}
     entities, place = resolve(config).entities, f"{len(images)} images below {folder or '.'}"
     wanted, unwanted = parse_entities(entities), parse_exclusions(config.bids_exclude)
     taken = [
@@ -98,7 +97,7 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
         for image in images
         if has_all(image.entities, wanted)
         and not any(has_all(image.entities, part) for part in unwanted)
-        and said.get(image.subject, EVERYTHING).takes(image.entities)
+        and image.name not in gone
     ]
     doubled = _with_two_versions(taken, findings)
     if not people:
@@ -110,7 +109,7 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
     for subject in sorted(without - doubled if taken else (), key=natural_key):
         findings.add(IssueCode.NO_BIDS_IMAGE, subject, wanted=entities)
     nobodys = (ListedRun(file="", subject=name) for name in sorted(without, key=natural_key))
-    return (*runs, *nobodys)
+    return (*runs, *nobodys, *(run for run in marked if run.left_out))
 
 
 def _with_two_versions(images: Sequence[Image], findings: Findings) -> Set[str]:

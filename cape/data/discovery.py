@@ -7,6 +7,7 @@ BIDS layout.  All runs of one subject are joined, because the unit of privacy is
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,18 @@ from typing import Final
 from cape.data.bids import CONFOUND_ENDS, bids_runs, confounds_beside, is_bids, patterns_of
 from cape.data.checks import Subject
 from cape.data.cifti import read_structure
+from cape.data.exclusions import (
+    MANIFEST_NAMES,
+    PARTICIPANTS,
+    ListOfPeople,
+    leave_out,
+    lists_of_people,
+)
 from cape.data.file_type import suffixes_of, visible
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.manifest import MANIFEST_NAMES, read_manifest
+from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
-from cape.data.people import PARTICIPANTS, natural_key, subject_of
+from cape.data.people import natural_key, subject_of
 from cape.data.runs import ListedRun, RunFile, Series, SubjectFiles, leads_out
 from cape.data.space import check_feature_count, read_space, reserved_names
 from cape.data.strategies import has_nilearn
@@ -70,7 +78,9 @@ def discover(
         # A site's own table of records needs no list; other files beside it are not its data.
         records = [name for name in RECORDS if (base / name).is_file()]
         chosen = {"data": records} if records else {}
-    subjects = _grouped(base, _listed_runs(base, chosen, config, findings), findings)
+    rows = _listed_runs(base, chosen, config, findings)
+    taken = [row for row in rows if row.left_out is None]
+    subjects = _grouped(base, taken, findings)
     return (
         _expand_records(subjects, config, findings, before_records)
         if config.feature_space == "matrix"
@@ -81,31 +91,36 @@ def discover(
 def _listed_runs(
     base: Path, chosen: Mapping[str, object], config: Config, findings: Findings
 ) -> Sequence[ListedRun]:
-    suffixes = suffixes_of(config.feature_space)
+    table, folder = str(chosen.get("manifest", "")), str(chosen.get("bids", "."))
+    if not chosen:
+        there = (name for name in MANIFEST_NAMES if os.path.lexists(base / name))
+        table = next(there, "")
+    if leads_out(folder):
+        findings.add(IssueCode.OUTSIDE_FOLDER, folder)
+        return ()
+    lists = lists_of_people(base, folder, (table,), findings)
+    if table:
+        return _with_lists(read_manifest(base, table, findings), lists, findings)
+    suffixes, matrix = suffixes_of(config.feature_space), config.feature_space == "matrix"
     if "data" in chosen:
         names = _names_of(base, chosen["data"], findings)
         # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
-        return _named_runs([name for name in names if PurePath(name).name != POLICY_FILE])
-    table = str(chosen.get("manifest", ""))
-    if not {"manifest", "bids"} & set(chosen):
-        table = next((name for name in MANIFEST_NAMES if (base / name).is_file()), "")
-    if table:
-        return read_manifest(base, table, findings)
-    names = _data_files(base, suffixes, reserved_names(config))
-    matrix = config.feature_space == "matrix"
-    if "bids" in chosen or (not names and not matrix and is_bids(base, patterns_of(config))):
-        folder = str(chosen.get("bids", "."))
-        if leads_out(folder):
-            findings.add(IssueCode.OUTSIDE_FOLDER, folder)
-            return ()
-        return bids_runs(base, folder, config, findings)
-    if not names:
-        _note_none(base, "files ending in " + ", ".join(suffixes), findings)
-    return _named_runs(names)
+        names = [name for name in names if PurePath(name).name != POLICY_FILE]
+    else:
+        names = _data_files(base, suffixes, reserved_names(config))
+        if "bids" in chosen or (not names and not matrix and is_bids(base, patterns_of(config))):
+            return bids_runs(base, folder, config, lists, findings)
+        if not names:
+            _note_none(base, "files ending in " + ", ".join(suffixes), findings)
+    rows = [ListedRun(file=name) for name in sorted(names, key=natural_key)]
+    return _with_lists(rows, lists, findings)
 
 
-def _named_runs(names: Sequence[str]) -> tuple[ListedRun, ...]:
-    return tuple(ListedRun(file=name) for name in sorted(names, key=natural_key))
+def _with_lists(
+    rows: Sequence[ListedRun], lists: Sequence[ListOfPeople], findings: Findings
+) -> tuple[ListedRun, ...]:
+    named = (replace(row, subject=row.subject or subject_of(row.file)) for row in rows)
+    return leave_out(named, lists, findings)
 
 
 def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:

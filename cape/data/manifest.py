@@ -3,95 +3,162 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from cape.data.exclusions import (
+    NEAR_PERSON,
+    bare,
+    mistyped,
+    nearly,
+    plain,
+    read_list,
+    said_by,
+    sides_of,
+    yes_or_no,
+)
 from cape.data.file_type import IMAGE_SUFFIXES
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.runs import ListedRun, leads_out
-from cape.data.tables import MISSING_CELLS, bounded, is_true, table_cells
-from cape.delimited import Line, delimiter_of
+from cape.data.runs import ListedRun, Mention, leads_out
+from cape.data.tables import MISSING_CELLS
+from cape.delimited import Line, is_number
 from cape.settings.option import did_you_mean
 
-MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
-# The last two are no properties of a run: rows that are left out, and a remark for people.
-MANIFEST_COLUMNS: Final = (*(column.name for column in fields(ListedRun)), "exclude", "notes")
-ALIASES: Final = {"filename": "file", "nii": "file"}
+# Names of a column, its own first; more than one may name the person, if they agree.
+COLUMNS: Final = {
+    "file": ("file", "filename", "nii"),
+    "subject": ("subject", "participant_id", "participant", "subject_id", "sub"),
+    "ses": ("ses", "session"),
+    "run": ("run",),
+    "tr": ("tr",),
+    "n_dummy": ("n_dummy",),
+    "confounds": ("confounds",),
+    "trust_grid": ("trust_grid",),
+    "exclude": ("exclude",),
+    "include": ("include",),
+    "notes": ("notes",),
+}
+# A mistyped one of these would let somebody in, or make two people of one.
+WEIGHTY: Final = ("subject", "ses", "run")
+NUMBERS: Final = {"tr": "seconds, such as 2.5, with a decimal point", "n_dummy": "a whole number"}
+# s; no scanner is that slow, but many a table has milliseconds.
+LONGEST_TR: Final = 20.0
+MOST_DUMMIES: Final = 10**6
 
 
-def read_manifest(base: Path, name: str, findings: Findings) -> tuple[ListedRun, ...]:
-    """Return the runs of a manifest that are not marked ``exclude``; one row per run."""
+def read_manifest(
+    base: Path, name: str, findings: Findings, not_exclusions: Collection[str] = ()
+) -> tuple[ListedRun, ...]:
+    """Return the runs of a manifest, one a row; those that it leaves out say so."""
     if leads_out(name):
         findings.add(IssueCode.MANIFEST_OUTSIDE, name)
         return ()
     try:
-        (first, cells), *rows = table_cells(bounded(base / name), delimiter_of(name))
-    except OSError:
+        (first, header), *rows = read_list(base / name)
+        where = _columns(name, first, header, not_exclusions, findings)
+    except FileNotFoundError:
         findings.add(IssueCode.MANIFEST_MISSING, name, base=base)
+        return ()
+    except OSError as err:
+        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
         return ()
     except UnusableFile as verdict:
         findings.add_issue(verdict.issue, name)
         return ()
-    header = [ALIASES.get(cell.lower(), cell.lower()) for cell in cells]
-    if not _check_header(name, first, header, findings):
-        return ()
-    runs = []
-    for line, row in rows:
-        named = dict(zip(header, row, strict=True))
-        if not is_true(named.get("exclude", "")):
-            runs.append(_manifest_row(name, line, named, findings))
-    listed = tuple(run for run in runs if run is not None)
-    if not listed:
+    runs: list[ListedRun] = []
+    left_out: dict[str, bool] = {}
+    for line, cells in rows:
+        try:
+            run = _run(name, line, cells, where)
+            if left_out.setdefault(run.file, bool(run.left_out)) != bool(run.left_out):
+                raise UnusableFile(IssueCode.MARKED_TWICE, f"{run.file} stands above, too")
+            runs.append(run)
+        except UnusableFile as verdict:
+            findings.add_issue(verdict.issue, f"{name}: {line}")
+    if all(run.left_out for run in runs):
         findings.add(IssueCode.NO_LISTED_RUNS, f"{name}: {len(rows)} rows, none used")
-    return listed
+    return tuple(runs)
 
 
-def _check_header(name: str, first: Line, header: list[str], findings: Findings) -> bool:
-    every = ", ".join(MANIFEST_COLUMNS)
-    for column in header:
-        if column == "mask":
+def _columns(
+    name: str,
+    first: Line,
+    header: tuple[str, ...],
+    not_exclusions: Collection[str],
+    findings: Findings,
+) -> dict[str, tuple[int, ...]]:
+    """Return where the columns stand; `UnusableFile`: one is missing, doubled or nearly right."""
+    names = [cell.lower() for cell in header]
+    where = {
+        column: tuple(i for i, cell in enumerate(names) if cell in aliases)
+        for column, aliases in COLUMNS.items()
+    }
+    every = ", ".join(COLUMNS)
+    if len(where["file"]) != 1:
+        if header[0].endswith((*IMAGE_SUFFIXES, ".npy", ".npz", ".mat")):
+            raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(first))
+        found = ", ".join(header)
+        raise UnusableFile(IssueCode.MANIFEST_NO_COLUMN, f"found {found}", columns=every)
+    sides_of([cell for cell in header if cell.lower() != "participant_id"], not_exclusions)
+    known = {alias for aliases in COLUMNS.values() for alias in aliases}
+    for column, at in where.items():
+        if len(at) > (len({names[i] for i in at}) if column == "subject" else 1):
+            raise UnusableFile(IssueCode.COLUMN_TWICE, f"{len(at)} columns for {column}")
+    for cell in names:
+        if cell in known or cell in not_exclusions or cell.startswith("notes_") or not cell:
+            continue
+        near = mistyped(cell, [alias for column in WEIGHTY for alias in COLUMNS[column]])
+        if near or (not where["subject"] and NEAR_PERSON.fullmatch(plain(cell))):
+            wanted = near or "subject"
+            raise nearly(cell, wanted)
+        if cell == "mask":
             findings.add(IssueCode.MANIFEST_MASK, name)
-        elif column not in MANIFEST_COLUMNS and "file" in header:
-            place = f"{name}: '{column}'{did_you_mean(column, MANIFEST_COLUMNS)}"
+        else:
+            place = f"{name}: '{cell}'{did_you_mean(cell, COLUMNS)}"
             findings.add(IssueCode.MANIFEST_COLUMNS, place, columns=every)
-    if "file" in header and len(set(header)) == len(header):
-        return True
-    if first.cells()[0].endswith((*IMAGE_SUFFIXES, ".npy", ".npz", ".mat")):
-        findings.add(IssueCode.TABLE_NO_HEADER, f"{name}: {first}")
-    else:
-        place = f"{name}: found {', '.join(first.cells())}"
-        findings.add(IssueCode.MANIFEST_NO_COLUMN, place, columns=every)
-    return False
+    return where
 
 
-def _manifest_row(
-    name: str, line: Line, cells: dict[str, str], findings: Findings
-) -> ListedRun | None:
-    place = f"{name}: {line}"
-    if not cells["file"]:
-        findings.add(IssueCode.MANIFEST_NO_FILE, place)
-        return None
-    wanted = {"tr": "a number with a decimal point", "n_dummy": "a whole number"}
-    numbers = {column: _number(cells.get(column, "")) for column in wanted}
-    for column, number in numbers.items():
-        whole = column == "tr" or number == int(number) if math.isfinite(number) else False
-        if not whole or number < 0:
-            seen, expected = f"{place}: '{cells[column]}'", wanted[column]
-            findings.add(IssueCode.MANIFEST_CELL, seen, column=column, wanted=expected)
-            return None
-    texts = {name: cells.get(name, "") for name in ("file", "subject", "ses", "run", "confounds")}
-    trust_grid = is_true(cells.get("trust_grid", ""))
+def _run(
+    name: str, line: Line, cells: tuple[str, ...], where: Mapping[str, tuple[int, ...]]
+) -> ListedRun:
+    """Return the run of a row, or raise `UnusableFile`."""
+    texts = {column: cells[at[0]] if at else "" for column, at in where.items()}
+    if not texts["file"]:
+        raise UnusableFile(IssueCode.MANIFEST_NO_FILE, "no file")
+    sides = {side: where[side][0] for side in ("exclude", "include") if where[side]}
+    said = said_by(Mention(name, line.number), texts["file"], cells, sides)
+    if said.only or said.without:
+        raise UnusableFile(IssueCode.MARK_UNCLEAR, "a row is one run, and names no others")
     return ListedRun(
-        tr=numbers["tr"], n_dummy=int(numbers["n_dummy"]), trust_grid=trust_grid, **texts
+        file=texts["file"],
+        subject=_person([cells[i] for i in where["subject"]]),
+        ses=texts["ses"],
+        run=texts["run"],
+        tr=_number(texts["tr"], "tr", LONGEST_TR),
+        n_dummy=int(_number(texts["n_dummy"], "n_dummy", MOST_DUMMIES)),
+        confounds=texts["confounds"],
+        trust_grid=yes_or_no(texts["trust_grid"], "trust_grid") or False,
+        left_out=None if said.listed else said.where,
     )
 
 
-def _number(cell: str) -> float:
+def _person(names: list[str]) -> str:
+    """Return whom a row names, "" if no column does."""
+    if len({bare(name) for name in names if name}) > 1:
+        raise UnusableFile(IssueCode.PERSON_TWO, " and ".join(names))
+    if names and not any(names):
+        raise UnusableFile(IssueCode.PERSON_UNNAMED, "no name")
+    return next(filter(None, names), "")
+
+
+def _number(cell: str, column: str, most: float) -> float:
     # "nan" is no gap here: a repetition time that a program failed to compute is an error.
     if cell.lower() in MISSING_CELLS and cell.lower() != "nan":
         return 0.0
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
+    number = float(cell) if is_number(cell) else math.nan
+    if not 0 <= number <= most or (column == "n_dummy" and number != int(number)):
+        wanted = NUMBERS[column]
+        raise UnusableFile(IssueCode.MANIFEST_CELL, f"'{cell[:40]}'", column=column, wanted=wanted)
+    return number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,16 @@ from cape.data.issues import Issue
 from cape.frozen import dataclass
 
 Kept = npt.NDArray[np.bool_]
+
+
+class Mention(NamedTuple):
+    """Where a list says something: its name and the line, as an editor shows it."""
+
+    table: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.table}, line {self.line}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +41,7 @@ class ListedRun:
     n_dummy: int = 0
     confounds: str = ""
     trust_grid: bool = False
+    left_out: Mention | None = None  # the line of a list that leaves this run out
 
 
 def leads_out(entry: str) -> bool:

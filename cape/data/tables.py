@@ -29,6 +29,8 @@ RECORDS: Final = ("records.csv", "records.tsv")
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")
 # A larger table of confounds, runs or people is none: 10,000 rows of 1000 columns of 20 characters.
 MOST_BYTES: Final = 200 * 2**20
+# Bytes of a table in which zeros are looked for.
+MOST_SNIFFED: Final = 4096
 # Columns listed where a wanted one is missing.
 MOST_HEADINGS: Final = 12
 
@@ -44,13 +46,18 @@ def bounded(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def table_lines(content: bytes, delimiter: str, *, by_line: bool = False) -> list[Line]:
+def table_lines(
+    content: bytes, delimiter: str, *, by_line: bool = False, comments: bool = True
+) -> list[Line]:
     """Return header and rows of a table; raises `UnusableFile` unless there is a header.
 
     `by_line`: bytes that are no UTF-8 are told by their line, but for those of the header.
     """
+    if b"\0" in content[:MOST_SNIFFED]:
+        # Each second byte of UTF-16 is 0, which UTF-8 takes for a letter.
+        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, "zero bytes, as in UTF-16")
     try:
-        lines = split_lines(content, delimiter, by_line=by_line)
+        lines = split_lines(content, delimiter, by_line=by_line, comments=comments)
     except UnicodeDecodeError as err:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, f"byte {err.start} is no UTF-8") from err
     if not lines:
@@ -72,9 +79,12 @@ def cells_of(line: Line) -> tuple[str, ...]:
         raise UnusableFile(IssueCode.TABLE_LINE, f"{line}: {err}") from err
 
 
-def table_cells(content: bytes, delimiter: str) -> list[tuple[Line, tuple[str, ...]]]:
+def table_cells(
+    content: bytes, delimiter: str, *, comments: bool = True
+) -> list[tuple[Line, tuple[str, ...]]]:
     """Return the lines of a table with their cells, all as many as the header has."""
-    rows = [(line, cells_of(line)) for line in table_lines(content, delimiter)]
+    lines = table_lines(content, delimiter, comments=comments)
+    rows = [(line, cells_of(line)) for line in lines]
     width = len(rows[0][1])
     ragged = [(line, cells) for line, cells in rows if len(cells) != width]
     if ragged:
@@ -243,8 +253,3 @@ def _fill_first_row(table: Array, columns: Sequence[str], issues: list[Issue]) -
     first = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
     issues.append(Issue(IssueCode.CONFOUND_FILLED, first))
     table[0, empty[0]] = 0.0
-
-
-def is_true(cell: str) -> bool:
-    """Tell whether a cell says yes."""
-    return cell.lower() in ("1", "true", "yes")

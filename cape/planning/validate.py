@@ -14,9 +14,9 @@ from typing import Any
 from cape.data.bids import is_bids
 from cape.data.data_store import DataStore
 from cape.data.discovery import NO_DATA, check_layout_is_said
+from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Finding
-from cape.data.manifest import MANIFEST_NAMES
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass

@@ -46,12 +46,32 @@ def test_a_manifest_in_the_folder_is_used_when_nothing_is_given(tmp_path):
 
 def test_unknown_columns_warn_with_the_nearest_known_one(tmp_path):
     site_with(tmp_path, "a.nii")
-    (tmp_path / "m.csv").write_text("file,subjcet,hair\na.nii,P1,red\n")
+    (tmp_path / "m.csv").write_text("file,notse,hair\na.nii,P1,red\n")
     labels, texts = found(tmp_path, {"manifest": "m.csv"})
     assert list(labels) == ["a"]
     assert "CAPE-W139" in texts[0]
-    assert "'subjcet'; did you mean 'subject'?" in texts[0]
+    assert "'notse'; did you mean 'notes'?" in texts[0]
     assert "'hair'" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("file,participant_id,session\na.nii,P1,2\nb.nii,P1,1\n", {"P1": ["b.nii", "a.nii"]}),
+        ("file,sub,participant\na.nii,sub-1,1\nb.nii,,2\n", {"2": ["b.nii"], "sub-1": ["a.nii"]}),
+        ("file,include\na.nii,0\nb.nii,1.0\n", {"b": ["b.nii"]}),
+        *(
+            (f"file,exclude\na.nii,{mark}\nb.nii,n\n", {"b": ["b.nii"]})
+            for mark in "1.0 y X".split()
+        ),
+        ("file,exclude,,\na.nii,,,\nb.nii,x,,\n", {"a": ["a.nii"]}),  # a spreadsheet's columns
+    ],
+)
+def test_whose_a_run_is_and_whether_it_counts_is_said_in_many_ways(tmp_path, text, wanted):
+    """Columns of BIDS were not used, and a mark of 1.0 left nobody out."""
+    site_with(tmp_path, "a.nii", "b.nii")
+    (tmp_path / "m.csv").write_text(text)
+    assert found(tmp_path, {"manifest": "m.csv"}) == (wanted, [])
 
 
 @pytest.mark.parametrize(
@@ -65,6 +85,23 @@ def test_unknown_columns_warn_with_the_nearest_known_one(tmp_path):
         ("file,tr\n,2\n", "E138", "names no file"),
         ("file,mask\na.nii,m.nii\n", "E139", "a column 'mask'"),
         ("file,nii\na.nii,a.nii\n", "E139", "one column 'file'"),
+        ("file,subjcet\na.nii,P1\n", "E139", "call it subject"),
+        ("file,patient_id\na.nii,P1\n", "E139", "call it subject"),
+        ("file,id\na.nii,P1\n", "E139", "call it subject"),
+        ("file,excluded\na.nii,1\n", "E139", "call it exclude"),
+        ("file,exclude,exclude\na.nii,1,0\n", "E139", "two columns"),
+        ("file,tr,TR\na.nii,1,2\n", "E139", "two columns"),
+        ("file,subject,sub\na.nii,P1,P2\n", "E138", "'a.nii,P1,P2': P1 and P2"),
+        ("file,subject\na.nii,P1\nb.nii,\n", "E138", "line 3"),
+        ("file,exclude\na.nii,1\na.nii,0\nb.nii,\n", "E138", "different marks"),
+        ("file,exclude\na.nii,ses-2\n", "E138", "a row is one run"),
+        ("file,exclude\na.nii,motion\nb.nii,?\n", "E138", "line 3"),
+        ("file,trust_grid\na.nii,maybe\n", "E138", "'maybe' in column trust_grid"),
+        ("file,tr\na.nii,2000\n", "E138", "'2000'"),
+        ("file,tr\na.nii,2_5\n", "E138", "'2_5'"),
+        ("file,tr\na.nii,nan\n", "E138", "'nan'"),
+        ("file,n_dummy\na.nii,1e300\n", "E138", "'1e300'"),
+        ("file,tr\na.nii,2,5\n", "E138", "3 cells"),
         ("file,exclude\na.nii,1\n", "E104", "1 rows, none used"),
         ("# only a comment\n", "E138", "empty"),
         (b"file\n\xe9.nii\n", "E138", "byte 5"),

@@ -1,0 +1,403 @@
+"""Who is left out: what the lists of a site say of people and runs.
+
+Every mark is understood or refused with its line: a word that is not known lets nobody in.  So are
+headers that are nearly right, names that fit nobody, and files that look like a second list.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Final, Literal
+
+from cape.data.file_type import sniff
+from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.people import Entities, entities_of, has_all, natural_key
+from cape.data.runs import ListedRun, Mention, leads_out
+from cape.data.tables import bounded, table_cells
+from cape.delimited import Line, delimiter_of
+from cape.frozen import dataclass
+from cape.settings.words import parse_exclusions
+
+PARTICIPANTS: Final = "participants.tsv"
+MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
+PERSON: Final = "participant_id"
+
+# A word that names a side means it in both columns.
+OUT: Final = frozenset(("exclude", "excluded", "out", "drop", "dropped"))
+IN: Final = frozenset(("include", "included", "in", "keep", "kept"))
+YES: Final = frozenset(("1", "true", "t", "yes", "y", "x", "on"))
+NO: Final = frozenset(("0", "false", "f", "no", "n", "off"))
+SILENT: Final = frozenset(("", "n/a", "na", "nan", "none", "null", "-", "."))
+_RUN: Final = r"(?:(?:ses|task|acq|dir|run)-[A-Za-z0-9]+(?:\+[A-Za-z0-9]+)*)"
+RUNS: Final = re.compile(rf"{_RUN}(?:[_,]\s*{_RUN})*")
+Side = Literal["exclude", "include"]
+SIDES: Final[Mapping[str, Side]] = {"exclude": "exclude", "include": "include"}
+Mark = Literal["out", "in", "silent", "runs"]
+
+_FRONT = "(?:is|to|qc|mri|fmri|rest|scan)?"
+_END = r"(?:this|flag|reason|mri|fmri|rest|scan)?\d?"
+NEAR_EXCLUDE: Final = re.compile(
+    rf"{_FRONT}(?:excl(?!usiv)[a-z]*|removed?|omit(?:ted)?|drop(?:ped|out)?|reject(?:ed)?"
+    rf"|withdr[a-z]*|outlier|bad|ausgeschlossen){_END}"
+)
+NEAR_INCLUDE: Final = re.compile(
+    rf"{_FRONT}(?:incl(?:uded?|usion|udes)?|used?|usable|keep|valid|pass(?:ed)?|ok|good"
+    rf"|consent(?:ed)?){_END}|qc|qcstatus"
+)
+NEAR_PERSON: Final = re.compile(
+    r"(?:participants?|subjects?|subj?|patients?|bids|person|people)?(?:id|name|label|no|nr)?"
+    r"|guid|bblid|eid|rid|ptid"
+)
+# Likeness of two names from which on one is the other, mistyped.
+MISTYPED: Final = 0.85
+NEAR_LIST: Final = re.compile(
+    r"(?:participants?|subjects?|people|manifest|excl[a-z]*|included?|dropouts?|withdrawn)"
+    r"(?:list|ids?|subjects?|participants?|people)?\d*(?:tsv|csv|txt|xlsx?|ods)+"
+)
+
+
+def yes_or_no(cell: str, column: str) -> bool | None:
+    """Return what a cell says, None if nothing; `UnusableFile`: neither yes nor no."""
+    word = _word(cell)
+    if word in SILENT:
+        return None
+    if word in YES or word in NO:
+        return word in YES
+    raise UnusableFile(IssueCode.MARK_UNCLEAR, f"'{cell[:40]}' in column {column}")
+
+
+def mark_of(cell: str, side: Side) -> Mark:
+    """Return what a cell of column `side` says; `UnusableFile`: neither yes nor no.
+
+    "out": left out.  "in": takes part.  "runs": the cell names runs, such as ``ses-2``.
+    """
+    word = _word(cell)
+    if word in OUT or word in IN:
+        return "out" if word in OUT else "in"
+    if RUNS.fullmatch(_unquoted(cell)):
+        return "runs"
+    says = yes_or_no(cell, side)
+    return "silent" if says is None else "out" if says == (side == "exclude") else "in"
+
+
+def _unquoted(cell: str) -> str:
+    return cell.strip().strip("\"'").strip()
+
+
+def _word(cell: str) -> str:
+    # 1.0 is what pandas writes for 1 where another cell is empty, and 1,0 what some offices do.
+    return re.sub(r"^0*([01])(?:[.,]0+)?$", r"\1", _unquoted(cell).lower())
+
+
+def column_of(header: str, not_exclusions: Collection[str] = ()) -> Side | Literal["person", ""]:
+    """Return what a column is for; `UnusableFile`: it is nearly called so.
+
+    The site's own file may say of single columns that they are `not_exclusions` (small letters).
+    """
+    exact = header.lstrip("\ufeff").strip().lower()
+    if exact in SIDES:
+        return SIDES[exact]
+    if exact == PERSON:
+        return "person"
+    if exact in not_exclusions:
+        return ""
+    word = plain(header)
+    if NEAR_EXCLUDE.fullmatch(word) or mistyped(word, ("exclude", "excluded")):
+        wanted = "exclude (1 = left out)"
+    elif NEAR_INCLUDE.fullmatch(word) or mistyped(word, ("include", "included")):
+        wanted = "include (1 = takes part)"
+    else:
+        return ""
+    raise nearly(header, wanted)
+
+
+def nearly(header: str, wanted: str) -> UnusableFile:
+    """Return the refusal of a column whose name is nearly one that is read."""
+    shown = header.strip()[:40]
+    other = f"notes_{plain(header)}"
+    return UnusableFile(IssueCode.LIST_COLUMN, f"'{shown}'", wanted=wanted, name=shown, other=other)
+
+
+def plain(text: str) -> str:
+    """Return letters and digits alone."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def mistyped(word: str, known: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=MISTYPED)), "")
+
+
+def sides_of(header: Sequence[str], not_exclusions: Collection[str] = ()) -> dict[str, int]:
+    """Return where ``exclude``, ``include`` and ``person`` stand; `UnusableFile`, also if twice."""
+    kinds = [column_of(name, not_exclusions) for name in header]
+    for kind, count in Counter(kinds).items():
+        if kind and count > 1:
+            raise UnusableFile(IssueCode.COLUMN_TWICE, f"{count} columns for {kind}")
+    return {kind: position for position, kind in enumerate(kinds) if kind}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What one line of a list says; runs as in `bids_exclude`, of which `only` those stay."""
+
+    where: Mention
+    name: str  # as it is written there
+    listed: bool = True
+    only: tuple[Entities, ...] = ()
+    without: tuple[Entities, ...] = ()
+
+    @property
+    def marks(self) -> tuple[bool, tuple[Entities, ...], tuple[Entities, ...]]:
+        return self.listed, self.only, self.without
+
+    def takes(self, entities: Mapping[str, str]) -> bool:
+        fits = not self.only or any(has_all(entities, part) for part in self.only)
+        return self.listed and fits and not any(has_all(entities, part) for part in self.without)
+
+
+def said_by(where: Mention, name: str, cells: Sequence[str], sides: Mapping[str, int]) -> Said:
+    """Return what a row says in `exclude` and `include`; `UnusableFile` if they disagree."""
+    typed = {"exclude": "", "include": ""}
+    typed |= {side: cells[sides[side]] for side in typed if side in sides}
+    exclude, include = mark_of(typed["exclude"], "exclude"), mark_of(typed["include"], "include")
+    said = {exclude, include}
+    if "out" in said and said & {"in", "runs"}:
+        observed = f"exclude '{typed['exclude']}', include '{typed['include']}'"
+        raise UnusableFile(IssueCode.MARKS_CONTRADICT, observed)
+    return Said(
+        where=where,
+        name=name,
+        listed="out" not in said,
+        only=parse_exclusions(_unquoted(typed["include"])) if include == "runs" else (),
+        without=parse_exclusions(_unquoted(typed["exclude"])) if exclude == "runs" else (),
+    )
+
+
+# ------------------------------------------------------------------------------- participants.tsv
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListOfPeople:
+    """A site's participants.tsv: whom it names, by label without ``sub-``."""
+
+    name: str
+    said: Mapping[str, Said]
+    marks: bool  # whether it has a column exclude or include
+
+
+def lists_of_people(
+    base: Path,
+    folder: str,
+    taken: Collection[str],
+    findings: Findings,
+    not_exclusions: Collection[str] = (),
+) -> tuple[ListOfPeople, ...]:
+    """Return the participants.tsv of the site's folder and of those down to its images' `folder`.
+
+    `taken`: names of the lists that are read besides.  Whatever is wrong stops the site.
+    """
+    places = [base, *(base / part for part in _downwards(folder))]
+    found = []
+    for place in places:
+        _note_second_lists(place, taken, findings)
+        path = place / PARTICIPANTS
+        name = path.relative_to(base).as_posix()
+        try:
+            if path.is_file() or path.is_symlink() or path.exists():
+                found.append(_list_of_people(path, name, not_exclusions, findings))
+        except OSError as err:
+            findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
+        except UnusableFile as verdict:
+            findings.add_issue(verdict.issue, name)
+    return tuple(table for table in found if table is not None)
+
+
+def _note_second_lists(folder: Path, taken: Collection[str], findings: Findings) -> None:
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return  # said where the files are sought
+    for name in names:
+        if name not in (PARTICIPANTS, *taken) and NEAR_LIST.fullmatch(plain(name)):
+            findings.add(IssueCode.LIST_BESIDE, name)
+
+
+def _downwards(folder: str) -> list[PurePath]:
+    pure = PurePath(folder)
+    return [] if leads_out(folder) else [*reversed(pure.parents), pure][1:]
+
+
+def read_list(path: Path, *, comments: bool = True) -> list[tuple[Line, tuple[str, ...]]]:
+    """Return the lines of a list with their cells; `UnusableFile`, or OSError."""
+    if path.is_symlink() and not path.exists():
+        raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
+    if path.exists() and not path.is_file():
+        raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
+    content = bounded(path)
+    kind = sniff(content[:512])
+    if kind.endswith("pointer"):
+        raise UnusableFile(IssueCode.FILE_POINTER, kind)
+    return table_cells(content, delimiter_of(path.name), comments=comments)
+
+
+def _list_of_people(
+    path: Path, name: str, not_exclusions: Collection[str], findings: Findings
+) -> ListOfPeople | None:
+    # No comments: "#sub-01" was somebody's way to take a person off, or to keep a note.
+    (first, header), *rows = read_list(path, comments=False)
+    if len(header) == 1 and re.search(r"[\s|]", header[0]):
+        raise UnusableFile(IssueCode.TABLE_SEPARATOR, str(first), separator="a tab")
+    sides = sides_of(header, not_exclusions)
+    marks = bool({"exclude", "include"} & set(sides))
+    if "person" not in sides:
+        words = {cell: plain(cell) for cell in header if cell.lower() not in not_exclusions}
+        near = [c for c, word in words.items() if word and NEAR_PERSON.fullmatch(word)]
+        near += difflib.get_close_matches(PERSON, words, n=1, cutoff=MISTYPED)
+        if near:
+            raise nearly(near[0], PERSON)
+        if marks:
+            raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {', '.join(header)[:80]}")
+        return None  # a table of something else
+    said: dict[str, Said] = {}
+    for line, cells in rows:
+        try:
+            person = said_by(Mention(name, line.number), cells[sides["person"]], cells, sides)
+            label = bare(person.name)
+            if not label:
+                raise UnusableFile(IssueCode.PERSON_UNNAMED, "no name")
+            before = said.setdefault(label, person)
+            if before.marks != person.marks:
+                raise UnusableFile(IssueCode.MARKED_TWICE, f"'{label}' stands above, too")
+        except UnusableFile as verdict:
+            findings.add_issue(verdict.issue, f"{name}: {line}")
+    return ListOfPeople(name=name, said=said, marks=marks)
+
+
+def bare(label: str) -> str:
+    """Return a label without ``sub-``."""
+    return label.strip().removeprefix("sub-")
+
+
+def alike(label: str) -> str:
+    """Return what spellings of one label share, without case, zeros, separators and sub-."""
+    text = re.sub(r"[^a-z0-9]", "", label.lower())
+    text = re.sub(r"^(?:subject|subj|sub|participant)(?=\d|[a-z]+\d)", "", text)
+    return re.sub(r"(?<!\d)0+(?=\d)", "", text)
+
+
+def spellings(label: str) -> set[str]:
+    """Return what a label may have been written for: S02 for 02, 01_ses-1 for 01, 2.0 for 2."""
+    text = re.sub(r"\.0+$", "", bare(label).lower())
+    whole = alike(text)
+    first = alike(re.split(r"[^a-z0-9-]", text)[0])
+    digits = alike(re.sub(r"^[a-z]+(?=\d+$)", "", whole))
+    return {whole, first, digits} - {""}
+
+
+# ------------------------------------------------------------------------------- who is left out
+
+
+def leave_out(
+    runs: Iterable[ListedRun], tables: Sequence[ListOfPeople], findings: Findings
+) -> tuple[ListedRun, ...]:
+    """Return the runs, those that a list leaves out with its line.
+
+    `runs`: all of the site with their people, before the owner's filters.
+    """
+    runs = tuple(runs)
+    for table in tables:
+        if table.marks and runs:
+            runs = _left_out_by(table, runs, findings)
+    return runs
+
+
+def _left_out_by(
+    table: ListOfPeople, runs: Sequence[ListedRun], findings: Findings
+) -> tuple[ListedRun, ...]:
+    by_person: dict[str, list[ListedRun]] = {}
+    for run in runs:
+        by_person.setdefault(bare(run.subject), []).append(run)
+    whole = {alike(label): label for label in by_person}
+    parts = {text: label for label in by_person for text in spellings(label)}
+    if not set(table.said) & set(by_person):
+        ids, labels = list(table.said), sorted(by_person, key=natural_key)
+        first = f"'{next(iter(table.said.values())).name}'" if ids else "nobody"
+        observed = f"{len(ids)} names such as {first}, none of {len(labels)} people here"
+        findings.add(
+            IssueCode.PEOPLE_OTHER,
+            f"{table.name}: {observed}",
+            example=by_person[labels[0]][0].subject,
+        )
+    for label, said in table.said.items():
+        if label in by_person:
+            _check_runs(said, by_person[label], findings)
+        elif near := parts.get(alike(label)) or next(
+            (whole[text] for text in spellings(label) if text in whole), ""
+        ):
+            place = f"{said.where}: '{said.name}'; did you mean '{by_person[near][0].subject}'?"
+            findings.add(IssueCode.PERSON_MISSPELLED, place)
+        elif said.marks != (True, (), ()):
+            # Their files may be gone on purpose.
+            findings.add(IssueCode.PERSON_ABSENT, f"{said.where}: '{said.name}'")
+    return tuple(_marked(run, table.said.get(bare(run.subject))) for run in runs)
+
+
+def _marked(run: ListedRun, said: Said | None) -> ListedRun:
+    if said is None or run.left_out or said.takes(_entities(run)):
+        return run
+    return replace(run, left_out=said.where)
+
+
+def _entities(run: ListedRun) -> dict[str, str]:
+    said = {"ses": run.ses.removeprefix("ses-"), "run": run.run.removeprefix("run-")}
+    return {key: value for key, value in said.items() if value} | entities_of(
+        PurePath(run.file).name
+    )
+
+
+def _check_runs(said: Said, runs: Sequence[ListedRun], findings: Findings) -> None:
+    for part in (*said.only, *said.without):
+        if not any(has_all(_entities(run), part) for run in runs):
+            words = "_".join(f"{key}-{value}" for key, value in part)
+            keys = {key for key, _ in part}
+            there = {f"{k}-{v}" for run in runs for k, v in _entities(run).items() if k in keys}
+            place = f"{said.where}: '{words}' of '{said.name}'"
+            place += f", who has {', '.join(sorted(there)[:6])}" if there else ""
+            findings.add(IssueCode.MARKED_RUN_ABSENT, place)
+
+
+def lines_of_left_out(runs: Iterable[ListedRun], tables: Iterable[str]) -> tuple[str, ...]:
+    """Return one line for each table: how many people, and which of its lines leave them out."""
+    by_person: dict[str, list[ListedRun]] = {}
+    for run in runs:
+        by_person.setdefault(run.subject, []).append(run)
+    texts = []
+    for table in tables:
+        out = {
+            person: {
+                run.left_out.line for run in of if run.left_out and run.left_out.table == table
+            }
+            for person, of in by_person.items()
+        }
+        whole = [person for person, of in by_person.items() if all(run.left_out for run in of)]
+        people = sorted({line for person in whole for line in out[person]})
+        others = sorted({line for person, lines in out.items() for line in lines} - set(people))
+        n_out = sum(bool(out[person]) for person in whole)
+        text = f"{n_out} of {len(by_person)} people are left out by {table}{_numbered(people)}"
+        n_runs = sum(
+            run.left_out is not None and run.left_out.table == table
+            for person, of in by_person.items() if person not in whole for run in of
+        )  # fmt: skip
+        texts.append(text + (f"; and {n_runs} runs of others{_numbered(others)}" if n_runs else ""))
+    return tuple(texts)
+
+
+def _numbered(lines: Sequence[int]) -> str:
+    if not lines:
+        return ""
+    return f", line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
