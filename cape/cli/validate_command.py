@@ -175,6 +175,8 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
         _print_settings(owner)
         for check in checked.sites:
             table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
+            for line in check.inspection.left_out:
+                say(line)
             _print_needs(check, headers_only=checked.headers_only)
             _print_findings(check.findings)
         if len(checked.sites) > 1:
@@ -279,6 +281,7 @@ def _print_json(checked: FolderCheck, *, strict: bool) -> None:
                 "memory": needs.memory if needs else None,
                 "disk": needs.disk if needs else None,
                 "subjects": subjects,
+                "left_out": list(check.inspection.left_out),
                 "findings": [_document(finding) for finding in check.findings],
             }
         )

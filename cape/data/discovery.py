@@ -24,12 +24,14 @@ from cape.data.exclusions import (
     PARTICIPANTS,
     ListOfPeople,
     leave_out,
+    lines_of_left_out,
     lists_of_people,
 )
 from cape.data.file_type import suffixes_of, visible
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
+from cape.data.own_words import POLICY_FILE, OwnWords, words_beside
 from cape.data.people import natural_key, subject_of
 from cape.data.runs import ListedRun, RunFile, Series, SubjectFiles, leads_out
 from cape.data.space import check_feature_count, read_space, reserved_names
@@ -47,7 +49,6 @@ from cape.space.feature_space import FeatureSpace
 LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 2048
 SOURCES: Final = ("data", "manifest", "bids")
-POLICY_FILE: Final = "site-policy.toml"
 NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz")
 NEAREST: Final = 3
 
@@ -58,10 +59,12 @@ def discover(
     config: Config,
     findings: Findings,
     before_records: Callable[[], None] = lambda: None,
+    words: OwnWords | None = None,
 ) -> tuple[SubjectFiles, ...]:
     """Return subjects in natural order; None counts as not given, only `base` is opened.
 
     `before_records` is called before a table of records is: its rows are data of people.
+    `words`: what the site says of its files; by default those of its folder.
     """
     chosen = {name: value for name, value in listing.items() if value is not None and value != ""}
     for name in chosen:
@@ -78,7 +81,8 @@ def discover(
         # A site's own table of records needs no list; other files beside it are not its data.
         records = [name for name in RECORDS if (base / name).is_file()]
         chosen = {"data": records} if records else {}
-    rows = _listed_runs(base, chosen, config, findings)
+    words = words_beside(base) if words is None else words
+    rows = _listed_runs(base, chosen, config, words, findings)
     taken = [row for row in rows if row.left_out is None]
     subjects = _grouped(base, taken, findings)
     return (
@@ -89,7 +93,7 @@ def discover(
 
 
 def _listed_runs(
-    base: Path, chosen: Mapping[str, object], config: Config, findings: Findings
+    base: Path, chosen: Mapping[str, object], config: Config, words: OwnWords, findings: Findings
 ) -> Sequence[ListedRun]:
     table, folder = str(chosen.get("manifest", "")), str(chosen.get("bids", "."))
     if not chosen:
@@ -98,9 +102,12 @@ def _listed_runs(
     if leads_out(folder):
         findings.add(IssueCode.OUTSIDE_FOLDER, folder)
         return ()
-    lists = lists_of_people(base, folder, (table,), findings)
+    columns = words.other_columns
+    lists = lists_of_people(base, folder, (table,), findings, columns)
+    tables = [*([table] if table else []), *(one.name for one in lists if one.marks)]
     if table:
-        return _with_lists(read_manifest(base, table, findings), lists, findings)
+        runs = read_manifest(base, table, findings, columns)
+        return _told(_with_lists(runs, lists, findings), tables, findings)
     suffixes, matrix = suffixes_of(config.feature_space), config.feature_space == "matrix"
     if "data" in chosen:
         names = _names_of(base, chosen["data"], findings)
@@ -109,11 +116,18 @@ def _listed_runs(
     else:
         names = _data_files(base, suffixes, reserved_names(config))
         if "bids" in chosen or (not names and not matrix and is_bids(base, patterns_of(config))):
-            return bids_runs(base, folder, config, lists, findings)
+            return _told(bids_runs(base, folder, config, lists, findings), tables, findings)
         if not names:
             _note_none(base, "files ending in " + ", ".join(suffixes), findings)
     rows = [ListedRun(file=name) for name in sorted(names, key=natural_key)]
-    return _with_lists(rows, lists, findings)
+    return _told(_with_lists(rows, lists, findings), tables, findings)
+
+
+def _told(
+    rows: tuple[ListedRun, ...], tables: Sequence[str], findings: Findings
+) -> tuple[ListedRun, ...]:
+    findings.left_out = lines_of_left_out(rows, tables)
+    return rows
 
 
 def _with_lists(
@@ -343,6 +357,7 @@ def list_site(
     config: Config,
     findings: Findings,
     before_records: Callable[[], None] = lambda: None,
+    words: OwnWords | None = None,
 ) -> SiteListing:
     """Find the files of a site and its feature space; of people's data opens tables of records."""
     read = read_structure if config.of_cifti else read_space
@@ -350,7 +365,7 @@ def list_site(
     if how.reading.strategy and not has_nilearn():
         public, strategy = {"site": findings.site}, how.reading.strategy
         findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)
-    listed = discover(base, listing, config, findings, before_records)
+    listed = discover(base, listing, config, findings, before_records, words)
     if config.feature_space == "matrix":
         space = _said_space(listed, config, findings)
     return SiteListing(

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from cape.data.file_type import sniff
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.people import Entities, entities_of, has_all, natural_key
-from cape.data.runs import ListedRun, Mention, leads_out
+from cape.data.runs import NOWHERE, ListedRun, Mention, leads_out
 from cape.data.tables import bounded, table_cells
 from cape.delimited import Line, delimiter_of
 from cape.frozen import dataclass
@@ -376,28 +376,27 @@ def lines_of_left_out(runs: Iterable[ListedRun], tables: Iterable[str]) -> tuple
     by_person: dict[str, list[ListedRun]] = {}
     for run in runs:
         by_person.setdefault(run.subject, []).append(run)
+    whole = {who for who, of in by_person.items() if all(run.left_out for run in of)}
     texts = []
     for table in tables:
-        out = {
-            person: {
-                run.left_out.line for run in of if run.left_out and run.left_out.table == table
-            }
-            for person, of in by_person.items()
-        }
-        whole = [person for person, of in by_person.items() if all(run.left_out for run in of)]
-        people = sorted({line for person in whole for line in out[person]})
-        others = sorted({line for person, lines in out.items() for line in lines} - set(people))
-        n_out = sum(bool(out[person]) for person in whole)
-        text = f"{n_out} of {len(by_person)} people are left out by {table}{_numbered(people)}"
-        n_runs = sum(
-            run.left_out is not None and run.left_out.table == table
-            for person, of in by_person.items() if person not in whole for run in of
-        )  # fmt: skip
-        texts.append(text + (f"; and {n_runs} runs of others{_numbered(others)}" if n_runs else ""))
+        out = [
+            run
+            for of in by_person.values()
+            for run in of
+            if (run.left_out or NOWHERE).table == table
+        ]
+        people = [run for run in out if run.subject in whole]
+        others = [run for run in out if run.subject not in whole]
+        n_people = len({run.subject for run in people})
+        text = f"{n_people} of {len(by_person)} people are left out by {table}{_lines(people)}"
+        if others:
+            text += f"; and {len(others)} runs of others{_lines(others)}"
+        texts.append(text)
     return tuple(texts)
 
 
-def _numbered(lines: Sequence[int]) -> str:
+def _lines(runs: Iterable[ListedRun]) -> str:
+    lines = sorted({(run.left_out or NOWHERE).line for run in runs})
     if not lines:
         return ""
     return f", line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"

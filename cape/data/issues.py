@@ -256,6 +256,7 @@ class Findings:
 
     def __init__(self, site: str, *, strict: bool = False) -> None:
         self.site, self.strict = site, strict
+        self.left_out: tuple[str, ...] = ()  # how many people, by which lines of a list; private
         self._entries: list[_Entry] = []
 
     def add(

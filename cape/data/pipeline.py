@@ -39,6 +39,7 @@ from cape.data.data_store import DataStore
 from cape.data.discovery import SiteListing, list_site, with_features_of_files
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import Widest
+from cape.data.own_words import OwnWords
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -98,6 +99,7 @@ class Inspection:
     error: DataError | None
     labels: tuple[str, ...] = ()
     needs: ResourceEstimate | None = None
+    left_out: tuple[str, ...] = ()  # how many people, by which lines of a list
 
 
 class SitePass:
@@ -123,6 +125,7 @@ def load_site(
     before_records: Callable[[], None] = lambda: None,
     before_reading: Callable[[SiteListing], None] = lambda listing: None,
     on_subject: OnSubject | None = None,
+    words: OwnWords | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
@@ -134,7 +137,7 @@ def load_site(
     `strict`: for content, too.  Its detail holds all private texts.
     """
     findings = Findings(site, strict=strict)
-    files = list_site(base, listing, config, findings, before_records)
+    files = list_site(base, listing, config, findings, before_records, words)
     findings.raise_if_blocked()
     before_reading(files)
     files = with_features_of_files(files, findings)
@@ -168,13 +171,15 @@ def inspect_site(
     store: DataStore | None = None,
     on_subject: OnSubject | None = None,
     headers_only: bool = False,
+    words: OwnWords | None = None,
 ) -> Inspection:
     """Return everything that is wrong at a site, and its accepted subjects; never stops early.
 
     As `load_site` with `strict`; with `headers_only` headers and tables are read, no data.
     """
     findings = Findings(site, strict=True)
-    files = with_features_of_files(list_site(base, listing, config, findings), findings)
+    listed = list_site(base, listing, config, findings, words=words)
+    files = with_features_of_files(listed, findings)
     found = SitePass(files, findings)
     # Kept, so that the run that follows reads nothing again.
     keeps = store is not None and not headers_only
@@ -387,6 +392,7 @@ def conclude(found: SitePass, working: Path | None = None) -> Inspection:
         error=error,
         labels=tuple(files.label for files in listed),
         needs=needs,
+        left_out=findings.left_out,
     )
 
 

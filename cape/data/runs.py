@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ class Mention(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.table}, line {self.line}"
+
+
+NOWHERE: Final = Mention("", 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from cape.data.discovery import NO_DATA, check_layout_is_said
 from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Finding
+from cape.data.own_words import OwnWords
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
@@ -177,6 +178,7 @@ def check_site(
         store=store,
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
+        words=policy.words if policy.words != OwnWords() else None,
     )
     inspection = _with_templates(inspection, base, owner.config, site)
     accepted, refused = inspection.accepted, list(inspection.findings)

@@ -9,9 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from cape.data.own_words import OwnWords, words_beside
 from cape.engines.coinstac.computation import run
 from cape.engines.coinstac.documents import MAX_DOCUMENT, inline
 from cape.errors import CapeError, ReportedError, StoppedError
@@ -221,10 +224,18 @@ class DocumentTransport:
         return 1 if isinstance(self._call, InProcess) else max(2, os.cpu_count() or 2)
 
 
-def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
+def make_places(
+    parties: Iterable[str],
+    policy: SitePolicy,
+    work: Path,
+    folders: Mapping[str, Path] = MappingProxyType({}),
+) -> None:
+    """Make the places of parties; a site's policy has what its folder says of its own files."""
     for party in parties:
+        words = words_beside(folders[party]) if party in folders else OwnWords()
+        own = replace(policy, layout=words.layout, not_exclusions=words.not_exclusions)
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(
-            toml_text(not_default(policy)), encoding="utf-8"
+            toml_text(not_default(own)), encoding="utf-8"
         )

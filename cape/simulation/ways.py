@@ -89,7 +89,7 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
     Parties begin when their folders and policies are there: a container mounts them.
     """
     computation, _, _, active = _bound(play)
-    make_places((*play.sites, "remote"), play.setup.policy, play.work)
+    make_places((*play.sites, "remote"), play.setup.policy, play.work, play.sites)
     # Sites take no computation for granted.
     settings = {"computation": computation.name, **play.setup.settings}
     with parties as call:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from cape.data.own_words import POLICY_FILE, OwnWords
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.noise import NoiseSource, SecureNoise
@@ -21,12 +22,12 @@ from cape.settings.config import VERSION, Config
 from cape.settings.option import did_you_mean
 from cape.site.places import SitePlaces
 
-# A file of this name among the mapped data or beside them counts without being asked for.
-POLICY_FILE = "site-policy.toml"
 # What `ledger_file` says for no ledger over all runs.
 NO_LEDGER = "none"
 # Keys that are neither tighter nor looser: they stay as they were first read.
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
+# Keys that are no limits.
+OWN_WORDS = ("layout", "not_exclusions")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +74,9 @@ class SitePolicy:
     # Digests of the software that may run here (`cape policy`); empty = any
     image_digests: tuple[str, ...] = ()
     veto: bool = False  # refuse everything
+    # What the site says of its own files (`cape.data.own_words`); believed in its own file only
+    layout: tuple[str, ...] = ()
+    not_exclusions: str = ""
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
@@ -100,8 +104,14 @@ class SitePolicy:
             if values.get(name, silent[name]) not in (silent[name], getattr(self, name)):
                 raise ConfigError("E266", site=site, detail=f"{name} of the mapped policy")
             values.pop(name, None)
+        for name in OWN_WORDS:
+            values.pop(name, None)
         mapped = dataclasses.replace(self, **values)  # type: ignore[arg-type]
         return self.tightened(site, mapped)._checked()
+
+    @property
+    def words(self) -> OwnWords:
+        return OwnWords(layout=self.layout, not_exclusions=self.not_exclusions)
 
     def _checked(self) -> SitePolicy:
         if self.max_total_epsilon and self.ledger_file == NO_LEDGER:
@@ -118,7 +128,9 @@ class SitePolicy:
         unrelated = False
         for spec in dataclasses.fields(self):
             name, mine, theirs = spec.name, getattr(self, spec.name), getattr(later, spec.name)
-            if name in FIXED:
+            if name in OWN_WORDS:
+                values[name] = mine
+            elif name in FIXED:
                 if mine != theirs:
                     raise PrivacyBudgetError("E154", site=site, detail=f"{name} was changed")
                 values[name] = mine

@@ -21,6 +21,7 @@ from cape.space.public_basis import public_basis, widest_basis
 
 # A round whose working arrays are there reads no data: neither the readers nor the report load.
 if TYPE_CHECKING:
+    from cape.data.own_words import OwnWords
     from cape.data.pipeline import SiteData
     from cape.report.private_folder import PrivateSummary
     from cape.site.ledger_file import Person
@@ -43,11 +44,12 @@ class FileSource:
         *,
         strict: bool = False,
         store: Path | None = None,
+        words: OwnWords | None = None,
     ) -> None:
         self.config = config
         self._store = store
         self._base, self._site, self._working = base, site, working
-        self._strict = strict
+        self._strict, self._words = strict, words
         # Called with "read" or "report", and how many subjects were read so far
         self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
@@ -63,7 +65,9 @@ class FileSource:
         from cape.data.discovery import discover
         from cape.data.issues import Findings
 
-        return len(discover(self._base, self._listing, self.config, Findings(self._site)))
+        findings = Findings(self._site)
+        listing, words = self._listing, self._words
+        return len(discover(self._base, listing, self.config, findings, words=words))
 
     def expect(self, contents: str) -> None:
         # What was accepted in `join` is what is summed in every later round.
@@ -94,6 +98,7 @@ class FileSource:
                 before_records=opened,
                 before_reading=reading,
                 on_subject=lambda done, total: self.on_subject("read", done),
+                words=self._words,
             )
             if self._expected not in (None, accepted.fingerprint):
                 raise DataError("E161", site=self._site, detail="not the files of the first round")

@@ -244,6 +244,7 @@ def _context(
             # Later rounds read what `join` accepted.
             strict=policy.stop_for_data and request.cache is None,
             store=places.store_folder(home),
+            words=policy.words,
         )
 
     def open_keys() -> Any:

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cape.data.own_words import POLICY_FILE
 from cape.engines.coinstac.computation import write_down
 from cape.engines.coinstac.site import NOTICE_FILE
 from cape.engines.flare.own_file import SiteFile
@@ -40,7 +41,6 @@ from cape.engines.flare.rounds import (
 from cape.errors import ConfigError, MessageError, public_text
 from cape.site.files import own_folder, write_atomically
 from cape.site.places import SitePlaces
-from cape.site.policy import POLICY_FILE
 
 # Parameters that are the framework's, not the owner's settings
 FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -312,6 +313,22 @@ def test_people_are_left_out_whatever_names_the_files(tmp_path, given):
         (tmp_path / "m.csv").write_text("file\nsub-01.nii\nsub-02.nii\n")
     findings = Findings("B")
     assert [s.label for s in discover(tmp_path, given, IMAGES, findings)] == ["sub-02"]
+    assert findings.listing() == ()
+    assert findings.left_out[-1] == "1 of 2 people are left out by participants.tsv, line 2"
+
+
+def test_the_sites_own_file_says_which_columns_leave_nobody_out(tmp_path):
+    """The remedy that is printed works as typed; a site may not write its data set."""
+    (tmp_path / "sub-01.nii").write_bytes(b"x")
+    (tmp_path / "participants.tsv").write_text("participant_id\tqc\nsub-01\t1\n")
+    findings = Findings("B")
+    discover(tmp_path, {}, IMAGES, findings)
+    (said,) = (finding.private for finding in findings.listing())
+    typed = re.search(r"writes (not_exclusions = .*) into its own (site-policy.toml)", said)
+    assert typed is not None
+    (tmp_path / typed[2]).write_text(typed[1] + "\n")
+    findings = Findings("B")
+    assert len(discover(tmp_path, {}, IMAGES, findings)) == 1
     assert findings.listing() == ()
 
 

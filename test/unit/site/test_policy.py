@@ -82,6 +82,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "stop_for_data": True, "max_refusals": 1,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
+        "layout": ["{subject}/rest.nii"], "not_exclusions": "qc, use",
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
@@ -258,6 +259,10 @@ MAPPED_TWICE = [
     ({"ledger_file": "l"}, {"max_total_epsilon": 2.0, "ledger_file": ""},
      {"max_total_epsilon": 2.0, "ledger_file": "l"}),
     ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
+    # Who plants a file must not say whose files are whose, nor which column leaves nobody out.
+    ({}, {"not_exclusions": "qc", "layout": ["{subject}.nii"]},
+     {"not_exclusions": "", "layout": ()}),
+    ({"not_exclusions": "qc"}, {"veto": False}, {"not_exclusions": "qc"}),
 ]  # fmt: skip
 
 

@@ -1,0 +1,44 @@
+"""What a site says of its own files, in its own site-policy.toml; it goes nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+
+POLICY_FILE: Final = "site-policy.toml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnWords:
+    """Patterns of paths that somebody at the site typed, and columns that leave nobody out."""
+
+    layout: tuple[str, ...] = ()
+    not_exclusions: str = ""  # with commas between
+
+    @property
+    def other_columns(self) -> frozenset[str]:
+        return frozenset(name.strip().lower() for name in self.not_exclusions.split(","))
+
+
+def words_beside(base: Path) -> OwnWords:
+    """Return the words in a folder that is in its user's hand; ConfigError E268.
+
+    Not of a run on an engine, where others can send files into the folder: there the site's policy
+    holds them (`cape.site.policy`), which also checks the rest of the file.
+    """
+    import tomllib  # no round on an engine comes here
+
+    path = base / POLICY_FILE
+    if not path.is_file():
+        return OwnWords()
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        layout, columns = given.get("layout", []), given.get("not_exclusions", "")
+        if not isinstance(columns, str) or not isinstance(layout, list):
+            raise ValueError("layout is a list of texts, not_exclusions a text")
+        return OwnWords(layout=tuple(map(str, layout)), not_exclusions=columns)
+    except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
+        raise ConfigError("E268", detail=f"{path.name}: {err}") from err
