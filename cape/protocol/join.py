@@ -66,7 +66,7 @@ def join(name: str, planner: Planner, *, then: str) -> AnyPhase:
     ) -> tuple[Roster, str | None]:
         compare(cards, party.config)
         # Differences first: they name sites and settings, which a plan that fails could not.
-        roster = make_roster(cards, party.config, planner)
+        roster = make_roster(cards, party.config, planner, addresses=party.addresses)
         return roster, then
 
     def absorb(model: Model, roster: Roster) -> Model:
@@ -141,7 +141,10 @@ def _plain(card: SiteCard) -> str:
     return card.space.without_templates or card.space.digest
 
 
-def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner) -> Roster:
+def make_roster(
+    cards: Mapping[str, SiteCard], config: Config, planner: Planner, *, addresses: bool = False
+) -> Roster:
+    """Return what the cards and the plan make; `addresses`: as of `Aggregator`."""
     first = next(iter(cards.values()))
     n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
     check_roster_is_said(config)
@@ -149,7 +152,8 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     run_plan = planner(config, n_sites, n_subjects, first.space)
     from cape.protocol.sizes import check_weight  # in this exchange only
 
-    check_weight(config, run_plan.releases, n_sites, run_plan.n_basis)
+    releases, n_basis = run_plan.releases, run_plan.n_basis
+    check_weight(config, releases, n_sites, n_basis, addresses=addresses)
     return Roster(
         sites=tuple(
             RosterEntry(

@@ -119,6 +119,8 @@ class Aggregator(Protocol):
     ledger: Ledger | None
     # Sites that were asked in this round and did not answer
     lost: frozenset[str]
+    # Whether the engine can hand each site what a broadcast holds for it alone
+    addresses: bool
     # Digest of all broadcasts up to the one that is being answered
     transcript: bytes
 

@@ -8,6 +8,7 @@ Measured: `bench/sites.py`.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -53,7 +54,7 @@ class Weight:
     vector: int  # the longest, as 8-byte integers
     state: int  # of every party, at the end of the run
     document: int  # the longest that holds the replies of all sites; 0 with drop-outs
-    broadcast: int  # the longest, with the parts of all sites
+    broadcast: int  # the longest that one site is sent: with the parts of all, or its own
     site_memory: int  # messages, vectors and secrets held at once, beside program and data
     aggregator_memory: int
     graph: GraphPlan | None  # with whom a site shares, or None: with everybody
@@ -71,8 +72,14 @@ class Weight:
         )
 
 
-def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: int) -> Weight:
-    """Return what a run of these releases weighs at S sites, by the messages it would send."""
+def weight_of(
+    config: Config, events: Sequence[Event], n_sites: int, n_basis: int, *, addresses: bool = True
+) -> Weight:
+    """Return what a run of these releases weighs at S sites, by the messages it would send.
+
+    `addresses`: as of `cape.protocol.ports.Aggregator`; true of every engine of ours in which
+    sites may drop out.
+    """
     secagg = config.aggregation == "secagg"
     n_releases, longest = len(events), max((event.size for event in events), default=0)
     # Of what is released: a few matrices of n_basis rows.
@@ -109,7 +116,7 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
         # Keys of all and shares of the partners, sealed and as read; the document of a state.
         site_memory = 3 * (n_sites * keys + parcel) + 3 * state + 4 * 8 * longest
         aggregator_memory = max(3 * book, n_sites * opened) + 3 * state + 6 * 8 * longest
-        broadcast = max(book, n_sites * keys) + HEAD
+        broadcast = max(parcel + names if addresses else book, n_sites * keys) + HEAD
     else:
         graph = None
         key = 67 + (67 + 131 + 131 if signs(config) else 0)
@@ -141,9 +148,13 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
     )
 
 
-def check_weight(config: Config, events: Sequence[Event], n_sites: int, n_basis: int) -> Weight:
+def check_weight(
+    config: Config, events: Sequence[Event], n_sites: int, n_basis: int, *, addresses: bool = True
+) -> Weight:
     """Return what a run weighs; ConfigError (E145) if it would not travel, with what would help."""
-    weight = weight_of(config, events, n_sites, n_basis)
+    weigh = functools.partial(weight_of, addresses=addresses)
+    weight = weigh(config, events, n_sites, n_basis)
+    less = "ask for less"
     for what, got, allowed in weight.limits():
         if got > allowed:
             raise ConfigError(
@@ -151,18 +162,24 @@ def check_weight(config: Config, events: Sequence[Event], n_sites: int, n_basis:
                 setting=f"{what} at {n_sites} sites",
                 got=f"{got / 2**20:.1f} MiB",
                 allowed=f"{allowed / 2**20:g} MiB",
-                do=f"{', or '.join(_levers(config, events, n_sites, n_basis)) or 'ask for less'}.",
+                do=f"{', or '.join(_levers(weigh, config, events, n_sites, n_basis)) or less}.",
             )
     return weight
 
 
-def _levers(config: Config, events: Sequence[Event], n_sites: int, n_basis: int) -> Iterator[str]:
+def _levers(
+    weigh: Callable[..., Weight],
+    config: Config,
+    events: Sequence[Event],
+    n_sites: int,
+    n_basis: int,
+) -> Iterator[str]:
     """Yield what makes the run travel, each by itself."""
 
     def fits(d: int = n_basis, *, sites: int = n_sites, n: int = len(events), **more: Any) -> bool:
         # The subspace of a smaller basis is shorter; other releases do not depend on it.
         shorter = [replace(e, size=min(e.size, d * (d + 3) // 2)) for e in events[:n]]
-        limits = weight_of(replace(config, **more), shorter, sites, d).limits()
+        limits = weigh(replace(config, **more), shorter, sites, d).limits()
         return all(got <= allowed for _, got, allowed in limits)
 
     if config.aggregation == "secagg":

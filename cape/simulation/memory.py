@@ -185,7 +185,9 @@ class MemoryTransport:
             entries[site] = ReplyEntry.of(reply_document(inbox[site]), name)
             self._stores[site].entries.append(entries[site])
         folder = None if self._out is None else self._out / "remote" / "transfer"
-        aggregator = AggregatorContext(config=self._config, kept=self._kept, folder=folder)
+        aggregator = AggregatorContext(
+            config=self._config, kept=self._kept, folder=folder, addresses=True
+        )
         self._state, self._request, ended = advance_aggregator(self._state, inbox, aggregator)
         self.outcome = aggregator.outcome
         if ended and self._out is not None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from cape.data.own_words import OwnWords, words_beside
 from cape.engines.coinstac.computation import run
-from cape.engines.coinstac.documents import MAX_DOCUMENT, inline
+from cape.engines.coinstac.documents import MAX_DOCUMENT, for_site, inline, is_addressed
 from cape.errors import CapeError, ReportedError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -166,6 +166,8 @@ class DocumentTransport:
 
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
         state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
+        if role == "remote":
+            state["addresses"] = True
         document = {"input": message, "cache": self._caches[party], "state": state}
         answer = wire.loads(self._call(role, party, wire.dumps(document)), MAX_DOCUMENT)
         # As the engine does: keys that an answer leaves out keep their value.
@@ -204,7 +206,7 @@ class DocumentTransport:
         answers: dict[str, tuple[Any, bool, int]] = {}
         with ThreadPoolExecutor(max_workers=self._width()) as pool:
             left = self.active.asked(phase, number)
-            answering = {s: pool.submit(self._ask, "local", s, self._input) for s in left}
+            answering = {s: pool.submit(self._ask, "local", s, self._own(s)) for s in left}
             for site, future in answering.items():
                 try:
                     answers[site] = future.result()
@@ -216,8 +218,20 @@ class DocumentTransport:
         self._input, ended, _ = self._ask("remote", "remote", inbox)
         if ended:
             return None, size
-        self._input = inline(self._input, self._work / "remote" / "arrived")
+        if not is_addressed(self._input):
+            self._input = inline(self._input, self._arrived)
         return wire.decode(self._input["progress"], Progress), size
+
+    @property
+    def _arrived(self) -> Path:
+        return self._work / "remote" / "arrived"
+
+    def _own(self, site: str) -> Any:
+        """Return the input of a site, which is all that its process is given."""
+        if not is_addressed(self._input):
+            return self._input
+        # Only now: the parts of all sites are never in one document.
+        return inline(for_site(self._input, site), self._arrived)
 
     def _width(self) -> int:
         # In this process one after the other: each has all its memory.

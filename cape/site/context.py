@@ -346,9 +346,15 @@ class AggregatorContext(_Party):
     """The aggregator for one round; `kept`: private between rounds, changed in place."""
 
     def __init__(
-        self, *, config: Config, kept: dict[str, bytes] | None = None, folder: Path | None = None
+        self,
+        *,
+        config: Config,
+        kept: dict[str, bytes] | None = None,
+        folder: Path | None = None,
+        addresses: bool = False,
     ) -> None:
         super().__init__(config)
+        self.addresses = addresses
         self.lost: frozenset[str] = frozenset()
         self.outcome: Outcome | None = None
         self.kept = {} if kept is None else kept

@@ -565,6 +565,48 @@ def droppable(phase: str) -> Any:
     return link
 
 
+def test_shares_that_reach_another_addressee_or_none_end_it_at_the_site() -> None:
+    """An engine that addresses sites shows nobody what another site was handed."""
+    link = droppable("zero-sum.probe")
+    book, names = link._request.body.addressed, sorted(link._parties)
+    for site, other in zip(names, [*names[1:], names[0]], strict=True):
+        own = book[site]
+        for part in (
+            book[other],  # all that another one was sent
+            {**own, other: book[other][site]},  # what this site sent
+            {name: own[other] for name in own},  # one share under all names
+            {name: sealed for name, sealed in own.items() if name != other},
+            {},
+        ):
+            with pytest.raises(SecureAggregationError, match="do not open"):
+                hostile.told(link, site, addressed={site: part})
+        with pytest.raises(CapeError, match="E2"):
+            hostile.told(link, site, addressed={other: own})
+    say("learned: 0 bits: a site that was not handed its shares sends no vector")
+
+
+def test_sites_that_were_told_different_sharers_open_nothing() -> None:
+    """What all are told is in the transcript, though what each one is handed is not."""
+    link = droppable("zero-sum.probe")
+    short = ("site0", "site1", "site2")
+    answers = {s: hostile.told(link, s, **({"sharers": short} if s in short[:2] else {}))
+               for s in link._parties}  # fmt: skip
+    hostile.combine(link, answers)
+    signed = {s: hostile.told(link, s, **({"sites": short} if s in short[:2] else {}))
+              for s in link._parties}  # fmt: skip
+    with pytest.raises(SecureAggregationError, match="signature of site0"):
+        hostile.combine(link, signed)
+    signatures = {site: answer.body.signature for site, answer in signed.items()}
+    for site in link._parties:
+        request = replace(
+            link._request, phase="zero-sum.probe.unmask", seq=link._request.seq + 1,
+            body=SurvivorSignatures(signatures=signatures),
+        )  # fmt: skip
+        with pytest.raises(CapeError, match="E2"):
+            links.advance_site(link._runs[site], request, link._parties[site])
+    say("learned: 0 bits: two signatures on each list, t = 3")
+
+
 @pytest.mark.parametrize(
     "listed",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from cape.engines.coinstac import documents
 from cape.errors import CapeError, ConfigError, ConsortiumError, SecureAggregationError
+from cape.planning import budget
 from cape.planning.budget import budget_of
 from cape.protocol import secagg_stages, sizes, wire
 from cape.protocol.phases import advance_site
@@ -265,6 +267,7 @@ def weight(n_sites: int, **settings: Any) -> sizes.Weight:
         (500, {}),
         (24, {"aggregation": "secagg"}),
         (100, {"aggregation": "secagg"}),
+        (200, {"aggregation": "secagg"}),
         (200, {"aggregation": "secagg", "min_survivors": 180, "assumed_colluders": 5}),
     ],
 )
@@ -274,6 +277,8 @@ def test_runs_that_used_to_break_on_their_way_travel(n_sites: int, settings: Any
 
 
 def test_what_cannot_travel_is_refused_by_the_budget_and_in_join(monkeypatch) -> None:
+    with pytest.raises(ConfigError, match=r"E145 the state of a party at 2000 sites"):
+        weight(2000, aggregation="secagg")
     monkeypatch.setattr(wire, "MAX_STATE", 5000)
     link, _ = many(33)
     with pytest.raises(ConfigError, match="E145 the state of a party at 33 sites"):
@@ -302,6 +307,8 @@ def test_every_lever_that_a_refusal_names_works_by_itself(
 ) -> None:
     """One text for all said "lower n_basis or n_rounds", where neither changed what was large."""
     monkeypatch.setattr(wire, limit, LIMITS[limit])
+    if limit == "MAX_ANSWER":  # an engine that hands everybody the shares of all
+        monkeypatch.setattr(budget, "check_weight", partial(sizes.check_weight, addresses=False))
     with pytest.raises(ConfigError, match="E145") as caught:
         weight(n_sites, **settings)
     found = LEVER.findall(caught.value.public)
@@ -314,6 +321,28 @@ def test_every_lever_that_a_refusal_names_works_by_itself(
         ("sites" if sites else name) + "+" * bool(o) for name, _, o, _, sites in found
     )
     assert named == levers
+
+
+def test_an_engine_that_hands_everybody_the_shares_of_all_takes_fewer_sites(monkeypatch):
+    """200 sites, whose shares are 296 MiB together: refused where there is one message for all."""
+    found = {}
+    for addresses in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(budget, "check_weight", partial(sizes.weight_of, addresses=addresses))
+            found[addresses] = weight(200, aggregation="secagg").broadcast
+    assert 290 < found[False] / 2**20 < 300
+    assert 1.4 < found[True] / 2**20 < 1.6
+    link, _ = many(33)
+    link.exchange()
+    roster = link._state.model.roster
+    enough = sizes.weight_of(link._config, roster.plan, 33, roster.n_basis).broadcast
+    monkeypatch.setattr(wire, "MAX_ANSWER", enough)
+    many(33)[0].exchange()
+    context = memory.AggregatorContext
+    told = lambda **given: context(**{**given, "addresses": False})  # noqa: E731
+    monkeypatch.setattr(memory, "AggregatorContext", told)
+    with pytest.raises(ConfigError, match="E145 one broadcast at 33 sites"):
+        many(33)[0].exchange()
 
 
 @pytest.mark.parametrize("way", ["all-sites", "secagg"])

@@ -63,7 +63,9 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     # A cache of another round would combine replies that answer another broadcast.
     request.expect(state.cursor.seq)
     inbox = gathered(replies, state.phase)
-    context = AggregatorContext(config=state.config, kept=kept, folder=request.transfer)
+    context = AggregatorContext(
+        config=state.config, kept=kept, folder=request.transfer, addresses=request.addresses
+    )
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:
         answer = engine_answer(state, encode_broadcast(envelope))

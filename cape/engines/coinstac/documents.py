@@ -30,6 +30,9 @@ from cape.settings.config import Config
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
 MAX_CACHE = wire.MAX_STATE
 STATE = 5  # version of a party's state
+# Fields of messages that grow with the number of sites: what a broadcast holds for one site each,
+# and what a site sends for others (`cape.secagg.messages`)
+ADDRESSED, SEALED = "addressed", "sealed"
 
 # One JSON document of the engine.
 Document = dict[str, Any]
@@ -50,13 +53,19 @@ def encode_broadcast(envelope: AnyEnvelope) -> dict[str, Any]:
     }
 
 
-def for_site(output: Document, site: str) -> Document:
-    """Return a broadcast as `site` needs it: of parts for one site each (`addressed`), its own."""
+def is_addressed(output: Mapping[str, Any]) -> bool:
+    """Whether a broadcast has parts for one site each."""
     body = output.get("body")
-    if not (isinstance(body, dict) and isinstance(body.get("addressed"), dict)):
+    return isinstance(body, dict) and isinstance(body.get(ADDRESSED), dict)
+
+
+def for_site(output: Document, site: str) -> Document:
+    """Return a broadcast as `site` needs it: of parts for one site each, its own."""
+    if not is_addressed(output):
         return output
-    own = {name: part for name, part in body["addressed"].items() if name == site}
-    return {**output, "body": {**body, "addressed": own}}
+    body = output["body"]
+    own = {name: part for name, part in body[ADDRESSED].items() if name == site}
+    return {**output, "body": {**body, ADDRESSED: own}}
 
 
 def _head(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -225,6 +234,8 @@ class EngineState:
     transfer: str = field(metadata={wire.KEY: "transferDirectory"})
     iteration: Any
     owner: Any = ""  # not every engine names one
+    # To the aggregator: each site is handed its own of what a broadcast addresses (`for_site`)
+    addresses: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,6 +261,7 @@ class EngineRequest:
     transfer: Path
     owner: str
     iteration: int
+    addresses: bool = False
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
@@ -279,6 +291,7 @@ class EngineRequest:
             # Whatever an engine names its owner by: a policy compares texts.
             owner=str(state.owner),
             iteration=state.iteration,
+            addresses=state.addresses,
         )
 
     @property
@@ -323,13 +336,15 @@ def _refuse(problem: str) -> MessageError:
 # A large array would be slow in the engine's JavaScript and may pass its limits.  It leaves the
 # document for a file of raw little-endian bytes: nothing to parse, nothing that could run.  The
 # document names the file and its SHA-256, so no old, damaged or foreign file is read.  Journals and
-# digests hold the whole array at both ends: the file is a way, not a place.
+# digests hold the whole array at both ends: the file is a way, not a place.  So do sealed shares,
+# as a file of JSON for each site: those of all sites together are too long for a document.
 
 # Largest array that stays inside a message, bytes.
 LARGEST_INLINE = wire.MAX_TEXT
 # Bytes of all files of one message: a short message could name a large file many times.
 MOST_INLINED = 4 * wire.MAX_ARRAY
 REFERENCE_KEYS = {"file", "sha256", "shape"}
+PART_KEYS = {"file", "sha256"}
 ARRAY_KEYS = {"base64", "shape"}
 FILE_NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a-f]{16}\.bin")
 
@@ -353,17 +368,29 @@ def offload(output: Any, folder: Path, senders: int = 1) -> Any:
     # A name of its own for every round: the engine never deletes what it carried.
     head = "-".join(str(output[name]) for name in ("run", "seq", "phase", "round"))
 
-    def leave(array: dict[str, Any]) -> Any:
-        if len(array["base64"]) * 3 // 4 <= largest:
-            return array
-        raw = base64.b64decode(array["base64"])
+    def write(raw: bytes) -> dict[str, str]:
         digest = hashlib.sha256(raw).hexdigest()
         name = f"{head}-{digest[:16]}.bin"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(raw)
-        return {"file": name, "sha256": digest, "shape": array["shape"]}
+        return {"file": name, "sha256": digest}
 
-    return {**output, "body": _replaced(output["body"], ARRAY_KEYS, leave)}
+    def leave(array: dict[str, Any]) -> Any:
+        if len(array["base64"]) * 3 // 4 <= largest:
+            return array
+        return {**write(base64.b64decode(array["base64"])), "shape": array["shape"]}
+
+    def leave_part(part: dict[str, Any], most: int) -> Any:
+        text = wire.dumps(part)
+        return part if len(text) <= most else write(text)
+
+    body = _replaced(output["body"], ARRAY_KEYS, leave)
+    if SEALED in body:
+        body = {**body, SEALED: leave_part(body[SEALED], largest)}
+    if parts := body.get(ADDRESSED):
+        most = min(largest, wire.ALL_INLINE // len(parts))
+        body = {**body, ADDRESSED: {site: leave_part(part, most) for site, part in parts.items()}}
+    return {**output, "body": body}
 
 
 def inline(message: Any, folder: Path) -> Any:
@@ -379,15 +406,30 @@ def inline(message: Any, folder: Path) -> Any:
         left -= len(raw)
         return {"base64": base64.b64encode(raw).decode("ascii"), "shape": reference["shape"]}
 
-    return {**message, "body": _replaced(message["body"], REFERENCE_KEYS, put_back)}
+    def put_part_back(part: Any) -> Any:
+        nonlocal left
+        # Sites may be called "file" and "sha256"; no ciphertext looks like a name of ours.
+        if not (isinstance(part, dict) and set(part) == PART_KEYS and _is_ours(part["file"])):
+            return part
+        raw = _read_file(part, folder, left)
+        left -= len(raw)
+        return wire.loads(raw, wire.MAX_ARRAY)
+
+    body = _replaced(message["body"], REFERENCE_KEYS, put_back)
+    if isinstance(body, dict) and SEALED in body:
+        body = {**body, SEALED: put_part_back(body[SEALED])}
+    if is_addressed(message):
+        parts = {site: put_part_back(part) for site, part in body[ADDRESSED].items()}
+        body = {**body, ADDRESSED: parts}
+    return {**message, "body": body}
 
 
 def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
     name, digest = reference["file"], reference["sha256"]
     # A peer names the file: nothing but a name of ours, so no path and no other file of the site.
-    if not (isinstance(name, str) and FILE_NAME.fullmatch(name)):
+    if not _is_ours(name):
         raise _refuse_file("a file's name is not one of ours")
-    path = folder / name
+    path = folder / str(name)
     try:
         # Asked before it is read: a peer must not fill the memory, nor point a link elsewhere.
         size = path.stat().st_size
@@ -401,6 +443,10 @@ def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
     if hashlib.sha256(raw).hexdigest() != digest:
         raise _refuse_file("a file is not the one that the message names")
     return raw
+
+
+def _is_ours(name: Any) -> bool:
+    return isinstance(name, str) and FILE_NAME.fullmatch(name) is not None
 
 
 def _refuse_file(problem: str) -> MessageError:

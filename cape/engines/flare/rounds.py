@@ -8,6 +8,7 @@ keep on disk what COINSTAC's engine would keep for them, so a run goes on after 
     <runs>/<run>/output/           its journal until `report`, then its private results
     <runs>/<run>/consortium/       the results of all, as the aggregator sent them at the end
     <runs>/<run>/aggregator.json   the aggregator: where the run stands after a complete exchange
+    <runs>/<run>/parts/            what its broadcast holds for one site each, as files
     <runs>/<run>/results/          the results of all: once `ended` is on record, they are complete
 
 A site that does not answer is asked once more, with the same bytes; then it is lost for good.
@@ -26,7 +27,7 @@ from typing import Any
 from cape.computations import configured
 from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.computation import write_down
-from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline
+from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS
 from cape.engines.flare.own_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
@@ -191,11 +192,17 @@ Ask = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
 
 
 class AggregatorRounds:
-    """A run named `run`; `settings` are the owner's, of the product if they name no computation."""
+    """A run named `run`; `settings` are the owner's, of the product if they name no computation.
 
-    def __init__(self, run: str, settings: Mapping[str, Any], runs: Path) -> None:
+    `addresses`: each site is asked with bytes of its own (`Aggregator` of `cape.protocol.ports`).
+    """
+
+    def __init__(
+        self, run: str, settings: Mapping[str, Any], runs: Path, *, addresses: bool = True
+    ) -> None:
         self.home = home_of_run(runs, run)
         computation, self._config = configured(settings)
+        self._addresses = addresses
         # Sites take no computation for granted.
         self._run, self._settings = run, {"computation": computation.name, **settings}
 
@@ -219,6 +226,8 @@ class AggregatorRounds:
             while not state.ended:
                 state = self._exchange(state, ask, join if state.iteration == 0 else round)
                 write_atomically(self.home / "aggregator.json", encode(state))
+                if not is_addressed(state.input):  # else they are asked for next
+                    shutil.rmtree(self._parts, ignore_errors=True)
         return state
 
     def question(self, state: RunState) -> bytes:
@@ -250,6 +259,7 @@ class AggregatorRounds:
                 "cacheDirectory": str(self.home / "working"),
                 "transferDirectory": str(self.results),
                 "iteration": number,
+                "addresses": self._addresses,
             },
         }
         answer = border(
@@ -258,11 +268,27 @@ class AggregatorRounds:
         return RunState(
             iteration=number,
             cache={**state.cache, **answer["cache"]},
-            input=carried_inline(answer["output"], self.results),
+            input=self._carried(answer["output"]),
             left=tuple(site for site in state.left if site in arrived),
             ended=bool(answer["success"]),
             size=max(arrived.values()),
         )
+
+    @property
+    def _parts(self) -> Path:
+        return self.home / "parts"
+
+    def _carried(self, output: dict[str, Any]) -> dict[str, Any]:
+        """Take the arrays of a broadcast into it, and put files for one site each aside."""
+        if not is_addressed(output):
+            return carried_inline(output, self.results)
+        # Of an exchange that was not completed: it is written again.
+        shutil.rmtree(self._parts, ignore_errors=True)
+        self._parts.mkdir(mode=0o700)
+        for path in self.results.iterdir() if self.results.is_dir() else ():
+            if FILE_NAME.fullmatch(path.name):
+                path.rename(self._parts / path.name)
+        return output
 
     def _arriving(
         self, state: RunState, ask: Ask, timeout: float, arrived: dict[str, int]
@@ -293,9 +319,9 @@ class AggregatorRounds:
 
     def _questions(self, state: RunState, sites: Iterable[str]) -> dict[str, bytes]:
         """Encode what is asked: once for all, or what each of them needs of a broadcast."""
-        own = {site: for_site(state.input, site) for site in sites}
-        if all(part is state.input for part in own.values()):
-            return dict.fromkeys(own, self.question(state))
+        if not is_addressed(state.input):
+            return dict.fromkeys(sites, self.question(state))
+        own = {site: inline(for_site(state.input, site), self._parts) for site in sites}
         return {site: self.question(replace(state, input=part)) for site, part in own.items()}
 
     def files(self) -> dict[str, bytes]:

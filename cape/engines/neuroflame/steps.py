@@ -96,7 +96,7 @@ class _Aggregator(_Party):
     def __init__(self, settings: Mapping[str, Any], sites: list[str]) -> None:
         super().__init__()
         self.run, self.begun = secrets.token_hex(16), time.monotonic()
-        self.rounds = AggregatorRounds(self.run, settings, self.runs)
+        self.rounds = AggregatorRounds(self.run, settings, self.runs, addresses=False)
         self.state = self.rounds.opening(sites)
 
 

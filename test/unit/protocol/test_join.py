@@ -205,7 +205,7 @@ def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
 
 def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
     phase = join("toy", lambda *a: RUN_PLAN, then="next")
-    party = SimpleNamespace(config=CONFIG)
+    party = SimpleNamespace(config=CONFIG, addresses=True)
     roster, then = phase.combine(party, cards(), Model())
     assert (type(roster), then, phase.then) == (Roster, "next", ("next",))
     assert phase.absorb(Model(), roster).roster == roster

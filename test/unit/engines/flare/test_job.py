@@ -144,7 +144,7 @@ def test_a_new_job_has_a_run_of_its_own(tmp_path):
             ["--set", "n_sites=6", "--set", "aggregation=secagg", "--set", "min_survivors=4"],
             "set min_survivors=5",
         ),
-        (["--set", "n_sites=400", "--set", "aggregation=secagg"], "CAPE-E145"),
+        (["--set", "n_sites=2000", "--set", "aggregation=secagg"], "CAPE-E145"),
     ],
 )
 def test_a_job_that_cannot_end_well_is_not_written(tmp_path, monkeypatch, capsys, words, said):

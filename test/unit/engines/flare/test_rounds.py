@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from cape.computations import load
+from cape.engines.coinstac import documents
 from cape.engines.coinstac.aggregator import gathered
 from cape.engines.coinstac.documents import reply_document
 from cape.engines.flare import rounds
@@ -236,6 +237,39 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
             drops=["local1@iterate:1"],
         )  # fmt: skip
     assert scored(calls) == contents(out)
+
+
+def longest_question(calls, settings) -> int:
+    """Play a run; return the length of the longest of all questions."""
+    asked, lengths = calls.ask, []
+
+    def ask(blobs, timeout):
+        lengths.extend(len(blob) for blob in blobs.values())
+        return asked(blobs, timeout)
+
+    calls.ask = ask
+    assert calls.play(settings).ended
+    return max(lengths)
+
+
+def test_shares_that_go_to_their_addressee_alone_leave_the_results_of_a_broadcast(
+    data, tmp_path, no_pages, monkeypatch
+):
+    """As files of their own, as in a run of many sites, and with a site that drops out."""
+    found = {}
+    for way in ("broadcast", "addressed", "in files"):
+        calls = Calls(data, tmp_path / way, POLICY)
+        calls.hang = lambda call, site: site == "local1" and call > 12
+        with monkeypatch.context() as patch:
+            if way == "broadcast":
+                patch.setattr(rounds, "for_site", lambda output, site: output)
+            if way == "in files":
+                patch.setattr(documents, "LARGEST_INLINE", 64)
+            length = longest_question(calls, {**SECAGG, "n_rounds": 3})
+        found[way] = length, scored(calls)
+        assert not (calls.work / "remote" / RUN / "parts").exists()
+    assert found["broadcast"][1] == found["addressed"][1] == found["in files"][1]
+    assert found["addressed"][0] < found["broadcast"][0] / 2
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, SECAGG], ids=["all-sites", "secagg"])
