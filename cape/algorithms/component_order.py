@@ -45,11 +45,11 @@ def peaks(z: Array) -> npt.NDArray[np.intp]:
     return first
 
 
-def arrange(A: Array) -> tuple[int, ...]:
+def arrange(A: Array, strength: Array | None = None) -> tuple[int, ...]:
     """Signed order of the components of maps (D, R): +-(k + 1) for the old component k.
 
-    Descending variance explained; equal ones by the lower peak index.  The sign makes the skewness
-    of the map positive, or, if that is below 0.05, its largest |z|.
+    Descending `strength` (R,), by default variance explained; equal ones by the lower peak index.
+    The sign makes the skewness of the map positive, or, if that is below 0.05, its largest |z|.
     """
     z = z_scores(A)
     at = peaks(z)
@@ -59,7 +59,7 @@ def arrange(A: Array) -> tuple[int, ...]:
     side = np.where(np.abs(skewness) >= SKEWNESS_DECIDES, skewness, at_peak)
     return tuple(
         int(-(k + 1) if side[k] < 0 else k + 1)
-        for k in _descending(variance_explained(A), at.tolist())
+        for k in _descending(variance_explained(A) if strength is None else strength, at.tolist())
     )
 
 

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from cape.algorithms.claims import Claims
 from cape.algorithms.estimators import (
     NO_STEP,
     UNCLIPPED,
@@ -65,7 +66,7 @@ class FreeSet:
     converged: bool  # whether the rotation settled
     test: LeftRight | None  # None where left and right cannot be compared
     mirrored: bool
-    claims: tuple[float, ...]  # in the order of the maps; empty unless the test is clear
+    claims: Claims | None  # in the order of the maps; None unless the test is clear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from cape.algorithms.claims import Claims
 from cape.algorithms.estimators import (
     Array,
     PlannedRelease,
@@ -22,8 +23,8 @@ from cape.algorithms.estimators import (
     StepRecord,
     SubjectQuery,
 )
-from cape.algorithms.left_right import LeftRight, mirrored
-from cape.algorithms.linalg import polar, smat, top_eigenspace, unit_columns
+from cape.algorithms.left_right import LeftRight
+from cape.algorithms.linalg import polar, smat, top_eigenspace
 from cape.algorithms.pca import ProjectorPca, Subspace, leading_projector
 from cape.frozen import dataclass
 
@@ -184,48 +185,10 @@ def _surrogates(basis: bytes, sizes: bytes, k: int, score: Score) -> tuple[float
     return float(np.mean(null)), float(np.std(null, ddof=1))
 
 
-# -- how sure a map is ---------------------------------------------------------------------------
-
-REDRAWS = 8
-_REDRAW_SEED = 20_261_123
-
-
-def claims(
-    F: Array, basis: Basis | None, maps: Array, *, noise_std: float, J: Array | None
-) -> tuple[float, ...]:
-    """Return the expected |r| of each map (D, k) with that of independent people, 0 to .85.
-
-    Noise is drawn again, from a public seed, on top of the released mean F (d, d); maps that stay
-    are claimed higher.  Fitted on 40 real subjects, G 50 to 400 (docs/separations.md).  **On smooth
-    noise it claims .5 to .7 for .35**: only for runs that the left-right test calls clear.
-    """
-    rng = np.random.default_rng(_REDRAW_SEED)
-    d, k = len(F), maps.shape[1]
-    kept = np.zeros(k)
-    for _ in range(REDRAWS):
-        again = F + noise_std * smat(rng.standard_normal(d * (d + 1) // 2))
-        V = leading(again if J is None else mirrored(again, J), k)
-        found = V if basis is None else basis @ V
-        found = found @ spatial_ica(found, score="skewness").mixing
-        kept += _matched(maps, found) / REDRAWS
-    size = np.minimum(np.abs(skewness(maps)), 3.0)
-    return tuple(np.clip(0.08 + 0.62 * kept + 0.046 * size, 0.0, 0.85).tolist())
-
-
 def leading(F: Array, n_components: int) -> Array:
     """Exactly R leading eigenvectors (d, R) of a released mean: no rank guard."""
     # What a guard took for surplus on real brains were networks (docs/separations.md).
     return np.ascontiguousarray(top_eigenspace(F)[1][:, :n_components])
-
-
-def _matched(maps: Array, found: Array) -> Array:
-    """|r| of each map (D, k) with its partner among as many others, matched one to one."""
-    # Imported here: the aggregator alone matches maps, once a run.
-    from cape.algorithms.scores import best_pairs
-
-    one, other = (unit_columns(A - A.mean(axis=0)) for A in (maps, found))
-    r = np.abs(one.T @ other)
-    return np.asarray(r[best_pairs(r)])
 
 
 # -- where the rounds of joint temporal ICA may begin ---------------------------------------------
@@ -281,7 +244,7 @@ class SpatialComponents:
     subspace: Subspace  # released; V of the mirrored mean once `report` opens
     mixing: Array  # (k, k): components are ``B V mixing``; the identity until `report` opens
     converged: bool  # whether the rotation settled
-    # Signed order of the components, counted from 1; filled in at the end of the run
+    # Signed order of the components, counted from 1: by stability where noise was added
     order: tuple[int, ...]
     status: ReleaseStatus
     # (d (d + 1)/2,): the released mean, between the step and the end of the run at the aggregator;
@@ -289,7 +252,7 @@ class SpatialComponents:
     mean: Array
     test: LeftRight | None  # None where left and right cannot be compared
     mirrored: bool  # whether maps are of the mirrored mean
-    claims: tuple[float, ...]  # in the order of the solver; empty unless the test is clear
+    claims: Claims | None  # in the order of `mixing`; None unless the test is clear
     record: StepRecord
 
 
@@ -339,7 +302,7 @@ class SpatialIca:
             mean=np.zeros(0),
             test=None,
             mirrored=False,
-            claims=(),
+            claims=None,
             record=subspace.record,
         )
 

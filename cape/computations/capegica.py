@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.component_order import apply_order
 from cape.algorithms.left_right import LeftRight, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness
@@ -81,6 +81,7 @@ def _sized(config: CapeGicaConfig, model: GicaModel) -> CapeGicaConfig:
 def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
     # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
     # stop at another step.  So only its last exchange pays for these imports.
+    from cape.algorithms.claims import cohort
     from cape.computations.ica.mirror import mirror_of, null_of
     from cape.computations.ica.recipe import rotated
 
@@ -90,10 +91,10 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         return state
     F, noise_std, k = smat(state.mean), state.subspace.noise_std, state.subspace.V.shape[1]
     B = public_basis(resolve(config), roster.space, roster.n_basis)
-    mirror, test = mirror_of(config, roster.space, roster.n_basis), None
+    mirror, test, q = mirror_of(config, roster.space, roster.n_basis), None, 0.0
+    R = _sized(config, model).n_components
     # Subjects that were mirrored before they answered are even and odd by themselves.
     if mirror is not None and config.symmetry != "assume":
-        R = _sized(config, model).n_components
         test = left_right(
             F,
             mirror.weighed,
@@ -102,15 +103,25 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
             n_subjects=roster.n_subjects,
             n_components=R,
         )
+        q = cohort(F, test, noise_std=noise_std, n_subjects=roster.n_subjects, rank=R)
     found = rotated(
-        F, B, k, noise_std=noise_std, mirror=mirror, test=test, symmetry=config.symmetry
+        F,
+        B,
+        k,
+        noise_std=noise_std,
+        mirror=mirror,
+        test=test,
+        q=q,
+        rank=R,
+        symmetry=config.symmetry,
+        voxels=roster.space.kind == "mask",
     )
     return replace(
         state,
         subspace=replace(state.subspace, V=found.V),
         mixing=found.mixing,
         converged=found.converged,
-        order=arrange(found.maps),
+        order=tuple(range(1, k + 1)),
         mean=np.zeros(0),
         test=test,
         mirrored=found.mirrored,
@@ -188,7 +199,7 @@ def _status(test: LeftRight | None) -> str:
 
 def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
     """Return the maps of the run with what may be said of them."""
-    from cape.computations.ica.recipe import SCORE
+    from cape.algorithms.bagging import SCORE
 
     state: SpatialComponents = SPATIAL.released(model)
     roster = joined(model)
@@ -202,7 +213,7 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
         sparseness=None if state.test else sparseness(B, V, state.mixing, score=SCORE),
         test=state.test,
         mirrored=state.mirrored,
-        claims=tuple(state.claims[abs(k) - 1] for k in order) if state.claims else (),
+        claims=state.claims,
         recipe=resolve(config).brains,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
+from cape.algorithms.claims import Claims
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
@@ -82,7 +83,7 @@ class SpatialSet:
     sparseness: Sparseness | None
     test: LeftRight | None = None  # of brains
     mirrored: bool = False  # whether left and right were averaged after a clear test
-    claims: tuple[float, ...] = ()  # expected |r| with other people; empty unless the test is clear
+    claims: Claims | None = None  # None unless the test is clear
     recipe: bool = False  # whether it is that of brains (docs/separations.md)
 
 

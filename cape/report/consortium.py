@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from cape.algorithms.claims import Claims, counted
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
+from cape.computations.ica.recipe import CALIBRATED
 from cape.errors import ConfigError
 from cape.protocol.outcome import IcaOutcome, Outcome, SpatialSet, Table, TemplateReading
 from cape.report import (
@@ -33,6 +35,7 @@ from cape.report.privacy_json import PrivacyStatement
 from cape.report.public_networks import Template
 from cape.report.results import (
     SPATIAL_TABLE,
+    ClaimFigures,
     LeftRightFigures,
     MapResults,
     ModelFigures,
@@ -227,7 +230,7 @@ def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
 
 
 def _model_figures(outcome: IcaOutcome) -> ModelFigures:
-    spatial = template = sides = None
+    spatial = template = sides = claims = None
     if (found := outcome.spatial) is not None:
         fit = dataclasses.asdict(found.sparseness) if found.sparseness else {}
         n = int(found.A.shape[1])
@@ -235,9 +238,27 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
         if found.test is not None:
             figures, verdict = dataclasses.asdict(found.test), found.test.verdict
             sides = LeftRightFigures(**figures, verdict=verdict, mirrored=found.mirrored)
+        claims = None if found.claims is None else _claim_figures(found.claims)
     if outcome.template is not None:
         template = tuple(_template_rows(outcome.A, outcome.template))
-    return ModelFigures(kind=outcome.kind, spatial=spatial, left_right=sides, template=template)
+    return ModelFigures(
+        kind=outcome.kind, spatial=spatial, left_right=sides, claims=claims, template=template
+    )
+
+
+def _claim_figures(claims: Claims) -> ClaimFigures:
+    counts = counted(claims)
+    words = {
+        word: sum(one.word == word for one in counts) for word in ("yes", "likely", "uncertain")
+    }
+    return ClaimFigures(
+        **words,
+        sharp=sum(one.sharp for one in counts),
+        images=sum(one.word == "image" for one in claims.maps),
+        untold_pairs=sum(one.word != "image" for one in claims.maps) - len(counts),
+        q=claims.cohort,
+        cohort=CALIBRATED.carry(claims.cohort),
+    )
 
 
 def _template_rows(released: Array, reading: TemplateReading) -> Iterator[TemplateRow]:
@@ -260,18 +281,30 @@ def components_of(outcome: IcaOutcome) -> Rows:
     if (verdict := outcome.verdict) is not None:
         words, curvature = verdict.components, verdict.component_curvature
         rows = _with(rows, verdict=words, curvature=curvature)
-    if outcome.spatial is not None and outcome.spatial.claims and outcome.kind == "spatial":
-        rows = _with(rows, claimed_r=outcome.spatial.claims)
+    if outcome.spatial is not None and outcome.kind == "spatial":
+        rows = _claimed(rows, outcome.spatial.claims)
     return _named(rows, outcome.A, outcome)
 
 
 def _spatial_set(outcome: IcaOutcome, found: SpatialSet, model: ModelFigures) -> Rows:
     rows = maps.describe(found.A, outcome.space, shares=False)
     rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
-    if found.claims:
-        rows = _with(rows, claimed_r=found.claims)
+    rows = _claimed(rows, found.claims)
     # Maps that are not sparser than those of noise, or not more the same on both sides: no names.
     return _named(rows, found.A, outcome) if model.found_free else rows
+
+
+def _claimed(rows: Rows, claims: Claims | None) -> Rows:
+    if claims is None:
+        return rows
+    return _with(
+        rows,
+        found_again=[f"{one.word}, sharp" if one.sharp else one.word for one in claims.maps],
+        claimed=[one.found for one in claims.maps],
+        claimed_strict=[one.strict for one in claims.maps],
+        stability=[one.stability for one in claims.maps],
+        mirror_of=[rows[one.pair - 1].name if one.pair else None for one in claims.maps],
+    )
 
 
 def _with(rows: Rows, **columns: Sequence[object]) -> Rows:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.computations.ica.recipe import CALIBRATED
 from cape.delimited import read_matrix_lines, split_lines
 from cape.privacy.cost import FREE
 from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
@@ -250,6 +251,7 @@ def _separation(folder: MapFolder, drawn: bool) -> Values:
     ]
     return {
         "model": model,
+        "calibrated": CALIBRATED,
         "templates": templates,
         "here": SurrogateFigures.of(folder.results),
         "surrogate": folder.surrogate,
@@ -280,7 +282,7 @@ def _free_spatial_set(folder: MapFolder, drawn: bool) -> Values | None:
     model = folder.results.separation
     if model.kind != "temporal" or not model.of_images or not folder.spatial:
         return None
-    return {"model": model, **_free_set(folder, drawn=drawn)}
+    return {"model": model, "calibrated": CALIBRATED, **_free_set(folder, drawn=drawn)}
 
 
 def _tables(folder: TableFolder, drawn: bool) -> Values:

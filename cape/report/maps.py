@@ -40,8 +40,14 @@ class Component:
     # What time courses say of it (`algorithms.verdict`), and c, the curvature of its pairs
     verdict: str | None = None
     curvature: float | None = None
-    # Expected |r| with the maps of other people: spatial maps of brains, where the test is clear
-    claimed_r: float | None = None
+    # Of spatial maps of brains, where the test is clear (`algorithms.claims`): yes, likely,
+    # uncertain, or image; P(|r| > .5) and P(|r| > .7) with a network of other people; |r| with
+    # itself under other draws of the noise; the map that is its mirror image
+    found_again: str | None = None
+    claimed: float | None = None
+    claimed_strict: float | None = None
+    stability: float | None = None
+    mirror_of: str | None = None
     label: str | None = None
     label_r: float | None = None
     label_chance: float | None = None  # |r| that chance gives

@@ -121,6 +121,23 @@ class LeftRightFigures:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ClaimFigures:
+    """How many networks are claimed, by word, and what the release says of who took part.
+
+    No mirror image counts, and a pair that cannot be told counts once.
+    """
+
+    yes: int
+    likely: int
+    uncertain: int
+    sharp: int  # of these, likely to have |r| > .7 with a network of other people
+    images: int  # maps that are the mirror image of another map's network
+    untold_pairs: int  # mirror images of each other that may be one network or two
+    q: float  # share of what people have in common that is the same on both sides
+    cohort: str  # what that was like where it was known
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateRow:
     """One template: likenesses, and how much of the deviation is left of its noise."""
 
@@ -148,6 +165,7 @@ class ModelFigures:
     kind: Kind
     spatial: SpatialFit | None = None
     left_right: LeftRightFigures | None = None  # of brains, before any mirroring
+    claims: ClaimFigures | None = None  # of brains, where the left-right test is clear
     template: tuple[TemplateRow, ...] | None = None
 
     @property

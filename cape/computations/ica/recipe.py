@@ -8,15 +8,18 @@ the last step of a stage: another host's FastICA could stop at another step.
 from __future__ import annotations
 
 import math
+import pkgutil
+import tomllib
 
 import numpy as np
 
+from cape.algorithms.bagging import bagged
+from cape.algorithms.claims import Calibrated, Claims, claims_of, cohort
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
-from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, left_right, mirrored
+from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.pca import FreeSet
-from cape.algorithms.spatial import Score, claims, leading, spatial_ica
 from cape.computations.ica.mirror import mirror_of, null_of
 from cape.computations.ica.model import IcaModel
 from cape.computations.ica.settings import LeftRightConfig, SpatialConfig
@@ -24,22 +27,25 @@ from cape.forecast.one_release import spatial_basis, spatial_components
 from cape.frozen import dataclass
 from cape.protocol.model import joined
 from cape.protocol.outcome import SpatialSet
+from cape.protocol.wire import decode_document
 from cape.settings.resolved import resolve
 from cape.space.public_basis import Basis, basis_kind, in_basis, public_basis
 
-SCORE: Score = "skewness"
+# Part of the program, as a module is: on what the constants were fitted, how often they were right
+CALIBRATED = decode_document(
+    tomllib.loads((pkgutil.get_data(__package__, "claims.toml") or b"").decode()), Calibrated
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Rotated:
-    """Spatial components of a released mean, and what may be said of them."""
+    """Spatial components of a released mean, the most stable first, with their claims."""
 
     V: Array  # (d, k)
-    mixing: Array  # (k, k)
-    maps: Array  # (D, k): ``B V mixing``
+    mixing: Array  # (k, k): maps are ``B V mixing``, in final order and sign
     converged: bool
     mirrored: bool
-    claims: tuple[float, ...]
+    claims: Claims | None
 
 
 def rotated(
@@ -50,24 +56,42 @@ def rotated(
     noise_std: float,
     mirror: Mirror | None,
     test: LeftRight | None,
+    q: float,
+    rank: int,
     symmetry: str,
+    voxels: bool,
 ) -> Rotated:
-    """Take the recipe's steps from a released mean F (d, d): mirror, maps, rotation, claims."""
+    """Take the recipe's steps from a released mean F (d, d): mirror, bagged maps, claims.
+
+    `rank`: R of the projectors; `q`: `claims.cohort` of the mean as it was released.
+    """
     clear = test is not None and test.z >= CLEAR
     # Without noise there is nothing that a mirror would take away.
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
     J = mirror.J if mirror is not None and wanted else None
-    V = leading(F if J is None else mirrored(F, J), n_components)
-    directions = V if B is None else B @ V
-    rotation = spatial_ica(directions, score=SCORE)
-    maps = directions @ rotation.mixing
+    bag = bagged(F, B, n_components, noise_std=noise_std, J=J)
+    maps = np.asarray(bag.C if B is None else B @ bag.C)
+    # Without noise all are equally stable, and the order is that of other maps.
+    order = arrange(maps, bag.stability if noise_std > 0 else None)
+    C, maps = apply_order(order, bag.C, 1), apply_order(order, maps, 1)
+    claims = None
+    if clear and mirror is not None and noise_std > 0:
+        claims = claims_of(
+            maps,
+            C,
+            F,
+            mirror.J,
+            stability=bag.stability[np.abs(order) - 1],
+            q=q,
+            noise_std=noise_std,
+            rank=rank,
+            mirrored=J is not None,
+            voxels=voxels,
+            rule=CALIBRATED.rule,
+        )
+    V, mixing = np.linalg.qr(C)
     return Rotated(
-        V=V,
-        mixing=rotation.mixing,
-        maps=maps,
-        converged=rotation.converged,
-        mirrored=J is not None,
-        claims=claims(F, B, maps, noise_std=noise_std, J=J) if clear and noise_std > 0 else (),
+        V=V, mixing=mixing, converged=bag.converged, mirrored=J is not None, claims=claims
     )
 
 
@@ -89,7 +113,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     brains = _as_spatial(config, k)
     K, F = public_basis(resolve(brains), space, k), smat(mean)
     C = _between(K, public_basis(resolve(config), space, d), d)
-    mirror, test = mirror_of(brains, space, k), None
+    mirror, test, q = mirror_of(brains, space, k), None, 0.0
     if mirror is not None:
         # Of the mean as it was released: there its noise is known exactly.
         weighed = C.T @ mirror.weighed @ C
@@ -97,16 +121,25 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         test = left_right(
             F, weighed, null, noise_std=noise_std, n_subjects=roster.n_subjects, n_components=R
         )
+        q = cohort(F, test, noise_std=noise_std, n_subjects=roster.n_subjects, rank=R)
     found = rotated(
-        C @ F @ C.T, K, n, noise_std=noise_std, mirror=mirror, test=test, symmetry=config.symmetry
+        C @ F @ C.T,
+        K,
+        n,
+        noise_std=noise_std,
+        mirror=mirror,
+        test=test,
+        q=q,
+        rank=R,
+        symmetry=config.symmetry,
+        voxels=space.kind == "mask",
     )
-    order = arrange(found.maps)
     return FreeSet(
-        directions=apply_order(order, found.V @ found.mixing, 1),
+        directions=found.V @ found.mixing,
         converged=found.converged,
         test=test,
         mirrored=found.mirrored,
-        claims=tuple(found.claims[abs(i) - 1] for i in order) if found.claims else (),
+        claims=found.claims,
     )
 
 

@@ -1,0 +1,209 @@
+"""How likely a spatial map is a network that other people have too: one calibrated rule.
+
+A run cannot ask other people.  It can ask how stable a map is under its own noise, how skewed and
+how even on both sides, and, of the release alone, what people have in common.  The rule was fitted
+where other people were there to be asked, in good cohorts and in mixed ones; its constants are data
+(`Calibration`).  Smooth noise has stable maps too, so nothing is claimed unless the left-right test
+is clear.
+
+Averaging both sides gives a network on one side a mirror image.  The release as it was before tells
+the two apart.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.left_right import LeftRight
+from cape.algorithms.linalg import unit_columns
+from cape.frozen import dataclass
+
+Word = Literal["yes", "likely", "uncertain", "image"]
+
+MAX_SKEWNESS = 3.0
+MIN_SHARED, MAX_COHORT = 0.1, 1.5
+GOOD_COHORT = 1.1  # q from which one-sided maps are not suspicious
+REFERENCE_BASIS = 64  # d at which the last constant of `strict` counts nothing
+# |r| of one map with the mirror image of another from which the two are a pair
+MIRROR_PAIR = 0.7
+TOLD = 4.0  # z from which the weaker one is the image of the other
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """Constants of the rule, with the thresholds of its words."""
+
+    found: tuple[float, ...]  # logistic of P(|r| > .5): 1, s, g, q, u
+    strict: tuple[float, ...]  # logistic of P(|r| > .7): the same and log2(d / 64)
+    yes: float
+    likely: float
+    sharp: float  # P(|r| > .7) from which a map is called sharp
+    sharp_basis: int  # smallest d of which that was right
+    low_g: float  # G below which `found` is at most `low_cap`
+    low_cap: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cohort:
+    """What may be said of a cohort from this q on."""
+
+    q: float
+    carry: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """How the claims of one kind of cohort did: maps of each word, and the share that was true."""
+
+    cohort: str
+    claimed: float
+    true: float
+    yes: tuple[int, float]
+    likely: tuple[int, float]
+    uncertain: tuple[int, float]
+    sharp: tuple[int, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibrated:
+    """The rule with what it was measured with."""
+
+    rule: Calibration
+    cohort: tuple[Cohort, ...]  # by falling q, the last from 0 on
+    measured: tuple[Measured, ...]
+
+    def carry(self, q: float) -> str:
+        return next(row.carry for row in self.cohort if q >= row.q)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """What is claimed of one map."""
+
+    word: Word  # "image": of another map's network; it claims nothing and counts nowhere
+    found: float | None  # P(|r| > .5) with a network of other people; None of an image
+    strict: float | None  # P(|r| > .7)
+    sharp: bool
+    stability: float  # mean |r| with itself under other draws of the noise
+    pair: int  # number, from 1, of the map that is its mirror image; 0: none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claims:
+    """What is claimed of the maps of a run, in their order, and of who took part."""
+
+    cohort: float  # q: share of what people have in common that is the same on both sides
+    maps: tuple[Claim, ...]
+
+
+def cohort(F: Array, test: LeftRight, *, noise_std: float, n_subjects: int, rank: int) -> float:
+    """Return q from a released mean F (d, d) of projectors of this rank, before any mirroring.
+
+    Smooth noise leaves F its energy and lowers its statistic: the statistic alone cannot tell few
+    good people from a cohort that shares little.
+    """
+    d, M = len(F), n_subjects
+    energy = (float(np.sum(F * F)) - noise_std**2 * d * (d + 1) / 2.0) / rank
+    # Overlap of the projectors of two different people: the part of a person with itself is off.
+    shared = (energy - 1.0 / M) / (1.0 - 1.0 / M) if M > 1 else energy
+    return float(np.clip((test.statistic - test.null) / max(shared, MIN_SHARED), 0.0, MAX_COHORT))
+
+
+def claims_of(
+    maps: Array,
+    C: Array,
+    F: Array,
+    J: Array,
+    *,
+    stability: Array,
+    q: float,
+    noise_std: float,
+    rank: int,
+    mirrored: bool,
+    voxels: bool,
+    rule: Calibration,
+) -> Claims:
+    """Claim of each map (D, k), ``B C``, what the rule says; F (d, d) before any mirroring."""
+    A = maps - maps.mean(axis=0)
+    skewness = np.minimum(np.abs(np.mean((A / A.std(axis=0)) ** 3, axis=0)), MAX_SKEWNESS)
+    c = unit_columns(C)
+    even = np.clip(np.sum(c * (J @ c), axis=0), 0.0, 1.0)
+    # A map on one side is suspicious in a doubtful cohort only.
+    doubt = (1.0 - even) * max(GOOD_COHORT - q, 0.0)
+    known = np.stack([np.ones_like(even), stability, skewness, np.full_like(even, q), doubt])
+    found = _logistic(np.array(rule.found) @ known)
+    size = np.clip(math.log2(len(F) / REFERENCE_BASIS), -1.0, 2.0)
+    strict = np.minimum(found, _logistic(np.array(rule.strict) @ [*known, size + 0.0 * even]))
+    if noise_std > 0.0 and math.sqrt(2.0 * rank) / noise_std < rule.low_g:
+        found = np.minimum(found, rule.low_cap)
+    pair, image = mirror_pairs(C, F, J, noise_std=noise_std) if mirrored else _no_pairs(len(even))
+    return Claims(
+        cohort=q,
+        maps=tuple(
+            Claim(
+                word="image" if image[k] else _word(float(found[k]), rule),
+                found=None if image[k] else float(found[k]),
+                strict=None if image[k] else float(strict[k]),
+                sharp=bool(
+                    voxels
+                    and not image[k]
+                    and strict[k] >= rule.sharp
+                    and len(F) >= rule.sharp_basis
+                ),
+                stability=float(stability[k]),
+                pair=pair[k],
+            )
+            for k in range(len(even))
+        ),
+    )
+
+
+def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[list[int], list[bool]]:
+    """Return of each map (d, k) its mirror image among the others, from 1, and which are images.
+
+    ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F, z
+    from the odd one, whose noise is independent: of a network on both sides z is N(0, 1).
+    """
+    c = unit_columns(C)
+    likeness = np.abs(c.T @ J @ c)
+    np.fill_diagonal(likeness, 0.0)
+    best = np.argmax(likeness, axis=0)
+    z = np.sum(c * ((F - J @ F @ J) @ c), axis=0) / (math.sqrt(2.0) * noise_std)
+    pair, image = _no_pairs(len(best))
+    for k, other in enumerate(best.tolist()):
+        if best[other] == k and likeness[k, other] >= MIRROR_PAIR:
+            pair[k] = other + 1
+            # Both say the same, with opposite signs.
+            image[k] = bool((z[k] - z[other]) / 2.0 <= -TOLD)
+    return pair, image
+
+
+def counted(claims: Claims) -> list[Claim]:
+    """Return the claims that count: no images, and of two that cannot be told the likelier one."""
+    kept = []
+    for number, one in enumerate(claims.maps, 1):
+        if one.word == "image":
+            continue
+        other = claims.maps[one.pair - 1] if one.pair else None
+        if other is not None and other.found is not None and one.found is not None:
+            # Equal ones count where they come first.
+            if (other.found, -one.pair) > (one.found, -number):
+                continue
+        kept.append(one)
+    return kept
+
+
+def _no_pairs(n: int) -> tuple[list[int], list[bool]]:
+    return [0] * n, [False] * n
+
+
+def _word(found: float, rule: Calibration) -> Word:
+    return "yes" if found >= rule.yes else "likely" if found >= rule.likely else "uncertain"
+
+
+def _logistic(x: Array) -> Array:
+    return np.asarray(1.0 / (1.0 + np.exp(-x)))
