@@ -6,6 +6,7 @@ hundredth of the smallest voxel edge.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -40,6 +41,11 @@ class Alignment:
     word: str  # "ok", "reoriented", "resampled", a displacement such as "0.004 vox", or "-"
     affine: Array  # (4, 4): of the stored volume, mm
 
+    def place(self, shape: tuple[int, ...]) -> str:
+        """Return what is equal of images on one grid, to a tenth of a mm."""
+        where = np.rint(self.affine * 10).astype(np.int64).tobytes()
+        return hashlib.sha256(repr(shape[:3]).encode() + where).hexdigest()[:16]
+
 
 def align_to_grid(
     header: Nifti1Header,
@@ -49,10 +55,12 @@ def align_to_grid(
     *,
     trust: bool,
     resample: bool = False,
+    native: bool = False,
 ) -> Alignment:
     """Find the mask's voxels in a volume of `shape`; without a grid the image alone is checked.
 
-    `trust` accepts an image without affine if its shape fits, `resample` another grid.
+    `trust` accepts an image without affine if its shape fits, `resample` another grid, but of no
+    image that says it is `native`: where one person's brain is, another's voxels are elsewhere.
     """
     affine = _affine_of(header, shape, issues)
     if affine is None:
@@ -77,9 +85,11 @@ def align_to_grid(
     try:
         word = _compare(turned_affine, turned.shape, grid, issues)
     except UnusableFile as verdict:
+        issue = verdict.issue
+        if native:
+            raise UnusableFile(IssueCode.NATIVE_IMAGE, issue.observed) from None
         if not resample:
             raise
-        issue = verdict.issue
         issues.append(Issue(_RESAMPLED[issue.code], issue.observed, issue.values))
         return Alignment(index=None, word="resampled", affine=affine)
     if not np.array_equal(turn, [[0, 1], [1, 1], [2, 1]]):

@@ -65,6 +65,7 @@ class RunShape:
     n_timepoints: int
     values_digest: str
     columns: tuple[str, ...] = ()
+    place: str = ""  # as in `Series`
 
 
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
@@ -182,6 +183,17 @@ def judge_site(
     for label, tr in trs:
         if abs(tr - middle) > config.tr_tolerance:
             findings.add(IssueCode.TR_DIFFERS, f"{label}: {tr:g} s", middle=middle)
+
+
+def check_grids(shapes: Sequence[RunShape], findings: Findings) -> None:
+    """Note images of no stated space whose grids differ from person to person."""
+    people: dict[str, str] = {}
+    for shape in shapes:
+        if shape.place:
+            people.setdefault(shape.place, shape.person)
+    if len(set(people.values())) > 1:
+        who = ", ".join(list(people.values())[:3])
+        findings.add(IssueCode.NATIVE_GRIDS, f"{len(people)} grids, such as those of {who}")
 
 
 def check_equal_values(shapes: Sequence[RunShape], findings: Findings) -> None:

@@ -21,7 +21,15 @@ from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
 from cape.data.runs import RunFile, Series, unread
-from cape.data.space import Grid, one_space, space_of
+from cape.data.space import (
+    NATIVE_NAMES,
+    SCANNER_CODE,
+    Grid,
+    one_space,
+    space_of,
+    stated_space,
+    transform_code,
+)
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
@@ -105,11 +113,17 @@ def read_image(
         try:
             head = pair[:HEADER_BYTES] or stream.read(HEADER_BYTES)
             header = _header(head, run.path)
-            layout = _layout(header, issues)
+            layout = _layout(header, issues, pair=bool(pair))
             _check_size(run.path, layout, grid, compressed=compressed)
             resample = grid is not None and _may_resample(run, header, grid, how)
             alignment = align_to_grid(
-                header, layout.shape[:3], grid, issues, trust=run.trust_grid, resample=resample
+                header,
+                layout.shape[:3],
+                grid,
+                issues,
+                trust=run.trust_grid,
+                resample=resample,
+                native=_is_native(run, header),
             )
             values, digest = unread(0 if grid is None else grid.sizes.size, layout.shape[3]), ""
             if not headers_only:
@@ -126,7 +140,21 @@ def read_image(
         digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
     # Who wrote the manifest knows better than a converter; the sidecar better than the header.
     tr = run.tr or sidecar_tr(run.path, issues) or _header_tr(header, issues)
-    return Series(values=values, tr=tr, digest=digest, grid=alignment.word, issues=tuple(issues))
+    unsaid = alignment.word == "resampled" and not space_of(run.path.name, header)
+    return Series(
+        values=values,
+        tr=tr,
+        digest=digest,
+        grid=alignment.word,
+        place=alignment.place(layout.shape) if unsaid else "",
+        issues=tuple(issues),
+    )
+
+
+def _is_native(run: RunFile, header: Nifti1Header) -> bool:
+    """Whether an image says that it lies where its scanner put it, or in one person's space."""
+    stated = stated_space(run.path.name)
+    return stated in NATIVE_NAMES or (not stated and transform_code(header) == SCANNER_CODE)
 
 
 def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
@@ -158,12 +186,17 @@ def _header(head: bytes, path: Path) -> Nifti1Header:
         version: Any = nib.Nifti2Header if second else nib.Nifti1Header
         header: Nifti1Header = version(head[:size], check=False)
         header.get_data_shape()
+        magic = header["magic"].item()
+        if magic not in (header.single_magic, header.pair_magic):
+            raise UnusableFile(IssueCode.IMAGE_ANALYZE, f"no magic word of NIfTI: {magic!r}")
+        if magic == header.pair_magic and path.suffix != ".img":
+            raise UnusableFile(IssueCode.HEADER_DAMAGED, f"the header of a pair in {path.suffix}")
     except (nib.spatialimages.HeaderDataError, ValueError) as err:
         raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
     return header
 
 
-def _layout(header: Nifti1Header, issues: list[Issue]) -> _Layout:
+def _layout(header: Nifti1Header, issues: list[Issue], *, pair: bool) -> _Layout:
     import nibabel as nib
 
     intent = int(header["intent_code"])
@@ -176,11 +209,17 @@ def _layout(header: Nifti1Header, issues: list[Issue]) -> _Layout:
         if dtype.kind not in "iuf" or intent == _LABEL_INTENT:
             observed = "a label image" if intent == _LABEL_INTENT else f"type {dtype}"
             raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, observed)
+        offset = int(header.get_data_offset())
+        if not pair and offset == 0:  # nobody said: behind the header, where all writers put them
+            offset = header.single_vox_offset
+        if not pair and 0 < offset < header.single_vox_offset:
+            observed = f"its voxels begin at byte {offset}, inside the header"
+            raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
         slope, inter = header.get_slope_inter()
         return _Layout(
             shape=shape,
             dtype=dtype,
-            offset=int(header.get_data_offset()),
+            offset=offset,
             slope=1.0 if slope is None else float(slope),
             inter=0.0 if inter is None else float(inter),
         )

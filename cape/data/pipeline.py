@@ -30,6 +30,7 @@ from cape.data.checks import (
     RunShape,
     Subject,
     check_equal_values,
+    check_grids,
     judge,
     judge_site,
     note_columns,
@@ -364,6 +365,7 @@ def conclude(found: SitePass, working: Path | None = None) -> Inspection:
     if space is not None and space.kind == "matrix":
         _leave_odd_out(found, space)
     copies = _leave_copies_out(found)
+    check_grids(found.shapes, findings)
     check_equal_values([s for s in found.shapes if s.name not in copies], findings)
     # Without the mask nobody could be read: that all subjects fail would only hide the reason.
     if space is not None or config.feature_space == "matrix":

@@ -50,7 +50,7 @@ def read_run(
         confounds = np.concatenate([confounds, found.values], axis=1)
         kept = None if found.kept.all() else found.kept[n_dummy:]
         series = replace(series, digest=_both(series.digest, found.digest))
-    mean_fd = _mean_fd(run, required=how.needs_motion)
+    mean_fd = _mean_fd(run, n_times, required=how.needs_motion)
     tr = series.tr or how.tr
     if how.needs_tr and not tr:
         observed = "sought in the manifest, the JSON sidecar and the header"
@@ -114,7 +114,7 @@ def _confounds(run: RunFile, how: Reading, n_times: int, issues: list[Issue]) ->
     return table, digest
 
 
-def _mean_fd(run: RunFile, *, required: bool) -> float | None:
+def _mean_fd(run: RunFile, n_times: int, *, required: bool) -> float | None:
     """Return the mean over all stored volumes but the first, which has none, mm."""
     if run.confounds is None:
         if required:
@@ -123,6 +123,9 @@ def _mean_fd(run: RunFile, *, required: bool) -> float | None:
         return None
     try:
         table, _ = read_confounds(run.confounds, (DISPLACEMENT,), [])
+        if len(table) != n_times:
+            observed = f"{run.confounds.name}: {len(table)} rows, {n_times} volumes"
+            raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
     except (UnusableFile, OSError):
         if required:
             raise

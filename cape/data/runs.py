@@ -92,6 +92,7 @@ class Series:
     kept: Kept | None = None  # (T - n_dummy,): volumes that scrubbing keeps; None: all
     mean_fd: float | None = None  # mean framewise displacement, mm; None if no table says
     columns: tuple[str, ...] = ()  # names of the features, if the file has them
+    place: str = ""  # equal on one grid; of images on another than the mask's, of no stated space
 
     @property
     def n_times(self) -> int:

@@ -38,6 +38,11 @@ MOST_VOXELS: Final = 2_000_000
 # Displacement in voxels up to which an image or templates are on the mask's grid.
 ACCEPTED: Final = 0.01
 
+# NIFTI_XFORM_SCANNER_ANAT
+SCANNER_CODE: Final = 1
+# Values of space- that are one person's own.
+NATIVE_NAMES: Final = ("T1w", "T2w", "orig", "native", "individual", "subject", "func", "bold")
+
 Labels = npt.NDArray[np.int32]
 
 
@@ -159,9 +164,12 @@ def space_of(name: str, header: Any) -> str:
     """Return the template space that a file's name or else its header states; empty if none."""
     if stated := stated_space(name):
         return stated
-    codes = [int(header["sform_code"]), int(header["qform_code"])]
-    code = next((code for code in codes if code), 0)
-    return {3: "Talairach", 4: MNI152}.get(code, "")
+    return {3: "Talairach", 4: MNI152}.get(transform_code(header), "")
+
+
+def transform_code(header: Any) -> int:
+    """Return what the affine of an image is said to lead to; 0: nobody said."""
+    return int(header["sform_code"]) or int(header["qform_code"])
 
 
 def stated_space(name: str) -> str:

@@ -65,7 +65,7 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
         if len(observed) > MOST_LETTERS:
             observed = f"{observed[:MOST_LETTERS]} ..."
         raise UnusableFile(IssueCode.CONFOUND_STRATEGY, observed, strategy=how.strategy) from err
-    empty = table is None or not table.size
+    empty = table is None or not table.shape[1]
     if not empty:
         if len(table) != n_times:
             observed = f"{len(table)} rows, {n_times} volumes"

@@ -132,6 +132,7 @@ def _shape(person: str, run: RunFile, series: Series) -> RunShape:
         n_timepoints=n_times,
         values_digest=digest,
         columns=series.columns,
+        place=series.place,
     )
 
 

@@ -100,6 +100,26 @@ def test_a_strategy_that_the_tables_cannot_give_is_one_finding_with_what_is_miss
     assert "CAPE-E137" in first
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"confound_strategy": "none", "confounds": "motion6"},
+        {"confound_strategy": "none", "max_mean_fd": 0.5},
+        {"confound_strategy": "none", "max_mean_fd": 0.5, "confounds": "motion6"},
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 5])
+def test_a_table_of_too_few_rows_is_a_fault_of_its_run(tmp_path, given, rows):
+    """With a header alone a run was READY: nothing was regressed out, its motion was 0 mm."""
+    site(tmp_path, [0, 0])
+    table = next(tmp_path.rglob("sub-01*_desc-confounds_timeseries.tsv"))
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[: 1 + rows]))
+    (first, *_) = texts(tmp_path, replace(CONFIG, **given))
+    assert first.startswith(("CAPE-E136", "CAPE-E137"))
+    assert "sub-01" in first
+
+
 @pytest.mark.row(67)
 def test_without_nilearn_a_site_says_which_extra_to_install(tmp_path, monkeypatch):
     site(tmp_path, [0])
