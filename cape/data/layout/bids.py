@@ -1,0 +1,76 @@
+"""What BIDS says in a path: whose the image is, which run it is, which version of it.
+
+Only session, task, acquisition, direction and run make another run; every other entity, whatever
+programs will think of, makes another version of the same one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cape.data.layout.words import any_of, stem, words
+
+_LABEL: Final = re.compile(r"(.+?)(?:(?=_[a-z]+-)|(?=\.)|$)")
+_FOLDER: Final = re.compile(r"(?:^|[_.])sub-(.+)$")
+_NAME: Final = re.compile(r"(?:^|[._]|^[A-Za-z]{1,12})sub-(.+)$")
+# sub-01, sub-01_bold, sub-01_task-..: what follows the label is known to be none of it.
+_CLEAN: Final = re.compile(r"(.+?)(?:_[a-z]+-.*|\..*|_[A-Za-z]+|)")
+_ENTITY: Final = re.compile(r"(?<![A-Za-z0-9])([a-z]+)-([A-Za-z0-9+]+)")
+
+
+def label_of(path: str) -> tuple[str, str]:
+    """Return the label after ``sub-``, whole, and why there is none where names contradict."""
+    *folders, name = path.split("/")
+    inside = [found[1] for folder in folders if (found := _FOLDER.search(folder))]
+    labels = {found[1] for text in inside if (found := _LABEL.match(text))}
+    named = _NAME.search(stem(name))
+    text = named[1] if named else ""
+    clean = _CLEAN.fullmatch(text)
+    own = clean[1] if clean else ""
+    if len(labels) > 1:
+        return "", f"{path}: folders say {' and '.join(sorted(labels))}"
+    in_folder = bool(labels)
+    label = labels.pop() if labels else own
+    if label.startswith(own + "_"):  # of a folder, which holds more words than the label
+        label = own
+    if text and not re.match(rf"{re.escape(label)}(?![A-Za-z0-9])", text):
+        return "", f"{path}: the folder says {label}, the name {own or text}"
+    # BIDS has no signs in labels: only folder and name together, and an entity behind, show the end
+    # of one, sub-NDAR_INV1/sub-NDAR_INV1_task-rest; sub-01_drug_run-1 is of nobody known.
+    whole = in_folder and text.startswith(label) and re.match(r"_[a-z]+-", text[len(label) :])
+    return (label if label.isalnum() or whole else ""), ""
+
+
+def run_of(path: str) -> dict[str, str]:
+    """Return the entities of a path that make a run; numbers count by their value."""
+    found: dict[str, set[str]] = {}
+    for key, value in _ENTITY.findall(path):
+        if key not in words("run_entities"):
+            continue
+        key = "ses" if key in ("sess", "session") else key
+        if key == "task" and (counted := re.fullmatch(r"([A-Za-z]+?)(\d+)", value)):
+            value = counted[1]
+            found.setdefault("block", set()).add(counted[2].lstrip("0") or "0")
+        found.setdefault(key, set()).add(value.lstrip("0") or "0" if value.isdecimal() else value)
+    return {key: "+".join(sorted(values)) for key, values in found.items()}
+
+
+def without_label(path: str, label: str) -> str:
+    return re.sub(rf"sub-{re.escape(label)}(?![A-Za-z0-9])", "sub-{subject}", path)
+
+
+def version_of(path: str, label: str) -> str:
+    """Return what is left of a path without its person and its run, whole folders or words."""
+    text = without_label(path, label)
+    entity = rf"{any_of(words('run_entities'))}-[A-Za-z0-9+]+"
+    return re.sub(rf"(?<=/){entity}/|(?<![A-Za-z0-9]){entity}_?", "", text)
+
+
+def top_of(path: str, label: str) -> str:
+    """Return what stands above and before the first that says whose an image is."""
+    folders = path.split("/")
+    mine = re.compile(rf"sub-|(?<![A-Za-z0-9]){re.escape(label)}(?![A-Za-z0-9])")
+    at = next((n for n, part in enumerate(folders) if mine.search(part)), len(folders) - 1)
+    before = re.match(r"(.*)[_.\- ]sub-", folders[at]) if at == len(folders) - 1 else None
+    return "/".join([*folders[:at], *([before[1]] if before else [])])

@@ -1,0 +1,105 @@
+"""Patterns of paths, ``{subject}/func/*_{run}.nii.gz``: what a site types, what the table holds.
+
+``{role}`` is a text without ``/``; ``{role?}`` may be empty; ``{role:digits}`` and
+``{role:letters}`` say of what; ``{role=REGEX}`` says all; ``*`` is anything inside one name.  The
+same role again is the same text again.  A pattern fits at any depth.  Another text of the same role
+has a digit: {run2}.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+
+ROLES: Final = ("subject", "session", "run", "site", "group", "version")
+_KINDS: Final = {"": r"[^/]+?", ":digits": r"\d+", ":letters": r"[A-Za-z]+"}
+_ROLE: Final = re.compile(
+    rf"(?P<name>(?:{'|'.join(ROLES)})\d?)(?P<maybe>\??)(?P<kind>:digits|:letters|=.+|)"
+)
+_PIECES: Final = re.compile(r"(\{(?:[^{}]|\{[^{}]*\})*\}|\*)")
+# A path from a stranger is not searched for ever: a pattern is a line that somebody typed.
+MOST_LETTERS: Final = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caught:
+    """What a pattern says of one path; roles that it has not are empty."""
+
+    top: str  # the folders above the pattern
+    roles: Mapping[str, str]
+    template: (
+        str  # the path with its people, sessions and runs blanked: equal of all of one version
+    )
+
+    def said(self, role: str) -> str:
+        """Return what was caught as a role, all its texts together."""
+        found = (text for name, text in self.roles.items() if name.rstrip("23456789") == role)
+        return " ".join(text for text in found if text)
+
+
+def match(pattern: str, path: str) -> Caught | None:
+    """Return what a pattern catches of a path, None if it does not fit."""
+    compiled, literal = _compiled(pattern)
+    if literal not in path or (found := compiled.fullmatch(path)) is None:
+        return None
+    roles = {n: text or "" for n, text in found.groupdict().items() if n != "top" and "_" not in n}
+    return Caught(top=found["top"] or "", roles=roles, template=_blanked(path, found))
+
+
+def _blanked(path: str, found: re.Match[str]) -> str:
+    spans = sorted(
+        (*found.span(name), name)
+        for name in found.groupdict()
+        if name not in ("top", "version") and found[name]  # {version} tells one from another
+    )
+    text, at = "", 0
+    for start, end, name in spans:
+        text += f"{path[at:start]}{{{name.partition('_')[0]}}}"
+        at = end
+    return text + path[at:]
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise ConfigError E016 for what is no pattern of people."""
+    try:
+        compiled, _ = _compiled(pattern)
+    except (re.error, ValueError) as err:
+        raise _unusable(pattern, str(err)) from err
+    if "subject" not in compiled.groupindex:
+        raise _unusable(pattern, "it has no {subject}")
+
+
+def _unusable(pattern: str, why: str) -> ConfigError:
+    do = "write the path of one file with {subject} in place of the person, {session} and {run}."
+    return ConfigError("E016", problem=f"the layout cannot be used: {why}", do=do, detail=pattern)
+
+
+@functools.cache
+def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
+    """Return the regex of a pattern, and a text that every path has that fits."""
+    if len(pattern) > MOST_LETTERS:
+        raise ValueError(f"it has more than {MOST_LETTERS} letters")
+    out, seen, literal = "", list[str](), ""
+    for piece in _PIECES.split(pattern):
+        if piece == "*":
+            out += "[^/]*"
+        elif piece.startswith("{") and piece.endswith("}"):
+            said = _ROLE.fullmatch(piece[1:-1])
+            if said is None:
+                raise ValueError(f"{piece} is none of {', '.join(ROLES)}")
+            name, kind = said["name"], said["kind"]
+            inside = kind[1:] if kind.startswith("=") else _KINDS[kind]
+            group, inside = name, f"(?:{inside})?" if said["maybe"] else inside
+            if name in seen:
+                group, inside = f"{name}_{seen.count(name)}", f"(?P={name})"
+            out += f"(?P<{group}>{inside})"
+            seen.append(name)
+        else:
+            out += re.escape(piece)
+            literal = max(literal, piece, key=len)
+    return re.compile(rf"(?:(?P<top>.+)/)?{out}"), literal

@@ -1,0 +1,589 @@
+"""The one answer to: whose are these files?  From names alone, and what the site said of them.
+
+Levels: ``proved`` by BIDS, by a producer's own rule, by the site's list of people or by a layout
+that somebody typed; ``inferred``: one way to read the names is left; ``choice``: several are;
+``unknown``: none is, or names contradict each other.  Nothing below proved ever reaches a private
+run.  Versions of a run are never joined, labels that look alike are neither merged nor split in
+silence.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import PurePosixPath
+from typing import Final, Literal
+
+from cape.data.layout import bids
+from cape.data.layout.patterns import Caught, match
+from cape.data.layout.proposals import Proposal, proposals
+from cape.data.layout.words import (
+    FEWEST_OF_ID,
+    Kind,
+    Producer,
+    any_of,
+    is_series,
+    is_word,
+    producers,
+    role_of,
+    stem,
+    table,
+    words,
+)
+from cape.frozen import dataclass
+
+Level = Literal["proved", "inferred", "choice", "unknown"]
+# What a site may say besides patterns, kept in the same list.
+AS_NAMED: Final = "--as-named"
+FOLDERS: Final = ("sites", "groups", "sessions", "versions")
+# So many files that count on in one folder are the volumes of one series.
+FEWEST_VOLUMES: Final = 20
+# Of two people nobody can tell what varies with them.
+FEWEST_PEOPLE: Final = 3
+MARKS: Final = (
+    "dataset_description.json",
+    "participants.tsv",
+    "site-policy.toml",
+    "manifest.csv",
+    "manifest.tsv",
+)
+# Keys by which a file may repeat what others hold in parts.
+PARTS: Final = ("run", "dir", "acq", "block")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """One series, and what its path says."""
+
+    path: str
+    subject: str
+    run: Mapping[str, str]  # what makes the run: session, task, acquisition, direction, run
+    version: str  # equal for all files that were made in the same way
+    site: str = ""
+    whole: bool = False  # repeats its siblings
+
+    @property
+    def person(self) -> tuple[str, str]:
+        return self.site, self.subject
+
+    @property
+    def acquired(self) -> tuple[object, ...]:
+        """Return what all versions of one acquisition have in common."""
+        return (*self.person, frozenset(self.run.items()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """What may be typed after ``cape people FOLDER``, and what it would mean."""
+
+    says: str
+    typed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """Whose the files of a folder are, and how far that is proved; private."""
+
+    level: Level
+    images: tuple[Image, ...] = ()
+    evidence: str = ""  # what proves it, or what was tried
+    why: str = ""  # the doubt, where it is not proved
+    lines: tuple[Line, ...] = ()  # each alone would settle it
+    commands: tuple[str, ...] = ()  # of other programs, that make files which can be read
+    left: tuple[str, ...] = ()  # series that are not in this layout
+    producer: Producer | None = None
+
+    @property
+    def people(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted({image.person for image in self.images}))
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(sorted({image.site for image in self.images}))
+
+
+def read_names(
+    paths: Sequence[str], kind: Kind, *, said: Sequence[str] = (), names: Collection[str] = ()
+) -> Reading:
+    """Return whose files are, by paths below a folder.
+
+    `said`: what the site confirmed, patterns and words; `names`: labels of its own list of people.
+    """
+    series = _series(paths, kind)
+    if not series:
+        return _no_series(paths, kind)
+    if kind == "volume" and (stacks := _stacks(series)):
+        return _of_volumes(stacks)
+    patterns = [text for text in said if not text.startswith("--")]
+    if patterns:
+        return _checked(_by_patterns(series, patterns), said)
+    asked = _Tops(said=said, marks=_marked(paths))
+    return (
+        _by_producer(series, kind, asked, "person")
+        or _by_bids(series, asked)
+        or _by_list(series, names)
+        or _by_producer(series, kind, asked, "layout")
+        or _proposed(series, said, "")
+    )
+
+
+# -------------------------------------------------------------------------------------- which files
+
+
+def _series(paths: Sequence[str], kind: Kind) -> list[str]:
+    series = [path for path in paths if is_series(path, kind)]
+    stems = {stem(PurePosixPath(path).name).lower() for path in series}
+    if kind == "volume" and stems & {"t2", "t3"}:  # T1 beside T2 is a visit, not anatomy
+        series += [
+            p
+            for p in paths
+            if stem(p.rpartition("/")[2]).lower() == "t1"
+            and is_series(f"{p[: -len(p.rpartition('/')[2])]}T2.nii", kind)
+        ]
+    return sorted(series)
+
+
+def _stacks(series: Sequence[str]) -> list[str]:
+    """Return folders that hold one file for each volume: a long row of names that count on."""
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for path in series:
+        folder, _, name = path.rpartition("/")
+        if counted := re.fullmatch(r"(.*?)(\d+)", stem(name)):
+            rows[folder, counted[1]].append(int(counted[2]))
+    return [
+        folder
+        for (folder, _), numbers in rows.items()
+        if len(numbers) >= FEWEST_VOLUMES
+        and max(numbers) - min(numbers) == len(numbers) - 1
+        and min(numbers) <= 10
+    ]
+
+
+def _of_volumes(folders: Sequence[str]) -> Reading:
+    first, more = folders[0] or "the folder", f" and {len(folders) - 1} others"
+    why = f"{first}{more if len(folders) > 1 else ''}: one file for each volume (SPM, DPABI)"
+    # Beside the folder: in it, the next command would find it among the volumes.
+    joined = (
+        (shlex.quote(folder or "."), shlex.quote(f"{folder or 'series'}.nii.gz"))
+        for folder in folders
+    )
+    commands = tuple(f"fslmerge -t {out} {folder}/*.nii*" for folder, out in joined)
+    return Reading(level="unknown", evidence="3-D volumes", why=why, commands=commands)
+
+
+def _no_series(paths: Sequence[str], kind: Kind) -> Reading:
+    for row in table()["refused"]:
+        # The first ending is that of the file that is named in the command.
+        if named := [path for path in paths if path.endswith(row["ends"][0])]:
+            commands = dict.fromkeys(_command(row, path) for path in named)
+            why = f"these are {row['name']}"
+            return Reading(level="unknown", evidence=row["name"], why=why, commands=tuple(commands))
+    return Reading(level="unknown", why=f"there is no {kind} series below this folder")
+
+
+def _command(row: Mapping[str, str], path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    end = row["ends"][0]
+    base = name.removesuffix(end)
+    # As one word each, quoted: names of people's files may hold what a shell would read.
+    words_of = {"folder": folder or ".", "name": f"{folder or '.'}/{base}"}
+    return row["type"].format(**{key: shlex.quote(text) for key, text in words_of.items()}, end=end)
+
+
+def _marked(paths: Iterable[str]) -> frozenset[str]:
+    """Return folders that are data sets of their own."""
+    split = (path.split("/") for path in paths)
+    return frozenset(
+        "/".join(parts[:-1]) for parts in split if len(parts) > 1 and parts[-1] in MARKS
+    )
+
+
+# ----------------------------------------------------------------------------- folders above people
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Tops:
+    """What was said of folders above people, and which are data sets of their own."""
+
+    said: Sequence[str]
+    marks: frozenset[str]
+
+    def roles(self, tops: Mapping[str, Collection[str]]) -> list[tuple[str, dict[str, str]]]:
+        """Return what folders make, level by level: role, and the part of each top at that level.
+
+        Of the labels below each top.  "other": nobody's label comes twice; "": nobody can tell.
+        """
+        typed = next(
+            (text.split()[1].rstrip("s") for text in self.said if text.startswith("--folders ")), ""
+        )
+        split = {top: top.split("/") if top else [] for top in tops}
+        found = []
+        for at in range(max(map(len, split.values()))):
+            values = {
+                top: folders[at] if len(folders) > at else "" for top, folders in split.items()
+            }
+            if len(set(values.values())) > 1:
+                role = self._role(values, split, at, tops)
+                found.append((typed or role if role in ("", *ASKED) else role, values))
+        return found
+
+    def _role(
+        self,
+        values: Mapping[str, str],
+        split: Mapping[str, Sequence[str]],
+        at: int,
+        tops: Mapping[str, Collection[str]],
+    ) -> str:
+        below: dict[str, set[str]] = defaultdict(set)
+        for top, value in values.items():
+            below[value].update(tops[top])
+        if not any(a & b for a, b in combinations(below.values(), 2)):
+            return "other"
+        said = [value for value in values.values() if value]
+        if all(is_word("version", v) for v in said) or all(
+            "derivatives" in split[t][:at] for t, v in values.items() if v
+        ):
+            return "version"
+        role = role_of(said) if "" not in below else "?"
+        if role in ASKED:
+            return role
+        above = {"/".join(folders[: at + 1]) for folders in split.values()}
+        return "site" if above <= self.marks else ""
+
+
+def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -> Reading:
+    """Return the reading of images whose labels are proved, by what the folders above them are."""
+    tops: dict[str, set[str]] = defaultdict(set)
+    for top, image in found:
+        tops[top].add(f"{image.site} {image.subject}")
+    roles, level, why = asked.roles(tops), "proved", ""
+    images = [image for _, image in found]
+    for role, values in roles:
+        images = [
+            _below(role, values[top], image) for (top, _), image in zip(found, images, strict=True)
+        ]
+        if not role:
+            level, why = (
+                "choice",
+                f"{', '.join(sorted(filter(None, set(values.values())))[:6])} hold the same labels",
+            )
+        elif (
+            role in ASKED
+            and level == "proved"
+            and not any(text.startswith("--folders ") for text in asked.said)
+        ):
+            level, why = "inferred", f"only the names of folders say that they are {role}s"
+    guess = next((role for role, _ in roles if role in ASKED), "")
+    asks = (
+        ()
+        if level == "proved"
+        else FOLDERS
+        if level == "choice"
+        else ("sessions" if guess == "run" else f"{guess}s",)
+    )
+    lines = tuple(Line(says=_FOLDERS_SAY[name], typed=("--folders", name)) for name in asks)
+    reading = Reading(level=level, images=tuple(images), why=why, lines=lines, **known)  # type: ignore[arg-type]
+    return _checked(reading, asked.said)
+
+
+def _below(role: str, part: str, image: Image) -> Image:
+    """Return an image below a folder of a role."""
+    if part and role in ("session", "run"):
+        earlier = image.run.get("folder", "")
+        return replace(image, run={**image.run, "folder": f"{earlier} {part}".strip()})
+    if part and role in ("site", "other"):
+        return replace(
+            image,
+            site=f"{image.site} {part}".strip() if role == "site" or not image.site else image.site,
+        )
+    return replace(image, subject=f"{part} {image.subject}") if part and role == "group" else image
+
+
+ASKED: Final = ("session", "run", "group", "site")
+_FOLDERS_SAY: Final = {
+    "sites": "the folders are sites, with other people in each",
+    "groups": "the folders are groups, with other people in each",
+    "sessions": "the folders are sessions or runs of the same people",
+    "versions": "the folders hold versions of the same runs",
+}
+
+
+# -------------------------------------------------------------------------------- kinds of evidence
+
+
+def _caught_image(path: str, caught: Caught) -> Image:
+    who = " ".join(filter(None, (caught.said("group"), caught.said("subject"))))
+    run = {role: _by_value(caught.said(role)) for role in ("session", "run") if caught.said(role)}
+    return Image(path=path, subject=who, site=caught.said("site"), run=run, version=caught.template)
+
+
+def _by_value(text: str) -> str:
+    return text.lstrip("0") or "0" if text.isdecimal() else text
+
+
+def _fitting(series: Sequence[str], patterns: Sequence[str]) -> dict[str, Caught]:
+    """Return what the first pattern that fits catches; the most literal ones are tried first."""
+    ranked = sorted(patterns, key=lambda pattern: pattern.count("{") + 2 * pattern.count("*"))
+    found = {}
+    for path in series:
+        caught = next(filter(None, (match(pattern, path) for pattern in ranked)), None)
+        if caught is not None:
+            found[path] = caught
+    return found
+
+
+def _by_patterns(series: Sequence[str], patterns: Sequence[str]) -> Reading:
+    found = _fitting(series, patterns)
+    left = tuple(path for path in series if path not in found)
+    images = tuple(_caught_image(path, caught) for path, caught in found.items())
+    if not images:
+        return Reading(level="unknown", why=f"the layout {patterns[0]} fits no file", left=left)
+    return Reading(
+        level="proved", images=images, evidence="the layout that the site typed", left=left
+    )
+
+
+def _by_producer(series: Sequence[str], kind: Kind, asked: _Tops, proves: str) -> Reading | None:
+    for row in producers():
+        if kind not in row.kinds or row.proves != proves:
+            continue
+        found = _fitting(series, row.series)
+        if not found or 2 * len(found) < len(series):
+            continue
+        left = tuple(path for path in series if path not in found)
+        if proves == "layout":
+            return _proposed(tuple(found), asked.said, row.name, why=row.say, left=left)
+        images = [(caught.top, _caught_image(path, caught)) for path, caught in found.items()]
+        return _placed(images, asked, evidence=row.name, producer=row, left=left)
+    return None
+
+
+def _by_bids(series: Sequence[str], asked: _Tops) -> Reading | None:
+    said = {path: bids.label_of(path) for path in series if "sub-" in path}
+    odd = next((why for _, why in said.values() if why), "")
+    if odd:
+        return Reading(level="unknown", evidence="BIDS", why=odd)
+    if 2 * len(said) < len(series) or not all(label for label, _ in said.values()) or not said:
+        return None
+    images = [
+        (
+            bids.top_of(path, label),
+            Image(
+                path=path,
+                subject=label,
+                run=bids.run_of(path),
+                version=bids.version_of(path, label),
+            ),
+        )
+        for path, (label, _) in said.items()
+    ]
+    left = tuple(path for path in series if path not in said)
+    return _placed(images, asked, evidence="BIDS", left=left)
+
+
+def _by_list(series: Sequence[str], names: Collection[str]) -> Reading | None:
+    """Take the site's own list, if every file holds just one of its names."""
+    labels = {re.sub(r"^sub-", "", name) for name in names}
+    if not labels or any(len(n) < 3 or (n.isdecimal() and len(n) < FEWEST_OF_ID) for n in labels):
+        return None  # such names could be numbers of runs
+    name = re.compile(rf"(?<![A-Za-z0-9]){any_of(labels)}(?![A-Za-z0-9])")
+    if not all(len(set(name.findall(path))) == 1 for path in series):
+        return None
+    found = proposals(series, tuple(labels))
+    if len(found.ways) != 1 or found.why:
+        return None
+    reading = _by_patterns(series, found.ways[0].patterns)
+    if reading.left or {image.subject.rpartition(" ")[2] for image in reading.images} - labels:
+        return None
+    return _checked(replace(reading, evidence="the site's list of people"), ())
+
+
+def _proposed(
+    series: Sequence[str],
+    said: Sequence[str],
+    tried: str,
+    *,
+    why: str = "",
+    left: tuple[str, ...] = (),
+) -> Reading:
+    """Return the reading of names that no rule proves: inferred, a choice, or unknown."""
+    found = proposals(series)
+    nobody = Reading(level="unknown", evidence=tried, why=found.why, left=left)
+    if not found.ways:
+        return nobody
+    reads = [_by_patterns(series, way.patterns) for way in found.ways]
+    first, lines = reads[0], tuple(_lines(reads, found.ways))
+    if not found.why and not _tell_runs_apart(first.images):
+        alone = found.ways[0].patterns
+        lines = tuple(Line(says=f"the files of {p} alone", typed=("--layout", p)) for p in alone)
+    reading = replace(nobody, level="choice", images=first.images, lines=lines)
+    if found.why or first.left:
+        return replace(reading, why=found.why or f"{first.left[0]} is of another form")
+    if not _tell_runs_apart(first.images):
+        return replace(reading, why="files of one person say in different ways which run they are")
+    if len(first.people) < 2 or (odd := _odd_forms(first.images)):
+        said_why = odd if len(first.people) > 1 else "nothing in the names tells people apart"
+        return replace(reading, level="unknown", why=said_why, lines=())
+    if len(first.people) < FEWEST_PEOPLE:
+        return replace(reading, why="so few names show no rule")
+    why = why or "nothing but names says whose the files are"
+    return _checked(replace(reading, level="inferred", why=why), said)
+
+
+def _lines(reads: Sequence[Reading], ways: Sequence[Proposal]) -> Iterator[Line]:
+    for reading, way in zip(reads, ways, strict=True):
+        for patterns in _versions_apart(reading, way.patterns):
+            typed = tuple(word for pattern in patterns for word in ("--layout", pattern))
+            yield Line(says=way.says, typed=typed)
+
+
+def _odd_forms(images: Sequence[Image]) -> str:
+    """Return why names of several forms contradict each other; empty if they do not."""
+    groups = {len(image.subject.split(" ")) for image in images}
+    if len(groups) > 1:
+        some = sorted({image.subject for image in images})[:3]
+        return f"some names hold a group and others do not: {', '.join(some)}"
+    above: dict[str, set[str]] = defaultdict(set)
+    for image in images:
+        above[image.version.partition("{subject")[0].rpartition("/")[0]].add(image.subject)
+    for (a, mine), (b, theirs) in combinations(above.items(), 2):
+        same = mine & theirs
+        if same and not all(map(_same_people, a.split("/"), b.split("/"))):
+            return f"{a or '.'} and {b or '.'} hold the same label, {min(same)}"
+    return ""
+
+
+def _tell_runs_apart(images: Sequence[Image]) -> bool:
+    """Whether all files of a person say in the same way which run they are."""
+    keys: dict[tuple[str, str], set[frozenset[str]]] = defaultdict(set)
+    for image in images:
+        keys[image.person].add(frozenset(image.run))
+    return all(len(each) == 1 for each in keys.values())
+
+
+def _same_people(a: str, b: str) -> bool:
+    return a == b or role_of([a, b]) in ("session", "run", "version")
+
+
+def _versions_apart(reading: Reading, patterns: Sequence[str]) -> list[list[str]]:
+    """Return the patterns to type together: of those that hold the same runs, one at a time."""
+    held = {
+        p: {i.acquired for i in reading.images if match(p, i.path) is not None} for p in patterns
+    }
+    # The more steps are in a name, the later it was made: swrarest before wrarest before rest.
+    ranked = sorted(patterns, key=lambda p: (-len(p), p))
+    sets: list[list[str]] = []
+    for pattern in ranked:
+        home = next((s for s in sets if not any(held[pattern] & held[other] for other in s)), None)
+        if home is None:
+            sets.append([pattern])
+        else:
+            home.append(pattern)
+    return sets
+
+
+# ------------------------------------------------------------------------------ doubts about labels
+
+_VISIT: Final = rf"{any_of(words('session'))}\d{{0,3}}|[vt]\d|scan\d+|run\d+|m\d\d"
+_LONG_VISIT: Final = r"(?:baseline|followup|session|visit|retest|pre|post|test)\d{0,2}"
+# A short word must follow a digit or a sign: subject1 holds no visit t1.
+_VISIT_BEHIND: Final = re.compile(
+    rf"(?P<stem>.+?)(?:[-_]|(?<=\d))(?:{_VISIT})|(?P<word>.+?)(?:{_LONG_VISIT})", re.I
+)
+_LETTER_BEHIND: Final = re.compile(r"(?P<stem>.*\d)[A-Za-z]")
+_LETTER_BEFORE: Final = re.compile(r"[A-Za-z]+[-_]?(?P<stem>\d+)")
+_ONE_PERSON: Final = (
+    (_VISIT_BEHIND, r"{subject=.*?\d[-_]?}{session=[A-Za-z]+\d*}"),
+    (_LETTER_BEHIND, r"{subject=.*\d}{session:letters}"),
+    (_LETTER_BEFORE, r"{session:letters}{subject:digits}"),
+)
+
+
+def _checked(reading: Reading, said: Sequence[str]) -> Reading:
+    """Doubt labels that look alike, and mark files that repeat others of their person."""
+    typed = any(not text.startswith("--") for text in said)
+    by_site: dict[str, set[str]] = defaultdict(set)
+    for site, subject in reading.people:
+        by_site[site].add(subject)
+    for labels in () if AS_NAMED in said else by_site.values():
+        if alike := _same_but_spelling(labels):
+            why = f"{alike[0]} and {alike[1]}: one person or two?"
+            return replace(reading, level="unknown", why=why, lines=())
+        if not typed and (asked := _one_or_two(reading, labels)):
+            return asked
+    return replace(reading, images=_wholes(reading))
+
+
+def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
+    from_table = reading.producer is not None or reading.evidence == "BIDS"
+    for form, role in _ONE_PERSON[: 2 if from_table else 3]:
+        stems: dict[str, list[str]] = defaultdict(list)
+        for label in sorted(labels):
+            if found := form.fullmatch(label):
+                stems[(found["stem"] or found.groupdict().get("word") or "").lower()].append(label)
+        alike = next((each for each in stems.values() if len(each) > 1), None)
+        if alike is None:
+            continue
+        patterns = dict.fromkeys(
+            p.replace("{subject}", role, 1).replace("{subject}", "*") for p in _templates(reading)
+        )
+        one = tuple(word for pattern in patterns for word in ("--layout", pattern))
+        # Who confirms a layout says that its labels are people.
+        two = reading.lines[0].typed if reading.lines else (AS_NAMED,)
+        both = " and ".join(alike[:2])
+        lines = (
+            Line(says=f"{both} are different people", typed=two),
+            Line(says=f"{both} are one person", typed=one),
+        )
+        return replace(
+            reading,
+            level="choice",
+            why=f"{both}: one person seen twice, or two people?",
+            lines=lines,
+        )
+    return None
+
+
+def _templates(reading: Reading) -> list[str]:
+    """Return the patterns of a reading, {subject} for its people."""
+    blank = bids.without_label if reading.evidence == "BIDS" else (lambda path, label: "")
+    return list(dict.fromkeys(blank(i.path, i.subject) or i.version for i in reading.images))
+
+
+def _same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:
+    """Return two labels that are equal but for case, zeros, signs or a word in front."""
+    known: dict[str, str] = {}
+    some = any_of(words("subject"))
+    for label in sorted(labels):
+        text = re.sub(r"[^a-z0-9 ]", "", label.lower())
+        text = re.sub(rf"^{some}(?=\d|[a-z]+\d)", "", text)
+        key = re.sub(r"(?<!\d)0+(?=\d)", "", text)
+        bare = re.fullmatch(r"[a-z]+0*(\d{1,6})", text)
+        for other in (key, bare[1] if bare else key):
+            if other in known:
+                return known[other], label
+        known[key] = label
+    return None
+
+
+def _wholes(reading: Reading) -> tuple[Image, ...]:
+    """Mark files that lack what tells several others of the person apart: they repeat them."""
+    parts = reading.producer.whole if reading.producer else ()
+    mine: dict[tuple[str, str], set[frozenset[tuple[str, str]]]] = defaultdict(set)
+    for image in reading.images:
+        mine[image.person].add(frozenset(image.run.items()))
+    images = []
+    for image in reading.images:
+        run = frozenset(image.run.items())
+        more = [other - run for other in mine[image.person] if run < other]
+        repeats = any(all(key in PARTS for key, _ in extra) for extra in more)
+        images.append(
+            replace(image, whole=True)
+            if repeats or any(p in f"/{image.path}" for p in parts)
+            else image
+        )
+    return tuple(images)

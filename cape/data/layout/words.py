@@ -1,0 +1,176 @@
+"""What single words of a path mean, and which files hold a series; see producers.toml."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from cape.frozen import dataclass
+
+TABLE: Final = Path(__file__).with_name("producers.toml")
+Kind = Literal["volume", "cifti", "matrix"]
+ENDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "volume": (".nii.gz", ".nii", ".img"),
+    "cifti": (".dtseries.nii", ".ptseries.nii"),
+    "matrix": (".npy", ".npz", ".mat", ".csv", ".tsv", ".txt", ".1d"),
+}
+# v4.0.0, 0.009, 1.6mm and a date with its time are one part of a name; 001.1 is two.
+_WHOLE: Final = r"\d{4}-\d\d-\d\d(?:_\d\d_\d\d_\d\d(?:\.\d)?)?|v\d+(?:\.\d+)+|0\.\d+|\d+\.\d+mm"
+_BETWEEN: Final = r"_\-. +=,~()"
+_PART: Final = re.compile(rf"((?:{_WHOLE})(?![^{_BETWEEN}])|[^{_BETWEEN}]+)|([{_BETWEEN}]+)")
+_DATE: Final = re.compile(
+    r"\d{4}-\d\d-\d\d.*|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+    r"|(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:19|20)\d\d|(?:19|20)\d{6}x\d+"
+)
+_SITE: Final = re.compile(r"(?:site|centre|center|hospital|lab|local)[a-z0-9]*")
+# What somebody made of the same people, as a folder.
+_PIPELINE: Final = re.compile(
+    r"(?:fmriprep|xcp_?d|xcp-d|xcpengine|cpac|c-pac|halfpipe|tedana|niak|nibabies|aroma|fmripost|mriqc|afni|fsl|spm"
+    r"|conn|dpabi|ccs|dparsf)[-_a-z0-9.]*|funimg\w*|rois_\w+|reg_standard|ica_aroma|derivatives"
+    r"|(?:no)?(?:filt|gsr|global|smooth|scrub|aroma|raw|native|mni)(?:ed)?\d*(?:mm)?(?:_[a-z]+)?"
+)
+_ANATOMY: Final = r"(?:w?c[1-6]|w?m)?t1|c[1-6]"
+# Steps of SPM and DPABI before a name, one letter each: rest, srest, swrarest.
+MOST_STEPS: Final = 12
+FEWEST_OF_ID: Final = 4  # digits from which a number can only be somebody's
+
+
+@functools.cache
+def table() -> Mapping[str, Any]:
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def words(name: str) -> frozenset[str]:
+    """Return the words of producers.toml under a name."""
+    return frozenset(table()["words"][name].split())
+
+
+def any_of(texts: Collection[str]) -> str:
+    """Return a regex for one of some texts, the longest that fits."""
+    return rf"(?:{'|'.join(map(re.escape, sorted(texts, key=lambda t: (-len(t), t))))})"
+
+
+@functools.cache
+def _role_regex(role: str) -> re.Pattern[str]:
+    some = any_of(words(role)) if role in ("session", "run", "subject") else ""
+    months = (
+        r"\d{1,2}(?:mo|months?|wk|weeks?|yr?|years?)|m\d\d|(?:baseline|followup|\d+year)[a-z0-9]*"
+    )
+    return re.compile(
+        {
+            "session": rf"{some}\d{{0,3}}|[vt][1-9]|{months}|(?:{_DATE.pattern})",
+            "run": rf"{some}(?:state)?\d{{0,3}}|{any_of(words('direction'))}",
+            "subject": rf"{some}[a-z]?\d+[a-z]?",
+            "group": any_of(words("group")),
+            "site": _SITE.pattern,
+            "version": _PIPELINE.pattern,
+        }[role]
+    )
+
+
+def is_word(role: str, text: str) -> bool:
+    """Tell whether a part of a name is a word for a role."""
+    return _role_regex(role).fullmatch(text.lower()) is not None
+
+
+def role_of(values: Sequence[str], before: Sequence[str] = ()) -> str:
+    """Return the role that all values of a part have by their words; empty: none that is known.
+
+    `before`: the parts in front of it, which may say what its numbers count.
+    """
+    low = [value.lower() for value in values]
+    for role in ("session", "run", "group", "site", "version"):
+        if all(is_word(role, value) for value in low):
+            # v1 .. v9: visits, if there are few of them; else people of these names.
+            short = role == "session" and all(re.fullmatch(r"[vt]\d", value) for value in low)
+            return "" if short and len(low) > FEWEST_OF_ID else role
+    core = min(low, key=len)
+    if len(core) > 2 and all(v.endswith(core) and len(v) - len(core) <= MOST_STEPS for v in low):
+        return "version" if not core.isdecimal() else ""
+    if all(is_word("subject", value) for value in low):
+        return "subject"
+    word = re.sub(r"\d+$", "", before[-1].lower()) if before else ""
+    if word == "id" and len(before) > 1:
+        word = before[-2].lower()
+    if word in words("subject"):
+        return "subject"
+    if all(value.isdecimal() and len(value) < FEWEST_OF_ID for value in low):
+        return next((role for role in ("session", "run") if word in words(role)), "")
+    return ""
+
+
+def parts(text: str, known: re.Pattern[str] | None = None) -> list[tuple[str, str]]:
+    """Return the words of a name and what stands between them, each as (word, "") or ("", between).
+
+    A name that is `known` is one word, whatever stands in it.
+    """
+    if known is None or (found := known.search(text)) is None:
+        return _PART.findall(text)
+    front, back = text[: found.start()], text[found.end() :]
+    return [*parts(front, known), (found[0], ""), *parts(back, known)]
+
+
+def stem(name: str) -> str:
+    """Return a file's name without the ending of its kind."""
+    low = name.lower()
+    ends = (end for each in ENDS.values() for end in each if low.endswith(end))
+    longest = max(ends, key=len, default="")
+    return name[: len(name) - len(longest)]
+
+
+def of_kind(path: str, kind: Kind) -> bool:
+    """Tell whether a name ends like files of a kind, CIFTI's beside volumes."""
+    low = path.lower()
+    if kind == "volume" and re.search(r"\.[dp](?:tseries|scalar|label|conn)\.nii$", low):
+        return False
+    return low.endswith(ENDS[kind])
+
+
+def is_series(path: str, kind: Kind) -> bool:
+    """Tell by its name whether a file holds a series: no mask, mean, map or table beside one."""
+    *folders, name = path.split("/")
+    if not of_kind(name, kind) or any(part.startswith(".") for part in (*folders, name)):
+        return False
+    base = stem(name)
+    # A name by BIDS says with its last word what it is.
+    if "sub-" in base and base.rpartition("_")[2] in words("bids_series"):
+        return "sourcedata" not in folders and not re.search(r"_desc-(mean|brain|confounds)_", base)
+    # What stands behind space- or task- is no word for a kind of file.
+    plain = re.sub(r"(?<![A-Za-z])[a-z]+-[A-Za-z0-9+]+", "", base)
+    low = [word.lower() for word, _ in parts(plain) if word]
+    if words("beside") & {*low, *(re.sub(r"\d+$", "", word) for word in low)}:
+        return False
+    if low and (low[0].startswith("mean") or (len(low) == 1 and re.fullmatch(_ANATOMY, low[0]))):
+        return False
+    around = {folder.lower() for folder in folders}
+    return not words("folders_beside") & {*around, *(re.sub(r"[_-]?\d+$", "", f) for f in around)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Producer:
+    """One row of the table."""
+
+    name: str
+    kinds: tuple[str, ...]
+    series: tuple[str, ...]
+    proves: Literal["person", "layout"]
+    take: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+    space: str = ""
+    tr: str = ""
+    confounds: str = ""
+    say: str = ""
+
+
+@functools.cache
+def producers() -> tuple[Producer, ...]:
+    def frozen(value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    rows = table()["producer"]
+    return tuple(Producer(**{key: frozen(said) for key, said in row.items()}) for row in rows)
