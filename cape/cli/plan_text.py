@@ -10,12 +10,13 @@ from cape.protocol.sizes import MOST_SITES
 from cape.settings.wings import NEUROFLAME, missing
 from cape.site.policy import SitePolicy
 
-# Measured: what an exchange takes beside the sums themselves.
+# What an exchange takes beside the sums themselves, s, and what each site adds.  Measured with all
+# parties on one computer (docs/results.md, "Number of sites"): where each has its own, less.
 SECONDS_PER_EXCHANGE = {
-    "one computer": 0.03,
-    "COINSTAC": 0.1,
-    "FLARE": 0.1,
-    "a new process per exchange": 2.0,
+    "one computer": (0.01, 0.003),
+    "COINSTAC": (0.055, 0.015),
+    "FLARE": (0.05, 0.015),
+    "a new process per exchange": (0.3, 0.15),
 }
 
 
@@ -37,11 +38,14 @@ def print_plan(plan: PlannedRun) -> None:
     _print_epsilon(plan)
     rounds = sum(stage.releases for stage in plan.stages)
     exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
-    times = ", ".join(f"{duration(exchanges * s)} on {w}" for w, s in SECONDS_PER_EXCHANGE.items())
+    times = ", ".join(
+        f"{duration(exchanges * (s + plan.n_sites * more))} on {way}"
+        for way, (s, more) in SECONDS_PER_EXCHANGE.items()
+    )
     verdict = plan.verdict
     _print_weight(plan)
     say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
-    say(f"Waiting        {times}")
+    say(f"Waiting        {exchanges} exchanges of {plan.n_sites} sites: {times}")
     if plan.weight.document and not missing(NEUROFLAME):  # it has no drop-outs
         from cape.engines.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
 

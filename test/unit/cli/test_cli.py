@@ -503,14 +503,19 @@ def test_budget_says_how_long_a_run_waits_by_its_exchanges(
     """With drop-outs they are three times its releases, and NeuroFLAME has none."""
     assert cli.main([*TEMPORAL, "--epsilon", "1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Waiting 1 s on one computer, 5 s on COINSTAC, 5 s on FLARE, 92 s on a new" in said
+    assert "Waiting 46 exchanges of 4 sites: 1 s on one computer, 5 s on COINSTAC, 5 s on" in said
     assert "NeuroFLAME 92 s of the 60 min after which it ends a run: beside reading" in said
     assert cli.main([*TEMPORAL, "--epsilon", "1", "--set", "n_rounds=2000"]) == 0
     assert "of the 60 min after which it ends a run: refused" in capsys.readouterr().out
     assert cli.main([*TEMPORAL, "--epsilon", "1", "--set", "aggregation=secagg"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Waiting 4 s on one computer, 13 s on COINSTAC, 13 s on FLARE" in said
+    assert "Waiting 134 exchanges of 4 sites: 3 s on one computer, 15 s on COINSTAC" in said
     assert "NeuroFLAME" not in said
+    # It said the same of 3 sites and of 100.
+    many = ["budget", "--subjects", "5024", "--sites", "100", "--components", "20"]
+    assert cli.main([*many, "--epsilon", "1", "--set", "computation=capedjica"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Waiting 46 exchanges of 100 sites: 14 s on one computer, 72 s on COINSTAC" in said
 
 
 @pytest.mark.parametrize("sites", ["20", "21"])
