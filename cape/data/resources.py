@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,13 @@ BASE_MEMORY: Final = 120_000_000
 VOLUMES: Final = 32
 
 MEMINFO: Final = Path("/proc/meminfo")
+OWN_GROUPS: Final = Path("/proc/self/cgroup")
+GROUPS: Final = Path("/sys/fs/cgroup")
+# Limit, use, and what of it are files, in bytes; the last stands in memory.stat.
+GROUP_V2: Final = ("memory.max", "memory.current", "inactive_file")
+GROUP_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+# MiB of a job on a node, or of each of its processors
+SLURM_MEMORY: Final = ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,14 +100,61 @@ def check_room(needs: ResourceEstimate, findings: Findings) -> None:
 
 
 def free_memory() -> int:
-    """Return bytes that a new process may use, 0 if that is not known."""
-    try:
-        for line in MEMINFO.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        return 0
+    """Return bytes that a new process may use, 0 if that is not known.
+
+    The least of what the computer has left, what the control groups of this process leave it (a
+    container, a job of a cluster), and what SLURM gave the job.
+    """
+    free = (_free_of_computer(), *_free_of_groups(), _given_by_slurm())
+    return min((n for n in free if n > 0), default=0)
+
+
+def _free_of_computer() -> int:
+    for line in _lines(MEMINFO):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
     return 0
+
+
+def _free_of_groups() -> Iterator[int]:
+    """Yield what each control group above this process leaves, of both versions."""
+    for line in _lines(OWN_GROUPS):
+        _, controllers, place = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        names = GROUP_V2 if controllers == "" else GROUP_V1
+        top = GROUPS / controllers
+        group = top / place.lstrip("/")
+        # A container sees its own group as the top, wherever its name says that it lies.
+        for folder in (group, *group.parents) if top in group.parents or group == top else (top,):
+            limit, used = (_number(folder / name) for name in names[:2])
+            if limit is not None and used is not None:
+                # What files left in memory goes when it is needed.
+                stat = dict(s.split(" ", 1) for s in _lines(folder / "memory.stat") if " " in s)
+                yield max(1, limit - used + int(stat.get(names[2], 0)))
+            if folder == top:
+                break
+
+
+def _number(path: Path) -> int | None:
+    # "max" is no limit, and no file: no such group here.
+    text = "".join(_lines(path))
+    return int(text) if text.isdecimal() else None
+
+
+def _given_by_slurm() -> int:
+    # A cluster may watch jobs and end them, without a control group that says so.
+    whole, each, cpus = (os.environ.get(name, "") for name in SLURM_MEMORY)
+    if whole.isdecimal():
+        return int(whole) * 2**20
+    return int(each) * int(cpus or 1) * 2**20 if each.isdecimal() and f"1{cpus}".isdecimal() else 0
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return []
 
 
 def free_disk(folder: Path) -> int:

@@ -18,7 +18,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedOK
 
-from cape.engines.coinstac import documents
+from cape.engines.coinstac import computation, documents
 from cape.engines.coinstac import service as serve
 from cape.protocol import wire
 from support import consortium
@@ -73,7 +73,7 @@ def echo(role, document, places):
 
 
 def test_a_call_is_answered_after_an_empty_connection(tmp_path, monkeypatch):
-    monkeypatch.setattr(serve, "run", echo)
+    monkeypatch.setattr(computation, "run", echo)
     asked = {**document(tmp_path), "input": {"a": [1, 2.5, "x"]}}
     frame = talk(lambda url: call(url, "local", asked))
     assert frame == {
@@ -99,7 +99,7 @@ def test_an_error_goes_out_with_its_code_and_nothing_else(tmp_path):
     ],
 )
 def test_what_would_hang_the_engine_is_an_error_instead(tmp_path, monkeypatch, answer, problem):
-    monkeypatch.setattr(serve, "run", lambda role, document, places: answer)
+    monkeypatch.setattr(computation, "run", lambda role, document, places: answer)
     monkeypatch.setattr(documents, "MAX_ANSWER", 1000)
     frame = talk(lambda url: call(url, "local", document(tmp_path)))
     assert frame["type"] == "stderr"
@@ -109,7 +109,7 @@ def test_what_would_hang_the_engine_is_an_error_instead(tmp_path, monkeypatch, a
 
 def test_the_aggregator_may_end_the_run(tmp_path, monkeypatch):
     done = {"output": {}, "cache": {}, "success": True}
-    monkeypatch.setattr(serve, "run", lambda role, document, places: done)
+    monkeypatch.setattr(computation, "run", lambda role, document, places: done)
     assert talk(lambda url: call(url, "remote", document(tmp_path)))["data"] == done
 
 
@@ -334,7 +334,7 @@ def test_sigterm_ends_the_service_at_once_also_within_a_call(tmp_path):
 
 
 def test_a_document_too_large_is_refused_and_the_next_is_served(tmp_path, monkeypatch):
-    monkeypatch.setattr(serve, "run", echo)
+    monkeypatch.setattr(computation, "run", echo)
     monkeypatch.setattr(serve, "MAX_DOCUMENT", 5000)
 
     async def conversation(url):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from cape.engines.coinstac.documents import (
     MAX_DOCUMENT,
@@ -23,7 +24,7 @@ from cape.engines.coinstac.documents import (
     inline,
     offload,
 )
-from cape.errors import CapeError, MessageError, StoppedError, public_text
+from cape.errors import CapeError, MessageError, ReportedError, StoppedError, public_text
 from cape.protocol import wire
 from cape.site.files import folder_lock, write_atomically
 from cape.site.places import SitePlaces
@@ -41,6 +42,9 @@ def run(
     An engine that has the sites' replies one by one may give them to the aggregator as they arrive.
     """
     request = EngineRequest.of(role, document)
+    if role == "local" and request.cache is not None and set(request.input) == {ENDED}:
+        hear_end(request.output, request.input[ENDED])
+        return {"output": {ENDED: "read"}, "cache": {}, "success": False}
     try:
         try:
             request.output.mkdir(parents=True, exist_ok=True)
@@ -88,6 +92,55 @@ def write_down(output: Path, err: Exception) -> None:
         write_atomically(output / "site-error.txt", text.encode("utf-8", "replace"))
     except OSError:
         return  # the public text still goes to the engine
+
+
+# -- how everybody learns of an error of the aggregator's ------------------------------------------
+
+# A message of this key alone ends a run: the public text of why.
+ENDED: Final = "ended"
+ENDED_TEXT: Final = re.compile(r"CAPE-E\d{3} .{1,1000}")
+WHOSE: Final = "The aggregator ended the run with this; nothing at this site is the reason."
+
+
+def play(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
+    """Answer as `run` does, in a line, for engines that call nobody after an error.
+
+    An error of the aggregator's goes to all sites in an exchange of its own, then it is raised.
+    """
+    cache = EngineRequest.of(role, document).cache
+    if role == "remote" and isinstance(cache, Mapping) and ENDED in cache:
+        raise ReportedError(str(cache[ENDED]))
+    try:
+        return encode_response(run(role, document, places))
+    except StoppedError:
+        raise  # the same document may come again
+    except Exception as err:
+        if role == "local":
+            raise
+        end = end_message(err)
+        return encode_response({"output": end, "cache": {"cape": end}, "success": False})
+
+
+def end_message(err: BaseException) -> dict[str, str]:
+    """Return what tells sites why the aggregator ended the run: one line, for `hear_end`."""
+    return {ENDED: " ".join(public_text(err).split())[:1000]}
+
+
+def hear_end(output: Path, text: object) -> None:
+    """Write at a site why the aggregator ended the run, before what it wrote of itself; and log it.
+
+    MessageError: it is no public text, and nothing else of a peer's is written for people.
+    """
+    if not (isinstance(text, str) and ENDED_TEXT.fullmatch(text) and text.isprintable()):
+        raise MessageError("E202", problem="the end of a run has a public text")
+    import logging  # no round needs it
+
+    logging.getLogger("cape").error("%s", text)
+    path = output / "site-error.txt"
+    own = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if not own.startswith(text):
+        words = f"{WHOSE}\n\nBefore:\n{own}" if own else WHOSE
+        write_down(output, ReportedError(text, words))
 
 
 # -- whose process this is ------------------------------------------------------------------------
@@ -150,7 +203,7 @@ def answer_once(role: str) -> int:
         document = parse_document(sys.stdin.buffer.read(MAX_DOCUMENT + 1))
         become_owner(role, document)
         places = SitePlaces.from_environment(os.environ)
-        line = encode_response(run(role, document, places)) + b"\n"
+        line = play(role, document, places) + b"\n"
     except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1

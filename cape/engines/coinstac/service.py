@@ -34,8 +34,8 @@ from cape.kernels import pin
 
 pin()  # what follows imports numpy
 
-from cape.engines.coinstac.computation import become_owner, parse_document, run
-from cape.engines.coinstac.documents import MAX_DOCUMENT, EngineRequest, encode_response
+from cape.engines.coinstac.computation import become_owner, parse_document, play
+from cape.engines.coinstac.documents import MAX_DOCUMENT, EngineRequest
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
 from cape.site.places import SitePlaces
@@ -133,7 +133,7 @@ def answer(call: Mapping[str, Any]) -> str:
     try:
         check_mounts(EngineRequest.of(role, document))
         become_owner(role, document)
-        line = encode_response(run(role, document, SitePlaces.from_environment(os.environ)))
+        line = play(role, document, SitePlaces.from_environment(os.environ))
         frame = b'{"type":"stdout","data":' + line + b',"end":true}'
     except BaseException as err:  # the engine waits for ever for a frame that never comes
         log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))

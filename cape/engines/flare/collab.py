@@ -18,7 +18,7 @@ from nvflare.collab import collab
 from cape.engines.coinstac.computation import write_down
 from cape.engines.flare.own_file import SiteFile, read_aggregator_file, read_site_file
 from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
-from cape.errors import public_text
+from cape.errors import ReportedError, public_text
 from cape.site.places import SitePlaces
 
 # Of a setting that FLARE's builder would read: a mapping with it is no component.
@@ -76,13 +76,14 @@ class Aggregator:
         )
         rounds = AggregatorRounds(self._run, self._settings, Path(own.runs))
         names = sorted(client.name for client in collab.clients)
+        # What a download of the job brings to its owner.
+        run_folder = Path(workspace.get_result_root(context.get_job_id()))
         try:
             state = rounds.play(names, ask, join=self._join_patience, round=self._patience)
         except Exception as err:
             write_down(rounds.home / "output", err)
+            write_down(run_folder / "cape", ReportedError(public_text(err)))
             raise
-        # What a download of the job brings to its owner.
-        run_folder = Path(workspace.get_result_root(context.get_job_id()))
         shutil.copytree(rounds.results, run_folder / "cape", dirs_exist_ok=True)
         connected = [site for site in state.left if site in names]
         if connected:

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import configured
+from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
 from cape.engines.coinstac.computation import run as border
-from cape.engines.coinstac.computation import write_down
 from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS
 from cape.engines.flare.own_file import SiteFile
@@ -48,6 +48,8 @@ MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
 LONGEST_TEXT = 1000
 # Seconds that a new job waits for the one before it.
 PATIENCE = 60.0
+# Seconds in which sites may hear why a run ended; who does not is told by nobody.
+FAREWELL = 15.0
 CACHE_LIMIT = 2 * MAX_DOCUMENT
 
 
@@ -121,6 +123,9 @@ class SiteRounds:
     def _exchange(
         self, question: Question, owner: str, own: SiteFile, home: Path
     ) -> dict[str, Any]:
+        if set(question.input) == {ENDED}:
+            hear_end(home / "output", question.input[ENDED])
+            return {ENDED: "read"}
         # Also where its answer was lost: the journal has that.
         before = stored(_cache_of(home, question.iteration - 1))
         document = {
@@ -220,15 +225,28 @@ class AggregatorRounds:
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A job before this one may still be ending.
         with folder_lock(self.home, "the aggregator", patience=PATIENCE):
-            state = self.state() or self.opening(sorted(sites))
+            state = self.state()
             # Of a stop that is got over now.
             (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
-            while not state.ended:
-                state = self._exchange(state, ask, join if state.iteration == 0 else round)
-                write_atomically(self.home / "aggregator.json", encode(state))
-                if not is_addressed(state.input):  # else they are asked for next
-                    shutil.rmtree(self._parts, ignore_errors=True)
+            try:
+                state = state or self.opening(sorted(sites))
+                while not state.ended:
+                    state = self._exchange(state, ask, join if state.iteration == 0 else round)
+                    write_atomically(self.home / "aggregator.json", encode(state))
+                    if not is_addressed(state.input):  # else they are asked for next
+                        shutil.rmtree(self._parts, ignore_errors=True)
+            except Exception as err:
+                self._tell_end(state, sites, ask, err, min(round, FAREWELL))
+                raise
         return state
+
+    def _tell_end(
+        self, state: RunState | None, sites: Iterable[str], ask: Ask, err: Exception, timeout: float
+    ) -> None:
+        number = 1 if state is None else state.iteration + 1
+        last = encode(Question(run=self._run, iteration=number, input=dict(end_message(err))))
+        for _ in ask(dict.fromkeys(sites if state is None else state.left, last), timeout):
+            pass
 
     def question(self, state: RunState) -> bytes:
         """Return what all sites are asked next."""

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cape.data.own_words import POLICY_FILE
-from cape.engines.coinstac.computation import write_down
+from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
 from cape.engines.coinstac.site import NOTICE_FILE
 from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import (
@@ -103,6 +103,8 @@ class _Aggregator(_Party):
 # By output folder: in the framework's simulator several parties may share a process.
 _SITES: dict[str, _Site] = {}
 _AGGREGATORS: dict[str, _Aggregator] = {}
+# Public texts of errors that sites are being told
+_ENDS: dict[str, str] = {}
 
 
 def begin() -> dict[str, Any]:
@@ -115,6 +117,9 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
     if not message:
         _SITES[output_dir] = site = _Site()
         return {"nonce": site.nonce}
+    if set(message) == {ENDED}:
+        hear_end(Path(output_dir), message[ENDED])
+        return {"answer": ""}
     known = _SITES.get(output_dir)
     if known is None:  # it was started anew, and its secrets are gone
         raise RuntimeError(public_text(MessageError("E202", problem=LOST)))
@@ -127,13 +132,20 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
 def combine(
     replies: dict[str, dict[str, Any]], parameters: dict[str, Any], output_dir: str
 ) -> dict[str, Any]:
-    """Return the next message for all sites; RuntimeError with an error's public text."""
+    """Return the next message for all sites; an error is one, too, and the exchange after it ends.
+
+    RuntimeError then, with its public text: the framework ends a run for all, and asks nobody more.
+    """
+    if (text := _ENDS.pop(output_dir, "")) and not all("nonce" in r for r in replies.values()):
+        # The framework logs the traceback: the public text, which is all that anybody should read.
+        raise RuntimeError(text)
     try:
         return _combine(replies, parameters, output_dir)
     except Exception as err:
         write_down(Path(output_dir), err)
-        # The framework logs the traceback: the public text, which is all that anybody should read.
-        raise RuntimeError(public_text(err)) from None
+        end = end_message(err)
+        _ENDS[output_dir] = end[ENDED]
+        return dict(end)
 
 
 def _combine(

@@ -192,7 +192,7 @@ def test_a_run_goes_on_when_a_stopped_process_lets_go_of_its_sites_folder(
     for _ in range(2):  # a new job comes as far as the one before it
         with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 is missing"):
             calls.play(SETTINGS)
-        assert b"CAPE-E263 " in calls.said[-1]
+        assert b"CAPE-E263 " in b"".join(calls.said[-4:])  # then all hear how it ended
     stopped.close()
     assert calls.play(SETTINGS).ended
     assert scored(calls) == contents(expected / "consortium")
@@ -202,7 +202,8 @@ def test_without_drop_outs_a_silent_site_ends_the_run_which_can_go_on(calls, exp
     calls.hang = lambda call, site: site == "local1" and 3 <= call <= 4
     with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 is missing.* in .* round 1"):
         calls.play(SETTINGS)
-    assert calls.asked[2:] == [tuple(sorted(calls.own)), ("local1",)]  # once more, then the end
+    everybody = tuple(sorted(calls.own))
+    assert calls.asked[2:] == [everybody, ("local1",), everybody]  # once more, then the end
     assert calls.play(SETTINGS).ended
     assert scored(calls) == contents(expected / "consortium")
 
@@ -211,7 +212,45 @@ def test_sites_that_the_owner_did_not_name_are_not_asked(calls):
     calls.own["local7"] = calls.own.pop("local9")
     with pytest.raises(CapeError, match=r"^CAPE-E204 list of sites differs: the sites are local0"):
         calls.play(SETTINGS)
-    assert calls.asked == []
+    assert calls.asked == [tuple(calls.own)]  # to hear why, and nothing else
+    assert calls.said == [b'{"error":"","output":{"ended":"read"}}'] * len(calls.own)
+
+
+def test_everybody_learns_why_the_aggregator_ended_a_run(calls, caplog):
+    """It stood at the server alone: sites saw a job that was aborted, and asked the owner why."""
+    refused = {**SETTINGS, "epsilon": 0.05, "accept_low_quality": False}
+    with pytest.raises(CapeError, match=r"^CAPE-E150 ") as caught:
+        calls.play(refused)
+    for site in calls.own:
+        words = (calls.work / site / RUN / "output" / "site-error.txt").read_text()
+        assert words.startswith(caught.value.public + "\n\nThe aggregator ended the run with this;")
+        assert "accept_low_quality" in words
+    assert [record.getMessage() for record in caplog.records].count(caught.value.public) == 4
+
+
+def test_who_wrote_a_reason_of_its_own_keeps_it_below_that_of_the_run(calls):
+    policy = Path(calls.own["local1"].policy)
+    policy.write_text("max_epsilon = 0.001\nallow_not_private = true\n")
+    with pytest.raises(CapeError, match=r"^CAPE-E154 Site policy of site local1 "):
+        calls.play(SETTINGS)
+    own = (calls.work / "local1" / RUN / "output" / "site-error.txt").read_text()
+    assert "max_epsilon = 0.001, the run has" in own
+    assert "nothing at this site is the reason" not in own
+    other = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
+    assert other.startswith("CAPE-E154 Site policy of site local1 ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "no code", "CAPE-E150 ", "CAPE-E150 a\nb", "CAPE-E150 \x1b[2J", "CAPE-E150 \u202e", 7,
+     None, ["CAPE-E150 a"], "CAPE-E150 " + "a" * 1001],
+)  # fmt: skip
+def test_no_other_words_of_an_aggregator_are_written_at_a_site(calls, text):
+    question = rounds.encode(rounds.Question(run=RUN, iteration=1, input={"ended": text}))
+    answer = calls.site("local0").answer(question, "")
+    assert b"CAPE-E202" in answer
+    words = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
+    assert words.startswith("CAPE-E202 ")
 
 
 def test_a_site_that_is_silent_in_join_ends_the_run_of_any_kind(calls):
@@ -414,7 +453,7 @@ def test_a_vector_of_another_length_is_named_with_its_site(calls, settings, monk
         for site, raw in ask(blobs, timeout):
             document = json.loads(raw)
             output = document["output"]
-            if site == "local0" and output and output["phase"] == "iterate":
+            if site == "local0" and output and output.get("phase") == "iterate":
                 zeros = np.zeros(1, dtype=np.uint64)
                 short = reply_document(
                     Envelope(**{**output, "body": Masked(total=zeros, refused=False)})
