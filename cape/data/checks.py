@@ -66,6 +66,7 @@ class RunShape:
     values_digest: str
     columns: tuple[str, ...] = ()
     place: str = ""  # as in `Series`
+    course: tuple[float, ...] = ()  # of `cape.data.copies`; empty if the values were not read
 
 
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
@@ -194,18 +195,6 @@ def check_grids(shapes: Sequence[RunShape], findings: Findings) -> None:
     if len(set(people.values())) > 1:
         who = ", ".join(list(people.values())[:3])
         findings.add(IssueCode.NATIVE_GRIDS, f"{len(people)} grids, such as those of {who}")
-
-
-def check_equal_values(shapes: Sequence[RunShape], findings: Findings) -> None:
-    """Warn of runs of other people with the same values: a session that was copied."""
-    first: dict[str, str] = {}
-    for shape in shapes:
-        if shape.n_features * shape.n_timepoints == 0 or not shape.values_digest:
-            continue
-        if shape.values_digest in first:
-            place = f"{first[shape.values_digest]} and {shape.name}"
-            findings.add(IssueCode.RUN_TWICE, place)
-        first.setdefault(shape.values_digest, shape.name)
 
 
 def note_columns(

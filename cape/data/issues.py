@@ -56,6 +56,8 @@ class IssueCode(Enum):
     FILE_TWICE = (5, "E", "A file is listed twice: one person counted twice has 2 mu", "every run once", "remove one of the two")
     DATA_TWICE = (5, "X", "The same data are listed twice, and count once: one person counted twice would have 2 mu", "every subject once", "remove one of the two")
     RUN_TWICE = (5, "S", "The same values are listed as two runs: one person counted twice has 2 mu", "every run once", "remove one of the two")
+    PERSON_AGAIN = (5, "S", "Runs of two people have the same course in time: one person counted twice has 2 mu", "every person once", "remove one of the two, or list both as one person's")
+    RUN_AGAIN = (5, "W", "Two runs of a person have the same course in time: one run, made in two ways?", "every run once", "keep one of them (bids_filter, or exclude in the manifest)")
     SUBJECT_TWICE = (5, "E", "A subject is listed twice: one person counted twice has 2 mu", "one row per subject", "remove one of the two")
     # ---- who is left out
     MARK_UNCLEAR = (38, "E", "A mark is neither yes nor no", "1 or 0; in participants.tsv also runs such as ses-2 or task-nback,ses-1_run-2", "write 1 or 0 (exclude: 1 = left out; include: 1 = takes part); a reason goes into a column notes")

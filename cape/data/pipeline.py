@@ -29,13 +29,13 @@ from cape.algorithms.estimators import Array, Data
 from cape.data.checks import (
     RunShape,
     Subject,
-    check_equal_values,
     check_grids,
     judge,
     judge_site,
     note_columns,
     note_features,
 )
+from cape.data.copies import note_copies
 from cape.data.data_store import DataStore
 from cape.data.discovery import SiteListing, list_site, with_features_of_files
 from cape.data.issues import Finding, Findings, IssueCode, in_full
@@ -366,7 +366,7 @@ def conclude(found: SitePass, working: Path | None = None) -> Inspection:
         _leave_odd_out(found, space)
     copies = _leave_copies_out(found)
     check_grids(found.shapes, findings)
-    check_equal_values([s for s in found.shapes if s.name not in copies], findings)
+    note_copies([s for s in found.shapes if s.name not in copies], findings)
     # Without the mask nobody could be read: that all subjects fail would only hide the reason.
     if space is not None or config.feature_space == "matrix":
         judge_site(found.subjects, found.accepted, len(listed), config, findings)

@@ -11,6 +11,7 @@ import numpy as np
 from cape.algorithms.estimators import Data
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import UNREAD, clean, rank_of
+from cape.data.copies import course_of
 from cape.data.discovery import SiteListing
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.reading import read_run
@@ -133,6 +134,7 @@ def _shape(person: str, run: RunFile, series: Series) -> RunShape:
         values_digest=digest,
         columns=series.columns,
         place=series.place,
+        course=course_of(series.values) if series.digest and run.row < 0 else (),
     )
 
 

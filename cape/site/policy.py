@@ -104,8 +104,6 @@ class SitePolicy:
             if values.get(name, silent[name]) not in (silent[name], getattr(self, name)):
                 raise ConfigError("E266", site=site, detail=f"{name} of the mapped policy")
             values.pop(name, None)
-        for name in OWN_WORDS:
-            values.pop(name, None)
         mapped = dataclasses.replace(self, **values)  # type: ignore[arg-type]
         return self.tightened(site, mapped)._checked()
 

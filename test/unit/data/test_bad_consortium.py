@@ -196,7 +196,8 @@ def test_a_subject_of_low_rank_fails_and_is_named_with_both_numbers(tmp_path):
     flat = np.outer(MIXING[:, 0], np.random.default_rng(0).laplace(size=T))
     np.save(folder / f"sub-{CANARY}10.npy", flat)
     warned(folder, config(), "W148", f"sub-{CANARY}10: rank 1", "n_components = 3", "Fix: ")
-    np.save(folder / f"sub-{CANARY}11.npy", 2 * flat)
+    other = np.outer(MIXING[:, 0], np.random.default_rng(1).laplace(size=T))
+    np.save(folder / f"sub-{CANARY}11.npy", other)
     error = stopped(folder, config(), "E148", "rank 1")
     own = "The data of site local1 did not pass its own checks; see site-error.txt there."
     assert str(error) == f"CAPE-E100 {own}"
