@@ -2,11 +2,13 @@
 
     python bench/sites.py [--sites 4,16,50,200,500] [--ways all-sites,secagg] [--json]
     python bench/sites.py --flare 10,50        # in FLARE's simulator (extra nvflare)
+    python bench/sites.py --lost 200 [--rounds 40]   # FLARE's rounds, sites in processes
 
 Whole runs of `capedjica` on matrices, all parties in one process.  A party's memory is what its
 code allocates for one exchange (tracemalloc), the aggregator's from the texts of the replies, which
 it reads one by one as it does behind an engine.  Slopes are d log / d log S between neighbouring S:
-1 is linear.
+1 is linear.  ``--lost``: at the default rates, where all pairs share a tenth of the sites drops
+out in five stages; every message is bytes as FLARE would carry them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ import threading
 import time
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +37,14 @@ import numpy as np
 from cape.computations import load
 from cape.engines.coinstac.aggregator import gathered
 from cape.engines.coinstac.documents import encode_broadcast, reply_document
+from cape.engines.flare.own_file import SiteFile
+from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.sizes import weight_of
+from cape.settings.documents import not_default, toml_text
 from cape.simulation import memory
+from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 
 SUBJECTS, FEATURES, TIMEPOINTS, COMPONENTS, ROUNDS = 3, 60, 80, 4, 3
@@ -62,6 +70,7 @@ class Matrices:
 def settings_of(way: str, n_sites: int) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "epsilon": 8.0, "delta": 1e-5, "feature_space": "matrix", "basis": "none",
+        "n_features": FEATURES,
         "n_components": COMPONENTS, "n_rounds": ROUNDS, "n_sites": n_sites,
         "accept_low_quality": True, "aggregation": way,
     }  # fmt: skip
@@ -229,6 +238,65 @@ def below(parent: int) -> list[tuple[int, int]]:
     return found
 
 
+# -- FLARE's rounds without FLARE, and a tenth of the sites drops out ------------------------------
+
+LOST_IN = ("zero-sum.shares", "zero-sum.probe", "iterate", "iterate.consistency", "iterate.unmask")
+
+
+def answer(own: SiteFile, site: str, blob: bytes) -> tuple[str, bytes]:
+    """Answer for a site, in whatever process: what it knows is on disk."""
+    return site, SiteRounds(site, lambda: own, SitePlaces()).answer(blob, "owner")
+
+
+def with_drop_outs(n_sites: int, rounds: int) -> dict[str, Any]:
+    names = [f"site{i:03}" for i in range(n_sites)]
+    gone = {name: LOST_IN[i % len(LOST_IN)] for i, name in enumerate(names[3::10])}
+    settings = {**settings_of("all-sites", n_sites), "aggregation": "secagg", "n_rounds": rounds}
+    asked, said, exchanges = [0], [0], 0
+    began = time.perf_counter()
+    # Processes of their own: one that is forked would hold the aggregator's folder too.
+    apart = get_context("spawn")
+    with tempfile.TemporaryDirectory() as top, ProcessPoolExecutor(mp_context=apart) as processes:
+        own = {}
+        for i, name in enumerate(names):
+            data, home = Path(top) / "data" / name, Path(top) / name
+            data.mkdir(parents=True)
+            home.mkdir()
+            for label, values in Matrices(i + 1).reduced(FEATURES):
+                np.save(data / f"{label}.npy", values)
+            policy = home / "site-policy.toml"
+            policy.write_text(toml_text(not_default(POLICY)), encoding="utf-8")
+            own[name] = SiteFile(data=str(data), runs=str(home), policy=str(policy))
+        aggregator = AggregatorRounds("0" * 32, settings, Path(top))
+
+        def ask(blobs: Mapping[str, bytes], timeout: float) -> Iterator[tuple[str, bytes]]:
+            nonlocal exchanges
+            exchanges += 1
+            state = aggregator.state()
+            phase = "join" if state is None else state.input["phase"]
+            asked.extend(map(len, blobs.values()))
+            calls = [
+                processes.submit(answer, own[site], site, blob)
+                for site, blob in blobs.items()
+                if gone.get(site) != phase
+            ]
+            for call in calls:
+                site, raw = call.result()
+                said.append(len(raw))
+                yield site, raw
+
+        state = aggregator.play(names, ask, join=1.0, round=1.0)
+        files = sorted(aggregator.files())
+    return {
+        "way": "secagg at the default rates, in processes", "sites": n_sites,
+        "left": len(state.left), "ended": state.ended, "result_files": len(files),
+        "exchanges": state.iteration, "calls": exchanges,
+        "seconds": time.perf_counter() - began,
+        "longest_question_bytes": max(asked), "longest_answer_bytes": max(said),
+        "allowed_bytes": wire.MAX_ANSWER,
+    }  # fmt: skip
+
+
 # -- output ----------------------------------------------------------------------------------------
 
 
@@ -261,12 +329,19 @@ def main() -> None:
     parser.add_argument("--sites", default="4,16,50,200,500")
     parser.add_argument("--ways", default="all-sites,secagg")
     parser.add_argument("--flare", default="", help="numbers of sites for FLARE's simulator")
+    parser.add_argument("--lost", default="", help="numbers of sites of which a tenth drop out")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of --lost")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     plays = [(play, way, int(n)) for way in given.ways.split(",") for n in given.sites.split(",")]
     if given.flare:
         plays = [(lambda _, n: in_flare(n), "", int(n)) for n in given.flare.split(",")]
+    if given.lost:
+        plays = [
+            (lambda _, n: with_drop_outs(n, given.rounds), "", int(n))
+            for n in given.lost.split(",")
+        ]
     for what, way, n_sites in plays:
         rows.append(what(way, n_sites))
         with_slopes(rows[-2:])
