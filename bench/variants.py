@@ -172,10 +172,16 @@ def epsilon_for(g: float, n_subjects: int) -> float:
 
 
 def measure(
-    name: str, g: float, seed: int, draw: int, arguments: argparse.Namespace, trees: dict[str, Path]
+    name: str,
+    g: float,
+    seed: int,
+    draw: int,
+    arguments: argparse.Namespace,
+    trees: dict[str, Path],
+    made: Subjects | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a row for every tree, from the same subjects."""
-    made = subjects_of(name, arguments.subjects, arguments.components, seed)
+    """Return a row for every tree, from the same subjects: `made`, or those of the preset."""
+    made = made or subjects_of(name, arguments.subjects, arguments.components, seed)
     chosen: dict[str, object] = {
         "feature_space": "matrix", "image_shape": f"{EDGE},{EDGE}", "basis": "dct", "n_basis": D,
         "n_components": arguments.components, "epsilon": epsilon_for(g, arguments.subjects),
@@ -206,7 +212,8 @@ def scores(W: np.ndarray, A: np.ndarray, truth: np.ndarray | None) -> dict[str, 
     from cape.algorithms.scores import isi, match_maps
 
     if truth is None:
-        return {"q": None, "r": None, "worst": None, "true": []}
+        none = {"q": None, "r": None, "worst": None, "true": [], "nearest": []}
+        return {**none, "n_components": A.shape[1]}
     matched = match_maps(A, truth)
     # In the order of the estimates, as claims are; a map that is nobody's has r 0.
     true = np.zeros(A.shape[1])
@@ -220,6 +227,11 @@ def scores(W: np.ndarray, A: np.ndarray, truth: np.ndarray | None) -> dict[str, 
         "r": float(found.mean()),
         "worst": float(found.min()),
         "true": true.tolist(),
+        # |r| of every map with the planted map that it is most like, whoever else is like that
+        "nearest": np.abs(np.corrcoef(A.T, truth.T)[: A.shape[1], A.shape[1] :])
+        .max(axis=1)
+        .tolist(),
+        "n_components": A.shape[1],
     }
 
 

@@ -96,6 +96,21 @@ class Subspace:
         energy = float(np.sum(self.eigenvalues**2)) - self.noise_std**2 * d * (d + 1) / 2.0
         return math.sqrt(max(0.0, energy) / k)
 
+    def common(self, directions: Array) -> Array:
+        """Share of each column of `directions` (k, n) that subjects have in common, shape (n,).
+
+        Mean squared cosine with the subjects' own subspaces.  An observed eigenvalue x over the
+        mean of the rest is theta + (edge/2)^2 / theta; one inside the noise counts half of itself.
+        """
+        k, half = self.V.shape[1], self.edge / 2.0
+        rest = self.eigenvalues[k:]
+        x = self.eigenvalues[:k] - (float(np.mean(rest)) if rest.size else 0.0)
+        spike = (x + np.sqrt(np.maximum(x * x - self.edge**2, 0.0))) / 2.0
+        theta = np.where(x > self.edge, spike, np.minimum(x / 2.0, half))
+        weights = directions**2
+        total = np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
+        return np.asarray(theta @ weights / total)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rank:

@@ -33,7 +33,7 @@ from cape.algorithms.estimators import (
     step_record,
 )
 from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
-from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, unit_rows
 from cape.algorithms.verdict import judge
 from cape.frozen import dataclass
 
@@ -269,21 +269,32 @@ class QuasiNewton:
     # (k, k): where the rounds begin if the gate of the spatial start is open; released
     origin: Array | None = None
     residual: float = 0.0  # what whitening left, see `Whitener`
-    subspace: Subspace | None = None  # the verdict asks what subjects have in common
+    # The verdict asks what subjects have in common, and which maps were sparse at the start
+    subspace: Subspace | None = None
+    whitened: Whitener | None = None
+    of_projectors: bool = True  # whether eigenvalues of the subspace are mean squared cosines
 
     def after(self, released: Subspace | None, whitened: Whitener | None) -> QuasiNewton:
         """Return this solver with what the stages before it released."""
         return replace(
             self,
             subspace=released,
+            whitened=whitened,
             origin=whitened.origin if whitened is not None and whitened.gate else None,
             residual=whitened.residual if whitened is not None else 0.0,
         )
 
+    # Both are asked where the run is judged only: a site's round does not pay for them.
     @property
     def overlap(self) -> float:
-        # Asked where the run is judged only: a site's round does not pay for it.
         return 1.0 if self.subspace is None else self.subspace.overlap
+
+    def _common(self, W: Array) -> Array | None:
+        """Share of each map (k,) that subjects have in common; None where it is not known."""
+        if self.subspace is None or self.whitened is None or not self.of_projectors:
+            return None
+        mixing = np.linalg.inv(unit_rows(W) @ self.whitened.U)
+        return self.subspace.common(np.asarray(mixing))
 
     def clip(self, done: int) -> float:
         if not self.private:
@@ -383,9 +394,11 @@ class QuasiNewton:
                 gate=self.origin is not None,
                 dither=self.dither,
                 residual=self.residual,
+                sparse=() if self.whitened is None else self.whitened.sparse,
+                common=self._common(state.W),
                 overlap=self.overlap,
             )
-            state = replace(state, status=found.status)
+            state = replace(state, status=found.status, confirmed=found.confirmed)
             if self.origin is not None and found.status == "unconfirmed":
                 # What nothing in time speaks for is not better than where the rounds began.
                 state = replace(state, W=self.origin)

@@ -153,16 +153,9 @@ def sparseness(
     Surrogates are Gaussian in the public basis B (D, d), sized direction by direction like the
     released V (d, k).  No basis: all features weigh the same.  `mixing` (k, k): `spatial_ica`.
     """
-    d, k = V.shape
-    n_features = d if basis is None else basis.shape[0]
-    some = slice(None, None, max(1, -(-n_features // MOST_FEATURES)))
-    if basis is None or isinstance(basis, np.ndarray):
-        B = (np.eye(d) if basis is None else basis)[some]
-    else:
-        B = basis.rows(some)
-    observed = float(np.median(kurtosis(B @ V @ mixing)))
-    size = np.ones(d) if basis is None else np.sqrt(np.sum(V**2, axis=1))
-    middle, spread = _surrogates(B.tobytes(), size.tobytes(), k, score)
+    found, null = _compared(basis, V, mixing, score)
+    observed, medians = float(np.median(found)), np.median(null, axis=1)
+    middle, spread = float(np.mean(medians)), float(np.std(medians, ddof=1))
     return Sparseness(
         kurtosis=observed,
         surrogate=middle,
@@ -171,18 +164,31 @@ def sparseness(
     )
 
 
+def _compared(basis: Basis | None, V: Array, mixing: Array, score: Score) -> tuple[Array, Array]:
+    """Return the kurtosis of the components (k,), and that of surrogates (N_SURROGATES, k)."""
+    d, k = V.shape
+    n_features = d if basis is None else basis.shape[0]
+    some = slice(None, None, max(1, -(-n_features // MOST_FEATURES)))
+    if basis is None or isinstance(basis, np.ndarray):
+        B = (np.eye(d) if basis is None else basis)[some]
+    else:
+        B = basis.rows(some)
+    size = np.ones(d) if basis is None else np.sqrt(np.sum(V**2, axis=1))
+    return kurtosis(B @ V @ mixing), _surrogates(B.tobytes(), size.tobytes(), k, score)
+
+
 # A run asks where its rounds begin and again at its end: the rotations take seconds.
 @functools.lru_cache(maxsize=2)
-def _surrogates(basis: bytes, sizes: bytes, k: int, score: Score) -> tuple[float, float]:
-    """Mean and std of the median kurtosis of random subspaces; basis (n, d), sizes (d,)."""
+def _surrogates(basis: bytes, sizes: bytes, k: int, score: Score) -> Array:
+    """Kurtosis of the components of random subspaces; basis (n, d), sizes (d,)."""
     size = np.frombuffer(sizes)
     B = np.frombuffer(basis).reshape(-1, len(size))
     rng = np.random.default_rng(_SURROGATE_SEED)  # public: no data, no secret
     null = []
     for _ in range(N_SURROGATES):
         maps = B @ np.linalg.qr(size[:, None] * rng.standard_normal((len(size), k)))[0]
-        null.append(float(np.median(kurtosis(maps @ spatial_ica(maps, score=score).mixing))))
-    return float(np.mean(null)), float(np.std(null, ddof=1))
+        null.append(kurtosis(maps @ spatial_ica(maps, score=score).mixing))
+    return np.array(null)
 
 
 def leading(F: Array, n_components: int) -> Array:
@@ -198,10 +204,11 @@ def leading(F: Array, n_components: int) -> Array:
 # whether its maps are sparser than those of equally smooth noise.  Post-processing of released V
 # and U, done once, by the aggregator: FastICA of another host could stop at another step.
 
-# The gate opens above GATE_FACTOR * (kurtosis of noise) + GATE_OFFSET.  Not a ratio: with few
-# components the kurtosis of noise is about 0.
-GATE_FACTOR = 1.5
-GATE_OFFSET = 0.7
+# The gate opens where the mean kurtosis of the sparser half is so many standard deviations above
+# that of noise; 20 surrogates are not believed to spread less than LEAST_SPREAD.  Not the median of
+# all: who asks for more components than there are networks has noise in the other half.
+GATE_Z = 2.0
+LEAST_SPREAD = 0.15
 
 # Maps with one side are found better by their skewness, maps with two not at all: share of the
 # kurtosis of tanh components that those of skewness keep, .97 and .72 where it was measured.
@@ -214,6 +221,16 @@ class SpatialStart:
 
     W: Array  # (k, k), orthogonal; the identity if the gate is shut
     gate: bool  # whether the maps are sparse enough
+    # Rows of W, from 0, whose maps are sparser than half of those of noise; () if the gate is shut
+    sparse: tuple[int, ...] = ()
+
+
+def gate_z(found: Array, null: Array) -> float:
+    """Sparser half of the kurtoses (k,) against those of noise (n, k), in its deviations."""
+    half = len(found) // 2
+    noise = np.mean(np.sort(null, axis=1)[:, half:], axis=1)
+    spread = max(float(np.std(noise, ddof=1)), LEAST_SPREAD)
+    return (float(np.mean(np.sort(found)[half:])) - float(np.mean(noise))) / spread
 
 
 def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
@@ -223,15 +240,17 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
     """
     maps = V if basis is None else basis @ V
     mixing = spatial_ica(maps).mixing
-    found = sparseness(basis, V, mixing)
-    if found.kurtosis <= GATE_FACTOR * found.surrogate + GATE_OFFSET:
+    found, null = _compared(basis, V, mixing, "tanh")
+    if gate_z(found, null) < GATE_Z:
         return SpatialStart(W=np.eye(len(U)), gate=False)
     one_sided = spatial_ica(maps, score="skewness").mixing
-    sparse, skewed = (
+    peaked, skewed = (
         float(np.median(kurtosis(maps @ rotation))) for rotation in (mixing, one_sided)
     )
-    directions = U @ (one_sided if skewed >= ONE_SIDED * sparse else mixing)
-    return SpatialStart(W=polar((directions / np.linalg.norm(directions, axis=0)).T), gate=True)
+    directions = U @ (one_sided if skewed >= ONE_SIDED * peaked else mixing)
+    W = polar((directions / np.linalg.norm(directions, axis=0)).T)
+    sparse = np.flatnonzero(kurtosis(maps @ np.linalg.inv(W @ U)) >= np.median(null))
+    return SpatialStart(W=W, gate=True, sparse=tuple(sparse.tolist()))
 
 
 # -- the private step ----------------------------------------------------------------------------

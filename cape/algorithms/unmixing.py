@@ -52,6 +52,9 @@ class Unmixing:
     variance: float = 0.0
     response: Array = field(default_factory=lambda: np.zeros(0))
     information: float = 0.0
+    # Components that were confirmed, from 0, in the order of the solver.  Judged once, by the
+    # aggregator: the rounding of another host must not confirm another map.
+    confirmed: tuple[int, ...] = field(default=(), metadata={"omittable": True})
     record: StepRecord
 
 

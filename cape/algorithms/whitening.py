@@ -47,6 +47,8 @@ class Whitener:
     # last look
     origin: Array = field(default_factory=lambda: np.zeros((0, 0)))
     gate: bool = False
+    # Rows of `origin`, from 0, whose maps are sparser than half of those of noise
+    sparse: tuple[int, ...] = field(default=(), metadata={"omittable": True})
     # Expected mean square of the log eigenvalues that are left: what a run without anything to
     # separate still has to find, because the contrast is curved around the axes of that rest
     residual: float = 0.0

@@ -95,7 +95,7 @@ def print_results(folder: Path, *, as_json: bool) -> None:
     if not outcome["private"]:
         promise = "NOT PRIVATE"
     if not as_json:
-        say(f"{outcome['status']} | {promise} | {folder}", style="bold")
+        say(f"{outcome['ended']} | {promise} | {folder}", style="bold")
     shown = ("index.html", "results.json", "privacy.json")
     lines = (paths[name] for name in shown if name in paths)
     result({**outcome, "paths": paths}, *lines, as_json=as_json)

@@ -24,7 +24,7 @@ from cape.algorithms.estimators import Array, Estimator
 from cape.algorithms.pca import ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
 from cape.algorithms.unmixing import Unmixing
-from cape.algorithms.verdict import JUDGED, judge
+from cape.algorithms.verdict import JUDGED, of_answers
 from cape.algorithms.whitening import LogEuclidean, Whitener
 from cape.computations.ica.model import FinalState, IcaModel, arranged, unmixed
 from cape.computations.ica.outcome import ica_report
@@ -98,7 +98,12 @@ class CapeDjicaConfig(LeftRightConfig):
             private=self.private,
             score=self.score,
             dither=fixed.dither if self.is_dithered() else 0.0,
+            of_projectors=self.releases_projectors(),
         )
+
+    def releases_projectors(self) -> bool:
+        """Whether the first release is a mean of projectors, which tells what maps are common."""
+        return True
 
     def is_dithered(self) -> bool:
         """Whether rounds are asked at W turned by public angles, and judged by the answers."""
@@ -220,7 +225,7 @@ def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whiten
     roster = joined(model)
     basis = public_basis(resolve(config), roster.space, roster.n_basis)
     start = spatial_start(basis, subspace(model).V, whitener.U)
-    return replace(whitener, origin=start.W, gate=start.gate)
+    return replace(whitener, origin=start.W, gate=start.gate, sparse=start.sparse)
 
 
 def with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
@@ -331,16 +336,13 @@ def final_state(config: CapeDjicaConfig, model: IcaModel) -> FinalState:
     end = unmixed(model, whitener.U)
     if model.unmixing is None or not config.is_dithered() or end.status not in JUDGED:
         return end
-    verdict = judge(
+    verdict = of_answers(
         model.unmixing.response,
         model.unmixing.information,
         n_components=len(end.W),
         gate=whitener.gate,
-        dither=_constants(config, model).dither,
-        residual=whitener.residual,
-        overlap=subspace(model).overlap,
     )
-    return replace(end, verdict=verdict)
+    return replace(end, verdict=replace(verdict, confirmed=model.unmixing.confirmed))
 
 
 def spatial_set(config: CapeDjicaConfig, model: IcaModel) -> SpatialSet | None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
 from cape.algorithms.claims import Claims
@@ -57,6 +57,11 @@ class Outcome:
     trace: tuple[RoundRecord, ...]  # all released rounds
     warnings: tuple[str, ...]  # sentences for the reader
     tables: tuple[Table, ...] = ()  # released values
+
+    @property
+    def ended(self) -> str:
+        """The status in words."""
+        return how_it_ended(self.status, ())
 
     @property
     def space(self) -> FeatureSpace:
@@ -128,6 +133,10 @@ class IcaOutcome(Outcome):
     spatial: SpatialSet | None = None
     template: TemplateReading | None = None
 
+    @property
+    def ended(self) -> str:
+        return how_it_ended(self.status, self.verdict.components if self.verdict else ())
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteOutcome:
@@ -135,6 +144,7 @@ class SiteOutcome:
 
     site: str  # public id
     outcome_status: str  # how the run ended
+    verdicts: tuple[str, ...] = ()  # what time courses say of each component, if they were asked
     fingerprint: str = ""  # of the roster of keys, as this site computed it
     names: tuple[str, ...]  # of the components, C01 ...; empty for a computation without any
     time_courses: Iterator[tuple[str, Data]]  # yields (label, S_m (k, T_m)) subject by subject
@@ -151,6 +161,17 @@ class SiteOutcome:
     settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run
     # Phase, and the factor of clipping for every subject in the order of `time_courses`
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+    @property
+    def ended(self) -> str:
+        return how_it_ended(self.outcome_status, self.verdicts)
+
+
+def how_it_ended(status: str, verdicts: Sequence[str]) -> str:
+    """Return in words how a run ended; `verdicts`: of its components, empty if not judged."""
+    if not verdicts:
+        return status.replace("_", " ")
+    return f"{verdicts.count('confirmed')} of {len(verdicts)} confirmed"
 
 
 def component_names(n_components: int) -> tuple[str, ...]:

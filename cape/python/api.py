@@ -57,6 +57,8 @@ class Result:
     unmixing: Array | None  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
     # (D, R): z-scores of the spatial components of the same subspace; None in a template run
     spatial_maps: Array | None
+    # Whether its time courses confirm each map (R,); None where they were not asked
+    confirmed: tuple[bool, ...] | None
     # converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted or
     # diverged
     status: str
@@ -77,7 +79,7 @@ class Result:
     def __repr__(self) -> str:
         promise = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
         what = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
-        parts = (self.outcome.computation, what, self.status, promise or "NOT PRIVATE")
+        parts = (self.outcome.computation, what, self.outcome.ended, promise or "NOT PRIVATE")
         return f"<Result {', '.join(parts)}>"
 
     def write(self, folder: str | Path) -> Path:
@@ -109,6 +111,12 @@ class Result:
         return maps_figure(self.maps, self.outcome.space)
 
 
+def _confirmed(outcome: IcaOutcome) -> tuple[bool, ...] | None:
+    if outcome.verdict is None:
+        return None
+    return tuple(word == "confirmed" for word in outcome.verdict.components)
+
+
 def _result(outcome: Outcome, truth: Array | None) -> Result:
     figures = privacy_json.figures(outcome)
     ica = outcome if isinstance(outcome, IcaOutcome) else None
@@ -120,6 +128,7 @@ def _result(outcome: Outcome, truth: Array | None) -> Result:
         maps=None if ica is None else z_scores(ica.A),
         unmixing=None if ica is None else ica.W_total,
         spatial_maps=None if spatial is None else z_scores(spatial.A),
+        confirmed=None if ica is None else _confirmed(ica),
         status=outcome.status,
         reason=outcome.reason,
         stability=0.0 if ica is None else ica.stability,

@@ -185,6 +185,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
     figures = dataclasses.asdict(privacy_json.figures(outcome))
     return {
         "status": outcome.status,
+        "ended": outcome.ended,
         "reason": outcome.reason,
         "n_sites": roster.n_sites,
         "n_subjects": roster.n_subjects,
@@ -222,6 +223,7 @@ def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
     if found is None:
         return None
     return VerdictFigures(
+        confirmed=len(found.confirmed),
         spatial_start=found.gate,
         curvature=found.curvature,
         z=found.z,

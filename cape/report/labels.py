@@ -300,7 +300,7 @@ def unit(values: Array) -> Array:
 
 
 # What time courses may say of a component that gets a name; None where they were not asked
-CONFIRMED: Final = (None, "confirmed", "run confirmed")
+CONFIRMED: Final = (None, "confirmed")
 
 
 def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Component, ...]:

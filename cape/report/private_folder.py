@@ -97,6 +97,7 @@ class SiteFacts:
     schema: str = "cape-site-1"
     site: str
     status: str
+    ended: str  # the status, in words: of a run judged by time courses how many components passed
     fingerprint: str
     components: tuple[str, ...]
     feature_space: str | None
@@ -160,6 +161,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
     return SiteFacts(
         site=site.site,
         status=site.outcome_status,
+        ended=site.ended,
         fingerprint=site.fingerprint,
         components=site.names,
         feature_space=None if site.space is None else site.space.kind,
@@ -192,7 +194,9 @@ def _networks(site: SiteOutcome) -> tuple[str, ...]:
     if template is None:
         return ()
     found = labels.match(z_scores(site.A), template, space)
-    return tuple(one.name or "" for one in found)
+    words = site.verdicts or (None,) * len(found)
+    named = zip(found, words, strict=True)
+    return tuple((word in labels.CONFIRMED and one.name) or "" for one, word in named)
 
 
 def _data(site: SiteOutcome, space: FeatureSpace) -> str:

@@ -28,6 +28,7 @@ class Results:
 
     schema: str = "cape-results-1"
     status: str
+    ended: str  # the same in words: of a run judged by time courses how many components passed
     reason: str
     n_sites: int
     n_subjects: int
@@ -152,6 +153,7 @@ class TemplateRow:
 class VerdictFigures:
     """What the rounds' answers to their public turns say (`algorithms.verdict`)."""
 
+    confirmed: int  # components that the answers confirm
     spatial_start: bool  # whether rounds began at the spatial components
     curvature: float
     z: float  # curvature over its standard error; N(0, 1) if the answers are noise only

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from cape.algorithms import spatial
+from cape.algorithms import quasi_newton, spatial, verdict
 from cape.algorithms.quasi_newton import QuasiNewton, dither_signs
 from cape.algorithms.whitening import whiten
 from cape.computations.capedjica import ITERATE, WHITENING
 from cape.protocol.model import joined
+from cape.report import write_results
 from support.consortium import Consortium
 
 both_gates = pytest.mark.parametrize("gate", [True, False])
@@ -17,7 +20,7 @@ LONGER = {"n_rounds": 4, "epsilon": 50.0}
 
 
 def forced(monkeypatch, gate: bool) -> None:
-    monkeypatch.setattr(spatial, "GATE_OFFSET", -1e9 if gate else 1e9)
+    monkeypatch.setattr(spatial, "GATE_Z", -1e9 if gate else 1e9)
 
 
 @both_gates
@@ -69,6 +72,7 @@ def test_start_and_gate_are_found_once_by_the_aggregator_and_broadcast(gate, mon
     for model in (run.state.model, *(r.model for r in run.runs.values())):
         assert model.whitener.gate == found[0].gate == gate
         np.testing.assert_array_equal(model.whitener.origin, found[0].W)
+        assert model.whitener.sparse == found[0].sparse
     assert len(run.play().outcome.verdict.component_curvature) == 3
     assert len(found) == 1
 
@@ -117,6 +121,60 @@ def test_whitening_without_a_look_has_no_start_but_a_verdict() -> None:
 def test_the_recipe_of_the_dither_is_part_of_the_format() -> None:
     bits = "".join("+" if sign > 0 else "-" for sign in dither_signs(7, 24))
     assert bits == "-+---+---+-+-+-++--++++-"
+
+
+def test_verdict_and_start_cost_nothing_and_change_no_promise(tmp_path, monkeypatch) -> None:
+    """privacy.json is the same, whatever the gate, and whatever the components are told."""
+    written = []
+    for gate, judged in ((True, True), (False, True), (False, False)):
+        forced(monkeypatch, gate)
+        if not judged:
+            monkeypatch.setattr(verdict, "LEAST_COMMON", 9.0)
+        folder = tmp_path / f"{gate}{judged}"
+        write_results(folder, Consortium(**LONGER).play().outcome)
+        written.append((folder / "privacy.json").read_bytes())
+    assert len(set(written)) == 1
+
+
+def test_components_are_judged_once_and_all_parties_have_the_same_word(monkeypatch) -> None:
+    judged, judge = [], quasi_newton.judge
+
+    def recorded(*answers, **known):
+        found = dataclasses.replace(judge(*answers, **known), confirmed=(2, 0))
+        judged.append(known)
+        return found
+
+    monkeypatch.setattr(quasi_newton, "judge", recorded)
+    run = Consortium(**LONGER).play()
+    assert len(judged) == 1
+    for model in (run.state.model, *(r.model for r in run.runs.values())):
+        assert model.unmixing.confirmed == (2, 0)
+        assert model.unmixing.status == run.outcome.status == "converged"
+    words = run.outcome.verdict.components
+    assert sorted(words) == ["confirmed", "confirmed", "not confirmed"]
+    assert abs(run.state.model.unmixing.order[words.index("not confirmed")]) == 2
+    assert "confirm 2 of 3 components" in run.outcome.reason
+    assert run.outcome.ended == "2 of 3 confirmed"
+    # What the rule asks of each component is what was released of it.
+    (known,) = judged
+    released = run.state.model.subspace
+    assert known["overlap"] == released.overlap
+    assert known["sparse"] == run.state.model.whitener.sparse
+    mixing = np.linalg.inv(run.state.model.unmixing.W @ run.state.model.whitener.U)
+    np.testing.assert_allclose(known["common"], released.common(mixing))
+
+
+@pytest.mark.parametrize("pca", ["projector", "covariance"])
+def test_only_eigenvalues_of_projectors_say_what_a_map_has_in_common(pca, monkeypatch) -> None:
+    """Of covariances they are shares of the variance: no map of them would ever be confirmed."""
+    judged, judge = [], quasi_newton.judge
+    monkeypatch.setattr(
+        quasi_newton, "judge", lambda *a, **known: judged.append(known) or judge(*a, **known)
+    )
+    settings = {"whitening": "log-euclidean", "solver": "quasi-newton", "pca": pca}
+    Consortium("paperdjica", **LONGER, **settings).play()
+    (known,) = judged
+    assert (known["common"] is None) == (pca == "covariance")
 
 
 def test_the_verdict_knows_what_subjects_have_in_common() -> None:

@@ -137,6 +137,11 @@ def outcome(
         rounds_planned=rounds,
         warnings=(),
     )  # fmt: skip
+    if "status" in changes and "verdict" not in changes:
+        # The verdict of a judged run decides its status; other runs have none.
+        known = {"converged": made.verdict, "unconfirmed": verdict_of(rank, curvature=0.0)}
+        known["not_separated"] = verdict_of(rank, gate=False, curvature=0.0)
+        changes["verdict"] = known.get(str(changes["status"]))
     return dataclasses.replace(made, **changes)
 
 
@@ -151,7 +156,8 @@ def verdict_of(rank: int, *, gate: bool = True, curvature: float = 0.2) -> Verdi
     """Return what 40 rounds at a comfortable budget would say."""
     pairs = rank * (rank - 1) // 2
     response = np.full(pairs, curvature * 4000.0)
-    return judge(response, 4000.0, n_components=rank, gate=gate, dither=0.03)
+    sparse = range(rank)
+    return judge(response, 4000.0, n_components=rank, gate=gate, dither=0.03, sparse=sparse)
 
 
 def time_courses(rank: int, count: int) -> list[np.ndarray]:

@@ -62,7 +62,6 @@ SOLVER_REASONS = {
     "budget_exhausted": "A site refused the next release; the result is the last good state.",
     "diverged": "A step was not finite or blew up even when halved; the last good state is kept.",
 }
-CONFIRMED = "The answers to the rounds' public turns confirm the separation."
 NO_ROUND = "No round was released: these are whitened directions, not separated components."
 
 
@@ -89,8 +88,10 @@ def unmixed(model: IcaModel, U: Array) -> FinalState:
 def _reason(state: Unmixing) -> str:
     if not state.round:
         return NO_ROUND
-    confirmed = state.status == "converged" and state.information > 0.0
-    return CONFIRMED if confirmed else SOLVER_REASONS[state.status]
+    if state.confirmed:
+        n, R = len(state.confirmed), len(state.W)
+        return f"The answers to the rounds' public turns confirm {n} of {R} components."
+    return SOLVER_REASONS[state.status]
 
 
 def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:

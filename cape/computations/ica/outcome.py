@@ -42,6 +42,7 @@ def site_outcome(
     return SiteOutcome(
         site=site.id,
         outcome_status=end.status,
+        verdicts=() if end.verdict is None else end.verdict.ordered(end.order).components,
         fingerprint=own_fingerprint(site, model),
         names=component_names(len(end.unmixing)),
         time_courses=_time_courses(site, model, end),

@@ -33,7 +33,11 @@ def summary(outcome: Outcome) -> dict[str, Scalar]:
     results = results_of(outcome)
     names = [*SUMMARY, *(MAPS_SUMMARY if isinstance(results, MapResults) else ())]
     rows = {name: shown(getattr(results, name)) for name in names}
-    return {**rows, "status": STATUS.get(results.status, results.status)}
+    said = STATUS.get(results.status, results.status)
+    if isinstance(results, MapResults) and results.verdict is not None:
+        # Of judged components how many passed, and what the maps are where none did
+        said = results.ended if results.verdict.confirmed else f"{results.ended}: {said}"
+    return {**rows, "status": said}
 
 
 def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:

@@ -103,6 +103,9 @@ class PaperDjicaConfig(CapeDjicaConfig):
             private=self.private,
         )
 
+    def releases_projectors(self) -> bool:
+        return self.pca == "projector"
+
     def is_dithered(self) -> bool:
         return self.solver == "quasi-newton" and CapeDjicaConfig.is_dithered(self)
 

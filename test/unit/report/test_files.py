@@ -352,18 +352,18 @@ def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path)
             / "methods.md"
         ).read_text()
         for kind, status in (
-            ("temporal", "max_rounds"), ("spatial", "networks"), ("spatial", "released"),
-            ("spatial", "nothing_found"),
-            ("template", "released"),
+            ("temporal", "max_rounds"), ("temporal", "converged"), ("spatial", "networks"),
+            ("spatial", "released"), ("spatial", "nothing_found"), ("template", "released"),
         )
     }  # fmt: skip
-    for (kind, _), text in found.items():
+    for (kind, status), text in found.items():
         assert ("order, number and sign of the maps are those of the public" in text) == (
             kind == "template"
         )
         assert ("makes its skewness positive" in text) == (kind != "template")
-        assert ("unmixing matrix" in text) == (kind == "temporal")
-        assert ("curvature 0.20" in text) == (kind == "temporal")
+        assert ("unmixing matrix" in text) == (status == "max_rounds")
+        assert ("curvature 0.20" in text) == (status == "converged")
+        assert ("; 3 of 3 confirmed: the rounds" in text) == (status == "converged")
         assert ("from one release" in text) == (kind != "temporal")
         assert "stability 0" not in text
     assert "networks were found, by the left-right test" in found["spatial", "networks"]

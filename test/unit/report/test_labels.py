@@ -152,17 +152,15 @@ def test_what_is_not_above_chance_has_a_name_in_no_table(tmp_path):
 
 @pytest.mark.parametrize(
     ("curvature", "gate", "named"),
-    [((0.2, 0.0), True, ["visual", ""]), ((0.0, 0.0), True, ["", ""]),
-     ((0.0, 0.0), False, ["", ""])],
+    [(0.2, True, ["visual", ""]), (0.0, True, ["", ""]), (0.0, False, ["", ""])],
 )  # fmt: skip
 def test_only_maps_that_their_time_courses_confirmed_get_a_name(
     tmp_path, curvature, gate, named
 ) -> None:
     space = brain()
     made = example.outcome(space, A=labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]])
-    judged = dataclasses.replace(
-        example.verdict_of(2, gate=gate, curvature=curvature[0]), component_curvature=curvature
-    )
+    judged = example.verdict_of(2, gate=gate, curvature=curvature)
+    judged = dataclasses.replace(judged, confirmed=judged.confirmed[:1])
     cape.report.write_results(
         tmp_path, dataclasses.replace(made, verdict=judged, status=judged.status)
     )
