@@ -131,6 +131,7 @@ class Subjects:
     data: np.ndarray  # (M, d, T) float32
     lengths: np.ndarray  # (M,)
     truth: np.ndarray | None  # (D, R)
+    artefact: np.ndarray | None = None  # (D, n): fields that all subjects have in common, too
 
 
 def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Subjects:
@@ -201,6 +202,7 @@ def measure(
             with np.load(job.with_suffix(".done.npz")) as stored:
                 facts = json.loads(str(stored["facts"]))
                 score = scores(stored["W"], stored["A"], made.truth)
+                score["artefact"] = within(stored["A"], made.artefact)
             rows.append(
                 {"preset": name, "g": g, "seed": seed, "draw": draw, "tree": tree, **score, **facts,
                  "seconds": time.monotonic() - began}
@@ -233,6 +235,15 @@ def scores(W: np.ndarray, A: np.ndarray, truth: np.ndarray | None) -> dict[str, 
         .tolist(),
         "n_components": A.shape[1],
     }
+
+
+def within(A: np.ndarray, fields: np.ndarray | None) -> list[float]:
+    """Return the multiple correlation of every map (D, k) with the span of the fields."""
+    if fields is None:
+        return []
+    A, fields = A - A.mean(axis=0), fields - fields.mean(axis=0)
+    inside = np.linalg.qr(fields)[0].T @ A
+    return (np.linalg.norm(inside, axis=0) / np.linalg.norm(A, axis=0)).tolist()
 
 
 def line(row: dict[str, Any]) -> str:

@@ -290,11 +290,17 @@ class QuasiNewton:
         return 1.0 if self.subspace is None else self.subspace.overlap
 
     def _common(self, W: Array) -> Array | None:
-        """Share of each map (k,) that subjects have in common; None where it is not known."""
+        """Share of each component (k,) that subjects have in common; None where it is not known.
+
+        Of its map, ``(W U)^-1``, and of the white directions that make its time course: of a weak
+        component a small error of W fills the map with networks, but not the course.
+        """
         if self.subspace is None or self.whitened is None or not self.of_projectors:
             return None
-        mixing = np.linalg.inv(unit_rows(W) @ self.whitened.U)
-        return self.subspace.common(np.asarray(mixing))
+        rows, U = unit_rows(W), self.whitened.U
+        maps, white = np.linalg.inv(rows @ U), U / np.linalg.norm(U, axis=0)
+        parts = (np.asarray(maps), np.asarray(white.T @ rows.T))
+        return np.minimum(*(self.subspace.common(part) for part in parts))
 
     def clip(self, done: int) -> float:
         if not self.private:

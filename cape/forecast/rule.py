@@ -133,7 +133,7 @@ class ForecastRule(ABC):
         """Return the most components with the answer "yes" at G, 0 if none."""
 
     def largest_possible(self, g: float) -> int:
-        """Return the most components that are not refused at G, 0 if none."""
+        """Return the most components that come back at G where data are kind, 0 if none."""
         return self.largest_components(g)
 
     @abstractmethod

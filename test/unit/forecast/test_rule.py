@@ -79,8 +79,8 @@ def test_expected_error_falls_with_g_and_crosses_a_tenth_at_the_threshold() -> N
     for r in (5, 10, 20, 30):
         values = [expected_q(g, r) for g in range(0, 2000, 10)]
         assert values == sorted(values, reverse=True)
-        assert expected_q(temporal.possible_g(r), r) < 0.1
-        assert expected_q(0.9 * temporal.possible_g(r), r) > 0.1
+        assert expected_q(temporal.likely_g(r), r) < 0.1
+        assert expected_q(0.9 * temporal.likely_g(r), r) > 0.1
     assert expected_q(math.inf, 20) == 0.0
 
 
