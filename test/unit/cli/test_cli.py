@@ -65,6 +65,7 @@ class FakeSimulator:
         self.lines = [Line()]
         self.results: dict[str, Any] = {
             "status": "converged",
+            "ended": "12 of 20 confirmed",
             "epsilon": 8.0,
             "delta": 1e-5,
             "private": True,
@@ -345,7 +346,7 @@ def test_a_line_per_round_says_where_the_run_is(
         "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu 0.197/0.268 (epsilon 0.72) "
         "| 2.0 kB/site | 4 sites | 0.50 s | 65 s left"
     )
-    assert rest[0].startswith("converged | epsilon 8.000, delta 1e-05 | ")
+    assert rest[0].startswith("12 of 20 confirmed | epsilon 8.000, delta 1e-05 | ")
     assert rest[1].endswith("index.html")
     simulator.lines = [Line(stability=0.0)]  # too early to tell: it once read "stability 0"
     run(tmp_path)
@@ -356,7 +357,7 @@ def test_quiet_prints_the_result_only(
     tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path, "--quiet")
-    assert capsys.readouterr().out.startswith("converged")
+    assert capsys.readouterr().out.startswith("12 of 20 confirmed")
 
 
 def test_json_lines_end_with_results_and_paths(
