@@ -43,6 +43,16 @@ class Line:
         return f"line {self.number} '{self.text[:MOST_LETTERS]}'"
 
 
+def separated(content: bytes) -> tuple[bytes, str]:
+    """Return text without a fixed separator, and the one that it has: blanks count as a tab."""
+    lines = (line for line in content.splitlines() if line.strip())
+    head = next((line for line in lines if not line.lstrip().startswith(b"#")), b"")
+    found = next((sign for sign in SEPARATORS if sign.encode() in head), "")
+    if found:
+        return content, found
+    return b"\n".join(b"\t".join(line.split()) for line in content.splitlines()), "\t"
+
+
 def delimiter_of(name: str, default: str = ",") -> str:
     return {"csv": ",", "tsv": "\t"}.get(name.lower().rpartition(".")[2], default)
 

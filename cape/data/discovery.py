@@ -50,6 +50,8 @@ LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 2048
 SOURCES: Final = ("data", "manifest", "bids")
 NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz")
+# How texts begin that are about a folder
+REMARKS: Final = ("readme", "license", "licence", "changes", "notes")
 NEAREST: Final = 3
 
 
@@ -157,13 +159,17 @@ def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
 def _data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) -> list[str]:
     """Return the data files of a folder: tables about people or confounds are none."""
     names = [path.name for path in base.iterdir() if visible(path)] if base.is_dir() else []
-    return [
+    found = [
         name
         for name in names
         if name.lower().endswith(tuple(suffixes))
         and name not in (*reserved, *NO_DATA)
         and not name.endswith(CONFOUND_ENDS)
+        and not name.lower().startswith(REMARKS)
     ]
+    # Beside files of another kind a .txt is a remark: it must not become a person.
+    others = [name for name in found if not name.lower().endswith(".txt")]
+    return others or found
 
 
 def _note_none(base: Path, sought: str, findings: Findings) -> None:

@@ -10,11 +10,11 @@ from cape.arrays import MOST_KEPT
 from cape.data.issues import IssueCode, UnusableFile
 
 IMAGE_SUFFIXES: Final = (".nii", ".nii.gz", ".img")
-MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat")
+MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat", ".1d", ".txt")
 # By feature space; every other one is of images.
 CIFTI_SUFFIX: Final = {"grayordinates": ".dtseries.nii", "parcels": ".ptseries.nii"}
 CIFTI_SERIES: Final = tuple(CIFTI_SUFFIX.values())
-TABLES: Final = (".csv", ".tsv")
+TABLES: Final = (".csv", ".tsv", ".1d", ".txt")
 # Bytes of a table of one run: as text it takes a few times more than in memory.
 MOST_TABLE: Final = 2**30
 PROMISED: Final = {
@@ -28,6 +28,8 @@ PROMISED: Final = {
     ".mat": "MATLAB 5",
     ".csv": "text",
     ".tsv": "text",
+    ".1d": "text",
+    ".txt": "text",
 }
 
 # CIFTI files are NIfTI-2 inside: only their names and their intent codes give them away.

@@ -6,7 +6,7 @@ import hashlib
 import io
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, Literal
@@ -56,11 +56,19 @@ def read_matrix(
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
+    if not by_time and len(array) > array.shape[1] and _name_regions(columns):
+        observed = f"{len(array)} rows below {array.shape[1]} names such as '{columns[0]}'"
+        raise UnusableFile(IssueCode.TRANSPOSED, observed, n_features=array.shape[1])
     # Its own memory, which cleaning overwrites.
     with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
         values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
     return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
+
+
+def _name_regions(columns: tuple[str, ...]) -> bool:
+    """Whether columns have names of their own: t1, t2 and plain numbers may be time points."""
+    return len({column.rstrip("0123456789. ") for column in columns}) > 1
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:
@@ -81,14 +89,14 @@ def _header(path: Path, stream: BinaryIO, variable: str) -> tuple[tuple[int, ...
     if head.startswith(MAT73_MAGIC):
         with _mat73_dataset(stream, variable, size) as dataset:
             return tuple(reversed(dataset.shape)), dataset.dtype
-    shape, kind = _shape_in_mat(stream, variable, size)
+    shape, kind, _ = _shape_in_mat(stream, variable, size)
     return shape, np.dtype(kind)
 
 
 def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], Numbers]:
     suffix, stream, size = suffix_of(path.name), io.BytesIO(content), len(content)
     if suffix in TABLES:
-        return read_text_matrix(content, delimiter_of(path.name))
+        return read_text_matrix(content, delimiter_of(path.name, ""))
     if suffix != ".mat":
         with _opened(stream, size, variable) as (member, held):
             return (), arrays.read_array(member, held)
@@ -102,21 +110,28 @@ def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], N
 def _load_mat(stream: BinaryIO, variable: str, size: int) -> Numbers:
     from scipy import io as scipy_io
 
-    _shape_in_mat(stream, variable, size)
+    variable = _shape_in_mat(stream, variable, size)[2]
     try:
         return np.asarray(scipy_io.loadmat(stream, variable_names=[variable])[variable])
     except Exception as err:  # its reader raises whatever a damaged file leads it to
         raise _truncated(size) from err
 
 
-def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int, ...], str]:
-    """Return shape and kind of a variable of a .mat file of version 5 to 7, by its header."""
+def _one_of(variable: str, there: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the variable to read: the one that is asked for, else the only matrix of a file."""
+    matrices = [n for n, shape in there.items() if len(shape) == 2 and min(shape) > 1]
+    return matrices[0] if variable not in there and len(matrices) == 1 else variable
+
+
+def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int, ...], str, str]:
+    """Return shape, kind and name of a variable of a .mat file of version 5 to 7, by its header."""
     from scipy import io as scipy_io
 
     try:
         there = {name: (shape, kind) for name, shape, kind in scipy_io.whosmat(stream)}
     except Exception as err:  # its reader raises whatever a damaged file leads it to
         raise _truncated(size) from err
+    variable = _one_of(variable, {name: shape for name, (shape, _) in there.items()})
     if variable not in there:
         names = ", ".join(f"{name} {shape}" for name, (shape, _) in there.items())
         raise _no_variable(variable, names, f"save(file, '{variable}')")
@@ -124,7 +139,7 @@ def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int
     # Before anything is allocated: a header of 200 bytes may declare a matrix of 10 GB.
     if 8 * math.prod(shape) > arrays.most_unpacked(size):
         raise _truncated(size)
-    return shape, MAT_KINDS.get(kind, kind if kind[:3] in ("int", "uin") else "O")
+    return shape, MAT_KINDS.get(kind, kind if kind[:3] in ("int", "uin") else "O"), variable
 
 
 @contextmanager
@@ -136,13 +151,14 @@ def _opened(stream: BinaryIO, size: int, variable: str) -> Iterator[tuple[IO[byt
             return
         with zipfile.ZipFile(stream) as archive:
             if f"{variable}.npy" not in archive.namelist():
-                how = f"np.savez(file, {variable}=matrix)"
-                names = []
+                shapes = {}
                 for name in archive.namelist():
                     with archive.open(name) as file:
-                        shape = arrays.read_header(file)[0]
-                    names.append(f"{name.removesuffix('.npy')} {shape}")
-                raise _no_variable(variable, ", ".join(names), how)
+                        shapes[name.removesuffix(".npy")] = arrays.read_header(file)[0]
+                if (one := _one_of(variable, shapes)) not in shapes:
+                    names = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+                    raise _no_variable(variable, names, f"np.savez(file, {variable}=matrix)")
+                variable = one
             with arrays.open_member(archive, variable, size) as (member, held):
                 yield member, held
     except arrays.BROKEN as err:
@@ -174,6 +190,8 @@ def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]
             # Links into other files are listed, and never followed.
             links = {name: file.get(name, getlink=True) for name in file}
             names = [name for name, link in links.items() if isinstance(link, h5py.HardLink)]
+            shapes = {name: getattr(file[name], "shape", ()) for name in names}
+            variable = _one_of(variable, shapes)
             if variable not in names:
                 plain = [name for name in names if not name.startswith("#")]
                 how = f"save(file, '{variable}', '-v7.3')"

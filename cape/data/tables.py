@@ -6,6 +6,7 @@ import csv
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from cape.delimited import (
     is_number,
     other_separator,
     read_matrix_lines,
+    separated,
     split_lines,
 )
 from cape.frozen import dataclass
@@ -97,24 +99,62 @@ def table_cells(
 
 
 def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], Array]:
-    """Return the header of a table and the numbers below it, shape (rows, columns)."""
-    header, *rows = table_lines(content, delimiter)
-    names = cells_of(header)
-    # A header that is all numbers is the first row of a table without one: it would be lost.
-    if all(is_number(name) for name in names):
-        raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(header))
+    """Return names of columns and the numbers below them, shape (rows, columns).
+
+    Without a `delimiter` (.1D, .txt) the text says it, and there may be no names.
+    """
+    header_optional = not delimiter
+    if header_optional:
+        content, delimiter = separated(content)
+    lines = table_lines(content, delimiter)
+    names, rows = _names_and_rows(content, lines, header_optional=header_optional)
     if not rows:
         raise UnusableFile(IssueCode.TABLE_EMPTY, "1 line")
+    width = len(names) or len(cells_of(rows[0]))
     try:
         values = read_matrix_lines(rows)
     except ValueError as err:
         # NumPy says that it failed, not where: look for the line, which costs time only now.
         for line in rows:
-            _check_numbers(line, len(names))
+            _check_numbers(line, width)
         raise UnusableFile(IssueCode.TABLE_CELL, str(err)[:60]) from err
-    if values.shape[1] != len(names):
-        _check_numbers(rows[0], len(names))
-    return names, values
+    if values.shape[1] != width:
+        _check_numbers(rows[0], width)
+    # A first column without a name is the number of the row, as pandas writes it.
+    return (names[1:], values[:, 1:]) if names[:1] == ("",) else (names, values)
+
+
+def _names_and_rows(
+    content: bytes, lines: Sequence[Line], *, header_optional: bool
+) -> tuple[tuple[str, ...], Sequence[Line]]:
+    first, width = cells_of(lines[0]), len(cells_of(lines[0]))
+    # AFNI and ABIDE mark the names: "#2001\t#2002".  Another first line with # is a remark.
+    for line in split_lines(content, lines[0].delimiter, comments=False):
+        if line.number >= lines[0].number:
+            break
+        marked = tuple(cell.lstrip("# ") for cell in cells_of(line))
+        if len(marked) > 1 and not marked[0]:  # "# 2001 2002": the mark stands by itself
+            marked = marked[1:]
+        if len(marked) == width and all(is_number(cell) for cell in first):
+            return marked, lines
+    if not all(is_number(cell) for cell in first):
+        return first, lines[1:]
+    # Numbers are names if they count: of data no row does, and not two of them.
+    below = cells_of(lines[1]) if len(lines) > 1 else ()
+    if _count_up(first) and below and not _count_up(below):
+        return first, lines[1:]
+    # A header that is all numbers is the first row of a table without one: it would be lost.
+    if not header_optional:
+        raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(lines[0]))
+    return (), lines
+
+
+def _count_up(cells: Sequence[str]) -> bool:
+    """Whether cells are rising whole numbers, two at least, as labels of regions are."""
+    if len(cells) < 2 or not all(cell.isdecimal() and cell.isascii() for cell in cells):
+        return False
+    numbers = [int(cell) for cell in cells]
+    return all(a < b for a, b in pairwise(numbers))
 
 
 def _check_numbers(line: Line, width: int) -> None:

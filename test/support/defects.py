@@ -323,7 +323,7 @@ def _objects(files: list[Path]) -> None:
 def _no_variable(files: list[Path]) -> None:
     values = np.load(files[0])
     files[0].unlink()
-    np.savez(files[0].with_suffix(".npz"), bold=values)
+    np.savez(files[0].with_suffix(".npz"), bold=values, masked=values)
 
 
 def _mat_73(files: list[Path]) -> None:

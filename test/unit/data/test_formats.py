@@ -21,7 +21,8 @@ from cape.data import pipeline
 from cape.data.bids import confounds_beside
 from cape.data.discovery import discover
 from cape.data.images import read_image
-from cape.data.issues import Findings
+from cape.data.issues import Findings, UnusableFile
+from cape.data.matrices import read_matrix
 from cape.data.people import entities_of
 from cape.data.pipeline import inspect_site
 from cape.data.runs import RunFile
@@ -155,12 +156,73 @@ def test_the_same_matrix_in_every_format_gives_the_same_data(tmp_path, kind):
 
 
 def test_another_name_of_the_variable_is_the_owners_setting(tmp_path):
-    scipy.io.savemat(tmp_path / "sub-1.mat", {"bold": X, "notes": "text"})
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"bold": X, "masked": X, "notes": "text"})
     found = inspect_site(tmp_path, {}, MATRIX, site="B")
     assert found.error is not None
     assert private_code(found.error) == "CAPE-E142"
     assert "bold (4, 30)" in found.error.detail
     assert load_site(tmp_path, {}, replace(MATRIX, variable="bold"), site="B").subjects
+
+
+@pytest.mark.parametrize("kind", ["mat", "npz", "mat73"])
+def test_the_only_matrix_of_a_file_is_read_whatever_its_name(tmp_path, kind):
+    """DPABI writes ROISignals_Sub_001.mat with the one variable ROISignals."""
+    name = f"ROISignals_Sub_001.{kind[:3]}"
+    if kind == "npz":
+        np.savez(tmp_path / name, ROISignals=X, TR=2.0)
+    elif kind == "mat":
+        scipy.io.savemat(tmp_path / name, {"ROISignals": X, "TR": 2.0, "names": "text"})
+    else:
+        mat73(tmp_path / name)
+        with h5py.File(tmp_path / name, "r+") as file:
+            file.move("X", "ROISignals")
+            file.create_dataset("TR", data=np.array([[2.0]]))
+    for headers_only in (False, True):
+        run = RunFile(path=tmp_path / name, name=name)
+        series = read_matrix(run, "feature_by_time", headers_only=headers_only)
+        assert series.values.shape == X.shape
+    whole = read_matrix(run, "feature_by_time").values
+    np.testing.assert_allclose(whole, X, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "names"),
+    [
+        ("KKI_0050772_rois_aal.1D", "#2001\t#2002\n.5\t1\n2\t3\n4\t5\n", ("2001", "2002")),
+        ("sub-1.1D", "# 2001 2002\n.5 1\n2 3\n4 5\n", ("2001", "2002")),
+        ("sub-1.1D", "# made by AFNI on a day\n 0.5  1\n 2  3\n 4  5\n", ()),
+        ("sub-1.txt", "0.5 1\n2 3\n4 5\n", ()),
+        ("sub-1.txt", "0.5,1\n2,3\n4,5\n", ()),
+        ("sub-1.txt", "Frontal_L Frontal_R\n0.5 1\n2 3\n4 5\n", ("Frontal_L", "Frontal_R")),
+        ("sub-1.csv", "#Frontal_L,#Frontal_R\n0.5,1\n2,3\n4,5\n", ("Frontal_L", "Frontal_R")),
+        ("sub-1.csv", "1,2\n0.5,1\n2,3\n4,5\n", ("1", "2")),
+        ("sub-1.tsv", "\t2001\t2002\n0\t0.5\t1\n1\t2\t3\n2\t4\t5\n", ("2001", "2002")),
+    ],
+)
+def test_tables_of_regions_that_people_have_are_read(tmp_path, name, text, names):
+    (tmp_path / name).write_text(text)
+    series = read_matrix(RunFile(path=tmp_path / name, name=name), "time_by_feature")
+    np.testing.assert_array_equal(series.values, [[0.5, 2, 4], [1, 3, 5]])
+    assert series.columns == names
+
+
+def test_a_table_with_names_of_regions_is_never_read_as_features_by_time(tmp_path):
+    """Rows outnumber regions, and the header names these: 3 rows would be 3 features."""
+    (tmp_path / "sub-1.csv").write_text("Frontal_L,Insula_R\n1,2\n3,4\n5,6\n")
+    run = RunFile(path=tmp_path / "sub-1.csv", name="sub-1.csv")
+    with pytest.raises(UnusableFile) as refused:
+        read_matrix(run, "feature_by_time")
+    assert refused.value.issue.observed == "3 rows below 2 names such as 'Frontal_L'"
+    # Voxels by volumes have more rows than columns as well, and t1, t2 are no regions.
+    (tmp_path / "sub-1.csv").write_text("t1,t2\n1,2\n3,4\n5,6\n")
+    assert read_matrix(run, "feature_by_time").values.shape == (3, 2)
+
+
+def test_a_text_about_a_folder_is_nobody(tmp_path):
+    written(tmp_path, "tsv")
+    for name in ("README.txt", "licence.txt", "scanner.txt"):
+        (tmp_path / name).write_text("1 2\n3 4\n")
+    assert [s.label for s in load_site(tmp_path, {}, MATRIX, site="B").subjects] == ["sub-1"]
 
 
 def detail_of(folder: Path, config: Config = MATRIX) -> tuple[str, str]:
@@ -202,6 +264,14 @@ def test_without_the_extra_a_mat_file_of_version_7_3_says_what_to_install(tmp_pa
     assert "save(..., '-v7')" in detail
 
 
+def mat73_with(path: Path, *names: str) -> None:
+    mat73(path)
+    with h5py.File(path, "r+") as file:
+        for name in names:
+            file.copy("X", name)
+        del file["X"]
+
+
 def mat73_sparse(path: Path) -> None:
     """Write X as MATLAB writes sparse(X): a group of three vectors."""
     with h5py.File(mat73(path), "r+") as file:
@@ -235,7 +305,7 @@ def test_whole_numbers_and_single_ones_of_version_7_3_are_data(tmp_path, dtype):
         (lambda path: mat73(path, compression="lzf"), "E141", "MATLAB does not use"),
         (lambda path: mat73(path, external=[(str(path) + ".raw", 0, h5py.h5f.UNLIMITED)]),
          "E141", "lies in another file"),
-        (lambda path: (mat73(path), h5py.File(path, "r+").move("X", "bold")), "E142", "bold"),
+        (lambda path: mat73_with(path, "bold", "masked"), "E142", "bold, masked"),
         (lambda path: path.write_bytes(b"MATLAB 7.3 MAT-file".ljust(512)), "E141", "its end"),
     ],
     ids=["complex", "text", "letters", "object", "sparse", "3-D", "bomb", "filter", "external",
@@ -317,6 +387,7 @@ def test_damaged_mat_files_of_version_5(tmp_path):
     [
         ("a;b\n1;2\n3;4\n", "looks separated by a semicolon"),
         ("1,2\n3,4\n", "A table has no header"),
+        ("1,2.5\n3,4\n", "A table has no header"),
         ("a,b\n1,2\n3\n", "line 3 '3' has 1 cells"),
         ("a,b\n1,2\n3,4,5\n", "line 3 '3,4,5' has 3 cells"),
         ('a,b\n"1,5",2\n', "'1,5'"),
