@@ -95,6 +95,10 @@ CATALOGUE: Final[dict[str, str]] = {
     "E233": "{phase} round {round} {problem}; nothing is released.",
     "E234": "{what} carries no noise: it has no budget and its epsilon is infinite; only private=false allows that.",
     "E235": "the ledger is damaged: {problem}; {do}",
+    "E236": "Site {site} holds what is left of its total for a run that is under way; nothing was spent. Start again when that run has ended; people at the site see it with cape ledger.",
+    "E237": "Site {site} has ended this run; nothing more is released. Start a new run.",
+    "E238": "This run was silent, and site {site} gave what it held to another run; nothing more is released. Start a new run.",
+    "E239": "Site {site} begins no run of this owner: too many of its exchanges were never answered, or were refused by its total. People at the site lift that with cape ledger forgive.",
     # 24n: engine of COINSTAC
     "E240": "an answer cannot be sent: {problem}.",
     "E241": "{problem}; {do}",

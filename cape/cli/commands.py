@@ -11,11 +11,11 @@ import typer
 
 from cape.cli.common import AsJson, result, say
 from cape.cli.engine_commands import flare, neuroflame_command
+from cape.cli.ledger_commands import ledger
 from cape.cli.plan_commands import budget_command, init_command
 from cape.cli.run_commands import report_command, resume_command, simulate_command, synth_command
 from cape.cli.site_commands import (
     keygen_command,
-    ledger_command,
     pairs_command,
     policy_command,
     settings_command,
@@ -97,7 +97,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "validate": validate_command,
     "resume": resume_command,
     "store": store_command,
-    "ledger": ledger_command,
     "policy": policy_command,
     "settings": settings_command,
     "pairs": pairs_command,
@@ -107,6 +106,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "neuroflame": neuroflame_command,
     "completion": completion_command,
 }
+app.add_typer(ledger)
 if not missing(FLARE):
     app.add_typer(flare)
 # Found by name: what compares with the papers may change without a change of the product.

@@ -115,7 +115,7 @@ def _policy_of(path: Path) -> SitePolicy:
     # All sites of a simulation read this one file, each from its own working folder, and its ledger
     # lies beside it; none is kept that it does not name, since those folders do not stay.
     if policy.ledger_file in ("", NO_LEDGER):
-        return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total_epsilon=0.0)
+        return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total=())
     return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
 
 

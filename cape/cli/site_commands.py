@@ -1,4 +1,4 @@
-"""Commands of members: ``cape store``, ``ledger``, ``policy``, ``settings``, ``pairs``..."""
+"""Commands of members: ``cape store``, ``policy``, ``settings``, ``pairs``..."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.common import AsJson, file_argument, file_option, result, table
+from cape.cli.common import AsJson, file_argument, file_option, result
 
 
 def store_command(
@@ -32,52 +32,6 @@ def store_command(
     result(found, said, as_json=as_json)
 
 
-def ledger_command(
-    file: Annotated[Path, file_argument("The ledger_file of a site policy.")],
-    as_json: AsJson = False,
-) -> None:
-    """Show what all runs on a site's data have spent; stays at the site."""
-    from cape.privacy.accounting import display_epsilon
-    from cape.privacy.spending import Spending
-    from cape.site.ledger_file import read_ledger
-
-    # Read and checked as a run would, so that a damaged ledger shows here first.
-    spending = read_ledger(file)
-    rows, cells = [], []
-    for run in spending.runs:
-        # A run by itself, and with all others on the same people: the second is what counts.
-        alone = Spending(runs=(run,)).of(run)
-        together = spending.of(run)
-        rows.append(
-            {
-                "run": run.run,
-                "date": run.date,
-                "computation": run.computation,
-                "dataset": run.dataset,
-                "subjects": len(run.people),
-                "charges": len(run.charges),
-                "promised": run.promised,
-                "planned_epsilon": run.epsilon,
-                "delta": run.delta,
-                "mu": alone.mu,
-                "epsilon": alone.epsilon,
-                "all_runs": together.runs,
-                "all_mu": together.mu,
-                "all_epsilon": together.epsilon,
-                "all_delta": together.delta,
-            }
-        )
-        figures = (display_epsilon(alone.epsilon), display_epsilon(together.epsilon))
-        names = (run.date, run.dataset[:16], run.computation, run.run[:8])
-        # Digests are cut for people; --json has them whole.
-        cells.append((*names, len(run.people), len(run.charges), *figures, f"{together.delta:g}"))
-    note = "Private: this list belongs to the site. epsilon all: of every run on the same people."
-    result({"runs": rows}, note, as_json=as_json)
-    columns = "date,data set,computation,run,subjects,charges,epsilon,epsilon all,delta".split(",")
-    if not as_json:
-        table(f"{len(rows)} runs", columns, cells)
-
-
 def policy_command(
     file: Annotated[
         Path | None, file_argument("A site-policy.toml; without one, what is shipped.")
@@ -87,7 +41,7 @@ def policy_command(
     """Show a site policy as a run reads it: every key in force, and the names of this software."""
     import hashlib
 
-    from cape.site.policy import SitePolicy, code_digest, load_policy
+    from cape.site.policy import PAIRS, SitePolicy, code_digest, load_policy, promise_text
 
     # Through the reader of a run: a key that is misspelt is refused here, not months later.
     policy = dataclasses.asdict(SitePolicy() if file is None else load_policy(file))
@@ -98,6 +52,7 @@ def policy_command(
         f"{name} = {json.dumps(value)}" + ("" if value == shipped[name] else "  # not as shipped")
         for name, value in policy.items()
     ]
+    lines += [f"# {name}: {promise_text(pair)}" for name in PAIRS for pair in policy[name]]
     lines += [f"sha256 of the file: {digest}"] if digest else []
     lines += [f"this software, for image_digests: {code}"]
     result({"policy": policy, "sha256": digest, "software": code}, *lines, as_json=as_json)

@@ -134,7 +134,8 @@ class GaussianSum:
         question, seeds = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
         noisy = self.release.noisy_sum(site, model, question)
         if noisy is None or model.seed_sum is None:
-            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
+            empty = np.zeros(0, dtype=np.int64)
+            return Released(total=empty, refused=True, refusal=site.refusal)
         seed = np.frombuffer(seeds, dtype="<i8").astype(np.int64)
         if not noisy.shape == seed.shape == model.seed_sum.total.shape:
             raise SecureAggregationError("E220", problem="the seeds have another length")
@@ -147,7 +148,7 @@ class GaussianSum:
         release, n_sites = self.release, joined(model).n_sites
         size = release.charge(party, model)
         if site := first_refusal(replies):
-            return release.stopped(model, site)
+            return release.stopped(model, site, replies[site].refusal)
         bound = n_sites * release.bound(party, model)
         total = decode_sum(vectors(replies, size), bound=bound)
         # Every true sum is S times an integer; a remainder says that some seed was not the one

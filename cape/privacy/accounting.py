@@ -74,6 +74,11 @@ def _largest_mu(epsilon: float, delta: float) -> float:
     return _around_root(lambda mu: gdp_delta(epsilon=epsilon, mu=mu) <= delta)[0]
 
 
+def right_guesses(mu: float) -> float:
+    """Share of even bets that the best guesser wins of mu-GDP releases: Phi(mu / 2)."""
+    return 0.5 * math.erfc(-mu / 2.0 / _SQRT2)
+
+
 def root_up(square: Fraction) -> float:
     """Smallest float that is not below the square root of `square`, to one step."""
     root = math.sqrt(square)

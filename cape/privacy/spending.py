@@ -8,11 +8,13 @@ name which held the person in some run.  The person who spent most decides.  No 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from itertools import compress
+from typing import Final, Literal
 
 from cape.frozen import dataclass
-from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import FREE, INFINITE, Cost, total_cost
 
 # A ledger of years holds tens of thousands of charges: each is rounded up to 2^-128, which is
@@ -33,13 +35,18 @@ class Charge:
     @classmethod
     def of(cls, *, phase: str, round: int, field: str, mu2: str) -> Charge:
         """Charge of a line; ValueError if mu2 is neither "p/q" nor "infinite"."""
-        cost = total_cost((Cost.parse(mu2),), bits=_BITS)
+        cost = sum_up((Cost.parse(mu2),))
         return cls(phase=phase, round=round, field=field, mu2=mu2, cost=cost)
 
     @property
     def key(self) -> tuple[str, int, str]:
         """What may be charged once in a run."""
         return self.phase, self.round, self.field
+
+
+# asked: let into `join`, holds nothing; held: its whole plan is reserved, charged or not; yielded:
+# another run has its place; finished, failed, closed: it ended.
+State = Literal["asked", "held", "yielded", "finished", "failed", "closed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,13 +64,30 @@ class RunSpending:
     promised: bool  # false without noise, or with seeded noise: such a run costs infinity
     # Fingerprint of the site's key that digests of names were made with; empty = no names
     key: str = ""
+    owner: str = ""  # who started it, as the engine names them
+    question: str = ""  # digest of the settings
     charges: tuple[Charge, ...] = ()  # in order
+    state: State = "asked"
+    plan: Cost = FREE  # cost of all its releases, from its hold on
+    # For people: since when it is in this state, and who ended it, why
+    since: str = ""
+    by: str = ""
+    why: str = ""
 
     @property
     def cost(self) -> Cost:
         if self.charges and not self.promised:
             return INFINITE
-        return total_cost((charge.cost for charge in self.charges), bits=_BITS)
+        return sum_up(charge.cost for charge in self.charges)
+
+    @property
+    def held(self) -> Cost:
+        """Cost that no other run may spend: the plan of an open run, what any other charged."""
+        return self.plan if self.state == "held" and self.cost <= self.plan else self.cost
+
+
+def sum_up(costs: Iterable[Cost]) -> Cost:
+    return total_cost(costs, bits=_BITS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,14 +106,16 @@ class Total:
     def epsilon(self) -> float | None:
         return self.cost.epsilon(self.delta)
 
-    def plus(self, cost: Cost, *, delta: float) -> Total:
-        """Total with a run of that cost added."""
-        summed = total_cost((self.cost, cost), bits=_BITS)
-        return Total(runs=self.runs + 1, cost=summed, delta=min(self.delta, delta))
 
-    def within(self, max_epsilon: float) -> bool:
-        """Tell whether the total is at most (max_epsilon, delta)."""
-        return self.cost <= Cost.of_mu(gdp_mu(epsilon=max_epsilon, delta=self.delta))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forgiven:
+    """Exchanges of an owner that people let count no more, and why."""
+
+    owner: str
+    count: int
+    by: str
+    text: str
+    date: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,40 +123,49 @@ class Spending:
     """All runs of a ledger."""
 
     runs: tuple[RunSpending, ...] = ()
+    forgiven: tuple[Forgiven, ...] = ()
 
     def find(self, run: str) -> RunSpending | None:
         return next((known for known in self.runs if known.run == run), None)
 
-    def of(self, run: RunSpending, *, others_only: bool = False) -> Total:
-        """Total spent on the people of a run, by it (unless left out) and all others."""
+    def beside(self, run: RunSpending) -> set[frozenset[str]]:
+        """Return, for every person of a run, which other runs count for that person.
+
+        Most people were in the same runs as many others, so equal sets are one.  One of them is of
+        the data set alone, which counts even if nobody is named.
+        """
         others = [other for other in self.runs if other.run != run.run]
         same = _joined(run.people.union(*(other.people for other in others)))
         runs_of: dict[str, set[int]] = {same[_first(person)]: set() for person in run.people}
         for i, other in enumerate(others):
             for person in other.people:
                 runs_of.get(same[_first(person)], set()).add(i)
-        this = [] if others_only else [run]
-        counted: set[int] = set()
-        worst = FREE
-        # Most people were in the same runs as many others, so equal sets are looked at once; the
-        # empty one stands for the data set alone, which counts even if nobody is named.
-        for held in {frozenset[int](), *(frozenset(held) for held in runs_of.values())}:
-            datasets = {run.dataset, *(others[i].dataset for i in held)}
-            charged = [
-                i
-                for i, other in enumerate(others)
-                if other.charges and (i in held or other.dataset in datasets)
-            ]
-            counted.update(charged)
-            runs = (*this, *(others[i] for i in charged))
-            cost = total_cost((one.cost for one in runs), bits=_BITS)
-            worst = cost if worst <= cost else worst
+        found = set()
+        for with_person in {frozenset[int](), *(frozenset(those) for those in runs_of.values())}:
+            datasets = {run.dataset, *(others[i].dataset for i in with_person)}
+            counted = (
+                i in with_person or other.dataset in datasets for i, other in enumerate(others)
+            )
+            found.add(frozenset(other.run for other in compress(others, counted)))
+        return found
+
+    def of(self, run: RunSpending) -> Total:
+        """Total spent on the people of a run, by it and all others."""
+        beside = self.beside(run)
+        charged = {one.run: one for one in self.runs if one.charges and one.run != run.run}
+        counted = [charged[name] for name in charged.keys() & frozenset[str]().union(*beside)]
         return Total(
-            runs=len(this) + len(counted),
-            cost=worst,
+            runs=1 + len(counted),
+            cost=sum_up((run.cost, most(beside, {one.run: one.cost for one in counted}))),
             # Epsilon at the smallest delta holds at every larger one, too.
-            delta=min(one.delta for one in (run, *(others[i] for i in counted))),
+            delta=min(one.delta for one in (run, *counted)),
         )
+
+
+def most(beside: Iterable[frozenset[str]], amounts: Mapping[str, Cost]) -> Cost:
+    """Largest sum of some amount of each run over several sets of runs; without one: nothing."""
+    sums = [sum_up(amounts.get(name, FREE) for name in runs) for runs in beside]
+    return max(sums, key=lambda cost: math.inf if cost.mu2 is None else cost.mu2, default=FREE)
 
 
 @lru_cache(maxsize=1)  # a table of all runs asks about the same people once for each

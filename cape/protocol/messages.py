@@ -90,6 +90,11 @@ class KeyBook:
     labels: str = field(default="", metadata={"omittable": True})
 
 
+# Error that the owner reads of a release that a site refused: "" stands for that of its policy,
+# E237 for a run that its people closed, E238 for one whose place another run has.
+Refusal = Literal["", "E237", "E238"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masked:
     """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget.
@@ -99,6 +104,7 @@ class Masked:
 
     total: Annotated[RingVector, RING]
     refused: Annotated[bool, PUBLIC]
+    refusal: Annotated[Refusal, PUBLIC] = field(default="", metadata={"omittable": True})
     signature: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
 
     def folded(self, other: Masked) -> tuple[Masked, Masked]:
@@ -115,6 +121,7 @@ class Released:
 
     total: Annotated[Integers, RELEASED]
     refused: Annotated[bool, PUBLIC]
+    refusal: Annotated[Refusal, PUBLIC] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.noise import NoiseSource
-from cape.protocol.messages import Cursor, FeatureSpace
+from cape.protocol.messages import Cursor, FeatureSpace, Refusal
 from cape.settings.config import Config
 
 
@@ -63,6 +63,8 @@ class Site(Protocol):
     ledger: Ledger | None
     # What the broadcast that is being answered holds for this site alone, or None
     parcel: Any
+    # What the reply of a refused release says of it
+    refusal: Refusal
 
     @property
     def noise(self) -> NoiseSource:
@@ -106,6 +108,9 @@ class Site(Protocol):
 
     def admit(self, facts: object) -> None:
         """Let the site's policy look at the run; PrivacyBudgetError if it refuses."""
+
+    def hold(self, plan: Sequence[Event], *, seeded: bool) -> None:
+        """Reserve the plan of the run among all runs here; PrivacyBudgetError without room."""
 
     def publish(self, result: object) -> None:
         """Write what only this site may see."""

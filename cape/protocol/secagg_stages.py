@@ -332,7 +332,7 @@ class DroppableSum(Generic[M]):
         table, left = table_of(party, model), drop_outs(model)
         refusing = [site for site, reply in replies.items() if reply.refused]
         if refusing and len(replies) - len(refusing) < table.setup.threshold:
-            raise PrivacyBudgetError("E154", site=refusing[0])
+            raise PrivacyBudgetError(replies[refusing[0]].refusal or "E154", site=refusing[0])
         # Charged before the survivors are known: their replies are here, whoever drops out next.
         label = mask_label(party, self._release.field, self._release.charge(party, model))
         pending, listed = aggregator_stages.collect_masked(

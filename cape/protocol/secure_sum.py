@@ -29,7 +29,7 @@ from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Masked, Released, RingVector
+from cape.protocol.messages import Masked, Refusal, Released, RingVector
 from cape.protocol.model import Model, broadcast_roster, joined, own_subjects, start_trace, with_row
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.plan import FIELD
@@ -181,14 +181,16 @@ class Release(Generic[M]):
         """Hide x + g under masks, or say that this site refuses."""
         noisy = self.noisy_sum(site, model)
         if noisy is None:
-            return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
+            empty = np.zeros(0, dtype=np.uint64)
+            return Masked(total=empty, refused=True, refusal=site.refusal)
         return Masked(total=hide(site, model, noisy, FIELD), refused=False)
 
     def local_sum(self, site: Site, model: M) -> Released:
         """Return x + g as it is, or say that this site refuses."""
         noisy = self.noisy_sum(site, model)
         if noisy is None:
-            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
+            empty = np.zeros(0, dtype=np.int64)
+            return Released(total=empty, refused=True, refusal=site.refusal)
         return Released(total=noisy, refused=False)
 
     # The aggregator.
@@ -197,7 +199,7 @@ class Release(Generic[M]):
         """Sum the vectors of all sites and take the step, or stop at the first refusal."""
         size = self.charge(party, model)  # the sites that answered have charged it too
         if site := first_refusal(replies):
-            return self.stopped(model, site)
+            return self.stopped(model, site, replies[site].refusal)
         total = decode_sum(vectors(replies, size), bound=self.bound(party, model))
         return self.step(party, model, total)
 
@@ -246,10 +248,10 @@ class Release(Generic[M]):
             state = stage.hand_over(config, after, mean)
         return state, name
 
-    def stopped(self, model: M, site: str) -> Next:
+    def stopped(self, model: M, site: str, refusal: Refusal) -> Next:
         """Return the last good state when a site refused this release; nothing was summed."""
         if self.stage.successors:
-            raise PrivacyBudgetError("E154", site=site)
+            raise refused_by(site, refusal)
         state = replace(self.stage.current(self.config, model), status="budget_exhausted")
         after = replace(model, **{self.stage.model_field: state})
         return self._closed(after), "report"
@@ -389,6 +391,10 @@ def carried(release: Release[M]) -> tuple[AnyPhase, ...]:
 def first_refusal(replies: Mapping[str, Any]) -> str:
     """Return the first site whose policy or budget refused; empty if none did."""
     return next((site for site, reply in replies.items() if reply.refused), "")
+
+
+def refused_by(site: str, refusal: Refusal) -> PrivacyBudgetError:
+    return PrivacyBudgetError(refusal or "E154", site=site)
 
 
 def vectors(replies: Vectors, size: int) -> list[RingVector]:

@@ -108,6 +108,8 @@ class ZeroSum:
                 allowed=f"{wire.MAX_DOCUMENT // 2**20} MiB",
                 do="use a bundled mask, or a coarser one.",
             )
+        # Last, so that a plan which is refused holds nothing.
+        site.hold(roster.plan, seeded=roster.seeded)
         site.ledger = empty_ledger(site.config)
 
     def _advertise(self, site: Site, model: Model) -> PublicKey:

@@ -12,6 +12,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.computations.ica.recipe import CALIBRATED
 from cape.delimited import read_matrix_lines, split_lines
+from cape.privacy.accounting import right_guesses
 from cape.privacy.cost import FREE
 from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
 from cape.report.maps import Component
@@ -69,7 +70,7 @@ def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
         return {}
     return {
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1), here at equal odds.
-        "guesses": 50.0 * math.erfc(-privacy.mu / 2.0 / math.sqrt(2.0)),
+        "guesses": 100.0 * right_guesses(privacy.mu),
         # Past 10^21 no figure says more, and past 709 a float overflows.
         "factor": math.exp(privacy.epsilon) if privacy.epsilon <= 50.0 else None,
     }

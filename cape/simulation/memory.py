@@ -37,7 +37,7 @@ from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop
 from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
-from cape.site.ledger_file import all_runs_of
+from cape.site.ledger_file import AllRuns, ledger_file_of
 from cape.site.policy import SitePolicy, tightened_beside
 from cape.site.site_data import FileSource
 from cape.site.store import Card, MemoryStore, ReplyEntry
@@ -67,6 +67,14 @@ class StoredRun:
     request: Any
     kept: dict[str, bytes]
     left: tuple[str, ...]
+
+
+def _all_runs(policy: SitePolicy, site: str, source: Source) -> AllRuns | None:
+    # A policy in memory names its ledger by the whole path.
+    file = ledger_file_of(policy, Path(), site)
+    if file is None or not isinstance(source, FileSource):
+        return None
+    return AllRuns(file=file, dataset_id=policy.dataset_id, data=source)
 
 
 class MemoryTransport:
@@ -101,10 +109,7 @@ class MemoryTransport:
                 open_keys=partial(IdentityFiles, folders=(folders[site],))
                 if folders and config.key_trust == "pinned"
                 else None,
-                # A policy in memory names its ledger by the whole path.
-                all_runs=all_runs_of(policy, Path(), site, source)
-                if isinstance(source, FileSource)
-                else None,
+                all_runs=_all_runs(policy, site, source),
             )
             for site, source in sources.items()
         }
@@ -179,6 +184,7 @@ class MemoryTransport:
             # With drop-outs a failed site is one that fell silent.
             except CapeError as err:
                 self._explain(site, err)
+                party.ended("failed")
                 self.active.failed(site, cursor.phase, err)
                 continue
             name = type(inbox[site].body).__name__

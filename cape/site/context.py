@@ -7,9 +7,10 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cape.algorithms.estimators import Array
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
@@ -17,7 +18,7 @@ from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.noise import NoiseSource
 from cape.protocol import wire
-from cape.protocol.messages import Cursor, FeatureSpace, SiteCard
+from cape.protocol.messages import Cursor, FeatureSpace, Refusal, SiteCard
 from cape.protocol.model import Roster
 from cape.protocol.outcome import Outcome, SiteOutcome
 from cape.protocol.phases import NO_TRANSCRIPT
@@ -28,14 +29,18 @@ from cape.site.files import own_folder, write_atomically
 from cape.site.policy import SitePolicy, new_secret, noise_of, software
 from cape.site.store import Card, SiteStore
 
-if TYPE_CHECKING:  # most rounds ask for no identity key
+if TYPE_CHECKING:  # most rounds ask for no identity key, and simulations keep no ledger
+    from cape.privacy.holds import Decision, Ending
+    from cape.site.access import Access
     from cape.site.identity import IdentityFiles, KnownSites
     from cape.site.ledger_file import AllRuns
 
 # Vault entry of the secret that a site's draws are functions of
 RUN_SECRET = "run"  # noqa: S105 - the name of a vault entry
-# Ends the name of a run that the total of all runs refused
+# Ends the name of the record of a run that the total of all runs refused
 OVER_TOTAL = "-total"
+# What a reply says of a release that was refused because its run holds nothing any more
+REFUSALS: dict[str, Refusal] = {"closed": "E237", "yielded": "E238"}
 # Messages asked for last, with digests.  Parties of one process share messages; every round asks
 # for the roster's, with the plan of all rounds: to encode that costs more than all else.
 _DIGESTED: deque[tuple[object, bytes]] = deque(maxlen=4)
@@ -61,9 +66,9 @@ class SiteContext(_Party):
     """One site for one round; `owner`: whose run it is.
 
     `open_keys` finds what outlives the run; without it, as in simulations, keys are of this run.
-    `asked` names the run among those that looked at data; empty: they are not counted.  Nor is a
-    last round that is `repeated`, which has no journal any more: its answer takes back what an
-    earlier one left.  `image`: as in `SitePlaces`.
+    `access_id` names the run among those that looked at data, `question` what it asks there; empty:
+    they are not counted.  Nor is a last round that is `repeated`, which has no journal any more:
+    its answer takes back what an earlier one left.  `image`: as in `SitePlaces`.
     """
 
     def __init__(
@@ -78,7 +83,8 @@ class SiteContext(_Party):
         owner: str = "",
         open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
         all_runs: AllRuns | None = None,
-        asked: str = "",
+        access_id: str = "",
+        question: str = "",
         repeated: bool = False,
         image: str = "",
     ) -> None:
@@ -88,41 +94,60 @@ class SiteContext(_Party):
         self._open_source = open_source
         self._computation, self._owner = computation, owner
         self.open_keys, self._all_runs = open_keys, all_runs
-        self._asked, self._repeated, self._image = asked, repeated, image
+        self._access_id, self._question = access_id, question
+        self._repeated, self._image = repeated, image
         self._has_looked, self._is_first = False, False
+        self.refusal: Refusal = ""
 
     @cached_property
     def source(self) -> Source:
-        self._look()
+        self._record_access()
         return self._open_source()
 
-    def _look(self) -> None:
+    def _record_access(self) -> None:
         """Put on record that data are about to be looked at, before they are.
 
         PrivacyBudgetError in `join` if too many runs of this owner did, and never answered.
         """
-        if self._all_runs is None or not self._asked or self._repeated or self._has_looked:
+        if self._all_runs is None or not self._access_id or self._repeated or self._has_looked:
             return
         access = self._all_runs.access
-        self._is_first = not access.has_looked(self._asked)
+        self._is_first = not access.has(self._access_id)
         # Later rounds are of a run that was let in.
         most = self.policy.max_refusals if self.cursor.phase == "join" else 0
-        if not access.look(self._asked, most=most):
-            raise self.policy.too_often(self.id, access.listed())
+        if not access.record(self._access_id, self._facts(), most=most):
+            raise self._too_often(self._all_runs, access.counted(but=self._access_id))
         self._has_looked = True
 
+    def _facts(self) -> dict[str, str]:
+        output = self.store.output
+        folder = "" if output is None else str(output.resolve())
+        return {"question": self._question, "folder": folder, "exchange": self._exchange}
+
+    @property
+    def _exchange(self) -> str:
+        phase = self.cursor.phase
+        return phase if phase == "join" else f"{phase} round {self.cursor.round}"
+
     def answered(self) -> None:
-        """Take that back: the exchange is answered."""
-        if self._all_runs is not None:
-            self._all_runs.access.answered(self._asked)
+        """Remove the access record: the exchange was answered."""
+        if self._all_runs is not None and self._access_id:
+            same = {"question": self._question, "exchange": self._exchange}
+            self._all_runs.access.clear(self._access_id, **(same if self._has_looked else {}))
 
-    def told_nothing(self) -> None:
-        """Take it back where what ended the exchange depends on nobody's data.
+    def clear_if_first(self) -> None:
+        """Remove the record if the error cannot depend on data, and no exchange before left it."""
+        if self._is_first and self._all_runs is not None:
+            self._all_runs.access.clear(self._access_id)
 
-        It stays if the exchange was asked before: that ended otherwise.
+    def at_work(self) -> AbstractContextManager[Callable[[int, bytes], None]]:
+        """Work for the run alone; yields what refuses another question for a round.
+
+        Also to a folder that was set back meanwhile.
         """
-        if self._is_first:
-            self.answered()
+        if self._all_runs is None:
+            return nullcontext(lambda seq, transcript: None)
+        return self._all_runs.access.at_work(self.store.nonce)
 
     def new_run(self) -> bytes:
         """Draw the secret of this run; the caller stores it as `RUN_SECRET`."""
@@ -158,7 +183,7 @@ class SiteContext(_Party):
         return self.open_keys().known(self.id, shown, self.card.nonce)
 
     def cached(self, name: str, key: str | Sequence[Array], build: Callable[[], Stacks]) -> Stacks:
-        self._look()
+        self._record_access()
         if not isinstance(key, str):
             key = hashlib.sha256(b"".join(array.tobytes() for array in key)).hexdigest()
         stacks = self.store.arrays(name, key)
@@ -182,18 +207,12 @@ class SiteContext(_Party):
         ledger, line = self.ledger.charge(event), self.ledger.entry(event)
         # The ledger of all runs comes first: what its limit refuses leaves no line of this run.
         if self._all_runs:
-            self._check_waiting(self._all_runs)
             earlier = self.ledger.entries()
-            if not self._all_runs.file.charge(self.card.nonce, line, earlier=earlier):
-                raise self._over_total(self._all_runs)
+            decision = self._all_runs.charge(self.card.nonce, line, self.config, earlier)
+            self._check_room(self._all_runs, decision)
         self.store.charge(line)
         # Last: a charge that could not be written down is none, and nothing is drawn for it.
         self.ledger = ledger
-
-    def told(self, seq: int, transcript: bytes) -> None:
-        """Refuse another question for a round, also to a folder that was set back meanwhile."""
-        if self._all_runs is not None:
-            self._all_runs.access.told(self.card.nonce, seq, transcript)
 
     def admit(self, facts: object) -> None:
         digests = software(self.policy, self._image)
@@ -210,15 +229,16 @@ class SiteContext(_Party):
             self.policy.check_size(self.id, card.n_subjects)
         except CapeError:
             # Names on a list decide it, whichever error a policy lets it be.
-            self.told_nothing()
+            self.clear_if_first()
             raise
         labels = self.source.space.packed
         self.store.card = Card(card.nonce, card.n_subjects, _outline(card.space), labels)
         if self._all_runs is not None:
             promised = self.config.private and card.noise != "seeded"
-            begin = self._all_runs.begin
-            if not begin(card.nonce, self._computation, self.config, promised=promised):
-                raise self._over_total(self._all_runs)
+            decision = self._all_runs.begin(
+                card.nonce, self._computation, self.config, promised=promised
+            )
+            self._check_room(self._all_runs, decision)
 
     def _admit_roster(self, roster: Roster) -> None:
         """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""
@@ -243,27 +263,50 @@ class SiteContext(_Party):
             n_subjects=self.card.n_subjects,
             n_sites=roster.n_sites,
         )
-        if self._all_runs is not None:
-            self._check_waiting(self._all_runs)
-            promised = self.config.private and not roster.seeded
-            if not self._all_runs.go_on(self.card.nonce, self.config, promised=promised):
-                raise self._over_total(self._all_runs)
 
-    def _over_total(self, all_runs: AllRuns) -> PrivacyBudgetError:
-        """Put on record, for good, that what earlier runs cost refuses this one; its error."""
+    def hold(self, plan: Sequence[Event], *, seeded: bool) -> None:
+        """Reserve the plan of the run in the ledger of all runs; PrivacyBudgetError if refused."""
+        if self._all_runs is None:
+            return
+        refused = self._all_runs.access.counted(of_total=True)
+        # Any number of runs could be let in, wait until one has spent, and each ask how much.
+        if 0 < self.policy.max_refusals <= len(refused):
+            raise self._too_often(self._all_runs, refused)
+        promised = self.config.private and not seeded
+        decision = self._all_runs.hold(self.card.nonce, plan, promised=promised)
+        self._check_room(self._all_runs, decision)
+
+    def ended(self, why: Ending) -> None:
+        """Free what the run holds in the ledger of all runs and has not charged."""
+        if self._all_runs is not None and self.store.nonce:
+            self._all_runs.file.end(self.store.nonce, why)
+
+    def _check_room(self, all_runs: AllRuns, decision: Decision) -> None:
+        """Raise PrivacyBudgetError unless a run goes on; the record of what the total refused."""
+        if decision.word == "in":
+            return
         # Whose runs count depends on who is here; an answer that says "refused" takes back nothing.
-        if self._asked:
-            all_runs.access.look(f"{self._asked}{OVER_TOTAL}")
-            self.answered()
-        return self.policy.over_total(self.id)
+        if self._access_id and decision.counts != "never":
+            others = (other for other in decision.waits_for if other.owner != self._owner)
+            waits_for = tuple(other.run for other in others)
+            for_good = decision.counts == "for good"
+            kind: Literal["spent", "wait"] = "spent" if for_good else "wait"
+            all_runs.access.record(
+                f"{self._access_id}{OVER_TOTAL}", self._facts(), kind=kind,
+                waits_for=waits_for,
+            )  # fmt: skip
+        if self._access_id:
+            all_runs.access.clear(self._access_id)
+        if decision.word in REFUSALS:
+            self.refusal = REFUSALS[decision.word]
+            raise PrivacyBudgetError(self.refusal, site=self.id)
+        if decision.word == "spent":
+            raise self.policy.over_total(self.id)
+        raise PrivacyBudgetError("E236", site=self.id, detail=all_runs.waiting_text(decision))
 
-    def _check_waiting(self, all_runs: AllRuns) -> None:
-        """Refuse a run that was let in before too many of its owner were refused by the total.
-
-        Any number of runs could wait until one has spent, and each ask, at no cost, how much.
-        """
-        if 0 < self.policy.max_refusals <= all_runs.access.refusals(end=OVER_TOTAL):
-            raise self.policy.too_often(self.id, all_runs.access.listed())
+    def _too_often(self, all_runs: AllRuns, counted: Sequence[Access]) -> PrivacyBudgetError:
+        detail = all_runs.too_often_text(counted, self.policy.max_refusals)
+        return PrivacyBudgetError("E239", site=self.id, detail=detail)
 
     def publish(self, result: object) -> None:
         output = self.store.output
@@ -278,6 +321,8 @@ class SiteContext(_Party):
         write_site_record(output, result)
         if self.policy.private_results and not self._repeated:  # else the files are there
             write_private_results(output, result, self.source, self.policy, self.store.replies())
+        # After the results: whoever is stopped here does the last round again, and writes it then.
+        self.ended("finished")
 
     def _with_met(self, result: SiteOutcome, met: Sequence[str]) -> SiteOutcome:
         """Say what of this run's promise hung on the aggregator's word."""

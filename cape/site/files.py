@@ -21,6 +21,8 @@ PATIENCE = 600.0
 PAUSE = 0.05
 # Bytes, of which an overwritten file has a multiple.
 BLOCK = 4096
+# Stands for its folder where folders cannot be locked.
+LOCK_FILE = ".cape.lock"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -122,12 +124,29 @@ def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> I
             if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
                 raise
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            handle, of_folder = os.open(folder / ".cape.lock", flags, 0o600), handle
+            handle, of_folder = os.open(folder / LOCK_FILE, flags, 0o600), handle
             os.close(of_folder)
             _take(handle, party, patience)
         yield
     finally:
         os.close(handle)  # which also lets go of the lock, as the end of the process does
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a process holds a file or a folder, as `folder_lock` does."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        _take(handle, "", 0.0)
+    except StoppedError:
+        return True
+    except OSError:
+        return path.is_dir() and is_locked(path / LOCK_FILE)
+    finally:
+        os.close(handle)
+    return False
 
 
 def _take(handle: int, party: str, patience: float) -> None:

@@ -14,38 +14,44 @@ the ledger a line ahead of it, never behind: whole lines that are gone are notic
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import hmac
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from cape.errors import CapeError, ConfigError, StateLostError
 from cape.frozen import dataclass
-from cape.privacy.cost import INFINITE, Cost
+from cape.privacy import holds
+from cape.privacy.cost import INFINITE, Cost, Event
+from cape.privacy.holds import DAY, Clock, Decision, Ending, Limits
 from cape.privacy.ledger import Budget
-from cape.privacy.spending import Charge, RunSpending, Spending, Total
+from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Total, sum_up
+from cape.protocol import wire
 from cape.settings.config import Config
-from cape.site.access import AccessRecords, make_place
+from cape.site.access import Access, AccessRecords, clock_of, hear_of, make_place
 from cape.site.files import appending, write_atomically
 from cape.site.ledger_lines import (
     charge_line,
     check_head,
-    damaged,
+    end_line,
+    forgiven_line,
+    has_head,
+    hold_line,
     read_lines,
     run_line,
+    today,
     unpromised_line,
     write_head,
 )
-from cape.site.policy import NO_LEDGER, SitePolicy, unusable_policy
+from cape.site.policy import NO_LEDGER, SitePolicy, limit_of, unusable_policy
 
 # The ledger of a site whose policy names no place
 LEDGER_NAME: Final = "ledger.jsonl"
 
+NO_LIMITS: Final = Limits()
 # Stands for the delta of a run that promises nothing: never the smallest of several.
 NO_DELTA = 0.5
 # Hex digits of a digest that a person is known by: 128 bits.
@@ -76,21 +82,94 @@ class LedgerFile:
 
     path: Path  # the file; made when the first run is opened
     site: str  # for error texts
-    max_total_epsilon: float = 0.0  # limit over all runs on the same people; 0 = none
+    limits: Limits = NO_LIMITS  # over all runs on the same people
 
-    def allows(self, run: RunSpending, planned: Cost) -> bool:
-        if not self.max_total_epsilon:
-            return True
-        if not run.promised:
-            return False
-        others = self._spending().of(run, others_only=True)
-        return others.plus(planned, delta=run.delta).within(self.max_total_epsilon)
+    # Each of these reads all lines, decides, and writes one line at most, under one lock.
 
-    def open(self, run: RunSpending) -> None:
+    def join(self, run: RunSpending, plan: Cost) -> Decision:
+        """Let a run in if there is room for its plan; a refused one leaves no line."""
         make_place(self.path, self.site)
         with self._held() as (spending, lines, append):
-            if spending.find(run.run) is None:
+            decision = holds.join_with(spending, run, _planned(run, plan), self.limits, self.clock)
+            if decision.word == "in" and spending.find(run.run) is None:
                 append(run_line(run, lines))
+            return decision
+
+    def hold(
+        self, nonce: str, plan: Cost, *, earlier: Sequence[Mapping[str, Any]] = ()
+    ) -> Decision:
+        """Reserve the plan of a run, once, with the places of silent runs that it needs."""
+        self._check_there()
+        charged = [_charge_of(line) for line in earlier]
+        with self._held() as (spending, lines, append):
+            run = spending.find(nonce)
+            if run is not None:  # who comes back holds what it held
+                plan = _planned(run, plan if run.state == "asked" else run.plan)
+            hear_of(self.path, nonce)
+            decision = holds.hold(spending, nonce, plan, self.limits, self.clock, charged)
+            if decision.word == "lost":
+                raise self._lost(spending, nonce)
+            if decision.writes:
+                append(hold_line(nonce, plan, decision.yields, lines))
+            return decision
+
+    def charge(
+        self,
+        nonce: str,
+        entry: Mapping[str, Any],
+        plan: Cost,
+        *,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ) -> Decision:
+        """Write down a charge, once, inside of the hold of its run, which is asked for if gone.
+
+        `entry` is one of `Ledger.entries`, `earlier` those before it.  StateLostError (E262) if
+        the file does not know the run or a charge before, or knows another one for this round.
+        """
+        decision = self._charge(nonce, entry, earlier)
+        if decision.word == "yielded":
+            decision = self.hold(nonce, plan, earlier=earlier)
+            if decision.word == "in":
+                decision = self._charge(nonce, entry, earlier)
+        return decision
+
+    def _charge(
+        self, nonce: str, entry: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]
+    ) -> Decision:
+        asked, charged = _charge_of(entry), [_charge_of(line) for line in earlier]
+        # A file that is gone would be made anew, and all earlier runs forgotten.
+        self._check_there()
+        with self._held() as (spending, lines, append):
+            hear_of(self.path, nonce)
+            decision = holds.charge(spending, nonce, asked, charged)
+            if decision.word == "lost":
+                raise self._lost(spending, nonce)
+            if decision.writes:
+                append(charge_line(nonce, asked, lines))
+            return decision
+
+    def end(self, nonce: str, why: Ending, *, by: str = "", text: str = "") -> bool:
+        """Free what a run holds and has not charged; False if it holds nothing."""
+        if not self.path.exists():
+            return False
+        with self._held() as (spending, lines, append):
+            ends = holds.may_end(spending.find(nonce), why)
+            if ends:
+                append(end_line(nonce, why, lines, by=by, text=text))
+            return ends
+
+    def forgive(self, forgiven: Forgiven) -> None:
+        """Write down that exchanges count no more."""
+        make_place(self.path, self.site)
+        with self._held() as (_, lines, append):
+            append(forgiven_line(forgiven, lines))
+
+    @property
+    def clock(self) -> Clock:
+        return clock_of(self.path)
+
+    def held_runs(self) -> set[str]:
+        return {run.run for run in self.spending().runs if run.state == "held"}
 
     def key(self) -> tuple[bytes, str]:
         """Return the key for names and its fingerprint; both are made with the first run.
@@ -124,47 +203,17 @@ class LedgerFile:
                 append(unpromised_line(nonce, lines))
 
     def find(self, nonce: str) -> RunSpending:
-        run = self._spending().find(nonce)
+        run = self.spending().find(nonce)
         if run is None:
             raise self._unusable("it does not know this run")
         return run
 
-    def charge(
-        self, nonce: str, entry: Mapping[str, Any], *, earlier: Sequence[Mapping[str, Any]] = ()
-    ) -> bool:
-        """Write down a charge, once, if it fits beside all that was charged; False if it does not.
-
-        `entry` is one of `Ledger.entries`, `earlier` those before it.  StateLostError (E262) if
-        the file does not know the run or a charge before, or knows another one for this round.
-        """
-        charge = _charge_of(entry)
-        # A file that is gone would be made anew, and all earlier runs forgotten.
-        self._check_there()
-        with self._held() as (spending, lines, append):
-            run = spending.find(nonce)
-            if run is None:
-                raise self._unusable("it does not know this run")
-            # A folder that went back in time, ledger, key, head and all, lacks what the run knows.
-            if not {_charge_of(line) for line in earlier} <= set(run.charges):
-                raise self._unusable("charges of this run are gone from it")
-            # A round that was stopped and asked again costs once.
-            if charge in run.charges:
-                return True
-            # The same release with another mu: one of the lines is wrong, so neither is believed.
-            if any(charge.key == other.key for other in run.charges):
-                raise self._unusable("a release was charged with another mu")
-            after = replace(run, charges=(*run.charges, charge))
-            if self.max_total_epsilon and not spending.of(after).within(self.max_total_epsilon):
-                return False
-            append(charge_line(nonce, charge, lines))
-            return True
-
     def total(self, nonce: str) -> Total | None:
-        spending = self._spending()
+        spending = self.spending()
         run = spending.find(nonce)
         return None if run is None else spending.of(run)
 
-    def _spending(self) -> Spending:
+    def spending(self) -> Spending:
         if not self.path.exists():
             return Spending()
         with self._held() as (spending, _, _):
@@ -187,12 +236,22 @@ class LedgerFile:
                 raise self._unusable(str(err.fields.get("problem", err))) from err
             yield spending, lines, add
 
+    def _lost(self, spending: Spending, nonce: str) -> StateLostError:
+        if spending.find(nonce) is None:
+            return self._unusable("it does not know this run")
+        return self._unusable("charges of this run are gone from it, or are others than it says")
+
     def _check_there(self) -> None:
         if not self.path.exists():
             raise self._unusable("it is gone")
 
     def _unusable(self, problem: str) -> StateLostError:
         return StateLostError("E262", site=self.site, detail=f"{self.path}: {problem}")
+
+
+def _planned(run: RunSpending, plan: Cost) -> Cost:
+    """Return what a run reserves: a plan, rounded up as charges are; all without a promise."""
+    return sum_up((plan,)) if run.promised else INFINITE
 
 
 def _charge_of(entry: Mapping[str, Any]) -> Charge:
@@ -222,60 +281,93 @@ class AllRuns:
     @property
     def access(self) -> AccessRecords:
         return AccessRecords(
-            ledger=self.file.path, site=self.file.site, owner=self.owner, dataset_id=self.dataset_id
+            ledger=self.file.path,
+            site=self.file.site,
+            owner=self.owner,
+            dataset_id=self.dataset_id,
+            held=self.file.held_runs,
         )
 
-    def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> bool:
+    def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> Decision:
         key, fingerprint = self.file.key()
         context = (self.file.site, self.dataset_id)
+        settings = hashlib.sha256(wire.dumps([computation, config.digest()]))
         run = RunSpending(
             run=nonce,
             dataset=self.dataset_id or self.data.contents,
             people=frozenset(person.digests(key, *context) for person in self.data.people),
             computation=computation,
-            date=datetime.date.today().isoformat(),
+            date=today(),
             epsilon=config.epsilon,
             delta=config.delta or NO_DELTA,
             promised=promised,
             key=fingerprint,
+            owner=self.owner,
+            question=settings.hexdigest()[:DIGITS],
         )
-        # Before it is written down: a refused run leaves no line.
-        if not self._fits(run, config):
-            return False
-        self.file.open(run)
-        return True
+        return self.file.join(run, budget_of(config))
 
-    def go_on(self, nonce: str, config: Config, *, promised: bool) -> bool:
+    def hold(self, nonce: str, plan: Sequence[Event], *, promised: bool) -> Decision:
+        """Reserve the plan of a run, of which the roster says whether it promises anything."""
         if not promised:
             self.file.unpromised(nonce)
-        return self._fits(self.file.find(nonce), config)
+        return self.file.hold(nonce, sum_up(event.cost for event in plan))
 
-    def _fits(self, run: RunSpending, config: Config) -> bool:
-        if not run.promised:
-            return self.file.allows(run, INFINITE)
-        return self.file.allows(run, Budget.of(epsilon=config.epsilon, delta=config.delta).cost)
+    def charge(
+        self,
+        nonce: str,
+        entry: Mapping[str, Any],
+        config: Config,
+        earlier: Sequence[Mapping[str, Any]],
+    ) -> Decision:
+        return self.file.charge(nonce, entry, budget_of(config), earlier=earlier)
+
+    def waiting_text(self, decision: Decision) -> str:
+        from cape.site.ledger_texts import waiting_text
+
+        return waiting_text(decision, self.file.clock, self.file.path)
+
+    def too_often_text(self, counted: Sequence[Access], most: int) -> str:
+        from cape.site.ledger_texts import too_often_text
+
+        return too_often_text(self.owner, counted, most, self.file.path)
+
+
+def budget_of(config: Config) -> Cost:
+    """Return what a run may spend; its plan is a little less."""
+    if not config.private:
+        return INFINITE
+    return Budget.of(epsilon=config.epsilon, delta=config.delta).cost
+
+
+def limits_of(policy: SitePolicy) -> Limits:
+    total = limit_of(policy.max_total)
+    return Limits(total=total, steps=policy.total_steps, patience=policy.hold_days * DAY)
 
 
 def read_ledger(path: Path) -> Spending:
-    """Return what a ledger file says, unchanged; PrivacyBudgetError if it is damaged."""
+    """Return what a ledger file says, unchanged.
+
+    StateLostError (E235) if it is damaged, ConfigError (E264) if it never was a ledger.
+    """
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
-    if text and not lines:
-        raise damaged("it has no whole line")
+    # Its head says that it was one.
+    if not has_head(path) and text and not (lines and b'"kind"' in lines[0]):
+        do = "name the ledger.jsonl of the site; docs/ledger.md says where it lies."
+        raise ConfigError("E264", problem=f"{path} is no ledger of all runs", do=do)
     check_head(path, lines)
     return read_lines(lines)
 
 
-def all_runs_of(
+def ledger_file_of(
     policy: SitePolicy,
     folder: Path,
     site: str,
-    source: DataOfRun,
     *,
-    owner: str = "",
     home: Path | None = None,
     mapped: Path | None = None,
-) -> AllRuns | None:
+) -> LedgerFile | None:
     """Return the ledger of all runs that a policy in that folder names, else that of `home`.
 
     None where the policy wants none, or where nothing is named and there is no home.
@@ -289,9 +381,4 @@ def all_runs_of(
     if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
         mistake = ConfigError("E269", detail=str(path))
         raise unusable_policy(site, mistake)
-    return AllRuns(
-        file=LedgerFile(path=path, site=site, max_total_epsilon=policy.max_total_epsilon),
-        dataset_id=policy.dataset_id,
-        data=source,
-        owner=owner,
-    )
+    return LedgerFile(path=path, site=site, limits=limits_of(policy))

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from cape.errors import CapeError, PrivacyBudgetError
+from cape.errors import CapeError, StateLostError
 from cape.frozen import dataclass
-from cape.privacy.spending import Charge, RunSpending, Spending
+from cape.privacy.cost import Cost
+from cape.privacy.holds import Ending
+from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, sum_up
 from cape.protocol import wire
 from cape.site.files import write_atomically
 
 # Digest that the first line is chained to.
 FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
+# Of a line.  Who knows no other must not go on with this ledger: it would overlook a hold.
+FORMAT: Final = 3
 # Fields of `RunSpending` that are written as they are
 AS_THEY_ARE: Final = (
-    "run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key",
+    "run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key", "owner",
+    "question",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Line:
-    """Where a line stands, and whose it is."""
+    """Where a line stands."""
 
-    v: Literal[1]
+    v: Literal[1, 3]  # a run of format 1 holds nothing
     seq: int
     prev: str
-    run: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +44,7 @@ class RunLine(_Line):
     """A run begins; its fields are those of `RunSpending`."""
 
     kind: Literal["run"]
+    run: str
     dataset: str
     people: tuple[str, ...]
     computation: str
@@ -46,6 +53,8 @@ class RunLine(_Line):
     delta: float
     promised: bool
     key: str
+    owner: str = ""
+    question: str = ""
 
     def spending(self) -> RunSpending:
         """Return the run without charges; ValueError for values that no run of ours has."""
@@ -62,6 +71,18 @@ class UnpromisedLine(_Line):
     """A run turned out to promise nothing: another site's noise is seeded."""
 
     kind: Literal["unpromised"]
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HoldLine(_Line):
+    """A run reserves its plan; in the same line it takes the places of others."""
+
+    kind: Literal["hold"]
+    run: str
+    mu2: str
+    replaces: tuple[str, ...]
+    date: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +90,7 @@ class ChargeLine(_Line):
     """One charged release."""
 
     kind: Literal["charge"]
+    run: str
     phase: str
     round: int
     field: str
@@ -78,14 +100,39 @@ class ChargeLine(_Line):
         return Charge.of(phase=self.phase, round=self.round, field=self.field, mu2=self.mu2)
 
 
-LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndLine(_Line):
+    """A run is over: what it held and did not charge is free; `by` and `text` if people did it."""
+
+    kind: Literal["end"]
+    run: str
+    why: Literal["finished", "failed", "closed"]
+    by: str
+    text: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForgivenLine(_Line):
+    """People let exchanges of an owner count no more (`cape.site.access`)."""
+
+    kind: Literal["forgiven"]
+    owner: str
+    count: int
+    by: str
+    text: str
+    date: str
+
+
+LINE_TYPES: Final = RunLine | UnpromisedLine | HoldLine | ChargeLine | EndLine | ForgivenLine
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:
-    """PrivacyBudgetError if a line is damaged, missing, added or out of place."""
+    """StateLostError if a line is damaged, missing, added or out of place."""
     # A ledger that says less than was spent must not let another run begin.
     runs: dict[str, RunSpending] = {}
     charges: dict[str, dict[tuple[str, int, str], Charge]] = {}
+    forgiven: list[Forgiven] = []
     digest = FIRST_LINK
     for seq, text in enumerate(lines, start=1):
         try:
@@ -93,22 +140,42 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
             # The chain shows a line that was changed, left out or put in from another ledger.
             if (line.seq, line.prev) != (seq, digest):
                 raise ValueError("out of place")
-            if isinstance(line, RunLine):
-                if line.run in runs:
-                    # Two runs of one nonce would share their charges.
-                    raise ValueError("a run is opened twice")
-                runs[line.run], charges[line.run] = line.spending(), {}
-            elif isinstance(line, UnpromisedLine):
-                runs[line.run] = replace(runs[line.run], promised=False)
-            else:
+            if isinstance(line, ChargeLine):
                 charge = line.charge()
                 if charges[line.run].setdefault(charge.key, charge) is not charge:
                     raise ValueError("a release is charged twice")
+            elif isinstance(line, ForgivenLine):
+                names = ("owner", "count", "by", "text", "date")
+                forgiven.append(Forgiven(**{name: getattr(line, name) for name in names}))
+            else:
+                runs.update(_changed(runs, line))
+                charges.setdefault(line.run, {})
         except (CapeError, ValueError, KeyError, ArithmeticError):
             raise damaged(f"line {seq} is damaged, missing or out of place") from None
         digest = hashlib.sha256(text).hexdigest()
     made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
-    return Spending(runs=tuple(made))
+    return Spending(runs=tuple(made), forgiven=tuple(forgiven))
+
+
+def _changed(
+    runs: Mapping[str, RunSpending], line: RunLine | UnpromisedLine | HoldLine | EndLine
+) -> dict[str, RunSpending]:
+    """Return the runs that a line changes; ValueError or KeyError if it cannot stand there."""
+    if isinstance(line, RunLine):
+        if line.run in runs:
+            # Two runs of one nonce would share their charges.
+            raise ValueError("a run is opened twice")
+        return {line.run: line.spending()}
+    run = runs[line.run]
+    if isinstance(line, UnpromisedLine):
+        return {line.run: replace(run, promised=False)}
+    if isinstance(line, EndLine):
+        ended = replace(run, state=line.why, since=line.date, by=line.by, why=line.text)
+        return {line.run: ended}
+    lost = {name: replace(runs[name], state="yielded", since=line.date, by=line.run)
+            for name in line.replaces}  # fmt: skip
+    plan = sum_up((Cost.parse(line.mu2),))
+    return {**lost, line.run: replace(run, state="held", plan=plan, since=line.date)}
 
 
 def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
@@ -126,12 +193,33 @@ def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
     return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
 
 
+def hold_line(run: str, plan: Cost, replaces: Sequence[str], lines: Sequence[bytes]) -> bytes:
+    place = {**_place(lines), "date": today(), "replaces": tuple(replaces)}
+    return _text(HoldLine(**place, kind="hold", run=run, mu2=str(plan)))
+
+
+def end_line(
+    run: str, why: Ending, lines: Sequence[bytes], *, by: str = "", text: str = ""
+) -> bytes:
+    place = {**_place(lines), "date": today()}
+    return _text(EndLine(**place, kind="end", run=run, why=why, by=by, text=text))
+
+
+def forgiven_line(forgiven: Forgiven, lines: Sequence[bytes]) -> bytes:
+    fields = dataclasses.asdict(forgiven)
+    return _text(ForgivenLine(**_place(lines), kind="forgiven", **fields))
+
+
+def today() -> str:
+    return datetime.date.today().isoformat()
+
+
 def _place(lines: Sequence[bytes]) -> dict[str, Any]:
     previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
-    return {"v": 1, "seq": len(lines) + 1, "prev": previous}
+    return {"v": FORMAT, "seq": len(lines) + 1, "prev": previous}
 
 
-def _text(line: RunLine | UnpromisedLine | ChargeLine) -> bytes:
+def _text(line: _Line) -> bytes:
     document = wire.encode(line, type(line))
     # Not `wire.dumps`: people read this file.
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
@@ -141,12 +229,16 @@ def _head(path: Path) -> Path:
     return path.with_name(f"{path.name}.head")
 
 
+def has_head(path: Path) -> bool:
+    return _head(path).exists()
+
+
 def write_head(path: Path, n_lines: int, last: bytes) -> None:
     write_atomically(_head(path), f"{n_lines} {hashlib.sha256(last).hexdigest()}\n".encode())
 
 
 def check_head(path: Path, lines: list[bytes]) -> None:
-    """Raise PrivacyBudgetError if lines are gone that a ledger had."""
+    """Raise StateLostError if lines are gone that a ledger had."""
     try:
         n_text, _, digest = _head(path).read_text(encoding="ascii").strip().partition(" ")
         n_lines = int(n_text)
@@ -161,6 +253,6 @@ def check_head(path: Path, lines: list[bytes]) -> None:
         raise damaged(f"it had {n_lines} lines and has {len(lines)}, or others")
 
 
-def damaged(problem: str) -> PrivacyBudgetError:
+def damaged(problem: str) -> StateLostError:
     do = "restore it with its .key and its .head; do not delete it."
-    return PrivacyBudgetError("E235", problem=problem, do=do)
+    return StateLostError("E235", problem=problem, do=do)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from cape.data.own_words import POLICY_FILE, OwnWords
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
+from cape.privacy.accounting import gdp_mu, right_guesses
+from cape.privacy.cost import INFINITE, Cost
+from cape.privacy.ledger import Budget
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 from cape.settings.config import VERSION, Config
@@ -35,10 +38,10 @@ class SitePolicy:
     """The site's own file ``site-policy.toml``; without one, these defaults: the shipped policy."""
 
     min_subjects: int = 3  # fewest subjects of this site
-    # max_epsilon, max_delta: Largest planned total of one run; 0 = no limit of its own.  At 8 the
-    # best guesser is right in 80 % (docs/promise.md).
-    max_epsilon: float = 8.0
-    max_delta: float = 1e-3
+    # Largest planned total of one run: pairs of epsilon and delta, which are compared as mu; the
+    # tightest of them decides, and without one there is no limit (docs/promise.md)
+    max_run: tuple[tuple[float, float], ...] = ((8.0, 1e-5),)
+    max_delta: float = 1e-3  # largest delta of one run; 0 = no limit of its own
     # Smallest S_C that the plan must count on, as far as there are other sites
     min_assumed_colluders: int = 1
     # Most sites of a run; 0 = any.  Every site draws 1/h of the noise, so sites that an aggregator
@@ -47,8 +50,14 @@ class SitePolicy:
     dataset_id: str = ""  # name of the data set, for `ledger_file`; empty = a digest of the data
     # File for the charges of all runs, relative to the policy; empty = in `SitePlaces.home`
     ledger_file: str = ""
-    # Largest total over all runs on the same people, without end; 0 = no limit
-    max_total_epsilon: float = 10.0
+    # Largest total over all runs on the same people, without end: pairs as those of `max_run`
+    max_total: tuple[tuple[float, float], ...] = ((10.0, 1e-5),)
+    # Days of silence after which a run that has charged yields what it still holds to a run that
+    # does not fit beside it; 0 = never, people close it (`cape ledger close`)
+    hold_days: int = 7
+    # What other runs hold or charged is rounded up to one of so many equal steps of `max_total`
+    # before a run is compared with the rest; 0 = exactly
+    total_steps: int = 0
     # Whether a run may see the noisy sum of this site alone (``noise=local``)
     allow_local_noise: bool = False
     # Whether the aggregator may be believed whose keys it relays (``key_trust=aggregator``)
@@ -82,15 +91,15 @@ class SitePolicy:
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
         values = _values(given)
         if values.get("ledger_file") == NO_LEDGER:
-            values.setdefault("max_total_epsilon", 0.0)
+            values.setdefault("max_total", ())
         return cls(**values)._checked()  # type: ignore[arg-type]
 
     @classmethod
     def of_simulation(cls, **chosen: Any) -> Self:
         """Return a policy without limits, for sites that are all in one hand, with other keys."""
         open_to_all: dict[str, Any] = {
-            "min_subjects": 1, "max_epsilon": 0.0, "max_delta": 0.0, "min_assumed_colluders": 0,
-            "max_sites": 0, "ledger_file": NO_LEDGER, "max_total_epsilon": 0.0,
+            "min_subjects": 1, "max_run": (), "max_delta": 0.0, "min_assumed_colluders": 0,
+            "max_sites": 0, "ledger_file": NO_LEDGER, "max_total": (),
             "allow_local_noise": True, "allow_relayed_keys": True, "allow_not_private": True,
         }  # fmt: skip
         return cls(**(open_to_all | chosen))
@@ -112,8 +121,8 @@ class SitePolicy:
         return OwnWords(layout=self.layout, not_exclusions=self.not_exclusions)
 
     def _checked(self) -> SitePolicy:
-        if self.max_total_epsilon and self.ledger_file == NO_LEDGER:
-            problem = "max_total_epsilon needs to know what earlier runs spent"
+        if self.max_total and self.ledger_file == NO_LEDGER:
+            problem = "max_total needs to know what earlier runs spent"
             raise ConfigError("E012", problem=problem, do="name a ledger_file.")
         return self
 
@@ -132,6 +141,9 @@ class SitePolicy:
                 if mine != theirs:
                     raise PrivacyBudgetError("E154", site=site, detail=f"{name} was changed")
                 values[name] = mine
+            elif name in PAIRS:
+                # All of them hold, so the tightest says it all.
+                values[name] = tuple(sorted({*mine, *theirs}, key=_mu))[:1]
             elif isinstance(mine, tuple):
                 both = tuple(sorted(set(mine or theirs) & set(theirs or mine)))
                 values[name], unrelated = both, unrelated or bool(mine and theirs and not both)
@@ -161,15 +173,20 @@ class SitePolicy:
             raise self._refused(site, "allow_local_noise", got="noise=local")
         if config.private and config.key_trust == "aggregator" and not self.allow_relayed_keys:
             raise self._refused(site, "allow_relayed_keys", got="key_trust=aggregator")
-        if 0 < self.max_epsilon < config.epsilon:
-            raise self._refused(site, "max_epsilon", got=config.epsilon)
         if 0 < self.max_delta < config.delta:
             raise self._refused(site, "max_delta", got=config.delta)
+        if config.private and not self._allows_run(config):
+            got = pair_text((config.epsilon, config.delta))
+            raise self._refused(site, "max_run", got=got)
         # As said by the owner; what follows from the roster is looked at with it.
         if 0 <= config.assumed_colluders < self._fewest_colluders(config.expected_sites):
             raise self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
         if 0 < self.max_sites < config.expected_sites:
             raise self._refused(site, "max_sites", got=config.expected_sites)
+
+    def _allows_run(self, config: Config) -> bool:
+        planned = Budget.of(epsilon=config.epsilon, delta=config.delta).cost
+        return planned <= limit_of(self.max_run)
 
     def check_run(
         self, site: str, *, colluders: int, n_basis: int, n_subjects: int, n_sites: int
@@ -194,23 +211,15 @@ class SitePolicy:
                 raise self._refused(site, "min_subjects", got="fewer")
             raise DataError("E153", site=site, detail=detail)
 
-    def too_often(self, site: str, unanswered: str) -> PrivacyBudgetError:
-        """`unanswered`: how many of the owner's exchanges are, and their files."""
-        detail = (
-            f"max_refusals = {self.max_refusals}; exchanges of this owner that are under way, were "
-            f"never answered, or were refused by max_total_epsilon: {unanswered}. Wait for those "
-            "under way; delete the files of those that you know to have told nothing."
-        )
-        return PrivacyBudgetError("E154", site=site, detail=detail)
-
     def over_total(self, site: str) -> PrivacyBudgetError:
-        return self._refused(site, "max_total_epsilon", got="more, with earlier runs")
+        return self._refused(site, "max_total", got="more, with earlier runs")
 
     def _refused(self, site: str, name: str, *, got: object = None) -> PrivacyBudgetError:
         # Which key refused stays here: it would tell the owner what this site fears.  A limit of
         # the shipped policy is known to everybody, and who is stopped by it must know the line.
-        limit = getattr(self, name)
-        shipped = limit == getattr(SitePolicy(), name)
+        value = getattr(self, name)
+        shipped = value == getattr(SitePolicy(), name)
+        limit = " and ".join(map(pair_text, value)) if name in PAIRS else value
         detail = f"{name} = {limit}" + ("" if got is None else f", the run has {got}")
         if (self.share_policy_numbers or shipped) and got is not None:
             facts = {"setting": name, "allowed": limit, "got": got}
@@ -220,6 +229,41 @@ class SitePolicy:
 
 def _smaller(a: float, b: float) -> float:
     return min(a or b, b or a)
+
+
+# Keys that are pairs of epsilon and delta, each with the key of older files: epsilon at `OLD_DELTA`
+PAIRS: dict[str, str] = {"max_run": "max_epsilon", "max_total": "max_total_epsilon"}
+OLD_DELTA = 1e-5
+
+
+def limit_of(pairs: Sequence[tuple[float, float]]) -> Cost:
+    """Return the tightest of several (epsilon, delta) as mu^2, exact; infinite without one."""
+    return Cost.of_mu(min(map(_mu, pairs))) if pairs else INFINITE
+
+
+def _mu(pair: tuple[float, float]) -> float:
+    return Budget.of(epsilon=pair[0], delta=pair[1]).mu
+
+
+def pair_text(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:.12g} at delta {pair[1]:.12g}".replace("e-0", "e-")
+
+
+def promise_text(pair: tuple[float, float]) -> str:
+    """Say what a limit promises: epsilon at delta, mu, and how often the best guesser is right."""
+    mu = gdp_mu(epsilon=pair[0], delta=pair[1])
+    right = f"{100 * right_guesses(mu):.1f}"
+    return f"epsilon {pair_text(pair)}: mu {mu:.5g}, the best guesser is right in {right} %"
+
+
+def _pairs(given: dict[str, object]) -> dict[str, object]:
+    """Return the keys of a file with those of older files as pairs; of both the tighter holds."""
+    for name, older in PAIRS.items():
+        if older in given:
+            epsilon = float(_value(older, float, given.pop(older)))  # type: ignore[arg-type]
+            both = [*_value(name, tuple, given.get(name, ()))]  # type: ignore[misc]
+            given[name] = [*both, (epsilon, OLD_DELTA)] if epsilon else both
+    return given
 
 
 # What a key may be, by the type of its default
@@ -234,6 +278,7 @@ ALLOWED: dict[type, str] = {
 
 def _values(given: Mapping[str, object]) -> dict[str, object]:
     defaults = {spec.name: spec.default for spec in dataclasses.fields(SitePolicy)}
+    given = _pairs({**given})
     for name in given:
         if name not in defaults:
             hint = did_you_mean(name, defaults)
@@ -243,6 +288,8 @@ def _values(given: Mapping[str, object]) -> dict[str, object]:
 
 def _value(name: str, kind: type, value: Any) -> object:
     least = -1 if name == "simulation_seed" else 0
+    if name in PAIRS:
+        return _pairs_of(name, value)
     if kind is tuple:
         fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
     elif kind in (bool, str):
@@ -257,6 +304,22 @@ def _value(name: str, kind: type, value: Any) -> object:
     raise ConfigError(
         "E011", setting=setting, got=value, allowed=allowed, do=f"see cape {VERSION}."
     )
+
+
+def _pairs_of(name: str, value: Any) -> tuple[tuple[float, float], ...]:
+    try:
+        pairs = tuple((epsilon, delta) for epsilon, delta in value)
+        if any(type(one) not in (int, float) for pair in pairs for one in pair):
+            raise TypeError
+        pairs = tuple((float(epsilon), float(delta)) for epsilon, delta in pairs)
+        limit_of(pairs)
+    except (TypeError, ValueError, OverflowError, ConfigError):
+        allowed = "a list of pairs [epsilon, delta], such as [[8, 1e-5]]; [] = no limit"
+        do = f"see cape {VERSION}."
+        raise ConfigError(
+            "E011", setting=f"site policy: {name}", got=value, allowed=allowed, do=do
+        ) from None
+    return tuple(sorted(set(pairs)))
 
 
 # -- the file -------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class JoinRecord:
     identity: str
     contents: str  # fingerprint of the accepted files
     inputs: dict[str, Any]  # what the site mapped, and ``beside``: policies among the files
+    question: str = ""  # of this run, for records of access
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -66,7 +66,7 @@ def played(tmp_path: Path, policy: SitePolicy) -> helper.Engine:
 
 
 PRIVATE = SitePolicy(min_subjects=1, private_results=True)
-SETTINGS = helper.settings_of("capedjica", epsilon=PRIVATE.max_epsilon)
+SETTINGS = helper.settings_of("capedjica", epsilon=PRIVATE.max_run[0][0])
 
 
 # -- files of people -------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from cape.protocol.secagg_stages import kept
 from cape.protocol.secure_sum import noise_stream
 from cape.secagg.keys import RunSecret
 from cape.secagg.site_stages import SharedSite
-from cape.site import ledger_file
+from cape.site import access, ledger_lines
 from cape.site.ledger_file import read_ledger
 from cape.site.places import POLICY_VARIABLE
 from support import auditor, say, tiny, wiretap
@@ -205,7 +205,8 @@ def test_a_clock_that_jumps_changes_no_answer_and_no_charge(tmp_path, monkeypatc
     monkeypatch.setattr(time, "time", lambda: now)
     day = datetime.date.fromtimestamp(now)
     date = SimpleNamespace(today=lambda: day)
-    monkeypatch.setattr(ledger_file, "datetime", SimpleNamespace(date=date))
+    for module in (ledger_lines, access):
+        monkeypatch.setattr(module, "datetime", SimpleNamespace(date=date))
     for path in sorted((engine.work / THIEF).rglob("*")):
         os.utime(path, (now, now))
     assert engine.ask(THIEF) == first
@@ -410,7 +411,7 @@ def test_two_runs_on_the_same_people_under_other_labels_share_one_budget(tmp_pat
 
     Each run plans epsilon 100; the limit over all runs is 120.
     """
-    policy = replace(LEDGER, max_total_epsilon=120.0)
+    policy = replace(LEDGER, max_total=((120.0, 1e-5),))
     first = engine_of(tmp_path / "one", "capemean", policy)
     with helper.without_pages():
         first.play()
@@ -439,7 +440,7 @@ def test_a_site_that_is_called_by_another_id_is_found_by_its_files_or_by_its_dat
 
     One and a half times epsilon 100 by the charge and the plan, of a limit of 120.
     """
-    policy = replace(LEDGER, ledger_file=ledger, dataset_id=named, max_total_epsilon=120.0)
+    policy = replace(LEDGER, ledger_file=ledger, dataset_id=named, max_total=((120.0, 1e-5),))
     first = engine_of(tmp_path, "capemean")
     first.allow(THIEF, policy)
     first.until("histogram")

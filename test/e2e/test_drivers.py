@@ -800,7 +800,7 @@ def test_a_fixed_mu_that_fits_is_kept() -> None:
     ("policy", "code"),
     [
         (SitePolicy.of_simulation(min_subjects=9), "CAPE-E153"),
-        (SitePolicy.of_simulation(max_epsilon=1.0), "CAPE-E154"),
+        (SitePolicy.of_simulation(max_run=((1.0, 1e-5),)), "CAPE-E154"),
         (SitePolicy.of_simulation(max_delta=1e-9), "CAPE-E154"),
         (SitePolicy.of_simulation(veto=True), "CAPE-E154"),
         (SitePolicy.of_simulation(allow_computations=("other",)), "CAPE-E154"),
@@ -862,7 +862,7 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
         ("patient_registry_note = 1", "patient_registry_note"),
         ('allowed_owners = "dr.miller@hospital-b"', "dr.miller"),
         ("dataset_id = 4711", "4711"),
-        ('max_total_epsilon = 3.25\nledger_file = "none"', "max_total_epsilon"),
+        ('max_total_epsilon = 3.25\nledger_file = "none"', "max_total"),
     ):
         path.write_text(text)
         with pytest.raises(ConfigError, match="E267 the site policy of site local0") as caught:

@@ -31,7 +31,7 @@ PYTHON = os.environ.get("CAPE_NEUROFLAME_PYTHON", "")
 SITES = ("site1", "site2", "site3")
 POLICY = (
     "simulation_seed = 11\nallow_not_private = true\nprivate_results = true\n"
-    'ledger_file = "none"\nmax_total_epsilon = 0.0\n'
+    'ledger_file = "none"\nmax_total = []\n'
 )
 # What `simulate` adds to results of its own: that all sites were on one computer.
 MARKED = ("index.html", "methods.md", "results.json")

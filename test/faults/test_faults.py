@@ -99,6 +99,12 @@ class World:
         (run,) = read_ledger(path).runs  # which refuses a release that is charged twice
         return [(charge.phase, charge.round) for charge in run.charges]
 
+    def lines(self, site: str = "local0") -> list[str]:
+        """Kinds of the lines of the ledger of all runs, charges left out."""
+        path = self.engine.work / site / "ledger.jsonl"
+        kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+        return [kind for kind in kinds if kind != "charge"]
+
     @contextmanager
     def at_write(self, number: int, fail: BaseException) -> Iterator[list[str]]:
         """Let the n-th write to disk, sync or rename fail instead."""
@@ -200,6 +206,10 @@ def killed_at_every_write(at: Callable[[], World], ask: str, recover: str) -> se
             found.add(err.code)
         after = w.charges()
         assert after[: len(before)] == before
+        if ask == "site" and SAME in found and w.exchange[0] != "join":
+            # The plan is held once, from the roster on, and freed once, after the results.
+            ends = ["end"] if w.exchange == EVERY[-1] else []
+            assert w.lines() == ["run", "hold", *ends]
         assert len(after) - len(before) <= 1
         if w.exchange[0] in RELEASES and SAME in found:
             assert after == [*before, w.exchange] or SAME not in found or ask == "combine"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from pathlib import Path
 
 import pytest
@@ -25,13 +23,3 @@ def test_the_table_of_messages_is_that_of_a_run(tmp_path: Path, no_pages: None) 
     markers = made.markers("capedjica")
     assert markers["Masked"]["total"] is RING
     assert set(markers["SiteCard"].values()) == {PUBLIC}
-
-
-def test_the_odds_for_a_board_are_those_of_epsilon() -> None:
-    page = (ROOT / "docs" / "ethics.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([\d.]+) \| ([\d.,]+) to 1 \| ([\d.]+) % \|$", page, re.MULTILINE)
-    assert [float(epsilon) for epsilon, _, _ in rows] == [0.1, 0.5, 1, 2, 4, 8]
-    for epsilon, odds, certainty in rows:
-        exact = math.exp(float(epsilon))
-        assert float(odds.replace(",", "")) == pytest.approx(exact, rel=0.04)
-        assert float(certainty) == pytest.approx(100 * exact / (1 + exact), abs=0.5)

@@ -44,6 +44,9 @@ def run(
     request = EngineRequest.of(role, document)
     if role == "local" and request.cache is not None and set(request.input) == {ENDED}:
         hear_end(request.output, request.input[ENDED])
+        from cape.engines.coinstac.site import leave_run
+
+        leave_run(request.party, request.base, request.output, places)
         return {"output": {ENDED: "read"}, "cache": {}, "success": False}
     try:
         try:

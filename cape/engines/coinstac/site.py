@@ -6,10 +6,10 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cape import computations
 from cape.computations import load
@@ -24,17 +24,18 @@ from cape.engines.coinstac.documents import (
     read_cache,
     reply_document,
 )
-from cape.errors import ConfigError, StateLostError, StoppedError
+from cape.errors import CapeError, ConfigError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.settings.config import PRODUCT, Config
 from cape.site.context import RUN_SECRET, SiteContext
 from cape.site.files import write_atomically
 from cape.site.places import SitePlaces
-from cape.site.policy import NO_LEDGER, policies_below, policy_path, read_policy
+from cape.site.policy import NO_LEDGER, SitePolicy, policies_below, policy_path, read_policy
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
-if TYPE_CHECKING:  # most rounds find their working arrays
+if TYPE_CHECKING:  # most rounds find their working arrays, and simulations keep no ledger
+    from cape.site.ledger_file import LedgerFile
     from cape.site.site_data import FileSource
 
 # What only this site may read of its own people, from `join` on
@@ -45,6 +46,13 @@ SITE_INPUTS = ("data", "manifest", "policy")
 EXPERT = "expert"
 # Ends of a run that depend on nobody's data: a file that another process holds
 NOBODYS = ("CAPE-E263",)
+
+
+class Asked(NamedTuple):
+    """What the record of an exchange says that looks at data (`cape.site.access`)."""
+
+    access_id: str
+    question: str  # the same in whatever folder
 
 
 def answer_request(request: EngineRequest, places: SitePlaces) -> Document:
@@ -69,7 +77,7 @@ def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator
         yield
     except Exception as err:
         if getattr(err, "code", "") in NOBODYS or (source and not source.is_read):
-            context.told_nothing()
+            context.clear_if_first()
         raise
 
 
@@ -90,8 +98,11 @@ def _join(
     # Of an earlier run in the same folder.
     store.forget_arrays()
     # The run by its folder and question: asked again, it counts once.
-    asked = _digest([str(request.output.resolve()), digest])
-    context, open_source = _context(request, places, computation, config, store, inputs, asked)
+    access = Asked(
+        access_id=_digest([str(request.output.resolve()), digest]),
+        question=_digest([settings, inputs, [entry[:2] for entry in _listing(request.base)]]),
+    )
+    context, open_source = _context(request, places, computation, config, store, inputs, access)
     store.data = source = open_source()
     # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
     # it is sealed under a key that nobody has any more.
@@ -107,6 +118,7 @@ def _join(
         identity="" if context.open_keys is None else context.open_keys().digest_now(),
         contents=source.contents,
         inputs=inputs,
+        question=access.question,
     )
     store.write_join(record)
     if notice := source.notice:
@@ -141,25 +153,22 @@ def _next_round(
         return stored, None  # only the mark that data were looked at stays
     # What the first round accepted, not what lies there now.
     inputs = {} if record is None else {**record.inputs, "contents": record.contents}
-    context, _ = _context(request, places, computation, state.config, store, inputs, cache.nonce)
+    access = Asked(access_id=cache.nonce, question="" if record is None else record.question)
+    context, _ = _context(request, places, computation, state.config, store, inputs, access)
     if stored is not None:
         return stored, context
     envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
-    state = accept(state, envelope, context)  # a message that does not belong ends nothing
-    request.expect(state.cursor.seq)
-    if not is_last:  # which draws nothing
-        context.told(state.cursor.seq, state.transcript)
-    # From here on something may be charged: an error ends the run at this site for good.
-    try:
-        with _counted(context):
-            state, reply = respond(state, context)
-        if not is_last:
+    if is_last:  # which draws nothing
+        state = accept(state, envelope, context)
+        request.expect(state.cursor.seq)
+        state, reply = _respond(state, context, store)
+    else:
+        with context.at_work() as record_question:
+            state = accept(state, envelope, context)  # a message that does not belong ends nothing
+            request.expect(state.cursor.seq)
+            record_question(state.cursor.seq, state.transcript)
+            state, reply = _respond(state, context, store)
             return _answered(store, state, reply, digest), context
-    except (StoppedError, OSError):
-        raise  # it may be asked again
-    except Exception:  # MemoryError, or whatever else
-        store.burn()
-        raise
     answer = engine_answer(state, reply_document(reply), cache.nonce, cache.vault_key)
     if not is_repeated_end:
         store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
@@ -167,6 +176,22 @@ def _next_round(
     store.forget_arrays()
     store.clear()
     return answer, context
+
+
+def _respond(
+    state: Run[Any], context: SiteContext, store: FileStore
+) -> tuple[Run[Any], AnyEnvelope]:
+    # From here on something may be charged: an error ends the run at this site for good.
+    try:
+        with _counted(context):
+            return respond(state, context)
+    except (StoppedError, OSError):
+        raise  # it may be asked again
+    except Exception:  # MemoryError, or whatever else
+        with suppress(Exception):  # a ledger that cannot be written to says nothing more
+            context.ended("failed")
+        store.burn()
+        raise
 
 
 def _chosen(settings: dict[str, Any]) -> str:
@@ -223,7 +248,7 @@ def _context(
     config: Config,
     store: FileStore,
     inputs: dict[str, Any],
-    asked: str,
+    access: Asked,
 ) -> tuple[SiteContext, Callable[[], FileSource]]:
     policy = read_policy(places, request.base, inputs, request.party)
     if store.record is not None:
@@ -265,17 +290,13 @@ def _context(
     )
     all_runs = None
     if policy.ledger_file != NO_LEDGER:
-        from cape.site.ledger_file import all_runs_of
+        from cape.site.ledger_file import AllRuns
 
-        named_in = (policy_path(places, request.base, inputs) or request.base).parent
-        all_runs = all_runs_of(
-            policy,
-            named_in,
-            request.party,
-            open_source(),
+        all_runs = AllRuns(
+            file=_ledger(policy, request.party, request.base, places, inputs, home),
+            dataset_id=policy.dataset_id,
+            data=open_source(),
             owner=request.owner,
-            home=home,
-            mapped=request.base,
         )
     context = SiteContext(
         site=request.party,
@@ -287,13 +308,47 @@ def _context(
         owner=request.owner,
         open_keys=None if of_run else open_keys,
         all_runs=all_runs,
-        asked=asked,
+        access_id=access.access_id,
+        question=access.question,
         # In a repeated end the list of files is gone, and with it a policy that the site mapped,
         # which may name another ledger.
         repeated=request.cache is not None and store.record is None,
         image=places.image,
     )
     return context, open_source
+
+
+def _ledger(
+    policy: SitePolicy,
+    party: str,
+    base: Path,
+    places: SitePlaces,
+    inputs: dict[str, Any],
+    home: Path,
+) -> LedgerFile:
+    from cape.site.ledger_file import ledger_file_of
+
+    named_in = (policy_path(places, base, inputs) or base).parent
+    file = ledger_file_of(policy, named_in, party, home=home, mapped=base)
+    if file is None:
+        raise RuntimeError("a site with a home has a ledger")
+    return file
+
+
+def leave_run(party: str, base: Path, output: Path, places: SitePlaces) -> None:
+    """Free what a run holds whose engine says that it has ended; a finished one holds nothing.
+
+    It may still be asked again, and then asks for its place again.
+    """
+    store = FileStore(output, output, party)
+    # Without a journal it never began, or is over; a ledger that cannot be used holds it on.
+    with suppress(CapeError, OSError):
+        store.resume(store.receipt().nonce, b"", 1)
+        record = store.read_join()
+        policy = record.policy_at_join
+        if policy.ledger_file != NO_LEDGER:
+            home = home_of(places, output)
+            _ledger(policy, party, base, places, record.inputs, home).end(store.nonce, "failed")
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:

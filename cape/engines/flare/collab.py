@@ -39,6 +39,12 @@ class Site:
     def deliver(self, run: str, files: dict[str, bytes]) -> bytes:
         return self._of_this_job().deliver(run, files)
 
+    @collab.final  # type: ignore[untyped-decorator]
+    def leave(self) -> None:
+        """End the job here, however it ends: what its run holds and did not charge is free."""
+        if self._rounds is not None:
+            self._rounds.leave()
+
     def _of_this_job(self) -> SiteRounds:
         # Name and folder are known in a call only.
         if self._rounds is None:

@@ -20,6 +20,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from cape.computations import configured
 from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
 from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline, is_addressed
-from cape.engines.coinstac.site import SITE_INPUTS
+from cape.engines.coinstac.site import SITE_INPUTS, leave_run
 from cape.engines.flare.own_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
 from cape.frozen import dataclass
@@ -87,6 +88,7 @@ class SiteRounds:
         self._site, self._open_own, self._operator = site, open_own, operator
         # A question that comes again while the first is computed waits for it.
         self._one_at_a_time = threading.Lock()
+        self._begun: set[str] = set()  # runs of this job
 
     def answer(self, blob: bytes, owner: str) -> bytes:
         return self._caught(lambda: self._answer(blob, owner))
@@ -94,6 +96,17 @@ class SiteRounds:
     def deliver(self, run: str, files: Mapping[str, bytes]) -> bytes:
         """Write the results of all, which end the run here."""
         return self._caught(lambda: self._deliver(run, files))
+
+    def leave(self) -> None:
+        """Free what runs of this job still hold in the site's ledger: the job has ended.
+
+        A finished run holds nothing; one that goes on in another job asks for its place again.
+        """
+        for run in sorted(self._begun):
+            with suppress(CapeError, OSError):  # it stays held: it yields, or people close it
+                own = self._open_own()
+                output = home_of_run(Path(own.runs), run) / "output"
+                leave_run(self._site, Path(own.data), output, own.places(self._operator))
 
     def _caught(self, action: Callable[[], dict[str, Any]]) -> bytes:
         try:
@@ -112,6 +125,7 @@ class SiteRounds:
         question = decode(blob, Question)
         own = self._open_own()
         home = self._home(own, question.run)
+        self._begun.add(question.run)
         try:
             with folder_lock(home, f"site {self._site}"):
                 return self._exchange(question, owner, own, home)

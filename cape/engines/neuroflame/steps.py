@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,8 +64,15 @@ class _Party:
 
     def __init__(self) -> None:
         self.runs = Path(tempfile.mkdtemp(prefix="cape-"))
-        # At the end of a run, or with the process, however the framework ends it.
-        self.close = weakref.finalize(self, shutil.rmtree, self.runs, ignore_errors=True)
+        # What is done at the end of a run, or with the process, however the framework ends it
+        self.leaving: list[Callable[[], None]] = []
+        self.close = weakref.finalize(self, _close, self.runs, self.leaving)
+
+
+def _close(runs: Path, leaving: list[Callable[[], None]]) -> None:
+    for leave in leaving:
+        leave()
+    shutil.rmtree(runs, ignore_errors=True)
 
 
 class _Site(_Party):
@@ -89,6 +96,7 @@ class _Site(_Party):
                 home=str(operator.home or data / HOME),
             )
             self.rounds = SiteRounds(names[0], lambda: own, operator)
+            self.leaving.append(self.rounds.leave)
         return self.rounds
 
 

@@ -10,7 +10,7 @@ sums whole second moments under masks, without truncation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED
 from cape.papers.algorithms.covariance import leading_factor
 from cape.protocol.join import RunPlan, join
-from cape.protocol.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace, Refusal
 from cape.protocol.model import joined, own_subjects, settings_of
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyPhase, Computation
@@ -82,6 +82,7 @@ class Reduced:
 
     values: Annotated[Array, RELEASED]
     refused: Annotated[bool, PUBLIC]
+    refusal: Annotated[Refusal, PUBLIC] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +97,7 @@ class _ReducedSum:
     def _answer(self, site: Site, model: PcaModel) -> Reduced:
         noisy = self.release.noisy_sum(site, model)
         if noisy is None:
-            return Reduced(values=np.zeros(0), refused=True)
+            return Reduced(values=np.zeros(0), refused=True, refusal=site.refusal)
         event = self.release.event(site, model)
         mean = noisy / (event.gamma * own_subjects(site.id, model))
         config = settings_of(DpDisPcaConfig, site.config)
@@ -106,7 +107,7 @@ class _ReducedSum:
         release, roster = self.release, joined(model)
         size = release.charge(party, model)
         if site := first_refusal(replies):
-            return release.stopped(model, site)
+            return release.stopped(model, site, replies[site].refusal)
         shape = (order_of_svec(size), settings_of(DpDisPcaConfig, party.config).n_sent)
         mean = np.zeros(size)
         for entry in roster.sites:

@@ -436,7 +436,7 @@ def test_another_version_is_named_with_both_numbers(tmp_path):
             "Site local1 is below its own minimum of subjects; see min_subjects of its policy.",
         ),
         (
-            SitePolicy.of_simulation(max_epsilon=1.0),
+            SitePolicy.of_simulation(max_run=((1.0, 1e-5),)),
             "E154",
             "Site policy of site local1 refuses this run.",
         ),

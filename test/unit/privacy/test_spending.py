@@ -1,4 +1,4 @@
-"""What a run costs the people in it, and how totals are compared with their limit."""
+"""What a run costs the people in it, and how totals add up."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from cape.privacy.spending import Spending
 from support.spending import charge, run
 
 
-def test_a_total_is_compared_with_its_limit_at_the_smallest_delta():
+def test_a_total_is_that_of_all_runs_at_the_smallest_of_their_deltas():
     spending = Spending(runs=(run(charges=(charge(1),)),))
     total = spending.of(spending.find("one"))
     assert (total.runs, total.delta) == (1, 1e-5)
     assert total.mu == 0.5
-    assert total.within(total.epsilon)
-    assert not total.within(total.epsilon * 0.999)
-    more = total.plus(Cost(mu2=Fraction(3, 4)), delta=1e-8)
+    other = run("two", delta=1e-8, charges=(charge(1, "3/4"),))
+    more = Spending(runs=(*spending.runs, other)).of(other)
     assert (more.runs, more.mu, more.delta) == (2, 1.0, 1e-8)
     assert spending.find("another") is None
 
@@ -26,8 +25,18 @@ def test_a_run_that_promises_nothing_costs_infinity_once_it_was_charged():
     charged = run(promised=False, charges=(charge(),))
     assert charged.cost == INFINITE
     total = Spending(runs=(charged,)).of(charged)
-    assert (total.mu, total.epsilon, total.within(1e6)) == (None, None, False)
-    assert total.plus(FREE, delta=1e-6).cost == INFINITE
+    assert (total.mu, total.epsilon) == (None, None)
+    other = Spending(runs=(charged, run("two"))).of(run("two"))
+    assert other.cost == INFINITE
+
+
+def test_a_run_holds_its_plan_as_long_as_it_is_open():
+    plan = Cost(mu2=Fraction(1))
+    for state, held in (("asked", "1/4"), ("held", "1"), ("yielded", "1/4"), ("finished", "1/4")):
+        one = run(state=state, plan=plan, charges=(charge(),))
+        assert one.held == Cost(mu2=Fraction(held))
+    past = run(state="held", plan=plan, charges=(charge(1, "2"),))
+    assert past.held == past.cost  # never less than what is gone
 
 
 def test_a_charge_is_known_by_its_round_and_rounded_up():

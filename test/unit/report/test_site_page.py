@@ -187,10 +187,14 @@ def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
     page = (tmp_path / "private" / "index.html").read_text()
     shown = dict(re.findall('<tr><th scope="row">([a-z_]+)</th><td[^>]*>([^<]*)</td></tr>', page))
     assert set(shown) >= set(policy)
-    limits = ("max_epsilon", "max_sites", "max_total_epsilon", "max_features", "simulation_seed")
+    limits = ("max_run", "max_sites", "max_total", "max_features", "simulation_seed")
     assert {shown[name] for name in (*limits, "ledger_file")} == {"none"}
     assert (shown["max_delta"], shown["min_subjects"]) == ("1e-06", "1")
     assert shown["allow_computations"] == "any"
+    shipped = {**dataclasses.asdict(SitePolicy()), "digest": "c0ffee"}
+    inside = dataclasses.replace(example.inside(made, ()), policy=shipped)
+    cape.report.write_site(tmp_path, example.site_outcome(made, ()), inside)
+    assert "epsilon 8.0 at delta 1e-05" in (tmp_path / "private" / "index.html").read_text()
     assert (shown["min_assumed_colluders"], shown["veto"]) == ("0", "false")
 
 

@@ -367,7 +367,7 @@ def test_kill_9_of_the_simulator_itself_at_random_moments(
 
 
 def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, capsys) -> None:
-    policy = SitePolicy.of_simulation(private_results=True, max_total_epsilon=130.0,
+    policy = SitePolicy.of_simulation(private_results=True, max_total=((130.0, 1e-5),),
                         ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
     again = {**SETTINGS, "epsilon": 25.0}
     for name, settings in (("one", SETTINGS), ("two", again)):
@@ -389,7 +389,7 @@ def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, 
     with pytest.raises(CapeError) as caught:
         simulate(data, out=tmp_path / "three", settings=SETTINGS, policy=policy)
     assert caught.value.public == "CAPE-E154 Site policy of site local0 refuses this run."
-    assert "max_total_epsilon" in caught.value.detail
+    assert "max_total" in caught.value.detail
     assert read_ledger(tmp_path / "ledger.jsonl").runs == runs
 
 

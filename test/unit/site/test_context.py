@@ -87,24 +87,24 @@ def test_a_charge_that_cannot_be_written_down_is_none() -> None:
 def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> None:
     """Before the run's own: what the site's limit over all runs refuses leaves no trace."""
     lines: list[Any] = []
-    file = LedgerFile(path=tmp_path / "ledger.jsonl", site="B", max_total_epsilon=1.0)
+    file = LedgerFile(path=tmp_path / "ledger.jsonl", site="B")
     person = Person(label="sub-1", files=("f",))
     runs = AllRuns(
         file=file, dataset_id="", data=SimpleNamespace(people=[person], contents="c"),
     )  # fmt: skip
-    assert runs.begin("0" * 32, "toy", CONFIG, promised=True)
+    assert runs.begin("0" * 32, "toy", CONFIG, promised=True).word == "in"
     site = party(all_runs=runs, store=Charged(lines, card=CARD))
+    site.hold([EVENT, replace(EVENT, round=2)], seeded=False)
     site.ledger = ledger()
     site.charge(EVENT)
     (charge,) = file.find("0" * 32).charges
     assert (charge.phase, charge.round, charge.mu2) == ("pca", 1, str(EVENT.cost))
-    spent = party(
-        all_runs=replace(runs, file=replace(file, max_total_epsilon=1e-9)),
-        store=MemoryStore("B", card=CARD),
-    )
+    file.end("0" * 32, "closed", by="ann", text="as told")
+    spent = party(all_runs=runs, store=MemoryStore("B", card=CARD))
     spent.ledger, before = ledger(), file.path.read_bytes()
-    with pytest.raises(PrivacyBudgetError, match="E260"):
+    with pytest.raises(PrivacyBudgetError, match="E237 Site B has ended this run"):
         spent.charge(replace(EVENT, round=2))
+    assert spent.refusal == "E237"  # which the reply says
     assert (len(lines), spent.ledger.events, file.path.read_bytes()) == (1, (), before)
 
 

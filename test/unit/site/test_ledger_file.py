@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,15 +20,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cape.errors import PrivacyBudgetError, StateLostError, StoppedError
+from cape.errors import ConfigError, StateLostError, StoppedError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
-from cape.privacy.cost import INFINITE, Cost
+from cape.privacy.cost import INFINITE, Cost, Event
+from cape.privacy.holds import Limits
 from cape.privacy.spending import Charge, RunSpending
 from cape.settings.config import Config
 from cape.site import files, ledger_lines
+from cape.site.access import round_file
 from cape.site.files import appending
 from cape.site.ledger_file import AllRuns, LedgerFile, Person, read_ledger
 from cape.site.ledger_lines import FIRST_LINK, read_lines
+from cape.site.policy import limit_of
 from cape.site.site_data import FileSource
 
 DELTA = 1e-5
@@ -43,14 +48,33 @@ def entry(round: int, mu2: str = "1/100") -> dict[str, object]:
     return {"phase": "iterate", "round": round, "field": "total", "mu2": mu2, "seq": round}
 
 
-def ledger(tmp_path: Path, limit: float = 0.0) -> LedgerFile:
-    return LedgerFile(path=tmp_path / "deep" / "ledger.jsonl", site="B", max_total_epsilon=limit)
+def ledger(tmp_path: Path, limit: Cost = INFINITE) -> LedgerFile:
+    limits = Limits(total=limit)
+    return LedgerFile(path=tmp_path / "deep" / "ledger.jsonl", site="B", limits=limits)
+
+
+def cost(text: str) -> Cost:
+    return Cost(mu2=Fraction(text))
+
+
+# More than any run of these tests charges
+PLAN = cost("1000")
+
+
+def opened(file: LedgerFile, what: RunSpending, plan: Cost = PLAN) -> str:
+    """Ask as a run does, in `join` and at the roster; the last answer."""
+    word = file.join(what, plan).word
+    return file.hold(what.run, plan).word if word == "in" else word
+
+
+def pays(file: LedgerFile, name: str, *charge: object) -> str:
+    return file.charge(name, entry(*charge), PLAN).word
 
 
 def spend(file: LedgerFile, what: RunSpending, rounds: int, mu2: str = "1/100") -> None:
-    file.open(what)
+    assert opened(file, what) == "in"
     for j in range(1, rounds + 1):
-        assert file.charge(what.run, entry(j, mu2))
+        assert pays(file, what.run, j, mu2) == "in"
 
 
 def test_mu_of_several_runs_on_the_same_people_is_the_root_of_the_summed_squares(tmp_path) -> None:
@@ -112,6 +136,10 @@ def all_runs(file: LedgerFile, people: list[Person], contents: str = "c", **more
 
 
 CONFIG = Config(epsilon=1.0, delta=DELTA)
+EVENT = Event(
+    phase="iterate", round=1, field="total", shape="ball", size=4, log2_gamma=10, clip_int=10,
+    delta_int=20, variance=40000, shares=1,
+)  # fmt: skip
 
 
 def test_other_files_of_the_same_name_are_the_same_person(tmp_path) -> None:
@@ -121,12 +149,18 @@ def test_other_files_of_the_same_name_are_the_same_person(tmp_path) -> None:
     other = [Person(label=f"sub-{m}", files=(f"{m}-other-space",)) for m in range(3)]
     renamed = [Person(label=f"patient{m}", files=(f"{m}-run-2",)) for m in range(3)]
     for name, people in (("one", first), ("two", other), ("three", renamed)):
-        assert all_runs(file, people, name).begin(name, "capedjica", CONFIG, promised=True)
-        assert file.charge(name, entry(1))
+        assert (
+            all_runs(file, people, name).begin(name, "capedjica", CONFIG, promised=True).word
+            == "in"
+        )
+        assert pays(file, name, 1) == "in"
         assert len(file.find(name).people) == 3
     assert [file.total(name).runs for name in ("one", "two", "three")] == [3, 3, 3]
     strangers = [Person(label="sub-7", files=("7",))]
-    assert all_runs(file, strangers, "four").begin("four", "capedjica", CONFIG, promised=True)
+    assert (
+        all_runs(file, strangers, "four").begin("four", "capedjica", CONFIG, promised=True).word
+        == "in"
+    )
     assert file.total("four").runs == 1
 
 
@@ -177,7 +211,7 @@ def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) 
     """All people would look new."""
     file = ledger(tmp_path)
     runs = all_runs(file, [Person(label="sub-1", files=("f",))])
-    assert runs.begin("one", "capedjica", CONFIG, promised=True)
+    assert runs.begin("one", "capedjica", CONFIG, promised=True).word == "in"
     key = file.path.with_name("ledger.jsonl.key")
     if damage == "gone":
         key.unlink()
@@ -192,17 +226,18 @@ def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) 
 
 def test_without_its_ledger_a_key_does_not_begin_a_new_account(tmp_path) -> None:
     """A run that the limit refused was let in once the file was away, and all charges with it."""
-    file = ledger(tmp_path, gdp_epsilon(mu=0.11, delta=DELTA))
+    file = ledger(tmp_path, Cost.of_mu(0.11))
     runs = all_runs(file, [Person(label="sub-1", files=("f",))])
     small = Config(epsilon=gdp_epsilon(mu=0.1, delta=DELTA), delta=DELTA)
-    assert runs.begin("one", "capedjica", small, promised=True)
-    assert file.charge("one", entry(1))
-    assert not runs.begin("two", "capedjica", small, promised=True)
+    assert runs.begin("one", "capedjica", small, promised=True).word == "in"
+    assert file.hold("one", cost("1/100")).word == "in"
+    assert pays(file, "one", 1) == "in"
+    assert runs.begin("two", "capedjica", small, promised=True).word == "spent"
     file.path.unlink()
     for go_on in (
         lambda: runs.begin("two", "capedjica", small, promised=True),
-        lambda: file.charge("one", entry(2)),
-        lambda: runs.go_on("one", small, promised=False),
+        lambda: pays(file, "one", 2),
+        lambda: runs.hold("one", [EVENT], promised=False),
         lambda: runs.begin("two", "capedjica", small, promised=True),
     ):
         with pytest.raises(StateLostError, match="E262"):
@@ -212,27 +247,31 @@ def test_without_its_ledger_a_key_does_not_begin_a_new_account(tmp_path) -> None
 
 def test_a_first_run_that_was_refused_leaves_a_ledger_that_can_be_used(tmp_path) -> None:
     """Its key is there, and no line yet."""
-    runs = all_runs(ledger(tmp_path, 0.5), [Person(label="sub-1", files=("f",))])
-    assert not runs.begin("one", "capedjica", CONFIG, promised=True)
-    assert runs.begin("two", "capedjica", Config(epsilon=0.4, delta=DELTA), promised=True)
+    runs = all_runs(
+        ledger(tmp_path, limit_of([(0.5, DELTA)])), [Person(label="sub-1", files=("f",))]
+    )
+    assert runs.begin("one", "capedjica", CONFIG, promised=True).word == "spent"
+    assert (
+        runs.begin("two", "capedjica", Config(epsilon=0.4, delta=DELTA), promised=True).word == "in"
+    )
 
 
 def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:
     """It was known in `join` as one with noise of the operating system, and stayed that."""
     file = ledger(tmp_path)
     runs = all_runs(file, [Person(label="sub-1", files=("f",))])
-    assert runs.begin("one", "capedjica", CONFIG, promised=True)
-    assert runs.go_on("one", CONFIG, promised=True)
-    assert runs.go_on("one", CONFIG, promised=False)
-    assert file.charge("one", entry(1))
+    assert runs.begin("one", "capedjica", CONFIG, promised=True).word == "in"
+    assert runs.hold("one", [EVENT], promised=False).word == "in"
+    assert pays(file, "one", 1) == "in"
     before = file.path.read_bytes()
-    assert runs.go_on("one", CONFIG, promised=False)  # asked again: written down once
+    assert runs.hold("one", [EVENT], promised=False).word == "in"  # asked again: written down once
     assert file.path.read_bytes() == before
     assert file.total("one").cost == INFINITE
-    limited = all_runs(ledger(tmp_path, 50.0), [])
-    assert not limited.go_on("one", CONFIG, promised=False)
+    limited = all_runs(ledger(tmp_path / "limited", PLAN), [Person(label="sub-1", files=("f",))])
+    assert limited.begin("one", "capedjica", CONFIG, promised=True).word == "in"
+    assert limited.hold("one", [EVENT], promised=False).word == "spent"
     with pytest.raises(StateLostError, match="E262"):
-        runs.go_on("two", CONFIG, promised=True)
+        runs.hold("two", [EVENT], promised=True)
 
 
 def test_the_name_of_a_data_set_joins_runs_whose_files_were_made_anew(tmp_path) -> None:
@@ -243,17 +282,17 @@ def test_the_name_of_a_data_set_joins_runs_whose_files_were_made_anew(tmp_path) 
 
 
 def test_a_run_without_a_promise_costs_infinity_for_ever(tmp_path) -> None:
-    file = ledger(tmp_path, limit=50.0)
+    file = ledger(tmp_path, PLAN)
     spend(file, run("one", "a"), 1)
     for name, promised, mu2 in (("seeded", False, "1/100"), ("bare", False, "infinite")):
         free = ledger(tmp_path / name)
         spend(free, run(name, "a", promised=promised), 1, mu2)
         assert free.total(name).mu is None
         assert free.total(name).epsilon is None
-        assert not LedgerFile(path=free.path, site="B", max_total_epsilon=50.0).allows(
-            run("next", "a"), Cost(mu2=Fraction(1, 100))
-        )
-    assert not file.allows(run("bare", "a", promised=False), INFINITE)
+        limited = replace(free, limits=Limits(total=PLAN))
+        assert limited.join(run("next", "a"), cost("1/100")).word == "spent"
+    for limited, word in ((file, "spent"), (ledger(tmp_path / "free"), "in")):
+        assert limited.join(run("bare", "a", promised=False), PLAN).word == word
 
 
 def test_a_repeated_charge_is_charged_once(tmp_path) -> None:
@@ -263,7 +302,7 @@ def test_a_repeated_charge_is_charged_once(tmp_path) -> None:
     spend(file, run("one", "a"), 3)
     assert file.path.read_bytes() == before
     with pytest.raises(StateLostError, match="E262 Site B cannot rely on its ledger"):
-        file.charge("one", entry(2, "1/99"))
+        pays(file, "one", 2, "1/99")
     assert file.path.read_bytes() == before
 
 
@@ -271,45 +310,167 @@ def test_a_run_that_is_not_in_the_file_cannot_be_charged(tmp_path) -> None:
     file = ledger(tmp_path)
     spend(file, run("one", "a"), 1)
     with pytest.raises(StateLostError, match="E262"):
-        file.charge("two", entry(1))
+        pays(file, "two", 1)
     file.path.unlink()
     with pytest.raises(StateLostError, match="E262"):
-        file.charge("one", entry(2))
+        pays(file, "one", 2)
 
 
-def test_the_limit_over_all_runs_is_never_passed(tmp_path) -> None:
-    """To the last charge that fits, exactly; a release that does not fit leaves no trace."""
-    limit = gdp_epsilon(mu=0.5, delta=DELTA)  # room for 25 charges of mu 0.1
-    file = ledger(tmp_path, limit)
-    spend(file, run("one", "a"), 20)
-    file.open(run("two", "a"))
-    answers = [file.charge("two", entry(j)) for j in range(1, 9)]
-    assert answers == [True] * 5 + [False] * 3
-    assert file.total("two").within(limit)
-    assert file.total("two").mu == pytest.approx(0.5)
-    assert file.charge("two", entry(5))  # the last one again: it is paid
+def test_a_run_holds_its_whole_plan_before_it_charges_anything(tmp_path) -> None:
+    """Two runs were let in side by side; both ended halfway, all was spent, and no result was."""
+    file = ledger(tmp_path, cost("6"))
+    assert [file.join(run(name, "a"), cost("4")).word for name in ("one", "two")] == ["in", "in"]
+    assert [file.hold(name, cost("4")).word for name in ("one", "two", "one")] == [
+        "in",
+        "wait",
+        "in",
+    ]
+    assert file.join(run("three", "a"), cost("2")).word == "in"
+    assert file.join(run("three", "a"), cost("2.1")).word == "wait"
+    assert file.join(run("three", "a"), cost("6.1")).word == "spent"
+    assert [pays(file, "one", j, "1") for j in range(1, 5)] == ["in"] * 4
+    with pytest.raises(StateLostError, match="E262"):  # no release is outside of the plan
+        pays(file, "one", 5, "1")
+    assert file.hold("two", cost("4")).word == "spent"
+    assert file.find("two").charges == ()
 
 
-def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path) -> None:
-    mu = gdp_mu(epsilon=2.0, delta=DELTA)
-    file = ledger(tmp_path, 2.0)
-    half = Fraction(mu) ** 2 / 2
-    assert file.allows(run("one", "a"), Cost.of_mu(mu))
-    assert not file.path.exists()
-    spend(file, run("one", "a"), 1, f"{half.numerator}/{half.denominator}")
-    assert file.allows(run("two", "a"), Cost(mu2=half * Fraction(999_999, 1_000_000)))
-    assert not file.allows(run("two", "a"), Cost(mu2=half * Fraction(1_000_001, 1_000_000)))
-    assert file.allows(run("two", "z"), Cost.of_mu(mu))
+def test_what_a_run_did_not_charge_comes_back_with_its_end(tmp_path) -> None:
+    file = ledger(tmp_path, cost("6"))
+    for name, why in (("one", "finished"), ("two", "failed"), ("three", "closed")):
+        assert opened(file, run(name, "a"), cost("3")) == "in"
+        assert pays(file, name, 1, "1") == "in"
+        assert file.end(name, why, by="ann", text="as told")
+        assert not file.end(name, why)  # written once, also after a kill
+        assert file.find(name).held == cost("1")
+    assert opened(file, run("four", "a"), cost("3")) == "in"
+    assert opened(file, run("five", "a"), cost("1/9")) == "wait"
+    assert [one.state for one in file.spending().runs] == [
+        "finished", "failed", "closed", "held",
+    ]  # fmt: skip
+    assert file.find("three").by == "ann"
+    assert not file.end("nobody", "closed")
+    assert not ledger(tmp_path / "none").end("one", "closed")
 
 
-def test_the_smallest_delta_of_all_runs_is_the_one_that_counts(tmp_path) -> None:
-    """Else an owner with a large delta would get what the epsilon of the site does not allow."""
-    file = ledger(tmp_path, 2.0)
-    spend(file, run("one", "a", delta=1e-8), 1)
-    generous = Cost(mu2=Fraction(gdp_mu(epsilon=2.0, delta=1e-3)) ** 2 * Fraction(9, 10))
-    assert ledger(tmp_path / "x", 2.0).allows(run("two", "a", delta=1e-3), generous)
-    assert not file.allows(run("two", "a", delta=1e-3), generous)
-    assert file.total("one").delta == 1e-8
+@pytest.mark.parametrize(
+    ("why", "word"), [("finished", "closed"), ("closed", "closed"), ("failed", "in")]
+)
+def test_only_a_run_that_failed_may_come_back(tmp_path, why, word) -> None:
+    """Its folder was restored; who closed it, or has its results, must see no charge more."""
+    file = ledger(tmp_path, cost("6"))
+    assert opened(file, run("one", "a"), cost("3")) == "in"
+    assert pays(file, "one", 1, "1") == "in"
+    file.end("one", why)
+    assert pays(file, "one", 2, "1") == word
+    assert len(file.find("one").charges) == 1 + (word == "in")
+
+
+def silent(file: LedgerFile, name: str, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(round_file(file.path, name), (then, then))
+
+
+@pytest.mark.parametrize(
+    ("owner", "question", "charges", "silence", "word"),
+    [
+        ("ben", "q", 0, 3500, "wait"),
+        ("ben", "q", 0, 3700, "in"),  # nothing is lost with it
+        ("ben", "q", 1, 3700, "wait"),
+        ("ben", "q", 1, 6.9 * 86400, "wait"),
+        ("ben", "q", 1, 7.1 * 86400, "in"),
+        ("ann", "q", 1, 3500, "wait"),
+        ("ann", "q", 1, 3700, "in"),  # who corrects a mistake starts again at once
+        ("ben", "same", 1, 3700, "wait"),  # settings are public: they name no owner
+    ],
+)
+def test_a_silent_run_yields_to_who_needs_its_place(
+    tmp_path, owner, question, charges, silence, word
+) -> None:
+    file = ledger(tmp_path, cost("6"))
+    one, two = (
+        replace(run(name, "a"), owner=by, question=asks)
+        for name, by, asks in (("one", "ann", "same"), ("two", owner, question))
+    )
+    assert opened(file, one, cost("4")) == "in"
+    assert [pays(file, "one", j + 1, "1") for j in range(charges)] == ["in"] * charges
+    silent(file, "one", silence)
+    assert opened(file, two, cost("4")) == word
+    assert file.find("one").state == ("yielded" if word == "in" else "held")
+    assert file.find("one").held == cost(f"{charges if word == 'in' else 4}")
+    if word == "in":  # there is no place to come back to, and none is taken back
+        silent(file, "two", 99 * 86400)
+        assert pays(file, "one", 9, "1") == "yielded"
+        file.end("two", "failed")
+        assert pays(file, "one", 9, "1") == "in"
+
+
+def test_where_nobody_names_an_owner_equal_settings_do(tmp_path) -> None:
+    file = ledger(tmp_path, cost("6"))
+    for name, question in (("one", "q"), ("two", "r"), ("three", "q")):
+        asks = replace(run(name, "a"), question=question)
+        assert opened(file, asks, cost("4")) == ("wait" if name == "two" else "in")
+        if name == "one":
+            assert pays(file, name, 1, "1") == "in"
+            silent(file, name, 4000)
+
+
+def test_a_run_that_a_process_computes_yields_to_nobody(tmp_path) -> None:
+    """An exchange that takes longer than the patience says nothing meanwhile."""
+    file = ledger(tmp_path, cost("6"))
+    assert opened(file, run("one", "a"), cost("4")) == "in"
+    records = all_runs(file, []).access
+    with records.at_work("one"):
+        silent(file, "one", 99 * 86400)
+        assert opened(file, run("two", "a"), cost("4")) == "wait"
+    silent(file, "one", 99 * 86400)
+    assert opened(file, run("two", "a"), cost("4")) == "in"
+
+
+def test_no_more_places_are_taken_than_are_needed(tmp_path) -> None:
+    """Whoever charged least first, and nobody of whom the new run holds no person."""
+    file = ledger(tmp_path, cost("9"))
+    for name, people, charges in (("one", "a", 2), ("two", "a", 1), ("three", "b", 0)):
+        assert opened(file, run(name, people), cost("4")) == "in"
+        assert [pays(file, name, j + 1, "1") for j in range(charges)] == ["in"] * charges
+        silent(file, name, 8 * 86400)
+    assert opened(file, run("four", "a", "b"), cost("4")) == "in"
+    states = {one.run: one.state for one in file.spending().runs}
+    assert states == {"one": "held", "two": "yielded", "three": "held", "four": "held"}
+
+
+def test_silence_without_end_keeps_a_place_where_the_policy_says_so(tmp_path) -> None:
+    file = ledger(tmp_path, cost("6"))
+    never = replace(file, limits=replace(file.limits, patience=0.0))
+    assert opened(never, run("one", "a"), cost("4")) == "in"
+    assert pays(never, "one", 1, "1") == "in"
+    silent(never, "one", 999 * 86400)
+    two = replace(run("two", "a"), question="another")
+    assert opened(never, two, cost("4")) == "wait"
+    assert opened(file, two, cost("4")) == "in"
+
+
+def test_the_limit_is_one_mu_whatever_deltas_runs_have(tmp_path) -> None:
+    """A run of a small delta lowered the limit of all others afterwards: it would end one that
+    was let in."""
+    file = ledger(tmp_path, limit_of([(2.0, DELTA)]))
+    half = Cost(mu2=Fraction(gdp_mu(epsilon=2.0, delta=DELTA)) ** 2 / 2)
+    assert opened(file, run("one", "a", delta=1e-9), half) == "in"
+    assert opened(file, run("two", "a", delta=1e-3), half) == "in"
+    assert opened(file, run("three", "a"), cost("1/999999")) == "wait"
+    assert opened(file, run("four", "z"), half) == "in"
+
+
+def test_the_sum_of_others_is_compared_in_steps_where_a_policy_wants_it_coarser(tmp_path) -> None:
+    file = ledger(tmp_path, cost("8"))
+    coarse = replace(file, limits=replace(file.limits, steps=4))
+    assert opened(file, run("one", "a"), cost("1")) == "in"
+    assert pays(file, "one", 1, "1/10") == "in"
+    file.end("one", "finished")
+    assert file.join(run("two", "a"), cost("7")).word == "in"
+    assert coarse.join(run("three", "a"), cost("6.01")).word == "spent"
+    assert coarse.join(run("four", "a"), cost("6")).word == "in"
+    assert coarse.join(run("five", "b"), cost("8")).word == "in"  # nobody else: nothing is rounded
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40])
@@ -318,12 +479,12 @@ def test_a_line_that_a_crash_cut_short_does_not_count(tmp_path, cut) -> None:
     file = ledger(tmp_path)
     spend(file, run("one", "a"), 2)
     head = head_of(file).read_bytes()
-    assert file.charge("one", entry(3))
+    assert pays(file, "one", 3) == "in"
     whole = file.path.read_bytes()
     file.path.write_bytes(whole[:-cut])
     head_of(file).write_bytes(head)  # it is written after the line
     assert len(read_ledger(file.path).runs[0].charges) == 2
-    assert file.charge("one", entry(3))
+    assert pays(file, "one", 3) == "in"
     assert file.path.read_bytes() == whole
 
 
@@ -339,12 +500,12 @@ def test_whole_lines_that_are_gone_are_noticed(tmp_path, left) -> None:
     lines = file.path.read_bytes().splitlines(keepends=True)
     file.path.write_bytes(b"".join(lines[:left]))
     for step in (
-        lambda: file.charge("one", entry(4)), lambda: file.open(run("two", "a")), file.key,
+        lambda: pays(file, "one", 4), lambda: file.join(run("two", "a"), PLAN), file.key,
         lambda: file.find("one"), lambda: file.total("one"), lambda: file.unpromised("one"),
     ):  # fmt: skip
         with pytest.raises(StateLostError, match="E262"):
             step()
-    with pytest.raises(PrivacyBudgetError, match="do not delete it"):
+    with pytest.raises(StateLostError, match=r"E235 .*do not delete it"):
         read_ledger(file.path)
     assert file.path.read_bytes() == b"".join(lines[:left])
 
@@ -354,12 +515,12 @@ def test_a_crash_between_a_line_and_its_head_loses_nothing(tmp_path, monkeypatch
     spend(file, run("one", "a"), 2)
     monkeypatch.setattr(ledger_lines, "write_atomically", None)
     with pytest.raises(TypeError):
-        file.charge("one", entry(3))
+        pays(file, "one", 3)
     monkeypatch.undo()
-    assert file.charge("one", entry(3))
+    assert pays(file, "one", 3) == "in"
     assert len(read_ledger(file.path).runs[0].charges) == 3
-    assert file.charge("one", entry(4))
-    assert head_of(file).read_text().startswith("5 ")
+    assert pays(file, "one", 4) == "in"
+    assert head_of(file).read_text().startswith("6 ")
 
 
 @pytest.mark.parametrize("text", [b"", b"5\n", b"x y\n", b"-1 00\n", b"\xff"])
@@ -368,24 +529,25 @@ def test_a_damaged_head_stops_the_site(tmp_path, text) -> None:
     spend(file, run("one", "a"), 2)
     head_of(file).write_bytes(text)
     with pytest.raises(StateLostError, match="E262"):
-        file.charge("one", entry(3))
+        pays(file, "one", 3)
 
 
 def test_a_head_may_be_missing_after_the_first_line_only(tmp_path) -> None:
     """A crash comes between a line and its head; whoever takes the head away hides lines."""
     file = ledger(tmp_path)
-    spend(file, run("one", "a"), 0)
+    assert file.join(run("one", "a"), PLAN).word == "in"
     head_of(file).unlink()
-    assert file.charge("one", entry(1))
+    assert file.hold("one", PLAN).word == "in"
     head_of(file).unlink()
     with pytest.raises(StateLostError, match="E262"):
-        file.charge("one", entry(2))
+        pays(file, "one", 2)
 
 
-def test_a_file_without_one_whole_line_is_no_empty_ledger(tmp_path) -> None:
+@pytest.mark.parametrize("text", ["not a ledger", "subject,file\n01,a.nii\n", "{}\n"])
+def test_a_file_that_never_was_a_ledger_is_not_called_damaged(tmp_path, text) -> None:
     path = tmp_path / "notes.txt"
-    path.write_text("not a ledger")
-    with pytest.raises(PrivacyBudgetError, match="no whole line"):
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"E264 .*notes.txt is no ledger of all runs; name"):
         read_ledger(path)
 
 
@@ -396,27 +558,30 @@ def test_a_process_that_holds_a_ledger_for_ever_does_not_hang_the_site(tmp_path)
         fcntl.flock(held, fcntl.LOCK_SH)
         patch.setattr(files, "PATIENCE", 0.2)
         with pytest.raises(StoppedError, match="E263 the ledger of site"):
-            file.charge("one", entry(2))
+            pays(file, "one", 2)
 
 
 def test_any_other_damage_stops_the_site(tmp_path) -> None:
     file = ledger(tmp_path)
     spend(file, run("one", "a"), 3)
     lines = file.path.read_bytes().splitlines(keepends=True)
-    changed = lines[1].replace(b"1/100", b"1/900")
+    changed = lines[2].replace(b"1/100", b"1/900")
     for damaged in (
         [lines[0], *lines[2:]], lines[1:], [lines[0], lines[2], lines[1], lines[3]],
-        [*lines, lines[3]], [lines[0], changed, *lines[2:]], [*lines, b"{}\n"], [*lines, b"\n"],
+        [*lines, lines[3]], [*lines[:2], changed, *lines[3:]], [*lines, b"{}\n"], [*lines, b"\n"],
         [*lines, b"\xff\n"], [*lines, b"[]\n"], [*lines, b"[" * 9000 + b"\n"],
-        [lines[0].replace(b'"a"', b'""')], [lines[0], lines[1].replace(b"1/100", b"1e9999999")],
-        [lines[0], lines[1].replace(b'"round": 1', b'"round": 1e999')],
+        [lines[0].replace(b'"a"', b'""')],
+        [*lines[:2], lines[2].replace(b"1/100", b"1e9999999")],
+        [*lines[:2], lines[2].replace(b'"round": 1', b'"round": 1e999')],
+        [lines[0], lines[1].replace(b"1000/1", b"0")],
+        [lines[0], lines[1].replace(b"[]", b'["two"]')],
     ):  # fmt: skip
         file.path.write_bytes(b"".join(damaged))
         with pytest.raises(StateLostError, match="E262") as caught:
-            file.charge("one", entry(4))
+            pays(file, "one", 4)
         assert str(tmp_path) not in caught.value.public
         assert str(tmp_path) in caught.value.detail
-        with pytest.raises(PrivacyBudgetError, match="do not delete it"):
+        with pytest.raises(StateLostError, match=r"E235 .*do not delete it"):
             read_ledger(file.path)
 
 
@@ -424,27 +589,21 @@ def test_lines_are_chained_and_hold_digests_only(tmp_path) -> None:
     file = ledger(tmp_path)
     spend(file, run("one", "a"), 2)
     rows = [json.loads(line) for line in file.path.read_bytes().splitlines()]
-    assert [row["seq"] for row in rows] == [1, 2, 3]
+    assert [row["seq"] for row in rows] == [1, 2, 3, 4]
     assert rows[0]["prev"] == FIRST_LINK
-    assert len({row["prev"] for row in rows}) == 3
+    assert len({row["prev"] for row in rows}) == 4
     assert os.stat(file.path).st_mode & 0o777 == 0o600
     assert read_lines([]).runs == ()
 
 
-def test_two_runs_at_the_same_time_share_one_limit(tmp_path) -> None:
-    limit = gdp_epsilon(mu=0.5, delta=DELTA)
-    file = ledger(tmp_path, limit)
-    names = ("one", "two", "three")
+def test_runs_that_begin_at_the_same_time_share_one_limit(tmp_path) -> None:
+    file = ledger(tmp_path, cost("1/4"))
+    names = [f"run {j}" for j in range(6)]
     for name in names:
-        file.open(run(name, "a"))
-
-    def all_charges(name: str) -> int:
-        return sum(file.charge(name, entry(j)) for j in range(1, 13))
-
-    with ThreadPoolExecutor(3) as pool:
-        paid = sum(pool.map(all_charges, names))
-    assert paid == 25
-    assert sum(len(one.charges) for one in read_ledger(file.path).runs) == 25
+        assert file.join(run(name, "a"), cost("1/10")).word == "in"
+    with ThreadPoolExecutor(6) as pool:
+        words = list(pool.map(lambda name: file.hold(name, cost("1/10")).word, names))
+    assert sorted(words) == ["in", "in", "wait", "wait", "wait", "wait"]
 
 
 def test_a_second_writer_of_a_ledger_waits_for_the_first(tmp_path) -> None:
@@ -475,7 +634,8 @@ def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 file = LedgerFile(path=Path(sys.argv[1]), site="B")
 durable.os.{function} = die
-file.charge("one", {entry!r})
+from cape.privacy.cost import INFINITE
+file.charge("one", {entry!r}, INFINITE)
 """
 
 
@@ -490,7 +650,7 @@ def test_a_kill_at_any_moment_of_a_charge_leaves_it_charged_once_or_not(
     done = subprocess.run([sys.executable, "-c", code, str(file.path)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert len(read_ledger(file.path).runs[0].charges) in (2, 3)
-    assert file.charge("one", entry(3))
+    assert pays(file, "one", 3) == "in"
     assert [charge.round for charge in read_ledger(file.path).runs[0].charges] == [1, 2, 3]
 
 
@@ -501,8 +661,8 @@ def test_a_line_that_the_disk_has_no_room_for_is_taken_back(tmp_path, monkeypatc
     real = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: real(handle, data[: len(data) // 2]))
     with pytest.raises(OSError, match="No space left"):
-        file.charge("one", entry(3))
+        pays(file, "one", 3)
     monkeypatch.undo()
     assert file.path.read_bytes() == before
     with appending(file.path, "x") as (lines, _):
-        assert len(lines) == 3
+        assert len(lines) == 4

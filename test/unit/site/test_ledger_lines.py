@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cape.errors import PrivacyBudgetError
+from cape.errors import StateLostError
 from cape.privacy.cost import FREE, INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending, Spending
 from cape.site.ledger_lines import FIRST_LINK, charge_line, read_lines, run_line, unpromised_line
@@ -60,8 +60,7 @@ def test_a_run_that_turned_out_to_promise_nothing_costs_infinity_once_it_was_cha
     assert not read.promised
     assert read.cost == INFINITE
     total = read_lines(lines).of(read)
-    assert (total.mu, total.epsilon, total.within(1e6)) == (None, None, False)
-    assert total.plus(FREE, delta=1e-6).cost == INFINITE
+    assert (total.mu, total.epsilon) == (None, None)
 
 
 DAMAGE = {
@@ -86,13 +85,13 @@ DAMAGE = {
 def test_a_damaged_line_is_refused_by_its_number(damage):
     good = written(opens(run()), charges("one", charge(1)))
     read_lines(good)
-    with pytest.raises(PrivacyBudgetError, match="line 3 is damaged"):
+    with pytest.raises(StateLostError, match="line 3 is damaged"):
         read_lines([*good, damage(good)])
 
 
 def test_lines_out_of_order_are_refused():
     lines = written(opens(run()), charges("one", charge(1)), charges("one", charge(2)))
-    with pytest.raises(PrivacyBudgetError, match="line 2 is damaged"):
+    with pytest.raises(StateLostError, match="line 2 is damaged"):
         read_lines([lines[0], lines[2], lines[1]])
-    with pytest.raises(PrivacyBudgetError, match="line 1 is damaged"):
+    with pytest.raises(StateLostError, match="line 1 is damaged"):
         read_lines(lines[1:])

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
+from cape.privacy.accounting import gdp_mu
 from cape.settings.config import Config
-from cape.site.policy import NO_LEDGER, SitePolicy
+from cape.site.policy import NO_LEDGER, SitePolicy, limit_of
 
 CONFIG = Config(epsilon=4.0, delta=1e-5, n_sites=4)
 
@@ -30,8 +31,9 @@ def test_a_site_that_says_nothing_has_the_shipped_policy() -> None:
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ({"epsilon": 8.01}, "max_epsilon=8.0 there, got 8.01"),
-        ({"epsilon": 1000.0}, "max_epsilon=8.0 there, got 1000.0"),
+        ({"epsilon": 8.01}, "max_run=8 at delta 1e-5 there, got 8.01 at delta 1e-5"),
+        ({"epsilon": 1000.0}, "max_run=8 at delta 1e-5 there, got 1000 at delta 1e-5"),
+        ({"epsilon": 8.0, "delta": 1e-3}, "max_run=8 at delta 1e-5 there, got 8 at delta 0.001"),
         ({"delta": 0.01}, "max_delta=0.001 there, got 0.01"),
         ({"assumed_colluders": 0, "n_sites": 2, "min_sites": 2}, "min_assumed_colluders=1 there"),
         ({"assumed_colluders": 0, "n_sites": 3}, "min_assumed_colluders=1 there, got 0"),
@@ -50,18 +52,19 @@ def test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line(conf
     assert line in caught.value.public
     assert "a line in its own site policy decides" in caught.value.public
     name = line.partition("=")[0]
-    raised = name.startswith("allow_") or 0
-    SitePolicy.from_mapping({name: raised}).check_settings("B", "capedjica", asked)
+    raised = name.startswith("allow_") or ([] if name == "max_run" else 0)
+    loose = {"max_run": [], name: raised}  # of a delta that is raised the run costs more, too
+    SitePolicy.from_mapping(loose).check_settings("B", "capedjica", asked)
     SitePolicy.of_simulation().check_settings("B", "capedjica", asked)
 
 
 def test_the_total_of_all_runs_has_a_limit_without_a_file_that_says_so() -> None:
-    assert SitePolicy().max_total_epsilon == 10.0
+    assert SitePolicy().max_total == ((10.0, 1e-5),)
     assert SitePolicy().over_total("B").code == "CAPE-E260"
     # Its own number is its own business.
-    assert SitePolicy(max_total_epsilon=3.0).over_total("B").code == "CAPE-E154"
+    assert SitePolicy(max_total=((3.0, 1e-5),)).over_total("B").code == "CAPE-E154"
     without = SitePolicy.from_mapping({"ledger_file": "none"})
-    assert (without.ledger_file, without.max_total_epsilon) == (NO_LEDGER, 0.0)
+    assert (without.ledger_file, without.max_total) == (NO_LEDGER, ())
 
 
 def test_the_page_states_every_key_with_its_shipped_value() -> None:
@@ -75,11 +78,11 @@ def test_the_page_states_every_key_with_its_shipped_value() -> None:
 
 def test_every_setting_is_read_from_a_file() -> None:
     given = {
-        "min_subjects": 5, "max_epsilon": 2, "max_delta": 1e-6, "min_assumed_colluders": 1,
+        "min_subjects": 5, "max_run": [[2, 1e-5]], "max_delta": 1e-6, "min_assumed_colluders": 1,
         "max_features": 100, "allow_computations": ["capedjica"], "allow_not_private": True,
         "simulation_seed": 0, "private_results": True, "veto": True, "max_sites": 9,
-        "dataset_id": "cohort-1", "ledger_file": "ledger.jsonl", "max_total_epsilon": 4,
-        "stop_for_data": True, "max_refusals": 1,
+        "dataset_id": "cohort-1", "ledger_file": "ledger.jsonl", "max_total": [[4, 1e-5]],
+        "stop_for_data": True, "max_refusals": 1, "hold_days": 3, "total_steps": 8,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
         "layout": ["{subject}/rest.nii"], "not_exclusions": "qc, use",
@@ -88,7 +91,9 @@ def test_every_setting_is_read_from_a_file() -> None:
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
     for name, value in given.items():
         found = getattr(policy, name)
-        assert found == (tuple(value) if isinstance(value, list) else value)
+        listed = value if isinstance(value, list) else []
+        pairs = [tuple(one) if isinstance(one, list) else one for one in listed]
+        assert found == (tuple(pairs) if isinstance(value, list) else value)
         assert type(found) is type(getattr(SitePolicy(), name))
 
 
@@ -115,8 +120,16 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"allowed_owners": "ann"}, "allowed a list of texts"),
         (
             {"max_total_epsilon": 2, "ledger_file": "none"},
-            "max_total_epsilon needs to know .*; name a ledger_file",
+            "max_total needs to know .*; name a ledger_file",
         ),
+        ({"max_run": 8}, r"max_run=8: allowed a list of pairs \[epsilon, delta\]"),
+        ({"max_run": [8, 1e-5]}, "allowed a list of pairs"),
+        ({"max_run": [[8]]}, "allowed a list of pairs"),
+        ({"max_run": [[8, 2]]}, "allowed a list of pairs"),
+        ({"max_total": [["8", "1e-5"]]}, "allowed a list of pairs"),
+        ({"max_total": [[10**400, 1e-5]]}, "allowed a list of pairs"),
+        ({"max_total": [[float("nan"), 1e-5]]}, "allowed a list of pairs"),
+        ({"max_total": [[True, 1e-5]]}, "allowed a list of pairs"),
     ],
 )
 def test_a_mistake_in_the_file_stops_the_site(given, text) -> None:
@@ -141,7 +154,35 @@ def test_a_whole_number_too_long_for_a_float_is_a_mistake_and_no_crash(name) -> 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
     assert SitePolicy.from_mapping({"min_subjects": 5.0}).min_subjects == 5
-    assert type(SitePolicy.from_mapping({"max_epsilon": 2}).max_epsilon) is float
+    assert type(SitePolicy.from_mapping({"max_delta": 0}).max_delta) is float
+
+
+@pytest.mark.parametrize(
+    ("given", "pairs"),
+    [
+        ({}, ((8.0, 1e-5),)),
+        ({"max_epsilon": 2}, ((2.0, 1e-5),)),
+        ({"max_epsilon": 0}, ()),
+        ({"max_run": []}, ()),
+        ({"max_run": [[2, 1e-6], [1, 1e-4]], "max_epsilon": 3},
+         ((1.0, 1e-4), (2.0, 1e-6), (3.0, 1e-5))),
+    ],
+)  # fmt: skip
+def test_limits_of_older_files_are_pairs_and_all_of_a_list_hold(given, pairs) -> None:
+    policy = SitePolicy.from_mapping(given)
+    assert policy.max_run == pairs
+    tightest = min((gdp_mu(epsilon=e, delta=d) for e, d in pairs), default=None)
+    assert limit_of(policy.max_run).mu() == tightest
+
+
+def test_a_generous_delta_buys_no_larger_run() -> None:
+    """max_epsilon 8 with max_delta 1e-3 admitted mu 2.08, the total mu 2.46: right in 89 %."""
+    policy = SitePolicy()
+    policy.check_settings("B", "capedjica", replace(CONFIG, epsilon=8.0, delta=1e-6))
+    with pytest.raises(PrivacyBudgetError, match="max_run"):
+        policy.check_settings("B", "capedjica", replace(CONFIG, epsilon=8.0, delta=1e-4))
+    assert gdp_mu(epsilon=5.9, delta=1e-3) < gdp_mu(epsilon=8.0, delta=1e-5)
+    policy.check_settings("B", "capedjica", replace(CONFIG, epsilon=5.9, delta=1e-3))
 
 
 @pytest.mark.parametrize(
@@ -152,8 +193,8 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         ({"allow_computations": ("capecca", "capedjica")}, {}, False),
         ({}, {"private": False}, True),
         ({"allow_not_private": True}, {"private": False}, False),
-        ({"max_epsilon": 4.0}, {}, False),
-        ({"max_epsilon": 3.999}, {}, True),
+        ({"max_run": ((4.0, 1e-5),)}, {}, False),
+        ({"max_run": ((3.999, 1e-5),)}, {}, True),
         ({"max_delta": 1e-5}, {}, False),
         ({"max_delta": 0.99e-5}, {}, True),
         ({"min_assumed_colluders": 2}, {}, False),  # S_C by default: known with the roster
@@ -204,16 +245,16 @@ def test_a_roster_that_a_site_does_not_allow_is_refused(policy, run, code) -> No
 
 def test_a_policy_that_is_read_again_may_only_forbid_more() -> None:
     # Received files land beside mapped ones, so a later reading is not to be trusted.
-    accepted = SitePolicy(max_epsilon=2.0, allow_computations=("capemean", "capedjica"))
+    accepted = SitePolicy(max_run=((2.0, 1e-5),), allow_computations=("capemean", "capedjica"))
     later = SitePolicy(
-        max_epsilon=50.0,
+        max_run=((50.0, 1e-5),),
         min_subjects=1,
         allow_not_private=True,
         private_results=True,
         allow_computations=("capemean",),
     )
     now = accepted.tightened("A", later)
-    assert (now.max_epsilon, now.min_subjects) == (2.0, 3)
+    assert (limit_of(now.max_run), now.min_subjects) == (limit_of([(2.0, 1e-5)]), 3)
     assert (now.allow_not_private, now.private_results) == (False, False)
     assert now.allow_computations == ("capemean",)
     assert accepted.tightened("A", SitePolicy(allow_computations=("other",))).veto
@@ -234,10 +275,12 @@ def test_a_ledger_cannot_be_swapped_during_a_run(name) -> None:
 
 
 def test_every_limit_that_is_read_again_can_only_shrink() -> None:
-    one = SitePolicy(max_sites=9, max_total_epsilon=2.0, allowed_owners=("ann",), max_delta=1e-5)
-    two = SitePolicy(max_sites=4, max_total_epsilon=3.0, allowed_owners=("ann", "bob"))
+    two_and_four = ((2.0, 1e-5), (4.0, 1e-9))
+    one = SitePolicy(max_sites=9, max_total=two_and_four, allowed_owners=("ann",), max_delta=1e-5)
+    two = SitePolicy(max_sites=4, max_total=((3.0, 1e-5),), allowed_owners=("ann", "bob"))
     now = one.tightened("A", two)
-    assert (now.max_sites, now.max_total_epsilon, now.max_delta) == (4, 2.0, 1e-5)
+    assert (now.max_sites, now.max_delta) == (4, 1e-5)
+    assert now.max_total == (min(two_and_four, key=lambda p: gdp_mu(epsilon=p[0], delta=p[1])),)
     assert now.allowed_owners == ("ann",)
     assert one.tightened("A", SitePolicy(allowed_owners=("bob",))).veto
 
@@ -245,9 +288,10 @@ def test_every_limit_that_is_read_again_can_only_shrink() -> None:
 MAPPED_TWICE = [
     # the site's own, the mapped one, what holds
     ({"veto": True}, {"veto": False}, {"veto": True}),
-    ({"max_epsilon": 1.0}, {}, {"max_epsilon": 1.0}),
-    ({"max_epsilon": 1.0}, {"max_epsilon": 9.0}, {"max_epsilon": 1.0}),
-    ({"max_epsilon": 1.0}, {"max_epsilon": 0.5}, {"max_epsilon": 0.5}),
+    ({"max_run": ((1.0, 1e-5),)}, {}, {"max_run": ((1.0, 1e-5),)}),
+    ({"max_run": ((1.0, 1e-5),)}, {"max_epsilon": 9.0},
+     {"max_run": ((1.0, 1e-5),)}),
+    ({"max_run": ((1.0, 1e-5),)}, {"max_run": []}, {"max_run": ((1.0, 1e-5),)}),
     ({"min_subjects": 1}, {}, {"min_subjects": 1}),  # what it does not name, it does not change
     ({"min_subjects": 9}, {"min_subjects": 2}, {"min_subjects": 9}),
     ({"allow_not_private": True}, {}, {"allow_not_private": True}),
@@ -257,7 +301,7 @@ MAPPED_TWICE = [
     ({"allow_computations": ("capecca",)}, {"allow_computations": ["capemean"]}, {"veto": True}),
     ({"simulation_seed": 7}, {"veto": False}, {"simulation_seed": 7}),
     ({"ledger_file": "l"}, {"max_total_epsilon": 2.0, "ledger_file": ""},
-     {"max_total_epsilon": 2.0, "ledger_file": "l"}),
+     {"max_total": ((2.0, 1e-5),), "ledger_file": "l"}),
     ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
     # Who plants a file must not say whose files are whose, nor which column leaves nobody out.
     ({}, {"not_exclusions": "qc", "layout": ["{subject}.nii"]},
@@ -291,7 +335,9 @@ def test_a_mapped_policy_names_no_other_seed_data_set_or_ledger(own, mapped) -> 
 def test_a_total_in_a_mapped_policy_needs_the_ledger_of_the_other() -> None:
     with pytest.raises(ConfigError, match="name a ledger_file"):
         SitePolicy.of_simulation().with_mapped("B", {"max_total_epsilon": 2.0})
-    assert SitePolicy().with_mapped("B", {"max_total_epsilon": 2.0}).max_total_epsilon == 2.0
+    assert limit_of(
+        SitePolicy().with_mapped("B", {"max_total_epsilon": 2.0}).max_total
+    ) == limit_of([(2.0, 1e-5)])
     with pytest.raises(ConfigError, match="E010"):
         SitePolicy().with_mapped("B", {"veeto": True})
 
@@ -319,14 +365,15 @@ def test_strangers_and_other_software_are_refused(policy, owner, digests, refuse
 
 def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> None:
     with pytest.raises(PrivacyBudgetError) as caught:
-        SitePolicy(max_epsilon=1.25).check_settings("B", "capedjica", CONFIG)
+        SitePolicy(max_run=((1.25, 1e-5),)).check_settings("B", "capedjica", CONFIG)
     assert caught.value.public == "CAPE-E154 Site policy of site B refuses this run."
-    assert "max_epsilon = 1.25" in caught.value.detail
-    open_hearted = SitePolicy(max_epsilon=1.25, share_policy_numbers=True)
+    assert "max_run = 1.25 at delta 1e-5" in caught.value.detail
+    open_hearted = SitePolicy(max_run=((1.25, 1e-5),), share_policy_numbers=True)
     with pytest.raises(PrivacyBudgetError) as caught:
         open_hearted.check_settings("B", "capedjica", CONFIG)
     assert caught.value.public == (
-        "CAPE-E260 Site policy of site B refuses this run: max_epsilon=1.25 there, got 4.0; "
+        "CAPE-E260 Site policy of site B refuses this run: max_run=1.25 at delta 1e-5 there, got 4 "
+        "at delta 1e-5; "
         "a line in its own site policy decides."
     )
     with pytest.raises(PrivacyBudgetError, match="E154"):  # names are not numbers

@@ -26,6 +26,7 @@ from cape.protocol.phases import Envelope
 from cape.report import add_score
 from cape.simulation.simulate import compare_with_truth, simulate
 from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
+from cape.site.ledger_file import read_ledger
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
@@ -230,11 +231,11 @@ def test_everybody_learns_why_the_aggregator_ended_a_run(calls, caplog):
 
 def test_who_wrote_a_reason_of_its_own_keeps_it_below_that_of_the_run(calls):
     policy = Path(calls.own["local1"].policy)
-    policy.write_text("max_epsilon = 0.001\nallow_not_private = true\n")
+    policy.write_text("max_run = [[0.001, 1e-5]]\nallow_not_private = true\n")
     with pytest.raises(CapeError, match=r"^CAPE-E154 Site policy of site local1 "):
         calls.play(SETTINGS)
     own = (calls.work / "local1" / RUN / "output" / "site-error.txt").read_text()
-    assert "max_epsilon = 0.001, the run has" in own
+    assert "max_run = 0.001 at delta 1e-5, the run has" in own
     assert "nothing at this site is the reason" not in own
     other = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
     assert other.startswith("CAPE-E154 Site policy of site local1 ")
@@ -467,3 +468,45 @@ def test_a_vector_of_another_length_is_named_with_its_site(calls, settings, monk
     named = r"^CAPE-E202 .*site local0 sent" if settings is SETTINGS else r"^CAPE-E2\d\d "
     with pytest.raises(CapeError, match=named):
         calls.play(settings)
+
+
+def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path, no_pages) -> None:
+    """The framework says that the job has ended: nobody has to wait for its silence."""
+    policy = dataclasses.replace(POLICY, ledger_file=str(tmp_path / "{}.jsonl"))
+    calls = Calls(data, tmp_path / "work", policy)
+    for site, own in calls.own.items():
+        text = Path(own.policy).read_text()
+        Path(own.policy).write_text(text.replace("{}", site))
+    at_work = {site: calls.site(site) for site in calls.own}
+    calls.site = at_work.__getitem__  # one process for the length of a job
+    aggregator = calls.aggregator(SETTINGS)
+    state = aggregator.opening(sorted(calls.own))
+
+    def exchanges(count: int) -> None:
+        nonlocal state
+        for _ in range(count):
+            blobs = dict.fromkeys(calls.own, aggregator.question(state))
+            state = aggregator.step(state, dict(calls.ask(blobs, 1.0)))
+
+    def of_site(site: str) -> tuple[str, int]:
+        (run,) = read_ledger(tmp_path / f"{site}.jsonl").runs
+        return run.state, len(run.charges)
+
+    exchanges(4)  # join, keys, probe, and the first release
+    assert {of_site(site) for site in calls.own} == {("held", 1)}
+    for site in calls.own:
+        at_work[site].leave()
+        at_work[site].leave()
+    assert {of_site(site) for site in calls.own} == {("failed", 1)}
+    # Another job goes on with the run: it asks for its place again, and charges nothing twice.
+    while not state.ended:
+        exchanges(1)
+    for site in calls.own:
+        at_work[site].leave()
+    planned = len(calls_plan(calls))
+    assert {of_site(site) for site in calls.own} == {("finished", planned)}
+
+
+def calls_plan(calls) -> list[object]:
+    text = (calls.results / "privacy.json").read_text()
+    return json.loads(text)["ledger"]["entries"]

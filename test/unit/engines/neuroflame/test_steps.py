@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from cape.engines.neuroflame import author_files, steps
 from cape.report import add_score
 from cape.settings.documents import not_default, toml_text
 from cape.simulation.simulate import compare_with_truth, simulate
+from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.flare import contents
@@ -208,12 +210,12 @@ def test_a_refusal_of_a_site_is_told_by_its_public_text_and_kept_at_the_site(
     steps._AGGREGATORS.clear()
     policy = data / "local1" / "site-policy.toml"
     before = policy.read_text()
-    policy.write_text(toml_text(not_default(SitePolicy.of_simulation(max_epsilon=0.001))))
+    policy.write_text(toml_text(not_default(SitePolicy.of_simulation(max_run=((0.001, 1e-5),)))))
     try:
         with pytest.raises(RuntimeError, match="CAPE-E"):
             play(data, tmp_path / "two", dict(SETTINGS))
         own = (tmp_path / "two" / "local1" / "site-error.txt").read_text()
-        assert "max_epsilon = 0.001, the run has" in own
+        assert "max_run = 0.001 at delta 1e-5, the run has" in own
         # The framework says "aborted" to the others.
         words = (tmp_path / "two" / "local0" / "site-error.txt").read_text()
         assert words.startswith(own.partition("\n")[0] + "\n\nThe aggregator ended the run with")
@@ -361,3 +363,17 @@ def test_the_workflow_names_steps_as_the_framework_allows() -> None:
         for alias in node.names
     }
     assert names == {"answer", "begin", "combine", "has_ended", "write"}
+
+
+def test_a_run_that_the_framework_ends_frees_what_it_holds(data: Path, tmp_path: Path) -> None:
+    """Its process is told nothing: what stands beside the data is put right as the process goes."""
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    kept = dataclasses.replace(POLICY, ledger_file="../{}.jsonl")
+    for site in SITES:
+        text = toml_text(not_default(kept)).replace("{}", site)
+        (folder / site / "site-policy.toml").write_text(text)
+    play(folder, tmp_path / "out", dict(SETTINGS), limit=6)
+    for site in SITES:
+        (run,) = read_ledger(folder / f"{site}.jsonl").runs
+        assert (run.state, bool(run.charges)) == ("failed", True)

@@ -1,0 +1,355 @@
+"""Commands of a site's people: ``cape ledger``, ``close`` and ``forgive`` of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cape.cli.common import AsJson, file_option, json_line, result, say
+from cape.frozen import dataclass
+
+if TYPE_CHECKING:
+    from cape.privacy.spending import RunSpending, Spending
+    from cape.site.access import Access
+    from cape.site.ledger_file import LedgerFile
+    from cape.site.policy import SitePolicy
+
+
+class _ShowsFirst(TyperGroup):
+    """``cape ledger FILE`` and ``cape ledger`` show it; other words are commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["show", *args]
+        return list(super().parse_args(ctx, args))
+
+
+ledger = typer.Typer(
+    name="ledger",
+    cls=_ShowsFirst,
+    help="Show what all runs on a site's data spent and hold; close a run, forgive an owner.",
+    pretty_exceptions_enable=False,
+)
+Ledger = Annotated[
+    Path | None,
+    typer.Option("--file", help="The ledger; else that of the policy or of CAPE_SITE_HOME."),
+]
+Policy = Annotated[
+    Path | None, file_option("The site's policy; else CAPE_SITE_POLICY, else what is shipped.")
+]
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("say why; it is written down with your name")
+    return text.strip()
+
+
+Why = Annotated[str, typer.Option(help="Why; written down with your name.", callback=_not_blank)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """A ledger as its people see it: under the policy of the site."""
+
+    file: LedgerFile
+    policy: SitePolicy
+    spending: Spending
+
+
+def _opened(path: Path | None, policy_path: Path | None) -> Opened:
+    from cape.errors import ConfigError
+    from cape.privacy.spending import Spending
+    from cape.site.access import beside
+    from cape.site.ledger_file import LEDGER_NAME, LedgerFile, limits_of, read_ledger
+    from cape.site.places import SitePlaces
+    from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
+
+    places = SitePlaces.from_environment(os.environ)
+    named = policy_path or places.policy
+    policy = SitePolicy() if named is None else load_policy(named)
+    if path is None and named is not None and policy.ledger_file not in ("", NO_LEDGER):
+        path = named.parent / policy.ledger_file
+    if path is None and places.home is not None:
+        path = places.home / LEDGER_NAME
+    # Exchanges may stand beside it before the first run does.
+    if path is None or not (path.is_file() or beside(path, "unanswered").is_dir()):
+        problem = "no ledger is named here" if path is None else f"there is no ledger {path}"
+        do = "name it with --file; docs/ledger.md says where it lies."
+        raise ConfigError("E264", problem=problem, do=do)
+    file = LedgerFile(path=path, site="here", limits=limits_of(policy))
+    # Read and checked as a run would, so that a damaged ledger shows here first.
+    spending = read_ledger(path) if path.exists() else Spending()
+    return Opened(file=file, policy=policy, spending=spending)
+
+
+@ledger.command("show", hidden=True)
+def show_command(
+    file: Annotated[Path | None, typer.Argument(help="The ledger_file of a site policy.")] = None,
+    named: Ledger = None,
+    policy: Policy = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every run, what it spent and holds, and which exchanges were never answered."""
+    opened = _opened(file or named, policy)
+    runs = [_run_fields(opened, run) for run in opened.spending.runs]
+    unanswered = list(_unanswered(opened))
+    if as_json:
+        total = opened.file.limits.total
+        fields = {
+            "limit_mu": total.mu(),
+            "limits": [list(pair) for pair in opened.policy.max_total],
+            "runs": runs,
+            "unanswered": unanswered,
+            "forgiven": [_plain_fields(one) for one in opened.spending.forgiven],
+            "closed": [
+                {"run": run.run, "by": run.by, "text": run.why, "date": run.since}
+                for run in opened.spending.runs
+                if run.state == "closed"
+            ],
+        }
+        result(fields, as_json=True)
+        return
+    for line in _lines(opened, runs, unanswered):
+        say(line)
+
+
+@ledger.command("close")
+def close_command(
+    run: Annotated[str, typer.Argument(help="The first digits of the run, as cape ledger says.")],
+    why: Why,
+    named: Ledger = None,
+    policy: Policy = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a run that does not go on: what it holds and did not charge is free again."""
+    from cape.site.ledger_texts import SHOWN_DIGITS, mu_text, owner_text
+
+    opened = _opened(named, policy)
+    found = [one for one in opened.spending.runs if run and one.run.startswith(run)]
+    if len(found) != 1:
+        listed = ", ".join(f"{one.run[:SHOWN_DIGITS]} ({one.state})" for one in found)
+        raise typer.BadParameter(
+            f"'{run}' names {len(found)} runs: {listed}; give more digits"
+            if found
+            else f"no run begins with '{run}'; cape ledger lists them"
+        )
+    (one,) = found
+    freed = one.held - one.cost
+    fields = {"run": one.run, "charged_mu": one.cost.mu(), "freed_mu": freed.mu()}
+    short = one.run[:SHOWN_DIGITS]
+    if opened.file.end(one.run, "closed", by=_who(), text=why):
+        line = (
+            f"Closed: run {short} of {owner_text(one.owner)}. It keeps what it charged "
+            f"({mu_text(one.cost)}) and frees what it held ({mu_text(freed)}). It cannot go on."
+        )
+    else:
+        line = f"Run {short} {one.state} on {one.since}; it holds nothing."
+        fields["freed_mu"] = 0.0
+    if as_json:
+        json_line({"event": "closed", **fields})
+    else:
+        say(line)
+
+
+@ledger.command("forgive")
+def forgive_command(
+    why: Why,
+    owner: Annotated[str, typer.Argument(help="The owner, as cape ledger says.")] = "",
+    unnamed: Annotated[
+        bool, typer.Option("--unnamed", help="Exchanges of which the engine named nobody.")
+    ] = False,
+    named: Ledger = None,
+    policy: Policy = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let exchanges count no more that told nothing: those that you know the reason of."""
+    from cape.privacy.spending import Forgiven
+    from cape.site.access import beside, read_accesses
+    from cape.site.ledger_lines import today
+    from cape.site.ledger_texts import owner_text
+
+    if bool(owner) == unnamed:
+        raise typer.BadParameter("give an OWNER, or --unnamed")
+    opened = _opened(named, policy)
+    everybody = read_accesses(opened.file.path)
+    ended = {name: one for name, one in everybody.items() if not one.is_under_way}
+    files = [name for name, one in ended.items() if one.owner == owner]
+    if not files:
+        others = sorted({owner_text(one.owner) for one in ended.values()})
+        known = f"counted: {', '.join(others)}" if others else "none is counted of anybody"
+        raise typer.BadParameter(
+            f"no exchange of {owner_text(owner)} that has ended is counted here; {known}"
+        )
+    # The line first: stopped in between, both are there, and it can be typed again.
+    forgiven = Forgiven(owner=owner, count=len(files), by=_who(), text=why, date=today())
+    opened.file.forgive(forgiven)
+    for name in files:
+        (beside(opened.file.path, "unanswered") / name).unlink(missing_ok=True)
+    if as_json:
+        json_line({"event": "forgiven", "owner": owner, "count": len(files)})
+        return
+    say(
+        f"Forgiven: {len(files)} exchange{'s' * (len(files) > 1)} of {owner_text(owner)}. "
+        "Written down in the ledger with your name and reason."
+    )
+
+
+def _who() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container knows numbers only
+        return f"user {os.getuid()}"
+
+
+def _plain_fields(record: Any) -> dict[str, Any]:
+    import dataclasses
+
+    return dataclasses.asdict(record)
+
+
+def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
+    from cape.privacy.spending import Spending, most, sum_up
+
+    limits, clock = opened.file.limits, opened.file.clock
+    # A run by itself, and with all others on the same people: the second is what counts.
+    alone, together = Spending(runs=(run,)).of(run), opened.spending.of(run)
+    beside = opened.spending.beside(run)
+    amounts = {"held": {}, "cost": {}}  # type: dict[str, dict[str, Any]]
+    for other in opened.spending.runs:
+        amounts["held"][other.run], amounts["cost"][other.run] = other.held, other.cost
+    delta = min((delta for _, delta in opened.policy.max_total), default=None)
+
+    def left(name: str) -> float | None:
+        used = sum_up((amounts[name][run.run], most(beside, amounts[name])))
+        return None if delta is None else limits.left(used).epsilon(delta)
+
+    holds = run.state == "held"
+    return {
+        "run": run.run,
+        "owner": run.owner,
+        "date": run.date,
+        "state": run.state,
+        "since": run.since or run.date,
+        "silent_s": clock.silence(run.run) if holds else None,
+        "at_work": clock.at_work(run.run),
+        "replaced_by": run.by if run.state == "yielded" else None,
+        "by": run.by if run.state == "closed" else None,
+        "why": run.why or None,
+        "computation": run.computation,
+        "dataset": run.dataset,
+        "subjects": len(run.people),
+        "charges": len(run.charges),
+        "promised": run.promised,
+        "planned_epsilon": run.epsilon,
+        "delta": run.delta,
+        "mu": alone.mu,
+        "epsilon": alone.epsilon,
+        "held_mu": (run.held - run.cost).mu(),
+        "left_epsilon": left("held"),
+        "left_epsilon_when_ended": left("cost"),
+        "all_runs": together.runs,
+        "all_mu": together.mu,
+        "all_epsilon": together.epsilon,
+        "all_delta": together.delta,
+    }
+
+
+def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
+    """Yield what counts for `max_refusals`: once for each owner, data set and site."""
+    from cape.site.access import read_accesses
+
+    held = opened.file.held_runs()
+    together: dict[str, list[Access]] = {}
+    for name, access in read_accesses(opened.file.path).items():
+        if access.counts(held):
+            together.setdefault(name.partition("-")[0], []).append(access)
+    for records in together.values():
+        yield {
+            "owner": records[-1].owner,
+            "dataset": records[-1].dataset,
+            "count": len(records),
+            "most": opened.policy.max_refusals,
+            "records": [
+                {"kind": one.state, "exchange": one.exchange, "date": one.date, "run": one.folder}
+                for one in records
+            ],
+        }
+
+
+def _lines(
+    opened: Opened, runs: list[dict[str, Any]], unanswered: list[dict[str, Any]]
+) -> Iterator[str]:
+    """Yield the lines for people: sentences, which wrap at any width."""
+    from cape.privacy.accounting import display_epsilon
+    from cape.site.ledger_texts import (
+        SHOWN_DIGITS,
+        access_text,
+        command,
+        mu_text,
+        owner_text,
+        plain,
+        state_text,
+    )
+    from cape.site.policy import promise_text
+
+    path = opened.file.path
+    yield "Private: this list belongs to the site."
+    for pair in opened.policy.max_total:
+        yield "Limit of all runs on the same people:"
+        yield f"  {promise_text(pair)}"
+    yield f"{len(runs)} run{'s' * (len(runs) != 1)} in {path}"
+    for run, fields in zip(opened.spending.runs, runs, strict=True):
+        state = state_text(run, opened.file.clock)
+        who = f" by {plain(run.by)}: {plain(run.why)}" if run.state == "closed" else ""
+        who = f" to run {run.by[:SHOWN_DIGITS]}" if run.state == "yielded" else who
+        short = run.run[:SHOWN_DIGITS]
+        yield ""
+        yield (
+            f"{short}  {owner_text(run.owner)}, {run.date}, {run.computation}, data set "
+            f"{plain(run.dataset)[:16]}, {len(run.people)} people"
+        )
+        yield f"  {state}{who}, since {fields['since']}"
+        yield (
+            f"  charged {mu_text(run.cost)} (epsilon {display_epsilon(fields['epsilon'])}) in "
+            f"{len(run.charges)} releases"
+        )
+        yield (
+            f"  all runs on these people: epsilon {display_epsilon(fields['all_epsilon'])} "
+            f"at delta {fields['all_delta']:g}"
+        )
+        if fields["left_epsilon"] is not None:
+            later = f", {display_epsilon(fields['left_epsilon_when_ended'])} once all have ended"
+            yield (
+                f"  left for these people: epsilon {display_epsilon(fields['left_epsilon'])}"
+                + (later if fields["left_epsilon"] != fields["left_epsilon_when_ended"] else "")
+            )
+        if run.state == "held":
+            yield f"  holds {mu_text(run.held - run.cost)} more; does it not go on?  Type:"
+            yield f"  {command('close', short, path)}"
+    for one in unanswered:
+        full = 0 < one["most"] <= one["count"]
+        yield ""
+        yield (
+            f"{one['count']} exchanges of {owner_text(one['owner'])} were never answered, or "
+            f"refused by the total (max_refusals {one['most']}, data set "
+            f"{plain(one['dataset']) or 'unnamed'})"
+            + (": NO RUN OF THIS OWNER BEGINS" if full else "")
+        )
+        for record in one["records"]:
+            yield f"  {access_text(record['kind'], record['exchange'], record['date'])}"
+        yield "  Look at site-error.txt of these runs. If they told nothing, type:"
+        yield f"  {command('forgive', one['owner'], path)}"
+    for given in opened.spending.forgiven:
+        yield ""
+        yield (
+            f"Forgiven on {given.date} by {plain(given.by)}: {given.count} exchanges of "
+            f"{owner_text(given.owner)}: {plain(given.text)}"
+        )

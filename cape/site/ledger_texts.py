@@ -1,0 +1,85 @@
+"""What people at a site read of its ledger of all runs, each time with the command that helps."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from cape.privacy.cost import Cost
+from cape.privacy.holds import Clock, Decision
+from cape.privacy.spending import RunSpending
+from cape.site.access import Access
+
+# Digits of a run's nonce that people read and type
+SHOWN_DIGITS = 8
+# Exchanges that a text lists one by one
+MAX_LISTED = 10
+
+
+def mu_text(cost: Cost) -> str:
+    mu = cost.mu()
+    return "mu infinite" if mu is None else f"mu {mu:.3g}"
+
+
+def plain(text: str) -> str:
+    """Return a text that an engine or a person gave, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def owner_text(owner: str) -> str:
+    return plain(owner) or "nobody named"
+
+
+def silence_text(seconds: float) -> str:
+    """Return a time in its two largest units, of which the second may be missing."""
+    for large, small, length in (("d", "h", 86400), ("h", "min", 3600), ("min", "s", 60)):
+        if seconds >= length:
+            count, rest = divmod(int(seconds), length)
+            rest //= {"h": 3600, "min": 60, "s": 1}[small]
+            return f"{count} {large} {rest} {small}"
+    return f"{int(seconds)} s"
+
+
+def state_text(run: RunSpending, clock: Clock) -> str:
+    """Return the state of a run, and since when it is silent if it holds something."""
+    if run.state != "held":
+        return run.state
+    state = "charging" if run.charges else "held, nothing charged"
+    if clock.at_work(run.run):
+        return f"{state}, at work now"
+    return f"{state}, silent {silence_text(clock.silence(run.run))}"
+
+
+def command(verb: str, name: str, ledger: Path) -> str:
+    """Return a command as it is typed, whichever ledger is this site's usual one."""
+    what = shlex.quote(name) if name else "--unnamed"
+    return f"cape ledger {verb} {what} --why TEXT --file {shlex.quote(str(ledger))}"
+
+
+def waiting_text(decision: Decision, clock: Clock, ledger: Path) -> str:
+    """Say which open runs hold the room that another run needs, and how each is closed."""
+    lines = [f"a plan of {mu_text(decision.plan)} does not fit beside what these open runs hold:"]
+    for run in decision.waits_for:
+        lines.append(
+            f"run {run.run[:SHOWN_DIGITS]} of {owner_text(run.owner)}, since {run.since}: "
+            f"{state_text(run, clock)}, holds {mu_text(run.held)}; if it does not go on: "
+            + command("close", run.run[:SHOWN_DIGITS], ledger)
+        )
+    return "\n".join(lines)
+
+
+def access_text(state: str, exchange: str, date: str) -> str:
+    if not exchange:
+        return f"an exchange of older software ({state})"
+    return f"{exchange} of {date} ({state})"
+
+
+def too_often_text(owner: str, counted: Sequence[Access], most: int, ledger: Path) -> str:
+    listed = [access_text(one.state, one.exchange, one.date) for one in counted[:MAX_LISTED]]
+    more = f", and {len(counted) - MAX_LISTED} more" if len(counted) > MAX_LISTED else ""
+    return (
+        f"max_refusals = {most}; counted of {owner_text(owner)}: {', '.join(listed)}{more}. Wait "
+        "for those under way. If you know that the others told nothing: "
+        + command("forgive", owner, ledger)
+    )

@@ -1,0 +1,186 @@
+"""``cape ledger``: what stands there at any width, and the two commands of a site's people."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cape.cli import main
+from cape.privacy.accounting import display_epsilon, gdp_epsilon
+from cape.site.access import AccessRecords
+from cape.site.files import folder_lock
+from cape.site.ledger_file import LedgerFile, read_ledger
+from support import spending
+from support.ledger_model import cost
+
+PAGE = (Path(__file__).parents[3] / "docs/json.md").read_text(encoding="utf-8")
+ANNA, BEN, NOBODY = "3f9a1c20" * 4, "b7712e04" * 4, "b7d01a99" * 4
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LedgerFile:
+    """A ledger in CAPE_SITE_HOME: a finished run of anna, open ones of ben and of nobody named."""
+    monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path))
+    monkeypatch.delenv("CAPE_SITE_POLICY", raising=False)
+    made = LedgerFile(path=tmp_path / "ledger.jsonl", site="B")
+    for name, owner in ((ANNA, "anna"), (BEN, "ben [red]\x1b"), (NOBODY, "")):
+        made.join(replace(spending.run(name), owner=owner), cost(1))
+        made.hold(name, cost(1))
+        entry = {"phase": "pca", "round": 1, "field": "total", "mu2": "1/4"}
+        assert made.charge(name, entry, cost(1)).word == "in"
+    made.end(ANNA, "finished")
+    return made
+
+
+def stopped(file: LedgerFile, owner: str, count: int, **facts: str) -> None:
+    records = AccessRecords(
+        ledger=file.path, site="B", owner=owner, dataset_id="cohort", held=file.held_runs
+    )
+    for number in range(count):
+        given = {"question": f"q{number}", "folder": "", "exchange": "join", **facts}
+        records.record(f"{owner}{number}", given)
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main(["ledger", *words])
+    caught = capsys.readouterr()
+    return code, " ".join((caught.out + caught.err).replace("│", " ").split())
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    capsys.readouterr()
+    assert main(["ledger", *words, "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def promised(row: str) -> set[str]:
+    """Return the fields of a row of the page."""
+    (cells,) = re.findall(rf"^\| `{re.escape(row)}` \| (.+) \|$", PAGE, re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", cells)))
+
+
+@pytest.mark.parametrize("columns", [20, 80, 200])
+def test_nothing_is_cut_at_any_width(file, capsys, monkeypatch, columns) -> None:
+    """At 80 columns numbers were cut to their first digits."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stopped(file, "ben", 3)
+    code, text = said(capsys)
+    assert code == 0
+    for told in (
+        "epsilon 10 at delta 1e-5: mu 2.0004, the best guesser is right in 84.1 %",
+        "3f9a1c20 anna, 2026-01-01, capedjica, data set D, 2 people finished, since",
+        f"charged mu 0.5 (epsilon {display_epsilon(gdp_epsilon(mu=0.5, delta=1e-5))}) in 1 rel",
+        "charging, silent 0 s",
+        "holds mu 0.866 more; does it not go on?",
+        "3 exchanges of ben were never answered",
+        "NO RUN OF THIS OWNER BEGINS",
+        "join of ",
+    ):
+        assert told in text, told
+    assert "\x1b" not in text
+    assert "ben [red]?" in text
+    for typed in re.findall(r"cape (ledger \w+ \S+ --why TEXT --file \S+)", text):
+        assert main(shlex.split(typed)) == 0, typed
+    assert said(capsys, str(file.path))[1] == said(capsys, "--file", str(file.path))[1]
+
+
+def test_a_run_is_closed_by_its_first_digits_with_a_name_and_a_reason(file, capsys) -> None:
+    code, text = said(capsys, "close", "b7", "--why", "stopped")
+    assert (code, "'b7' names 2 runs: b7712e04 (held), b7d01a99 (held)" in text) == (2, True)
+    assert said(capsys, "close", "xx", "--why", "stopped")[0] == 2
+    assert said(capsys, "close", "", "--why", "stopped")[0] == 2
+    for why in ([], ["--why", " "]):
+        assert said(capsys, "close", "b7712e04", *why)[0] == 2
+    before = file.find(BEN)
+    code, text = said(capsys, "close", "b7712e04", "--why", "stopped by its owner")
+    assert code == 0
+    assert "keeps what it charged (mu 0.5) and frees what it held (mu 0.866)" in text
+    run = file.find(BEN)
+    assert (run.state, run.by, run.why) == ("closed", getpass.getuser(), "stopped by its owner")
+    assert (run.held, before.held) == (run.cost, cost(1))
+    assert "closed on" in said(capsys, "close", "b7712e04", "--why", "again")[1]
+    lines = file.path.read_bytes()
+    assert "finished on" in said(capsys, "close", "3f9a1c20", "--why", "x")[1]
+    assert file.path.read_bytes() == lines
+
+
+def test_an_owner_is_forgiven_what_has_ended_and_the_ledger_says_by_whom(
+    file, capsys, tmp_path
+) -> None:
+    stopped(file, "ben", 2)
+    stopped(file, "", 1)
+    (tmp_path / "run").mkdir()
+    with folder_lock(tmp_path / "run", "site B"):
+        stopped(file, "carl", 1, folder=str(tmp_path / "run"))
+        code, text = said(capsys, "forgive", "carl", "--why", "x")
+        assert (code, "counted: ben, nobody named" in text) == (2, True)
+    assert said(capsys, "forgive", "--why", "x")[0] == 2
+    assert said(capsys, "forgive", "ben", "--unnamed", "--why", "x")[0] == 2
+    code, text = said(capsys, "forgive", "ben", "--why", "we stopped them")
+    assert (code, "Forgiven: 2 exchanges of ben" in text) == (0, True)
+    assert said(capsys, "forgive", "--unnamed", "--why", "a power cut")[0] == 0
+    assert [one["owner"] for one in shown(capsys)["unanswered"]] == ["carl"]
+    given = [(one.owner, one.count, one.by, one.text) for one in file.spending().forgiven]
+    who = getpass.getuser()
+    assert given == [("ben", 2, who, "we stopped them"), ("", 1, who, "a power cut")]
+    assert "Forgiven on" in said(capsys)[1]
+
+
+def test_exchanges_are_forgiven_where_no_run_was_let_in_yet(file, capsys, tmp_path) -> None:
+    other = replace(file, path=tmp_path / "other" / "ledger.jsonl")
+    stopped(other, "ben", 3)
+    assert shown(capsys, str(other.path))["runs"] == []
+    code, _ = said(capsys, "forgive", "ben", "--why", "x", "--file", str(other.path))
+    assert code == 0
+    assert len(read_ledger(other.path).forgiven) == 1
+
+
+def test_machines_read_what_the_page_says(file, capsys) -> None:
+    stopped(file, "ben", 1)
+    found = shown(capsys)
+    assert set(found) == promised("ledger")
+    assert found["limits"] == [[10.0, 1e-5]]
+    states = [(run["state"], run["owner"]) for run in found["runs"]]
+    assert states == [("finished", "anna"), ("held", "ben [red]\x1b"), ("held", "")]
+    assert found["runs"][1]["held_mu"] == pytest.approx(0.75**0.5)
+    capsys.readouterr()
+    for words, row in (
+        (["close", BEN, "--why", "x"], "ledger close"),
+        (["forgive", "ben", "--why", "x"], "ledger forgive"),
+    ):
+        assert main(["ledger", *words, "--json"]) == 0
+        assert set(json.loads(capsys.readouterr().out)) == promised(row)
+
+
+def test_a_damaged_ledger_is_another_thing_than_a_file_that_is_none(file, capsys, tmp_path) -> None:
+    (tmp_path / "notes.txt").write_text("people,age\n")
+    code, text = said(capsys, str(tmp_path / "notes.txt"))
+    assert (code, "is no ledger of all runs; name the ledger.jsonl" in text) == (2, True)
+    assert said(capsys, str(tmp_path / "nowhere"))[0] == 2
+    whole = file.path.read_bytes()
+    file.path.write_bytes(whole[: len(whole) // 2])
+    for words in ([], ["close", BEN, "--why", "x"]):
+        code, text = said(capsys, *words)
+        assert (code, "the ledger is damaged" in text) == (1, True)
+
+
+def test_the_ledger_of_a_policy_is_found_beside_it_and_under_its_limits(
+    file, capsys, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "policy").mkdir()
+    path = tmp_path / "policy" / "site-policy.toml"
+    path.write_text('ledger_file = "../ledger.jsonl"\nmax_total = [[3, 1e-6]]\n')
+    monkeypatch.delenv("CAPE_SITE_HOME")
+    assert said(capsys)[0] == 2  # nothing is named
+    for words in (["--policy", str(path)], []):
+        if not words:
+            monkeypatch.setenv("CAPE_SITE_POLICY", str(path))
+        found = shown(capsys, *words)
+        assert (len(found["runs"]), found["limits"]) == (3, [[3.0, 1e-6]])
