@@ -83,8 +83,13 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
-    """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`."""
+def appending(
+    path: Path, party: str, *, durable: bool = True
+) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
+    """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`.
+
+    One that is not `durable` outlives the process, and the computer once it was synced by others.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "r+b") as file:
         _take(handle, party, PATIENCE)
@@ -93,7 +98,7 @@ def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[b
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) < len(text):
             file.truncate(len(whole))
-        if not whole:
+        if durable and not whole:
             sync_folder(path.parent)
 
         def append(line: bytes) -> None:
@@ -102,7 +107,8 @@ def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[b
             try:
                 if os.write(handle, data) < len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(handle)
+                if durable:
+                    os.fsync(handle)
             except OSError:
                 # Half a line would join the next one, and that is of another release.
                 os.ftruncate(handle, size)

@@ -7,7 +7,8 @@ keep on disk what COINSTAC's engine would keep for them, so a run goes on after 
     <runs>/<run>/cache-1.json      after one of odd number: the last answer may have been lost
     <runs>/<run>/output/           its journal until `report`, then its private results
     <runs>/<run>/consortium/       the results of all, as the aggregator sent them at the end
-    <runs>/<run>/aggregator.json   the aggregator: where the run stands after a complete exchange
+    <runs>/<run>/state-0.json      the aggregator: where the run stands after an exchange of even
+    <runs>/<run>/state-1.json      and of odd number; the later one that is whole counts
     <runs>/<run>/parts/            what its broadcast holds for one site each, as files
     <runs>/<run>/results/          the results of all: once `ended` is on record, they are complete
 
@@ -16,6 +17,7 @@ A site that does not answer is asked once more, with the same bytes; then it is 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import threading
@@ -35,7 +37,7 @@ from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError,
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
-from cape.site.files import folder_lock, overwrite, write_atomically
+from cape.site.files import folder_lock, overwrite
 from cape.site.places import SitePlaces
 
 RUN_NAME = re.compile(r"[0-9a-f]{32}")
@@ -227,8 +229,24 @@ class AggregatorRounds:
 
     def state(self) -> RunState | None:
         """Return where the run stands; None before its first exchange is complete."""
-        document = stored(self.home / "aggregator.json")
-        return None if document is None else wire.decode_document(document, RunState, "state")
+        texts = [path.read_bytes() for n in (0, 1) if (path := self._state_file(n)).is_file()]
+        whole = [
+            text for head, _, text in (t.partition(b"\n") for t in texts) if _names(head, text)
+        ]
+        if len(texts) == 2 and not whole:
+            raise MessageError("E202", problem="where the run stands is damaged")
+        read = (wire.loads(text, CACHE_LIMIT) for text in whole)
+        states = [wire.decode_document(document, RunState, "state") for document in read]
+        return max(states, key=lambda state: state.iteration, default=None)
+
+    def _write(self, state: RunState) -> None:
+        # In the place of the exchange before the last, one sync in place of two.  If it is cut off
+        # by a crash, nothing was asked from it, and sites repeat their last answer.
+        text = encode(state)
+        overwrite(self._state_file(state.iteration), _digest(text) + b"\n" + text)
+
+    def _state_file(self, iteration: int) -> Path:
+        return self.home / f"state-{iteration % 2}.json"
 
     @property
     def results(self) -> Path:
@@ -246,7 +264,7 @@ class AggregatorRounds:
                 state = state or self.opening(sorted(sites))
                 while not state.ended:
                     state = self._exchange(state, ask, join if state.iteration == 0 else round)
-                    write_atomically(self.home / "aggregator.json", encode(state))
+                    self._write(state)
                     if not is_addressed(state.input):  # else they are asked for next
                         shutil.rmtree(self._parts, ignore_errors=True)
             except Exception as err:
@@ -389,6 +407,15 @@ def decode(blob: Any, kind: type) -> Any:
     if not isinstance(blob, bytes):
         raise MessageError("E202", problem="a call carries bytes")
     return wire.decode_document(wire.loads(blob, MAX_DOCUMENT), kind, kind.__name__.lower())
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode()
+
+
+def _names(digest: bytes, text: bytes) -> bool:
+    # `overwrite` fills the last block with spaces.
+    return _digest(text.rstrip(b" ")) == digest
 
 
 def stored(path: Path) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import threading
 import tracemalloc
@@ -151,14 +152,17 @@ def test_a_new_job_goes_on_after_the_aggregator_was_killed_in_any_exchange(calls
     assert scored(calls) == contents(expected / "consortium")
 
 
-def test_a_site_goes_on_that_was_killed_before_it_wrote_down_its_cache(
-    calls, expected, monkeypatch
-):
-    """The journal is ahead of the cache then, by one answer that nobody has seen."""
+def test_who_was_killed_while_it_wrote_down_where_it_stands_goes_on(calls, expected, monkeypatch):
+    """A site's journal is ahead of its cache then, by one answer that nobody has seen.
+
+    The aggregator stands an exchange back, and the sites repeat their answers.
+    """
     write, killed = rounds.overwrite, set()
 
     def dying(path, text):
-        key = (path, json.loads(text)["cape"]["head"]["cursor"]["seq"])
+        document = json.loads(text.partition(b"\n")[2] or text)
+        number = document.get("iteration") or document["cape"]["head"]["cursor"]["seq"]
+        key = (path, number)
         if key not in killed:
             killed.add(key)
             write(path, text[: len(text) // 2])
@@ -170,10 +174,10 @@ def test_a_site_goes_on_that_was_killed_before_it_wrote_down_its_cache(
         try:
             state = calls.play(SETTINGS)
             break
-        except CapeError:
+        except (CapeError, MemoryError):
             continue
     assert state.ended
-    assert len(killed) == 4 * state.iteration
+    assert len(killed) == 5 * state.iteration
     assert scored(calls) == contents(expected / "consortium")
 
 
@@ -277,6 +281,70 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
             drops=["local1@iterate:1"],
         )  # fmt: skip
     assert scored(calls) == contents(out)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, SECAGG], ids=["all-sites", "secagg"])
+def test_no_party_waits_for_its_disk_more_often_than_a_restart_needs(calls, monkeypatch, settings):
+    """docs/decisions.md, "How often a party waits for its disk".  A site did five times."""
+    synced: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+
+        def watched(handle: int, real=real) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+            real(handle)
+
+        monkeypatch.setattr(os, name, watched)
+    found: dict[str, set[tuple[str, ...]]] = {}
+    asked = calls.ask
+
+    def taken() -> tuple[str, ...]:
+        # What outlives the run, such as the ledger of all runs, has an order of its own.
+        own = [Path(path) for path in synced if ".cape-site" not in path]
+        synced.clear()
+        return tuple("<run>" if len(path.name) == 32 else path.name for path in own)
+
+    def ask(blobs, timeout):
+        for site in blobs:
+            phase = json.loads(blobs[site])["input"].get("phase", "join")
+            if phase.startswith("iterate"):
+                found.setdefault("aggregator", set()).add(taken())
+            synced.clear()
+            yield from asked({site: blobs[site]}, timeout)
+            if phase.startswith("iterate"):
+                found.setdefault("site", set()).add(taken())
+            synced.clear()
+
+    calls.ask = ask
+    assert calls.play(settings).ended
+    key = {path for path in found["site"] if len(path) > 3}
+    answer = ("receipt.jsonl.partial", ".cape")
+    caches = ("cache-0.json", "cache-1.json")
+    if settings is SETTINGS:
+        assert not key
+        assert found["site"] == {(*answer, cache) for cache in caches}
+    else:  # the used key set is gone before the answer leaves
+        assert {path[1:2] + path[2:-1] for path in key} == {("<run>", *answer)}
+        assert all(len(path) == 5 and path[0].startswith("vault-secagg.") for path in key)
+    assert found["aggregator"] <= {("state-0.json",), ("state-1.json",), ()}
+
+
+def test_where_a_run_stands_is_the_later_exchange_that_is_whole(calls, expected):
+    """It is written in the place of the one before the last, and may be cut off there."""
+    calls.play({**SETTINGS, "n_rounds": 3})
+    home, rounds_ = calls.results.parent, calls.aggregator({**SETTINGS, "n_rounds": 3})
+    last = rounds_.state()
+    newer, older = (home / f"state-{(last.iteration + i) % 2}.json" for i in (0, 1))
+    whole = newer.read_bytes()
+    for cut in (b"", whole[:100], whole.rstrip()[:-1], whole.replace(b"e", b"f", 1)):
+        newer.write_bytes(cut)
+        assert rounds_.state().iteration == last.iteration - 1
+    newer.write_bytes(whole + b" " * 4096)
+    assert rounds_.state() == last
+    for path in (newer, older):
+        path.write_bytes(b"{}")
+    with pytest.raises(CapeError, match="CAPE-E202"):
+        rounds_.state()
 
 
 def longest_question(calls, settings) -> int:
