@@ -74,6 +74,27 @@ def spatial_sigma(mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, flo
     return min(SPATIAL_SIGMA_MM, float(np.cbrt(volume)) / 4.0)
 
 
+def kernel_places(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_MM) -> Array:
+    """Kernel basis (D, d) of few places (D, 3), mm: parcels by their centres.
+
+    Directions past what is told from rounding follow from those before by one fixed rule.
+    """
+    check_size(n_basis, len(places))
+    squares = np.sum(places**2, axis=1)
+    apart = np.maximum(squares[:, None] + squares[None, :] - 2.0 * places @ places.T, 0.0)
+    values, vectors = np.linalg.eigh(np.exp(-apart / (2.0 * sigma_mm**2)))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    told = min(int(np.count_nonzero(values > _CARRIED * values[0])), n_basis)
+    U = settled(vectors[:, : told + 1], values[: told + 1])[:, :told]
+    if told == n_basis:
+        return np.ascontiguousarray(U)
+    rows = np.arange(1.0, len(U) + 1.0)
+    irregular = np.cos(np.multiply.outer(rows, np.sqrt(np.arange(2.0, 2.0 + n_basis - told))))
+    rest = np.linalg.qr(irregular - U @ (U.T @ irregular))[0]
+    rest -= U @ (U.T @ rest)  # twice, since little of an irregular column may be left
+    return np.ascontiguousarray(np.concatenate([U, np.linalg.qr(rest)[0]], axis=1))
+
+
 def kernel_mask(
     mask: npt.NDArray[np.bool_],
     voxel_mm: tuple[float, float, float],

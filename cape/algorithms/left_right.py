@@ -44,12 +44,7 @@ class Mirror:
 def mirror(B: Array, KB: Array, MB: Array) -> Mirror:
     """Return the mirror from kernel eigenvectors B (D, d), ``K B`` and ``K' B``."""
     root = np.sqrt(np.maximum(np.sum(B * KB, axis=0), 1e-300))
-    across = (B.T @ MB) / np.multiply.outer(root, root)
-    w, U = np.linalg.eigh((across + across.T) / 2.0)
-    return Mirror(
-        J=np.asarray((U * np.where(w < 0.0, -1.0, 1.0)) @ U.T),
-        weighed=np.asarray((U * np.clip(w, -1.0, 1.0)) @ U.T),
-    )
+    return _of_signs((B.T @ MB) / np.multiply.outer(root, root))
 
 
 def swap(partner: npt.NDArray[np.intp]) -> Mirror:
@@ -59,6 +54,20 @@ def swap(partner: npt.NDArray[np.intp]) -> Mirror:
     paired = np.flatnonzero(partner >= 0)
     weighed[paired, partner[paired]] = 1.0
     return Mirror(J=weighed + np.diag((partner < 0).astype(float)), weighed=weighed)
+
+
+def within(B: Array, pairs: Mirror) -> Mirror:
+    """Return the mirror of features in coordinates of a basis B (D, d) that is smooth in space."""
+    J, weighed = _of_signs(B.T @ pairs.J @ B).J, _of_signs(B.T @ pairs.weighed @ B).weighed
+    return Mirror(J=J, weighed=weighed)
+
+
+def _of_signs(across: Array) -> Mirror:
+    w, U = np.linalg.eigh((across + across.T) / 2.0)
+    return Mirror(
+        J=np.asarray((U * np.where(w < 0.0, -1.0, 1.0)) @ U.T),
+        weighed=np.asarray((U * np.clip(w, -1.0, 1.0)) @ U.T),
+    )
 
 
 def mirrored(F: Array, J: Array) -> Array:

@@ -116,7 +116,7 @@ def _listed_runs(
         # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
         names = [name for name in names if PurePath(name).name != POLICY_FILE]
     else:
-        names = _data_files(base, suffixes, reserved_names(config))
+        names = data_files(base, suffixes, reserved_names(config))
         if "bids" in chosen or (not names and not matrix and is_bids(base, patterns_of(config))):
             return _told(bids_runs(base, folder, config, lists, findings), tables, findings)
         if not names:
@@ -156,7 +156,7 @@ def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
     return matches
 
 
-def _data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) -> list[str]:
+def data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) -> list[str]:
     """Return the data files of a folder: tables about people or confounds are none."""
     names = [path.name for path in base.iterdir() if visible(path)] if base.is_dir() else []
     found = [

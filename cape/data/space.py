@@ -251,7 +251,7 @@ def _check_limits(space: FeatureSpace, config: Config, findings: Findings) -> No
 
 def check_feature_count(n_features: int, config: Config, findings: Findings) -> None:
     """Note too many features for spaces without a basis, where d = D."""
-    if n_features <= config.max_features or resolve(config).basis == "dct":
+    if n_features <= config.max_features or resolve(config).basis in ("dct", "kernel"):
         return
     # A release holds the upper triangle of a D x D matrix in 64-bit integers.
     mb = n_features * (n_features + 1) * 4 / 1e6

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from cape.data.bids import PATTERNS, bids_files, confounds_beside, is_bids
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
-from cape.data.discovery import discover
+from cape.data.discovery import REMARKS, discover
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
@@ -108,7 +108,7 @@ def _survey(folder: Path, sites: Mapping[str, Path]) -> _Found:
         return _of_images(sites)
     if any(name in RECORDS for name in names):
         return _of_records(sites)
-    if any(name.endswith(MATRIX_SUFFIXES) for name in names):
+    if any(name.endswith(MATRIX_SUFFIXES) and not name.startswith(REMARKS) for name in names):
         return _of_matrices(sites)
     raise _nothing(folder, "it holds no image, matrix or table")
 

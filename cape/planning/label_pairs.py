@@ -22,8 +22,7 @@ from cape.data.tables import bounded, table_cells
 from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.report.maps import coordinates
-from cape.space.feature_space import FeatureSpace
+from cape.space.feature_space import FeatureSpace, coordinates
 
 LEFT: Final = ("left", "lh", "l")
 RIGHT: Final = ("right", "rh", "r")

@@ -13,7 +13,7 @@ from typing import Any
 
 from cape.data.bids import is_bids
 from cape.data.data_store import DataStore
-from cape.data.discovery import NO_DATA, check_layout_is_said
+from cape.data.discovery import check_layout_is_said, data_files
 from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Finding
@@ -77,9 +77,9 @@ class FolderCheck:
 def is_site(folder: Path) -> bool:
     """Tell whether a folder holds the data of one site (else: one folder per site)."""
     suffixes = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
-    names = [path.name for path in folder.iterdir() if path.is_file()]
     # The true maps of a synthetic study lie beside its sites' folders.
-    data = [n for n in names if n.lower().endswith(suffixes) and n not in (*NO_DATA, "truth.npz")]
+    data = data_files(folder, suffixes, ("truth.npz",))
+    names = [path.name for path in folder.iterdir() if path.is_file()]
     folders = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))]
     # An empty folder is a site without data, and its own check says so best.
     return bool(data) or any(n in MANIFEST_NAMES for n in names) or is_bids(folder) or not folders

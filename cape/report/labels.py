@@ -19,12 +19,12 @@ from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.report import files, maps
+from cape.report import files
 from cape.report.maps import Component
 from cape.report.page import text_of
 from cape.report.public_networks import DEFAULT, NAMED, Template, at_places, of_labels
 from cape.report.results import LabelSource, MapResults
-from cape.space.feature_space import is_cifti
+from cape.space.feature_space import coordinates, is_cifti
 from cape.space.public_basis import voxel_mm
 
 # Random maps, and the percentile of their best |r|
@@ -57,12 +57,12 @@ class Match:
 def bundled(space: FeatureSpace) -> Template | None:
     """Networks of the default set; None outside of MNI space, and without nilearn."""
     # Coordinates of an atlas in MNI space mean nothing on another grid.
-    return NAMED[DEFAULT](maps.coordinates(space)) if space.in_mni else None
+    return NAMED[DEFAULT](coordinates(space)) if space.in_mni else None
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
     """Volumes, or labels, of the user's own image as templates; ConfigError: CAPE-E271, E273."""
-    image, where = _read(path), maps.coordinates(space)
+    image, where = _read(path), coordinates(space)
     name = path.name.removesuffix(".gz").removesuffix(".nii")
     if sum(n > 1 for n in image.shape) == 3 and _holds_labels(image):
         numbers = [int(n) for n in np.unique(np.asarray(image.dataobj)) if n > 0]
@@ -112,7 +112,7 @@ def of_user(
     space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, brain)
     if template not in NAMED:
         return volumes[mask], of_image(Path(template), space, names_of(names)), space
-    found = NAMED[template](maps.coordinates(space)) if space.in_mni else None
+    found = NAMED[template](coordinates(space)) if space.in_mni else None
     if found is None:
         raise ConfigError("E275", got=template)
     return volumes[mask], found, space
@@ -255,7 +255,7 @@ def _neighbours(space: FeatureSpace) -> Iterator[tuple[Any, Any, float]]:
 
 def _distances(space: FeatureSpace) -> Array:
     """Distances of the centres of parcels, mm (D, D)."""
-    where = maps.coordinates(space)
+    where = coordinates(space)
     square = np.sum(where**2, axis=1)
     return np.asarray(np.sqrt(np.maximum(square[:, None] + square - 2.0 * where @ where.T, 0.0)))
 
@@ -272,7 +272,7 @@ def _mirror(space: FeatureSpace) -> Any:
     """Return for every voxel the one opposite, -1 for none; None where nobody knows the middle."""
     if not (space.in_mni and space.kind == "mask"):
         return None
-    across = maps.coordinates(space) * [-1.0, 1.0, 1.0]
+    across = coordinates(space) * [-1.0, 1.0, 1.0]
     numbers, affine = _numbers(space)[..., None] + 1, np.asarray(space.affine).reshape(4, 4)
     return at_places(numbers, affine, across)[:, 0].astype(int) - 1
 

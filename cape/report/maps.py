@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.report import files
 from cape.report.plots import THRESHOLD
+from cape.space.feature_space import coordinates
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,20 +76,6 @@ def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tu
     )
 
 
-def coordinates(space: FeatureSpace) -> Array:
-    """Place of each feature in mm (D, 3): voxel, or centre of a parcel; (D, 0) without a grid."""
-    if not space.on_grid:
-        return np.zeros((space.n_features, 0))
-    labels = space.labels()
-    ijk = np.argwhere(labels > 0).astype(np.float64)
-    if space.kind == "atlas":
-        ijk = means_by_parcel(ijk, labels)
-    affine = np.asarray(space.affine).reshape(4, 4)
-    # Rounded, so that an affine that went through a file gives the same peaks; no -0.
-    mm: Array = np.round(ijk @ affine[:3, :3].T + affine[:3, 3], 4) + 0.0
-    return mm
-
-
 def _volumes_of_features(space: FeatureSpace) -> Array | None:
     """Volume of each feature in mm3 (D,): of a voxel, of all voxels of a parcel; None: no grid."""
     if not space.on_grid:
@@ -99,13 +85,6 @@ def _volumes_of_features(space: FeatureSpace) -> Array | None:
     if space.kind == "mask":
         return np.full(space.n_features, voxel)
     return np.asarray(np.unique(labels[labels > 0], return_counts=True)[1] * voxel)
-
-
-def means_by_parcel(values: Array, labels: Any) -> Array:
-    """Mean over each parcel of values (voxels in parcels, K), by ascending label."""
-    parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
-    sums = np.stack([np.bincount(parcel, weights=column) for column in values.T], axis=1)
-    return np.asarray(sums / np.bincount(parcel)[:, None])
 
 
 def file_of(status: str) -> str:

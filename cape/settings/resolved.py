@@ -143,7 +143,7 @@ def _basis(config: Config, smooth: Literal["dct", "kernel"]) -> BasisKind:
         return "dct" if config.feature_space == "mask" else "none"
     # Sparse maps need smooth directions, so a kernel is worth it for 2-D images too.
     flat = config.feature_space == "matrix" and config.image_shape
-    return "kernel" if config.feature_space == "mask" or flat else "none"
+    return "kernel" if config.feature_space in ("mask", "atlas") or flat else "none"
 
 
 def check_basis(config: Config) -> None:
@@ -152,7 +152,7 @@ def check_basis(config: Config) -> None:
     smooth = ("dct", "none") if has_cosines else ("kernel", "dct", "none")
     by_space = {
         "mask": smooth,
-        "atlas": ("atlas", "none"),
+        "atlas": ("atlas", "none") if has_cosines else ("kernel", "atlas", "none"),
         "matrix": smooth,
         "grayordinates": ("kernel",),
         "parcels": ("none",),

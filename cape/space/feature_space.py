@@ -235,6 +235,27 @@ class FeatureSpace:
         return FeatureSpace.of_structure(self.structure(), self.shape, grid)
 
 
+def coordinates(space: FeatureSpace) -> Array:
+    """Place of each feature in mm (D, 3): voxel, or centre of a parcel; (D, 0) without a grid."""
+    if not space.on_grid:
+        return np.zeros((space.n_features, 0))
+    labels = space.labels()
+    ijk = np.argwhere(labels > 0).astype(np.float64)
+    if space.kind == "atlas":
+        ijk = means_by_parcel(ijk, labels)
+    affine = np.asarray(space.affine).reshape(4, 4)
+    # Rounded, so that an affine that went through a file gives the same peaks; no -0.
+    mm: Array = np.round(ijk @ affine[:3, :3].T + affine[:3, 3], 4) + 0.0
+    return mm
+
+
+def means_by_parcel(values: Array, labels: npt.NDArray[np.int32]) -> Array:
+    """Mean over each parcel of values (voxels in parcels, K), by ascending label."""
+    parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
+    sums = np.stack([np.bincount(parcel, weights=column) for column in values.T], axis=1)
+    return np.asarray(sums / np.bincount(parcel)[:, None])
+
+
 def is_cifti(kind: str) -> bool:
     return kind in CIFTI
 

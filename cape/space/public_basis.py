@@ -14,7 +14,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.errors import ConfigError
 from cape.settings.config import LARGEST_BASIS
 from cape.settings.resolved import BasisKind, Resolved
-from cape.space.feature_space import FeatureSpace
+from cape.space.feature_space import FeatureSpace, coordinates
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
     from cape.algorithms.interpolated_basis import InterpolatedBasis
@@ -108,6 +108,8 @@ def _smooth_basis(
 
             return interpolated(inside, voxel_mm(space), n_basis, build)
         B = build(inside, voxel_mm(space), n_basis)
+    elif space.kind == "atlas":
+        B = kernel.kernel_places(coordinates(space), n_basis)
     elif kind == "dct":
         B = basis.dct_image((shape[0], shape[1]), n_basis)
     else:
@@ -179,6 +181,8 @@ def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> in
     if space.kind == "grayordinates":
         # A column is of one block: about three of them, made one after the other.
         return (WIDE_MODES if n_basis <= MOST_WIDE else MODES) + 4 * rows * n_basis
+    if space.kind == "atlas":
+        return 24 * rows * rows  # the kernel, its eigenvectors and what makes them
     if space.kind == "mask" and rows > MOST_DENSE:
         from cape.algorithms.interpolated_basis import node_steps
 

@@ -18,8 +18,9 @@ from cape.algorithms.left_right import Mirror, Null
 from cape.computations.ica.settings import LeftRightConfig
 from cape.frozen import dataclass
 from cape.settings.resolved import resolve
-from cape.space.feature_space import FeatureSpace
+from cape.space.feature_space import FeatureSpace, coordinates
 from cape.space.public_basis import (
+    Basis,
     basis_kind,
     kernel_width,
     places_of,
@@ -47,7 +48,11 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
         return None
     if space.kind == "atlas":
         partner = _partners(config, space)
-        return left_right.swap(partner) if (partner >= 0).any() else None
+        if not (partner >= 0).any():
+            return None
+        B = public_basis(how, space, n_basis)
+        pairs = left_right.swap(partner)
+        return left_right.within(B, pairs) if isinstance(B, np.ndarray) else pairs
     if space.of_cifti:
         return _mirror_of_surfaces(config, space, n_basis)
     midline = midline_of(config, space)
@@ -71,7 +76,7 @@ def null_of(
 ) -> Null:
     """Return what subjects of smooth noise give under a mirror of this basis; takes seconds."""
     if space.kind == "atlas":
-        ground = _parcels(space)
+        ground = _parcels(space, public_basis(resolve(config), space, n_basis))
     elif space.of_cifti:
         ground = _grayordinates(config, space, n_basis)
     else:
@@ -133,6 +138,13 @@ def overlap(inside: npt.NDArray[np.bool_], total: int) -> float:
 
 def _partners(config: LeftRightConfig, space: FeatureSpace) -> npt.NDArray[np.intp]:
     """Return the feature on the other side of each parcel (D,), by rising label; -1: none."""
+    if not config.label_pairs:
+        midline = config.midline_mm()
+        if midline is None and space.in_mni:
+            midline = 0.0
+        if midline is None:
+            return np.full(space.n_features, -1)
+        return partners(coordinates(space), midline)
     labels = space.labels()
     place = {int(label): k for k, label in enumerate(np.unique(labels[labels > 0]))}
     partner = np.full(len(place), -1)
@@ -142,7 +154,20 @@ def _partners(config: LeftRightConfig, space: FeatureSpace) -> npt.NDArray[np.in
     return partner
 
 
-def _parcels(space: FeatureSpace) -> _Ground:
+def partners(centres: Array, midline: float) -> npt.NDArray[np.intp]:
+    """Return the mirror image of each centre (D, 3), -1 without one.
+
+    Two are a pair if each, mirrored, is nearer to the other than to any third, and they lie on two
+    sides.
+    """
+    mirrored = centres * [-1.0, 1.0, 1.0] + [2.0 * midline, 0.0, 0.0]
+    apart = np.linalg.norm(mirrored[:, None] - centres[None, :], axis=2)
+    nearest = np.argmin(apart, axis=1)
+    own = np.arange(len(centres))
+    return np.where((nearest[nearest] == own) & (nearest != own), nearest, -1)
+
+
+def _parcels(space: FeatureSpace, basis: Basis | None) -> _Ground:
     labels, mm = space.labels(), voxel_mm(space)
     inside = labels > 0
     _, parcel, sizes = np.unique(labels[inside], return_inverse=True, return_counts=True)
@@ -156,7 +181,8 @@ def _parcels(space: FeatureSpace) -> _Ground:
         return lambda rng, n_times: root @ rng.standard_normal((len(root), n_times))
 
     # Of white noise that voxels of WHITE_MM have a mean over many of them keeps little.
-    return field_of, np.sqrt(np.minimum(WHITE_MM**3 / (sizes * np.prod(mm)), 1.0)), None
+    white = np.sqrt(np.minimum(WHITE_MM**3 / (sizes * np.prod(mm)), 1.0))
+    return field_of, white, basis if isinstance(basis, np.ndarray) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

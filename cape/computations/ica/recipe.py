@@ -109,7 +109,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     R, noise_std = config.n_components, model.subspace.noise_std
     g = math.sqrt(2.0 * R) / noise_std if noise_std else math.inf
     n = min(spatial_components(g), R)
-    k = d if space.kind == "atlas" else min(spatial_basis(g, n), d)
+    k = min(spatial_basis(g, n), d)
     brains = _as_spatial(config, k)
     K, F = public_basis(resolve(brains), space, k), smat(mean)
     C = _between(K, public_basis(resolve(config), space, d), d)
@@ -144,7 +144,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
 
 
 def _as_spatial(config: LeftRightConfig, k: int) -> SpatialConfig:
-    return SpatialConfig.of(config, n_basis=k if config.feature_space == "mask" else 0)
+    return SpatialConfig.of(config, n_basis=k)
 
 
 def _between(K: Basis | None, B: Basis | None, d: int) -> Array:

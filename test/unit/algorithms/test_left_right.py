@@ -152,14 +152,29 @@ def test_the_mirror_of_an_atlas_swaps_its_pairs_and_noise_stays_below_brains() -
     labels[~np.isin(labels, np.array(both).ravel())] = 0
     atlas = FeatureSpace.of_labels("atlas", labels, affine)
     text = ",".join(f"{a}-{b}" for a, b in both[:-1])  # the last two parcels stay without a partner
-    given = config(feature_space="atlas", atlas="atlas.nii.gz", label_pairs=text, n_components=10)
+    known = {"feature_space": "atlas", "atlas": "atlas.nii.gz", "n_components": 10}
+    given = config(basis="none", label_pairs=text, **known)
     J = mirror_of(given, atlas, atlas.n_features)
     assert np.array_equal(J.J @ J.J, np.eye(atlas.n_features))
     assert np.sum(J.weighed**2) == 2 * (len(both) - 1)
     null = null_of(given, atlas, atlas.n_features, J, 10)
     assert -0.2 < null.mean / 10 < 0.3  # two-sided networks are near .7 (docs/separations.md)
     assert 0.0 < null.std / 10 < 0.15
-    assert mirror_of(config(feature_space="atlas", atlas="atlas.nii.gz"), atlas, 9) is None
+    # Without names the places tell, where it is known what x = 0 is.
+    assert mirror_of(config(**known), atlas, 9) is None
+    placed = replace(atlas, template_space="MNI152NLin6Asym")
+    by_place = mirror_of(config(basis="none", **known), placed, atlas.n_features)
+    assert np.sum(by_place.weighed**2) == 2 * len(both)
+    # The smooth directions of the kernel over the centres have the same mirror.
+    smooth = config(**known)
+    B = public_basis(resolve(smooth), placed, 20)
+    np.testing.assert_allclose(B.T @ B, np.eye(20), atol=1e-10)
+    within = mirror_of(smooth, placed, 20)
+    np.testing.assert_allclose(within.J @ within.J, np.eye(20), atol=1e-10)
+    np.testing.assert_allclose(within.weighed, B.T @ by_place.weighed @ B, atol=0.05)
+    # Even and odd patterns of a symmetric atlas are even and odd directions.
+    assert np.mean(np.abs(np.abs(np.linalg.eigvalsh(within.weighed)) - 1.0) < 0.05) > 0.8
+    assert null_of(smooth, placed, 20, within, 10).mean / 10 < 0.4
     for wrong in ("1", "1-2,2-3", "a-b", "1-2-3"):
         with pytest.raises(ConfigError, match="label_pairs"):
             config(label_pairs=wrong)

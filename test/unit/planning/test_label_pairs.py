@@ -99,7 +99,7 @@ def test_the_setting_is_what_a_run_reads(tmp_path, capsys):
     assert main(["pairs", str(table), "--atlas", str(tmp_path / "atlas.nii.gz"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["label_pairs"] == "1-2,3-4"
-    given = {"feature_space": "atlas", "atlas": "atlas.nii.gz", "label_pairs": said["label_pairs"]}
+    given = {"feature_space": "atlas", "basis": "none", "label_pairs": said["label_pairs"]}
     sized = {"epsilon": 1, "delta": 1e-5, "n_components": 2}
     mirror = mirror_of(load("capegica").config.from_input(sized | given), space, space.n_features)
     assert mirror is not None

@@ -1,0 +1,17 @@
+"""Whether a folder is that of one site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cape.planning.validate import is_site
+
+
+def test_a_text_beside_the_folders_of_sites_makes_no_site_of_them(tmp_path: Path) -> None:
+    """Since .txt may hold series, a README.txt once made a person of a consortium's folder."""
+    (tmp_path / "local0").mkdir()
+    for name in ("README.txt", "truth.npz"):
+        (tmp_path / name).write_bytes(b"1 2\n")
+    assert not is_site(tmp_path)
+    (tmp_path / "sub-1.1D").write_text("1 2\n3 4\n")
+    assert is_site(tmp_path)
