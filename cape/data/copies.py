@@ -7,6 +7,7 @@ depends on several people: it is told.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,11 +39,10 @@ def course_of(values: Data) -> tuple[float, ...]:
     n_features, n_times = values.shape
     if n_times <= LEAST_STEPS or n_features == 0:
         return ()
-    starts = np.unique(np.linspace(0, n_features, N_PARTS, endpoint=False).astype(np.intp))
-    sizes = np.diff(np.append(starts, n_features))[:, None]
+    ends = np.unique(np.linspace(0, n_features, N_PARTS + 1).astype(np.intp))
     with np.errstate(over="ignore", invalid="ignore"):
-        means = np.add.reduceat(values, starts, axis=0, dtype=np.float64) / sizes
-        steps = np.diff(means, axis=1)
+        parts = [values[a:b].mean(axis=0, dtype=np.float64) for a, b in itertools.pairwise(ends)]
+        steps = np.diff(parts, axis=1)
     steps = steps[np.isfinite(steps).all(axis=1) & (np.ptp(steps, axis=1) > 0)]
     if len(steps) == 0:
         return ()

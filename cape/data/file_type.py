@@ -6,6 +6,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from cape.arrays import MOST_KEPT
 from cape.data.issues import IssueCode, UnusableFile
 
@@ -31,6 +33,12 @@ PROMISED: Final = {
     ".1d": "text",
     ".txt": "text",
 }
+
+# Of MATLAB 4: order of bytes, numbers or text, and their type; letters of a variable's name.
+MAT4_TYPES: Final = frozenset(
+    1000 * order + 10 * kind + full for order in (0, 1) for kind in range(6) for full in range(3)
+)
+MOST_LETTERS: Final = 64
 
 # CIFTI files are NIfTI-2 inside: only their names and their intent codes give them away.
 _CIFTI = ("dtseries", "dscalar", "dlabel", "ptseries", "pscalar", "dconn", "pconn")
@@ -75,6 +83,24 @@ def sniff(head: bytes) -> str:
     return "unknown"
 
 
+def kind_of(dtype: np.dtype[np.generic]) -> str:
+    """Return what an array holds that is no real number, in a word."""
+    words = {"c": "complex numbers", "b": "truth values", "M": "dates", "m": "durations"}
+    return words.get(dtype.kind, "text" if dtype.kind in "SU" else "no numbers")
+
+
+def _is_mat4(head: bytes) -> bool:
+    # Five whole numbers: type, rows, columns, whether complex, letters of the name; then the name.
+    if len(head) < 21:
+        return False
+    for order in "<>":
+        kind, rows, columns, twice, letters = struct.unpack(f"{order}5i", head[:20])
+        sizes = min(rows, columns) >= 0 and 0 < letters <= MOST_LETTERS and twice in (0, 1)
+        if kind in MAT4_TYPES and sizes and head[20:21].isalpha():
+            return True
+    return False
+
+
 def suffix_of(name: str) -> str:
     """Return the ending of a data file that `PROMISED` knows, or its last ending."""
     lowered = name.lower()
@@ -116,6 +142,8 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
         kind = "text"  # with letters beyond ASCII; its decoding is checked by the reader
     if suffix == ".mat" and kind in ("MATLAB 7.3", "HDF5"):
         return
+    if suffix == ".mat" and kind == "unknown" and _is_mat4(head):
+        raise UnusableFile(IssueCode.MAT_OLD, "MATLAB 4")
     if kind != PROMISED[suffix]:
         observed = f"named {suffix}, is {kind}"
         raise UnusableFile(IssueCode.FILE_TYPE_OTHER, observed, promised=PROMISED[suffix])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_KEPT, most_unpacked
 from cape.data.alignment import Alignment, align_to_grid
-from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
+from cape.data.file_type import IMAGE_SUFFIXES, check_type, kind_of, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
 from cape.data.runs import RunFile, Series, unread
@@ -134,7 +134,9 @@ def read_image(
                     pass
                 digest = reader.finish()
         except DAMAGED as err:
-            raise UnusableFile(IssueCode.GZIP_DAMAGED, str(err)) from err
+            # Of a library's own words only how far it came says something.
+            told = str(err) if isinstance(err, EOFError) else "its packed bytes or check sum"
+            raise UnusableFile(IssueCode.GZIP_DAMAGED, told) from err
     if pair and digest:
         # A changed header moves or scales the same voxels: it is part of the content.
         digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
@@ -186,6 +188,8 @@ def _header(head: bytes, path: Path) -> Nifti1Header:
         version: Any = nib.Nifti2Header if second else nib.Nifti1Header
         header: Nifti1Header = version(head[:size], check=False)
         header.get_data_shape()
+        if int(header["sizeof_hdr"]) != size:  # the order of bytes was guessed from the axes
+            raise UnusableFile(IssueCode.HEADER_DAMAGED, "a number of axes that no image has")
         magic = header["magic"].item()
         if magic not in (header.single_magic, header.pair_magic):
             raise UnusableFile(IssueCode.IMAGE_ANALYZE, f"no magic word of NIfTI: {magic!r}")
@@ -207,7 +211,7 @@ def _layout(header: Nifti1Header, issues: list[Issue], *, pair: bool) -> _Layout
         dtype = np.dtype(header.get_data_dtype())
         # Complex images would lose their phase without a word; labels are numbers of regions.
         if dtype.kind not in "iuf" or intent == _LABEL_INTENT:
-            observed = "a label image" if intent == _LABEL_INTENT else f"type {dtype}"
+            observed = "a label image" if intent == _LABEL_INTENT else kind_of(dtype)
             raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, observed)
         offset = int(header.get_data_offset())
         if not pair and offset == 0:  # nobody said: behind the header, where all writers put them
@@ -216,6 +220,8 @@ def _layout(header: Nifti1Header, issues: list[Issue], *, pair: bool) -> _Layout
             observed = f"its voxels begin at byte {offset}, inside the header"
             raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
         slope, inter = header.get_slope_inter()
+        if np.isinf(float(header["scl_slope"])):  # nibabel takes it for none
+            raise UnusableFile(IssueCode.HEADER_DAMAGED, "an infinite scale")
         return _Layout(
             shape=shape,
             dtype=dtype,
@@ -331,10 +337,14 @@ def sidecar_tr(path: Path, issues: list[Issue]) -> float:
     try:
         with sidecar.open("rb") as file:
             said = parse_json(file.read(MOST_SIDECAR))
-        tr = max(float(said["RepetitionTime"]), 0.0)
-    except (OSError, ValueError, KeyError, TypeError):
+        stated = said["RepetitionTime"]
+        tr = 0.0 if isinstance(stated, bool) else float(stated)
+    # Whatever a text of anybody leads a reader to, it says nothing of time then.
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0.0
-    if LONGEST_TR < tr < math.inf:  # BIDS wants seconds; some converters wrote what DICOM has
+    if not 0 < tr < math.inf:
+        return 0.0
+    if tr > LONGEST_TR:  # BIDS wants seconds; some converters wrote what DICOM has
         issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g} in the JSON sidecar"))
         return tr * 1e-3
     return tr
@@ -347,8 +357,8 @@ def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
         units = header.get_xyzt_units()[1]
     except KeyError:
         units = "unknown"
-    # 1.0 without a unit is what converters write that know nothing.
-    if units == "unknown" and tr == 1.0:
+    # 1.0 without a unit is what converters write that know nothing; a frequency is no time.
+    if (units == "unknown" and tr == 1.0) or units in ("hz", "ppm", "rads"):
         tr = 0.0
     if not 0 < tr < np.inf:
         observed = "sought in the manifest, the JSON sidecar and the header"

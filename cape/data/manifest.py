@@ -76,7 +76,7 @@ def read_manifest(
             runs.append(run)
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, f"{name}: {line}")
-    if all(run.left_out for run in runs):
+    if len(runs) == len(rows) and all(run.left_out for run in runs):
         findings.add(IssueCode.NO_LISTED_RUNS, f"{name}: {len(rows)} rows, none used")
     return tuple(runs)
 

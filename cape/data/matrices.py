@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO, Final, Literal
 import numpy as np
 
 from cape import arrays
-from cape.data.file_type import MATRIX_SUFFIXES, TABLES, check_type, suffix_of
+from cape.data.file_type import MATRIX_SUFFIXES, TABLES, check_type, kind_of, suffix_of
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
 from cape.data.tables import read_text_matrix
@@ -73,7 +73,7 @@ def _name_regions(columns: tuple[str, ...]) -> bool:
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:
     if dtype.kind not in "iuf":
-        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"type {dtype}")
+        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, kind_of(dtype))
     if len(shape) != 2 or shape[orientation == "time_by_feature"] == 0:
         raise UnusableFile(IssueCode.ARRAY_NO_MATRIX, f"shape {shape}")
 
@@ -212,7 +212,7 @@ def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]
 # elsewhere, which are programs: all of that is refused before anything is allocated or loaded.
 def _check_dataset(dataset: Any, size: int) -> None:
     if dataset.dtype.kind not in "iuf":  # a pair of reals is complex; references are cells
-        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"type {dataset.dtype}")
+        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, kind_of(dataset.dtype))
     # MATLAB's name for the type, because letters are whole numbers, too; other programs give none.
     name = dataset.attrs.get("MATLAB_class", b"double")
     kind = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.data.file_type import sniff
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.delimited import (
     SEPARATORS,
@@ -28,6 +30,8 @@ from cape.frozen import dataclass
 from cape.settings.option import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
+# Names of a column that has none: as pandas writes it, and as it writes what it read.
+UNNAMED: Final = (("",), ("Unnamed: 0",))
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")
 # A larger table of confounds, runs or people is none: 10,000 rows of 1000 columns of 20 characters.
 MOST_BYTES: Final = 200 * 2**20
@@ -45,7 +49,10 @@ def bounded(path: Path) -> bytes:
     if size > MOST_BYTES:
         observed = f"{path.name}: {size} bytes"
         raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MOST_BYTES)
-    return path.read_bytes()
+    content = path.read_bytes()
+    if (kind := sniff(content[:512])).endswith("pointer"):
+        raise UnusableFile(IssueCode.FILE_POINTER, f"{path.name} is a {kind}")
+    return content
 
 
 def table_lines(
@@ -117,11 +124,15 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
         # NumPy says that it failed, not where: look for the line, which costs time only now.
         for line in rows:
             _check_numbers(line, width)
-        raise UnusableFile(IssueCode.TABLE_CELL, str(err)[:60]) from err
+        raise UnusableFile(IssueCode.TABLE_CELL, "a cell that is no number") from err
     if values.shape[1] != width:
         _check_numbers(rows[0], width)
-    # A first column without a name is the number of the row, as pandas writes it.
-    return (names[1:], values[:, 1:]) if names[:1] == ("",) else (names, values)
+    # A first column without a name that counts is the number of the row, as pandas writes it.
+    counts = np.array_equal(values[:, 0], values[0, 0] + np.arange(len(values)))
+    if names[:1] in UNNAMED and counts:
+        names, values = names[1:], values[:, 1:]
+    _check_names(names)
+    return names, values
 
 
 def _names_and_rows(
@@ -155,6 +166,12 @@ def _count_up(cells: Sequence[str]) -> bool:
         return False
     numbers = [int(cell) for cell in cells]
     return all(a < b for a, b in pairwise(numbers))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    odd = [name for name, n in Counter(names).items() if not name or n > 1]
+    if odd:
+        raise UnusableFile(IssueCode.TABLE_NAMES, f"header, '{odd[0][:20]}'")
 
 
 def _check_numbers(line: Line, width: int) -> None:
@@ -207,8 +224,7 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     if not lines or not names:
         observed = f"{1 + len(lines)} lines, {len(names)} features"
         raise UnusableFile(IssueCode.RECORDS_EMPTY, observed)
-    if len(set(names)) < len(names) or "" in names:
-        raise UnusableFile(IssueCode.RECORDS_NAMES, "header")
+    _check_names(names)
     labels: list[str] = []
     values = np.full((len(lines), len(names)), np.nan)
     problems: dict[int, Issue] = {}
@@ -264,6 +280,11 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
         there = f"{', '.join(header[:MOST_HEADINGS])}{more}"
         observed, wanted = f"{path.name} has no {missing}; it has {there}", ", ".join(columns)
         raise UnusableFile(IssueCode.CONFOUND_COLUMNS, observed, columns=wanted)
+    twice = [name for name in columns if header.count(name) > 1]
+    if twice:
+        observed = f"{path.name} has {header.count(twice[0])} columns {twice[0]}"
+        wanted = ", ".join(columns)
+        raise UnusableFile(IssueCode.CONFOUND_COLUMNS, observed, columns=f"each once: {wanted}")
     where = [header.index(name) for name in columns]
     values = [[_confound(cells[i]) for i in where] for _, cells in rows]
     table = np.array(values, dtype=np.float64).reshape(len(values), len(where))

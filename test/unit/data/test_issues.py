@@ -34,7 +34,7 @@ IMAGE_ROWS = {
     "truncated_nii": ("W111", "X", "", ["sub-002_", "bytes. Expected"]),
     "three_d": ("W112", "X", "", ["one volume, shape (21, 25, 20)", "4-D series"]),
     "five_d": ("W113", "X", "", ["(21, 25, 20, 2, "]),
-    "complex": ("W114", "X", "", ["complex64", "real numbers"]),
+    "complex": ("W114", "X", "", ["complex numbers", "real numbers"]),
     "no_affine": ("W115", "X", "", ["sform and qform are 0", "trust_grid = 1"]),
     "left_right": ("W116", "X", "", ["sform LAS, qform RAS"]),
     "wrong_grid": ("W117", "X", "", ["(20, 25, 20), voxel 10.0 mm", "(21, 25, 20), 10.0 mm"]),
@@ -59,7 +59,7 @@ IMAGE_ROWS = {
 }
 MATRIX_ROWS = {
     "truncated_npy": ("W111", "X", "", ["sub-002.npy: 36064 bytes"]),
-    "complex": ("W114", "X", "", ["complex64"]),
+    "complex": ("W114", "X", "", ["complex numbers"]),
     "too_short_matrix": ("W129", "X", "", ["5 time points", "min_timepoints = 20"]),
     "pickle_npy": ("W140", "X", "", ["never unpickled", "re-save as a float array"]),
     "mat_73": ("W141", "X", "", ["sub-002.mat: MATLAB 7.3, which is HDF5", "'-v7'"]),
