@@ -29,7 +29,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image image-papers test-engine test-flare test-lower test-browser test-site check format compspec docs bench figures lock \
+.PHONY: help run test image image-papers test-engine test-flare test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -131,6 +131,9 @@ $(TRUST)/engine: $(DEV)
 	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and (trust or slow)" -rP
 	$(PASSED)
 
+rehearsal: $(FLARE)  ## type every command of the documentation that can be typed here, and count; containers too: BESIDE=packaging/with-engine.sh
+	$(BESIDE) $(BIN)/python -m pytest -m "" -rs test/e2e/test_docs_commands.py test/e2e/test_journeys.py test/e2e/test_study.py
+
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
 	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py
 
@@ -150,7 +153,7 @@ test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers;
 	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and not trust"
 
 test-flare: $(FLARE)  ## NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback
-	$(BIN)/python -m pytest -m "flare and not slow" test/e2e/test_flare.py
+	$(BIN)/python -m pytest -m "flare and not slow" test/e2e/test_flare.py test/e2e/test_docs_commands.py
 
 # Another environment: numpy 1.24 beside the newest would be neither.
 $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python

@@ -185,6 +185,8 @@ case ${1:-} in
     ;;
 '') fail "no command given" "packaging/with-engine.sh COMMAND ..." ;;
 *)
+    # Beside the engine already: its lock is held by the one that started this.
+    [ -n "${CAPE_ENGINE:-}" ] && [ -S "${DOCKER_HOST#unix://}" ] && exec "$@"
     if [ "${CAPE_ENGINE_TESTS:-}" = skip ]; then
         echo "engine: SKIPPED, nothing was tested, because CAPE_ENGINE_TESTS=skip"
         exit 0

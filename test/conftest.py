@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 
 from cape.kernels import pin
 
@@ -22,6 +23,23 @@ from support import consortium
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("fixed")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Count the commands of the documentation that were typed (test/e2e/test_docs_commands.py)."""
+    found, failed = defaultdict(set), 0
+    for outcome, reports in terminalreporter.stats.items():
+        for report in (r for r in reports if getattr(r, "when", "") == "call"):
+            failed += outcome == "failed" and "document" in report.keywords
+            for kind, places in report.user_properties:
+                found[kind].update(places if isinstance(places, list) else ())
+    if found or failed:
+        typed = found["typed"]
+        source, target = (len(found[kind] - typed) for kind in ("source", "target"))
+        terminalreporter.write_line(
+            f"documents: {len(typed)} commands typed, {source} need a source, {target} are of another "
+            f"make target; sessions failed: {failed}"
+        )
 
 
 @pytest.fixture

@@ -80,13 +80,19 @@ def compspec_command(
         str, typer.Option(help="Name under which you published the image, without a tag.")
     ],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the compspecs.")],
+    repository: Annotated[
+        str, typer.Option(help="Address of what the image was built from; the form shows it.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Write a compspec of every computation for an image of your own name."""
     from cape.engines.coinstac.compspec import published
 
-    paths = published(out, image)
-    result({"written": paths}, *(f"written: {path}" for path in paths), as_json=as_json)
+    paths = published(out, image, repository)
+    lines = [f"written: {path}" for path in paths]
+    if not repository:
+        lines.append("their meta.repository is no address of yours: --repository URL")
+    result({"written": paths}, *lines, as_json=as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
-import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -15,63 +14,48 @@ import pytest
 
 from cape.cli import main
 from cape.report import site_page
+from support.typed_pages import Shell, Step, places, steps_of, typed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto-inputs.md"
 SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 JOURNEYS = [section for section in SECTIONS if re.match(r"\d\. ", section)]
 
 
-def steps(section: str) -> list[tuple[str, list[str]]]:
-    """Return the commands of a section with the lines that they must print."""
-    found: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"```console\n(.*?)```", section, flags=re.DOTALL):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                found.append((line[2:], []))
-            else:
-                found[-1][1].append(line)
-    return found
+def of_section(section: str) -> list[Step]:
+    """Return the commands of a section; where it finds a mistake, `cape validate` ends with 1."""
+    found = steps_of(section, PAGE.name)
+    return [
+        replace(
+            step,
+            exit_code=int(any(line.startswith("NOT READY") for line in step.expected)),
+            place=f"docs/{PAGE.name} {section[0]} {number}",
+        )
+        for number, step in enumerate(found)
+    ]
 
 
-def run(command: str, capfd) -> tuple[int, str]:
-    """Run one command as a shell would; ``cape`` in this process."""
-    words = shlex.split(command)
-    if words[0] == "cape":
-        code = main(words[1:])
-    else:
-        code = subprocess.run(["sh", "-c", command], check=False).returncode
-    out, err = capfd.readouterr()
-    return code, out + err
-
-
-def plain(text: str) -> str:
-    return " ".join(text.split())
-
-
+@pytest.mark.document
 @pytest.mark.parametrize("section", JOURNEYS, ids=[s.partition("\n")[0] for s in JOURNEYS])
 def test_a_journey_of_the_page_ends_in_a_report_and_its_mistake_in_a_remedy(
-    section, tmp_path, monkeypatch, capfd
+    section, tmp_path, monkeypatch, capfd, record_property
 ):
     monkeypatch.chdir(tmp_path)
     if section[0] not in "145":  # one private page for each kind of features: images, matrix, atlas
         monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
-    commands = steps(section)
-    for command, expected in commands:
-        code, text = run(command, capfd)
-        for line in expected:
-            assert plain(line) in plain(text), f"{command}\n{text}"
-        wrong = any(line.startswith("NOT READY") for line in expected)
-        assert code == (1 if wrong else 0), f"{command}\n{text}"
+    commands = of_section(section)
+    typed(commands, Shell(monkeypatch, capfd))
+    record_property("typed", places(commands))
     reports = list(tmp_path.glob("*-results/consortium/index.html"))
     assert len(reports) == 1
     assert reports[0].stat().st_size > 10_000
-    assert any("Fix: " in line for line in commands[-1][1])
+    assert any("Fix: " in line for line in commands[-1].expected)
 
 
 def test_the_page_has_six_journeys_and_every_one_a_mistake():
     assert len(JOURNEYS) == 6
     for section in JOURNEYS:
-        kinds = {command.split()[1] for command, _ in steps(section) if command.startswith("cape")}
+        commands = [step.command for step in of_section(section)]
+        kinds = {command.split()[1] for command in commands if command.startswith("cape")}
         assert kinds - {"pairs"} == {"synth", "validate", "simulate"}
 
 

@@ -14,26 +14,25 @@ import pytest
 
 from cape.report import site_page
 from support.surfaces import axis, write_study
-from support.typed_pages import plain, run, steps
+from support.typed_pages import Shell, places, steps, typed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "study.md"
 STEPS = steps(PAGE)
 
 
-def typed(session: list, capfd: pytest.CaptureFixture[str]) -> None:
-    for step in session:
-        code, text = run(step.command, capfd)
-        assert code == step.exit_code, f"{step.command}\n{text}"
-        for line in step.expected:
-            assert plain(line) in plain(text), f"{step.command}\n{text}"
+pytestmark = pytest.mark.document
 
 
-def test_a_tree_of_fmriprep_goes_through_with_no_setting_edited(tmp_path, monkeypatch, capfd):
+def test_a_tree_of_fmriprep_goes_through_with_no_setting_edited(
+    tmp_path, monkeypatch, capfd, record_property
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
-    typed([step for step in STEPS if not step.slow], capfd)
+    session = [step for step in STEPS if not step.slow]
+    typed(session, Shell(monkeypatch, capfd))
+    record_property("typed", places(session))
     # Everybody was read once, for validate, and by nothing after it.
     assert len(list((tmp_path / "cache" / "entries").glob("*.facts"))) == 9
     consortium = tmp_path / "results" / "consortium"
@@ -51,20 +50,24 @@ def test_a_tree_of_fmriprep_goes_through_with_no_setting_edited(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_the_same_at_2_mm(tmp_path, monkeypatch, capfd):
+def test_the_same_at_2_mm(tmp_path, monkeypatch, capfd, record_property):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "cache"))
     slow = [step for step in STEPS if step.slow and " cifti" not in step.command]
-    typed(slow[:1], capfd)
+    shell = Shell(monkeypatch, capfd)
+    typed(slow[:1], shell)
     image = nib.load(next((tmp_path / "full").rglob("*_bold.nii.gz")))
     assert image.shape[:3] == (97, 115, 97)
     assert np.allclose(image.header.get_zooms()[:3], 2)
-    typed(slow[1:], capfd)
+    typed(slow[1:], shell)
+    record_property("typed", places(slow))
 
 
 @pytest.mark.slow
-def test_a_tree_in_cifti_goes_through_with_no_setting_edited(tmp_path, monkeypatch, capfd):
+def test_a_tree_in_cifti_goes_through_with_no_setting_edited(
+    tmp_path, monkeypatch, capfd, record_property
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
@@ -74,7 +77,8 @@ def test_a_tree_in_cifti_goes_through_with_no_setting_edited(tmp_path, monkeypat
         structure.unlink()
     session = [step for step in STEPS if " cifti" in step.command]
     assert len(session) == 6
-    typed(session, capfd)
+    typed(session, Shell(monkeypatch, capfd))
+    record_property("typed", places(session))
     results = json.loads((tmp_path / "cifti-results/consortium/results.json").read_text())
     assert (results["n_subjects"], results["n_features"]) == (9, len(columns))
     # Of nine people with noise: the maps are there, under the name that their status asks for.

@@ -30,6 +30,7 @@ IMAGE_NAME: Final = "coinstac-cape"
 PUBLISHED: Final = re.compile(
     r"([a-z0-9.-]+(:\d{1,5})?/)?([a-z0-9]+([._-]+[a-z0-9]+)*/)*coinstac[a-z0-9]*([._-]+[a-z0-9]+)*"
 )
+ADDRESS: Final = re.compile(r"https?://[!-~]{1,500}")
 # What all forms have; `compspec_document` fills in what a computation is and its settings.
 TEMPLATE: Final = Path(__file__).with_name("compspec.json")
 # First in the form and in no group, because the application shows a group as a closed accordion
@@ -79,10 +80,12 @@ def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     return compspec_document(load(name).config, name, image_of(name, image))
 
 
-def published(folder: Path, image: str) -> list[str]:
+def published(folder: Path, image: str, repository: str = "") -> list[str]:
     """Write a compspec of every computation for an image of another name; returns their paths.
 
-    ConfigError E011 for a name that COINSTAC's application cannot pull or nobody would know.
+    `repository`: the address of what the image was built from, which the form shows.
+    ConfigError E011 for a name that COINSTAC's application cannot pull or nobody would know, and
+    for what is no address.
     """
     name = image.removesuffix(":latest")
     if not PUBLISHED.fullmatch(name):
@@ -93,11 +96,18 @@ def published(folder: Path, image: str) -> list[str]:
             allowed="NAME or REGISTRY/.../NAME in lower case without a tag, NAME from coinstac on",
             do="push it as :latest, which is what COINSTAC pulls.",
         )
+    if repository and not ADDRESS.fullmatch(repository):
+        allowed = "an address that begins with https:// or http://"
+        raise ConfigError(
+            "E011", setting="repository", got=repository, allowed=allowed, do="correct it."
+        )
     paths = []
     for computation in names():
         path = folder / f"{computation}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(compspec_of(computation, name), indent=2) + "\n"
+        document = compspec_of(computation, name)
+        document["meta"]["repository"] = repository or document["meta"]["repository"]
+        text = json.dumps(document, indent=2) + "\n"
         path.write_text(text, encoding="utf-8")
         paths.append(str(path))
     return paths

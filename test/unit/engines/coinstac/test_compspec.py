@@ -126,6 +126,22 @@ def test_the_schema_of_this_test_refuses_what_the_server_refuses() -> None:
             jsonschema.validate(broken, SCHEMA)
 
 
+def test_the_repository_of_a_form_is_an_address_and_the_publishers_where_one_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was the word coinstac-cape, where nobody finds the code of what a hospital runs."""
+    assert compspec.ADDRESS.fullmatch(compspec.compspec_document(Config)["meta"]["repository"])
+    words = ["compspec", "--image", "a.example/coinstac-x", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert "meta.repository is no address of yours" in capsys.readouterr().out
+    assert main([*words, "--repository", "https://a.example/x"]) == 0
+    assert "no address" not in capsys.readouterr().out
+    for path in tmp_path.glob("*.json"):
+        assert json.loads(path.read_text())["meta"]["repository"] == "https://a.example/x"
+    assert main([*words, "--repository", "lab/x"]) == 2
+    assert "repository=lab/x: allowed an address" in capsys.readouterr().err
+
+
 def form_inputs(config: type[Config]) -> dict[str, Any]:
     inputs: dict[str, Any] = compspec.compspec_document(config)["computation"]["input"]
     return inputs
