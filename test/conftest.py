@@ -37,8 +37,8 @@ def pytest_terminal_summary(terminalreporter):
         typed = found["typed"]
         source, target = (len(found[kind] - typed) for kind in ("source", "target"))
         terminalreporter.write_line(
-            f"documents: {len(typed)} commands typed, {source} need a source, {target} are of another "
-            f"make target; sessions failed: {failed}"
+            f"documents: {len(typed)} commands typed, {source} need a source, "
+            f"{target} are of another make target; sessions failed: {failed}"
         )
 
 

@@ -149,14 +149,17 @@ class Shell:
             return 0, ""
         if words[0] == "export":
             name, _, value = words[1].partition("=")
-            self.monkeypatch.setenv(name, os.path.expandvars(value.replace("$PWD", os.getcwd())))
+            said = subprocess.run(
+                ["bash", "-c", f'printf %s "{value}"'], check=True, capture_output=True, text=True
+            )
+            self.monkeypatch.setenv(name, said.stdout)
             return 0, ""
         # A shell's own signs; all else of ours runs here, as the program does and in less time.
         if words[0] in ("cape", ".venv/bin/cape") and not set(command) & set("|><;&$*"):
             code = main(words[1:])
         else:
-            environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/sbin:"
-                           f"{os.environ['PATH']}", "PWD": os.getcwd()}  # fmt: skip
+            environment = {**os.environ, "PATH": f"{os.environ['PATH']}:"
+                           f"{Path(sys.executable).parent}:/usr/sbin", "PWD": os.getcwd()}  # fmt: skip
             code = subprocess.run(["bash", "-c", command], check=False, env=environment).returncode
         out, err = self.capfd.readouterr()
         return code, out + err
