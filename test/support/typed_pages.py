@@ -148,7 +148,7 @@ class Shell:
             self.monkeypatch.delenv(words[1])
             return 0, ""
         if words[0] == "export":
-            name, _, value = words[1].partition("=")
+            name, _, value = command.removeprefix("export ").partition("=")
             said = subprocess.run(
                 ["bash", "-c", f'printf %s "{value}"'], check=True, capture_output=True, text=True
             )
@@ -158,14 +158,15 @@ class Shell:
         if words[0] in ("cape", ".venv/bin/cape") and not set(command) & set("|><;&$*"):
             code = main(words[1:])
         else:
-            environment = {**os.environ, "PATH": f"{os.environ['PATH']}:"
-                           f"{Path(sys.executable).parent}:/usr/sbin", "PWD": os.getcwd()}  # fmt: skip
+            environment = {**os.environ, "PWD": os.getcwd()}
             code = subprocess.run(["bash", "-c", command], check=False, env=environment).returncode
         out, err = self.capfd.readouterr()
         return code, out + err
 
 
 def typed(session: Iterable[Step], shell: Shell) -> None:
+    here = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin"
+    shell.monkeypatch.setenv("PATH", here)  # a page may put others before it
     try:
         for step in session:
             shell.type(step)
