@@ -175,7 +175,7 @@ class SitePolicy:
             raise self._refused(site, "allow_relayed_keys", got="key_trust=aggregator")
         if 0 < self.max_delta < config.delta:
             raise self._refused(site, "max_delta", got=config.delta)
-        if config.private and not self._allows_run(config):
+        if config.private and self.max_run and not self._allows_run(config):
             got = pair_text((config.epsilon, config.delta))
             raise self._refused(site, "max_run", got=got)
         # As said by the owner; what follows from the roster is looked at with it.

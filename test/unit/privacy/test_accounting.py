@@ -1,5 +1,6 @@
 import math
 from fractions import Fraction
+from statistics import NormalDist
 
 import mpmath
 import pytest
@@ -11,6 +12,7 @@ from cape.privacy.accounting import (
     gdp_delta,
     gdp_epsilon,
     gdp_mu,
+    right_guesses,
     root_up,
 )
 from cape.privacy.cost import Cost, total_cost
@@ -261,3 +263,8 @@ def test_discrete_noise_is_as_private_as_its_continuous_limit():
         discrete = float(max(sum(max(g, 0) for g in gaps) / total, 0))
     assert discrete == pytest.approx(5.4822721e-5, rel=1e-7)
     assert gdp_delta(epsilon=1.0, mu=0.3) == pytest.approx(5.4887496e-5, rel=1e-7)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.268, 1.666, 2.0004, 40.0])
+def test_the_best_guesser_is_right_in_half_and_what_the_normal_law_adds(mu) -> None:
+    assert right_guesses(mu) == pytest.approx(NormalDist().cdf(mu / 2), abs=1e-15)

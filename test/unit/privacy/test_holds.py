@@ -305,3 +305,65 @@ def test_a_refusal_that_counts_never_tells_nothing_of_what_others_spent(own_hold
         for plan in range(1, 9)
         for found in answers_by_what_others_spent(3, 0, plan).values()
     )
+
+
+def open_run(name: str, people: str, units: int, *rounds: int) -> RunSpending:
+    """Return a run that holds so many units and charged one in each of some rounds."""
+    charges = tuple(examples.charge(round, "1/1") for round in rounds)
+    return examples.run(
+        name, dataset=name, people=frozenset(people), owner=name, question=name, state="held",
+        plan=cost(units), charges=charges,
+    )  # fmt: skip
+
+
+def test_a_charge_is_made_once_inside_of_what_its_run_holds() -> None:
+    read = Spending(
+        runs=(open_run("one", "a", 2, 1), replace(open_run("two", "a", 2), state="closed"))
+    )
+    known, next_one = examples.charge(1, "1/1"), examples.charge(2, "1/1")
+    asked = {
+        "lost": [("nobody", known, ()), ("one", next_one, [examples.charge(9, "1/1")]),
+                 ("one", examples.charge(1, "1/2"), ()), ("one", examples.charge(2, "3/2"), ())],
+        "in": [("one", known, [known]), ("one", next_one, [known])],
+        "closed": [("two", next_one, ())],
+    }  # fmt: skip
+    for word, given in asked.items():
+        assert [holds.charge(read, *one).word for one in given] == [word] * len(given)
+    assert not holds.charge(read, "one", known).writes
+    assert holds.charge(read, "one", next_one).writes
+    yielded = Spending(runs=(replace(read.runs[0], state="yielded"),))
+    assert holds.charge(yielded, "one", next_one).word == "yielded"
+
+
+def test_a_run_ends_once_and_one_that_never_held_anything_by_people_only() -> None:
+    for state, ends in (
+        ("asked", {"closed"}), ("held", {"finished", "failed", "closed"}),
+        ("yielded", {"finished", "closed"}), ("failed", {"finished", "closed"}),
+        ("finished", set()), ("closed", set()),
+    ):  # fmt: skip
+        run = examples.run(state=state)
+        assert {why for why in ("finished", "failed", "closed") if holds.may_end(run, why)} == ends
+    assert not holds.may_end(None, "closed")
+
+
+def test_the_places_of_silent_runs_are_taken_as_few_as_needed_and_who_charged_least_first() -> None:
+    clock = Clock(
+        silence=lambda name: 0.0 if name == "lively" else 9 * holds.DAY,
+        at_work=lambda name: name == "at work",
+    )
+    runs = (
+        open_run("at work", "a", 1), open_run("lively", "a", 1), open_run("of others", "b", 3),
+        open_run("most", "a", 3, 1, 2), open_run("least", "a", 3, 1),
+    )  # fmt: skip
+    asks = examples.run("asks", dataset="asks", people=frozenset("ab"), owner="asks")
+    limits = Limits(total=cost(8))
+    found = holds.join_with(Spending(runs=runs), asks, cost(2), limits, clock)
+    assert (found.word, found.yields) == ("in", ("least",))
+    found = holds.join_with(Spending(runs=runs), asks, cost(3), limits, clock)
+    assert (found.word, found.yields) == ("in", ("least", "most"))
+    found = holds.join_with(Spending(runs=runs), asks, cost(4), limits, clock)
+    assert (found.word, found.yields) == ("wait", ())
+    assert found.counts == "while open"
+    assert len(found.waits_for) == 5
+    free = holds.join_with(Spending(runs=runs), asks, cost(99), Limits(), clock)
+    assert (free.word, free.yields) == ("in", ())
