@@ -18,7 +18,7 @@ from cape.data.bids import PATTERNS, bids_files, confounds_beside, is_bids
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
 from cape.data.discovery import REMARKS, discover
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
-from cape.data.images import read_image
+from cape.data.images import read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix
 from cape.data.people import entities_of, natural_key, subject_of
@@ -33,6 +33,7 @@ from cape.planning.consortium_folder import site_folders
 from cape.planning.validate import is_site
 from cape.report.files import load_image
 from cape.settings.config import Config
+from cape.settings.documents import parse_json
 from cape.space.feature_space import MNI152
 
 FILE: Final = "settings.toml"
@@ -266,11 +267,17 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
 def _scanned(
     images: Sequence[Path], read: Callable[[RunFile], Series], counts: list[str]
 ) -> dict[str, object]:
-    headers = _headers([RunFile(path=path, name=path.name) for path in images], read)
-    if len(headers) < len(images):
-        # Pointers of git-annex, above all: their content makes other settings.
-        counts.append(f"not readable: {len(images) - len(headers)} images; cape validate says why")
-    return {**_repetition(headers, counts), **_confounds(images, headers, counts)}
+    headers: list[Series] = []
+    unread: list[Path] = []
+    for path in images:
+        found = _headers([RunFile(path=path, name=path.name)], read)
+        headers += found
+        unread += [] if found else [path]
+    if unread:
+        counts.append(f"not readable: {len(unread)} images; cape validate says why")
+    # Of pointers of git-annex, above all: their sidecars are here, and say the time.
+    trs = [*(series.tr for series in headers), *(sidecar_tr(path, []) for path in unread)]
+    return {**_repetition(trs, counts), **_confounds(images, headers, counts)}
 
 
 def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
@@ -289,8 +296,8 @@ def _grid(space: str, images: Sequence[Path], counts: list[str]) -> dict[str, ob
     return {"space": space, "mm": mm, "why": why}
 
 
-def _repetition(headers: Sequence[Series], counts: list[str]) -> dict[str, object]:
-    trs = Counter(round(series.tr, 3) for series in headers)
+def _repetition(seconds: Iterable[float], counts: list[str]) -> dict[str, object]:
+    trs = Counter(round(tr, 3) for tr in seconds)
     found = ", ".join(f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(trs.items()))
     counts.append(f"images by repetition time: {found}")
     known = [tr for tr in trs if tr]
@@ -328,7 +335,12 @@ def _columns(table: Path) -> Iterable[str]:
     try:
         return cells_of(table_lines(bounded(table), delimiter_of(table.name, "\t"))[0])
     except (UnusableFile, OSError):
+        pass
+    try:  # of a table that was not fetched, the sidecar describes every column
+        said = parse_json(table.with_suffix(".json").read_bytes())
+    except (OSError, ValueError, RecursionError):
         return ()
+    return said if isinstance(said, dict) else ()
 
 
 # ------------------------------------------------------------------------------- other files
@@ -352,10 +364,11 @@ def _of_images(sites: Mapping[str, Path]) -> _Found:
     said = ", ".join(f"{space or 'none'} {n}" for space, n in spaces.items())
     counts = [f"images: {len(runs)}", f"images by space: {said}"]
     known = [space for space in spaces if space.startswith(MNI152)]
+    headers = _headers(runs, partial(read_image, grid=None, headers_only=True))
     values = {
         "kind": "images",
         **(_grid(known[0], paths, counts) if len(known) == 1 else {"space": ""}),
-        **_repetition(_headers(runs, partial(read_image, grid=None, headers_only=True)), counts),
+        **_repetition((header.tr for header in headers), counts),
     }
     return _Found(people=people, counts=counts, values=values)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -330,6 +332,35 @@ def test_the_sites_own_file_says_which_columns_leave_nobody_out(tmp_path):
     findings = Findings("B")
     assert len(discover(tmp_path, {}, IMAGES, findings)) == 1
     assert findings.listing() == ()
+
+
+def test_who_has_several_versions_of_a_run_is_left_out_as_everybody(tmp_path):
+    """fMRIPrep writes a run in two spaces: nobody's run is one before the owner's filter."""
+    for person, session, space in itertools.product(PEOPLE, "12", ("T1w", "MNI152NLin6Asym")):
+        folder = tmp_path / f"sub-{person}" / f"ses-{session}" / "func"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"sub-{person}_ses-{session}_task-rest_space-{space}_desc-preproc_bold.nii.gz"
+        (folder / name).write_bytes(b"x")
+    (tmp_path / "participants.tsv").write_text(
+        "participant_id\texclude\nsub-01\t1\nsub-02\tses-2\nsub-03\t0\n"
+    )
+    config = replace(IMAGES, bids_filter="task-rest_space-MNI152NLin6Asym")
+    findings = Findings("B")
+    found = discover(tmp_path, {}, config, findings)
+    taken = {subject.label: [run.name.split("/")[1] for run in subject.runs] for subject in found}
+    assert not findings.blocked, findings.listing()
+    assert taken == {"sub-02": ["ses-1"], "sub-03": ["ses-1", "ses-2"]}
+    assert "1 of 3 people are left out by participants.tsv, line 2" in findings.left_out[0]
+
+
+def test_rows_of_a_table_of_records_are_not_taken_against_the_list(tmp_path):
+    """Whoever is marked does not take part in silence, whatever the kind of the files."""
+    (tmp_path / "records.csv").write_text("subject,a,b\nsub-01,1,2\nsub-02,3,4\nsub-03,5,6\n")
+    (tmp_path / "participants.tsv").write_text("participant_id\texclude\nsub-01\t1\n")
+    findings = Findings("B")
+    config = replace(IMAGES, feature_space="matrix", n_features=2)
+    labels = [subject.label for subject in discover(tmp_path, {}, config, findings)]
+    assert findings.blocked or labels == ["sub-02", "sub-03"]
 
 
 def test_a_manifest_that_is_not_read_is_a_second_list(tmp_path):
