@@ -69,6 +69,18 @@ def test_the_same_question_answered_in_another_folder_counts_no_more(tmp_path) -
     assert own.has("nameless")
 
 
+def test_an_answer_elsewhere_clears_nothing_that_is_still_under_way(tmp_path) -> None:
+    """It may yet end otherwise."""
+    own, folder = records(tmp_path), tmp_path / "run"
+    folder.mkdir()
+    own.record("first", {**FACTS, "folder": str(folder)})
+    with folder_lock(folder, "site B"):
+        own.clear("second", question="q", exchange="join")
+        assert own.has("first")
+    own.clear("second", question="q", exchange="join")
+    assert not own.has("first")
+
+
 def test_who_was_refused_while_others_held_the_room_counts_as_long_as_one_of_them_holds_it(
     tmp_path,
 ) -> None:
