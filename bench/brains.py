@@ -4,6 +4,10 @@
     python bench/brains.py maps --tree ../before --seeds 831,832 --json
     python bench/brains.py test --json
     python bench/brains.py temporal --seeds 831,832 --json
+    python bench/brains.py --claims --seed 61001 --json claims.json
+    python bench/brains.py --claims --seed 60001 --fit synthetic.toml
+    python bench/brains.py --claims --seed 61001 --constants synthetic.toml
+    python bench/brains.py --claims --people FOLDER
 
 ``maps``  whole runs (secure sums, exact noise) at G 50 to 400 on the same subjects: mean |r| of the
           maps with the planted networks, matched one to one, and how many are above .5.  `--tree`
@@ -11,6 +15,9 @@
 ``test``  the left-right test, from its parts, at each G: 100 runs of brains, and 1000 of noise of
           each of four smoothnesses; `noise_mean` is that of the worst.
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
+``--claims``  what runs claim of their maps and what is true, in good and mixed cohorts, of mirror
+          images, in noise alone, and what bagging brings (`brain_claims`); `--people` takes at
+          least 40 people's images, as a site's folder holds them.
 
 Subjects: `two_sided` (cape.lab.synthetic.resting), 10 mm, 20 networks, 4 of them on one side only.
 """
@@ -222,12 +229,25 @@ def test_at(g: float, R: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("maps", "test", "temporal"))
+    parser.add_argument("what", nargs="?", choices=("maps", "test", "temporal"))
+    parser.add_argument("--claims", action="store_true")
+    parser.add_argument("--seed", type=int, default=61_001, help="of the first study of --claims")
+    parser.add_argument("--studies", type=int, default=8, help="of --claims")
+    parser.add_argument("--people", type=Path, help="folder with images, in place of studies")
+    parser.add_argument("--constants", type=Path, help="TOML with a rule; default: that of runs")
+    parser.add_argument("--fit", type=Path, help="write the rule that fits these runs")
     parser.add_argument("--seeds", default="831,832")
     parser.add_argument("--kinds", default="brains,smooth")
     parser.add_argument("--tree", type=Path, help="another checkout, run on the same voxels")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", nargs="?", const="-", help="a file, or nothing to print it")
     arguments = parser.parse_args()
+    if arguments.claims:
+        import brain_claims
+
+        brain_claims.main(arguments)
+        return
+    if arguments.what is None:
+        parser.error("say maps, test or temporal, or --claims")
     if arguments.what == "test":
         document = test()
     elif arguments.what == "temporal":

@@ -128,19 +128,14 @@ def claims_of(
     rule: Calibration,
 ) -> Claims:
     """Claim of each map (D, k), ``B C``, what the rule says; F (d, d) before any mirroring."""
-    A = maps - maps.mean(axis=0)
-    skewness = np.minimum(np.abs(np.mean((A / A.std(axis=0)) ** 3, axis=0)), MAX_SKEWNESS)
-    c = unit_columns(C)
-    even = np.clip(np.sum(c * (J @ c), axis=0), 0.0, 1.0)
-    # A map on one side is suspicious in a doubtful cohort only.
-    doubt = (1.0 - even) * max(GOOD_COHORT - q, 0.0)
-    known = np.stack([np.ones_like(even), stability, skewness, np.full_like(even, q), doubt])
+    known = numbers(maps, C, J, stability=stability, q=q)
     found = _logistic(np.array(rule.found) @ known)
     size = np.clip(math.log2(len(F) / REFERENCE_BASIS), -1.0, 2.0)
-    strict = np.minimum(found, _logistic(np.array(rule.strict) @ [*known, size + 0.0 * even]))
+    strict = _logistic(np.array(rule.strict) @ np.stack([*known, np.full(len(found), size)]))
+    strict = np.minimum(found, strict)
     if noise_std > 0.0 and math.sqrt(2.0 * rank) / noise_std < rule.low_g:
         found = np.minimum(found, rule.low_cap)
-    pair, image = mirror_pairs(C, F, J, noise_std=noise_std) if mirrored else _no_pairs(len(even))
+    pair, image = mirror_pairs(C, F, J, noise_std=noise_std) if mirrored else _no_pairs(len(found))
     return Claims(
         cohort=q,
         maps=tuple(
@@ -157,9 +152,20 @@ def claims_of(
                 stability=float(stability[k]),
                 pair=pair[k],
             )
-            for k in range(len(even))
+            for k in range(len(found))
         ),
     )
+
+
+def numbers(maps: Array, C: Array, J: Array, *, stability: Array, q: float) -> Array:
+    """Return what the rule weighs of each map, (5, k): 1, stability, skewness, q, doubt."""
+    A = maps - maps.mean(axis=0)
+    skewness = np.minimum(np.abs(np.mean((A / A.std(axis=0)) ** 3, axis=0)), MAX_SKEWNESS)
+    c = unit_columns(C)
+    even = np.clip(np.sum(c * (J @ c), axis=0), 0.0, 1.0)
+    # A map on one side is suspicious in a doubtful cohort only.
+    doubt = (1.0 - even) * max(GOOD_COHORT - q, 0.0)
+    return np.stack([np.ones_like(even), stability, skewness, np.full_like(even, q), doubt])
 
 
 def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[list[int], list[bool]]:
