@@ -123,7 +123,8 @@ CATALOGUE: Final[dict[str, str]] = {
     "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions, for CIFTI results a dlabel.nii or dscalar.nii of the same surfaces; convert it.",
     "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
     "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
-    "E275": "the public maps {got} are not on this computer, or the result is not known to be in MNI space; let nilearn fetch them once, or give an image file.",
+    "E275": "the public maps {got} are not all on this computer; let nilearn fetch them once, or give an image file.",
+    "E276": "nobody said that this result is in MNI space, so the public maps {got} cannot be laid on it; run with the setting space, or give an image file.",
     # 28n: computations of one release
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",

@@ -226,8 +226,9 @@ def report_command(
         str | None,
         typer.Option(
             metavar="FILE|NAME",
-            help="Public NIfTI maps or labels to name the components by, or seitzman_2018, "
-            "dosenbach_2010, yeo_2011, schaefer_2018, smith_2009; of a consortium folder only.",
+            help="Public NIfTI maps or labels to name the components by, or sets between commas: "
+            "seitzman_2018, dosenbach_2010, yeo_2011, schaefer_2018, smith_2009; of a consortium "
+            "folder only.",
         ),
     ] = None,
     names: Annotated[Path | None, file_option("Names of the template maps, one a line.")] = None,

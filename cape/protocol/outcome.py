@@ -90,6 +90,7 @@ class SpatialSet:
     mirrored: bool = False  # whether left and right were averaged after a clear test
     claims: Claims | None = None  # None unless the test is clear
     recipe: bool = False  # whether it is that of brains (docs/separations.md)
+    n_basis: int = 0  # of a kernel basis of its own; 0: in that of the run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

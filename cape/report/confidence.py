@@ -29,6 +29,7 @@ from cape.algorithms.quasi_newton import (
 )
 from cape.algorithms.verdict import Verdict
 from cape.computations import planner_of
+from cape.computations.ica.settings import IcaConfig
 from cape.forecast.rule import ForecastRule, g_eff
 from cape.forecast.temporal import FEW_ROUNDS
 from cape.frozen import dataclass
@@ -201,17 +202,24 @@ def requested_of(settings: Mapping[str, object], n_components: int) -> int:
     return int(str(settings.get("n_components") or n_components))
 
 
-def rule_of(
-    computation: str, settings: Mapping[str, object], requested: int
-) -> ForecastRule | None:
-    """Return the rule by which a run was planned, None for a computation without a forecast."""
+def config_of(computation: str, settings: Mapping[str, object], requested: int) -> IcaConfig | None:
+    """Return the settings of a run as its computation reads them; None of one without a plan."""
     if (planner := planner_of(computation)) is None:
         return None
     # Not checked again: a page is made of what lies in the folder.
     known = {option.name for option in fields(planner.config)}
     own = {name: value for name, value in settings.items() if name in known}
     values: dict[str, Any] = {"epsilon": 0.0, "delta": 0.0, **own, "n_components": requested}
-    config = planner.config(**values)
+    return planner.config(**values)
+
+
+def rule_of(
+    computation: str, settings: Mapping[str, object], requested: int
+) -> ForecastRule | None:
+    """Return the rule by which a run was planned, None for a computation without a forecast."""
+    planner, config = planner_of(computation), config_of(computation, settings, requested)
+    if planner is None or config is None:
+        return None
     # The size of the basis changes nothing of what a report asks of the rule.
     return planner.rule(config, config.n_basis or config.max_features)
 

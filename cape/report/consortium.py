@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ import numpy as np
 from cape.algorithms.claims import Claims, counted
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.computations.ica.recipe import CALIBRATED
+from cape.computations.ica.recipe import CALIBRATED, as_spatial
+from cape.computations.ica.settings import LeftRightConfig
 from cape.errors import ConfigError
+from cape.protocol.model import Roster
 from cape.protocol.outcome import IcaOutcome, Outcome, SpatialSet, Table, TemplateReading
 from cape.report import (
     confidence,
@@ -50,7 +52,9 @@ from cape.report.results import (
     VerdictFigures,
     read_results,
 )
-from cape.space.feature_space import is_cifti
+from cape.settings.resolved import resolve
+from cape.space.feature_space import FeatureSpace, is_cifti
+from cape.space.public_basis import Basis, basis_kind, public_basis
 
 Rows = tuple[Component, ...]
 
@@ -96,12 +100,13 @@ def _write_again(folder: Path, results: Results) -> Path:
 def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Path:
     """Match with the user's public image, `names` one a line, or with a public set by its name.
 
-    ConfigError: CAPE-E270 to E275.
+    ConfigError: CAPE-E270 to E276.
     """
     table, results_path = folder / "components.tsv", folder / "results.json"
     if not (table.is_file() and results_path.is_file()):
         raise ConfigError("E274")
     results = files.read_record(results_path, MapResults)
+    settings = files.read_record(folder / "settings.json", RunSettings).settings
     ending = maps.ENDINGS[results.feature_space]
     sets, free = {table: f"{maps.file_of(results.status)}{ending}"}, f"spatial_maps{ending}"
     if (
@@ -118,11 +123,16 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
             found = surface_names.match(z, used, spheres)
         else:
             z, used, space = labels.of_user(folder / image, str(template), names, results)
+            fit = results.separation.spatial
+            own = fit.n_basis if rows_of != table and fit is not None else 0
+            if space.digest == results.feature_space_digest:
+                basis = _basis_of(space, results.computation, settings, results, own)
+                used = labels.at_resolution(used, basis)
             found = labels.match(z, used, space)
         # Only the label columns differ: numbers of 12 digits survive being read and written.
         rows = labels.named(files.read_rows(rows_of, Component), found)
         files.write_rows(rows_of, Component, rows)
-    return _write_again(folder, replace(results, labels=labels.source(used, {})))
+    return _write_again(folder, replace(results, labels=labels.source(used, results.feature_space)))
 
 
 def results_of(outcome: Outcome) -> MapResults | TableResults:
@@ -175,7 +185,11 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         forecast=None if size is None or rule is None else rule.sentence(size),
         suggested_n_components=None if model.of_images else hint.suggested,
         noise_band=noise_band,
-        labels=labels.source(_bundled_labels(outcome), settings),
+        labels=labels.source(
+            _bundled_labels(outcome),
+            outcome.space.kind,
+            labels.why_none(outcome.space, found_nothing=outcome.status == "nothing_found"),
+        ),
         separation=model,
     )
 
@@ -293,7 +307,7 @@ def _spatial_set(outcome: IcaOutcome, found: SpatialSet, model: ModelFigures) ->
     rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
     rows = _claimed(rows, found.claims)
     # Maps that are not sparser than those of noise, or not more the same on both sides: no names.
-    return _named(rows, found.A, outcome) if model.found_free else rows
+    return _named(rows, found.A, outcome, found.n_basis) if model.found_free else rows
 
 
 def _claimed(rows: Rows, claims: Claims | None) -> Rows:
@@ -315,11 +329,36 @@ def _with(rows: Rows, **columns: Sequence[object]) -> Rows:
     return tuple(replace(row, **dict(zip(columns, cells, strict=True))) for row, *cells in filled)
 
 
-def _named(rows: Rows, released: Array, outcome: IcaOutcome) -> Rows:
+def _named(rows: Rows, released: Array, outcome: IcaOutcome, own_basis: int = 0) -> Rows:
     template = _bundled_labels(outcome)
     if template is None:
         return rows
-    return labels.named(rows, labels.match(z_scores(released), template, outcome.space))
+    space, run = outcome.space, outcome.roster
+    basis = _basis_of(space, outcome.computation, outcome.settings, run, own_basis)
+    template = labels.at_resolution(template, basis)
+    return labels.named(rows, labels.match(z_scores(released), template, space))
+
+
+def _basis_of(
+    space: FeatureSpace,
+    computation: str,
+    settings: Mapping[str, object],
+    run: Roster | MapResults,
+    own_basis: int,
+) -> Basis | None:
+    """Return the public basis of maps of voxels; None where they have none, or none is known.
+
+    `own_basis`: d of the recipe's, for the spatial set of a temporal run; else 0.
+    """
+    config = confidence.config_of(computation, settings, confidence.requested_of(settings, 0))
+    if config is None or space.kind != "mask" or run.n_basis >= space.n_features:
+        return None
+    if own_basis and isinstance(config, LeftRightConfig):
+        return public_basis(resolve(as_spatial(config, own_basis)), space, own_basis)
+    # What templates lead is as fine as they are.
+    how = resolve(config)
+    smooth = basis_kind(how, space) in ("dct", "kernel") and not space.n_templates
+    return public_basis(how, space, run.n_basis) if smooth else None
 
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:

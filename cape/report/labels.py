@@ -1,16 +1,17 @@
 """Names for components: the best matching network of a public set, or of the user's own maps.
 
-A reading aid: any smooth map resembles some network.  So each match stands beside chance, the 95th
-percentile of the best |r| of random maps, as smooth as this one and as alike on both sides, and no
-name is given below it.
+A reading aid: any smooth map resembles some network.  So each match stands beside chance, the 99th
+percentile of the best |r| over all sets of random maps, as smooth as this one and as alike on both
+sides, and no name is given below it.  A coarse run is compared at its own resolution: networks are
+projected on its public basis first, which cannot hold anything finer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -25,11 +26,12 @@ from cape.report.page import text_of
 from cape.report.public_networks import DEFAULT, NAMED, Template, at_places, of_labels
 from cape.report.results import LabelSource, MapResults
 from cape.space.feature_space import coordinates, is_cifti
-from cape.space.public_basis import voxel_mm
+from cape.space.public_basis import Basis, in_basis, voxel_mm
 
-# Random maps, and the percentile of their best |r|
+# Random maps, and the percentile of their best |r|.  They are Gaussian; maps that spatial ICA makes
+# of smooth noise are peaked, and 4 of 100 reach the 99th percentile (10 of 100 the 95th).
 DRAWS = 4000
-CHANCE = 95.0
+CHANCE = 99.0
 # mm; widths are rounded up to these, so that maps share what is computed for one
 WIDTHS = 1.0
 # Voxels on which random maps are thought of
@@ -45,6 +47,7 @@ class Match:
     """The best template of one map: label, signed Pearson r, and the |r| that chance gives."""
 
     label: str
+    source: str  # the set that has it
     r: float
     chance: float
 
@@ -55,9 +58,31 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Networks of the default set; None outside of MNI space, and without nilearn."""
+    """Networks of the default sets; None outside of MNI space, and without nilearn."""
     # Coordinates of an atlas in MNI space mean nothing on another grid.
-    return NAMED[DEFAULT](coordinates(space)) if space.in_mni else None
+    return of_sets(DEFAULT, space) if space.in_mni else None
+
+
+def of_sets(names: Sequence[str], space: FeatureSpace) -> Template | None:
+    """Networks of several public sets at once; None if one of them is not on this computer."""
+    where = coordinates(space)
+    found = [NAMED[name](where) for name in names]
+    sets = [one for one in found if one is not None]
+    if len(sets) < len(names):
+        return None
+    return Template(
+        name=", ".join(one.name for one in sets),
+        labels=tuple(label for one in sets for label in one.labels),
+        values=np.concatenate([one.values for one in sets], axis=1),
+        sources=tuple(one.name for one in sets for _ in one.labels),
+    )
+
+
+def at_resolution(template: Template, basis: Basis | None) -> Template:
+    """Return networks as maps in a public basis can show them; None: as they are."""
+    if basis is None:
+        return template
+    return replace(template, values=np.asarray(basis @ in_basis(basis, template.values)))
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
@@ -99,7 +124,7 @@ def of_user(
 ) -> tuple[Array, Template, FeatureSpace]:
     """Return the z-maps of a group_maps.nii.gz, the templates on their voxels, and these.
 
-    `template` is an image of the user or one of `NAMED`, for grids in MNI space.
+    `template` is an image of the user, or one or several of `NAMED`, for grids in MNI space.
     """
     if results.feature_space == "matrix" or not maps_file.is_file():
         raise ConfigError("E270", got=results.feature_space)
@@ -110,9 +135,12 @@ def of_user(
     mask = np.any(volumes != 0, axis=3)
     affine, brain = np.asarray(image.affine), results.template_space
     space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, brain)
-    if template not in NAMED:
+    sets = [part.strip() for part in template.split(",")]
+    if not set(sets) <= set(NAMED):
         return volumes[mask], of_image(Path(template), space, names_of(names)), space
-    found = NAMED[template](coordinates(space)) if space.in_mni else None
+    if not space.in_mni:
+        raise ConfigError("E276", got=template)
+    found = of_sets(sets, space)
     if found is None:
         raise ConfigError("E275", got=template)
     return volumes[mask], found, space
@@ -151,7 +179,11 @@ def best_of(r: Array, template: Template, chances: Sequence[float]) -> tuple[Mat
     """Return the strongest of the correlations r (R, K) of every map, with what chance gives."""
     # The sign of a map is a convention, so the strongest |r| counts and its sign is kept.
     best = zip(np.argmax(np.abs(r), axis=1).tolist(), r, chances, strict=True)
-    return tuple(Match(label=template.labels[j], r=float(x[j]), chance=c) for j, x, c in best)
+    sources = template.sources or (template.name,) * len(template.labels)
+    return tuple(
+        Match(label=template.labels[j], source=sources[j], r=float(x[j]), chance=c)
+        for j, x, c in best
+    )
 
 
 def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
@@ -304,17 +336,45 @@ CONFIRMED: Final = (None, "confirmed")
 
 
 def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Component, ...]:
-    # A name would make a finding of a map that its time courses did not confirm, and of chance.
+    """Return the rows with the nearest network of each, which is a name only where that is more."""
     return tuple(
-        replace(row, label=best.name, label_r=best.r, label_chance=best.chance)
-        if row.verdict in CONFIRMED
-        else row
+        replace(
+            row,
+            nearest=best.label,
+            nearest_set=best.source,
+            label=best.name if _may_be_named(row) else None,
+            label_r=best.r,
+            label_chance=best.chance,
+        )
         for row, best in zip(rows, matches, strict=True)
     )
 
 
-def source(template: Template | None, settings: Mapping[str, object]) -> LabelSource:
-    space = str(settings.get("feature_space"))
-    note = text_of("labels.txt.j2", found=template is not None, space=space, cifti=is_cifti(space))
+def _may_be_named(row: Component) -> bool:
+    # A name would make a finding of a map that its time courses did not confirm, and of a mirror
+    # image.
+    return row.verdict in CONFIRMED and row.found_again != "image"
+
+
+# Why a run has no names, in the order in which it is asked
+Reason = Literal["matrix", "cifti", "space", "nothing", "nilearn"]
+
+
+def source(template: Template | None, space: str, reason: Reason | None = None) -> LabelSource:
+    """Return what the maps of a feature space were compared with, or why with nothing."""
+    note = text_of(
+        "labels.txt.j2", found=template is not None, reason=reason, cifti=is_cifti(space)
+    )
     name, found = (None, ()) if template is None else (template.name, template.labels)
     return LabelSource(template=name, labels=found, note=note)
+
+
+def why_none(space: FeatureSpace, *, found_nothing: bool) -> Reason:
+    """Return why `bundled` has nothing for a run."""
+    if space.kind == "matrix":
+        return "matrix"
+    if is_cifti(space.kind):
+        return "cifti"
+    if found_nothing:
+        return "nothing"
+    return "nilearn" if space.in_mni else "space"

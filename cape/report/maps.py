@@ -48,6 +48,10 @@ class Component:
     claimed_strict: float | None = None
     stability: float | None = None
     mirror_of: str | None = None
+    # The most similar network of public sets, and its set; `label` is its name where r is above
+    # chance
+    nearest: str | None = None
+    nearest_set: str | None = None
     label: str | None = None
     label_r: float | None = None
     label_chance: float | None = None  # |r| that chance gives

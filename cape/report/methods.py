@@ -94,7 +94,7 @@ ALL: Final = {
 def references_of(
     settings: Mapping[str, object], *, kind: str, labels: str | None
 ) -> tuple[Reference, ...]:
-    """Return what a run with these settings and this set of network names rests on."""
+    """Return what a run with these settings and these sets of network names rests on."""
     keys = ["imtiaz2021", "baker2019", "dong2022", "canonne2020", "bonawitz2017"]
     if kind == "spatial":
         keys.append("hyvarinen1999")
@@ -104,8 +104,7 @@ def references_of(
     if strategy != "none":
         keys.append("abraham2014")
     keys.append("harris2020")
-    if labels in ALL:
-        keys.append(str(labels))
+    keys += [name for name in (labels or "").split(", ") if name in ALL]
     return tuple(ALL[key] for key in keys)
 
 

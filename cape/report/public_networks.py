@@ -35,6 +35,7 @@ class Template:
     name: str
     labels: tuple[str, ...]
     values: Array
+    sources: tuple[str, ...] = ()  # the set of each label, where several are compared at once
 
 
 def installed(file: str) -> Path | None:
@@ -149,4 +150,4 @@ NAMED: Final[Mapping[str, Callable[[Array], Template | None]]] = {
     "smith_2009": _smith,
 }
 # Of every run in MNI space: installed with nilearn, so that equal runs have equal names
-DEFAULT: Final = "seitzman_2018"
+DEFAULT: Final = ("seitzman_2018", "dosenbach_2010")

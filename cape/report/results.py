@@ -106,6 +106,7 @@ class SpatialFit:
     surrogate_std: float | None = None
     fits: bool | None = None
     recipe: bool = False  # whether it is that of brains
+    n_basis: int = 0  # of a kernel basis of its own; 0: in that of the run
     maps: int  # how many
 
 

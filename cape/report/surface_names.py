@@ -16,12 +16,13 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.report.files import load_image
-from cape.report.labels import CHANCE, Match, best_of, chosen, unit
+from cape.report.labels import Match, best_of, chosen, unit
 from cape.report.public_networks import Template
 from cape.report.surfaces import Sphere, far_away
 from cape.space.grayordinates import LEFT, RIGHT
 
 SPINS: Final = 500
+CHANCE: Final = 95.0  # percentile: a map's own copies are as peaked as it is
 # Vertices of a hemisphere on which turned maps are looked at
 MOST_POINTS: Final = 3000
 STRUCTURES: Final = {"left": LEFT, "right": RIGHT}

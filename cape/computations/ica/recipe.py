@@ -110,7 +110,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     g = math.sqrt(2.0 * R) / noise_std if noise_std else math.inf
     n = min(spatial_components(g), R)
     k = min(spatial_basis(g, n), d)
-    brains = _as_spatial(config, k)
+    brains = as_spatial(config, k)
     K, F = public_basis(resolve(brains), space, k), smat(mean)
     C = _between(K, public_basis(resolve(config), space, d), d)
     mirror, test, q = mirror_of(brains, space, k), None, 0.0
@@ -143,7 +143,8 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     )
 
 
-def _as_spatial(config: LeftRightConfig, k: int) -> SpatialConfig:
+def as_spatial(config: LeftRightConfig, k: int) -> SpatialConfig:
+    """Return the settings of the recipe's own basis, of k directions."""
     return SpatialConfig.of(config, n_basis=k)
 
 
@@ -162,7 +163,7 @@ def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
     if model.subspace is None or (found := model.subspace.free) is None:
         return None
     space, k = joined(model).space, len(found.directions)
-    K = public_basis(resolve(_as_spatial(config, k)), space, k)
+    K = public_basis(resolve(as_spatial(config, k)), space, k)
     return SpatialSet(
         A=found.directions if K is None else np.asarray(K @ found.directions),
         converged=found.converged,
@@ -171,4 +172,5 @@ def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
         mirrored=found.mirrored,
         claims=found.claims,
         recipe=True,
+        n_basis=k,
     )

@@ -14,7 +14,8 @@ from cape.algorithms import kernel
 from cape.engines.coinstac import display
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
-from cape.report import files, labels, maps
+from cape.protocol.outcome import IcaOutcome
+from cape.report import confidence, files, labels, maps
 from support import report_example as example
 
 
@@ -24,10 +25,19 @@ def _no_pictures(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
 
+def outcome(space: FeatureSpace | None = None, **changes: object) -> IcaOutcome:
+    """Return an outcome whose maps are as fine as its features: no public basis."""
+    made = example.outcome(space, **changes)
+    roster = dataclasses.replace(made.roster, n_basis=made.space.n_features)
+    return dataclasses.replace(made, roster=roster)
+
+
 NETWORKS = ("auditory", "cingulo opercular", "default mode", "dorsal attention",
             "fronto parietal", "medial temporal lobe", "parieto medial", "reward", "salience",
             "somatomotor dorsal", "somatomotor lateral", "ventral attention",
-            "visual")  # fmt: skip
+            "visual",
+            "cerebellum", "cingulo-opercular", "default", "fronto-parietal", "occipital",
+            "sensorimotor")  # fmt: skip
 DEFAULT, VISUAL, SOMATOMOTOR = 2, 12, 9
 
 
@@ -73,7 +83,7 @@ def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, s
     found = labels.match(z, template, space)
     assert sum(abs(m.r) > m.chance for m in found) <= 30
     # Nor is it out of reach: the level of rough maps is low, of smooth and symmetric ones higher.
-    low, high = {6.0: (0.13, 0.25), 12.0: (0.28, 0.55)}[width]
+    low, high = {6.0: (0.13, 0.3), 12.0: (0.28, 0.65)}[width]
     assert low < np.median([m.chance for m in found]) < high
 
 
@@ -117,24 +127,26 @@ def test_constant_templates_match_nothing():
 def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
     space = brain()
     values = labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]]
-    cape.report.write_results(tmp_path, example.outcome(space, A=values))
+    cape.report.write_results(tmp_path, outcome(space, A=values))
     rows = files.read_table(tmp_path / "components.tsv")
     assert [row["label"] for row in rows] == ["visual", "somatomotor dorsal"]
     assert float(rows[0]["label_r"]) == pytest.approx(1.0)
     results = files.read_json(tmp_path / "results.json")
-    assert results["labels"]["template"] == "seitzman_2018"
+    assert results["labels"]["template"] == "seitzman_2018, dosenbach_2010"
     assert results["labels"]["labels"] == list(NETWORKS)
     page = (tmp_path / "index.html").read_text()
     assert "visual (r 1.00" in page
     assert "Seitzman" in page
-    assert "Seitzman" in (tmp_path / "methods.md").read_text()
+    methods = (tmp_path / "methods.md").read_text()
+    assert "Seitzman" in methods
+    assert "Dosenbach" in methods
 
 
-def test_what_is_not_above_chance_has_a_name_in_no_table(tmp_path):
+def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
     space = brain()
     rng = np.random.default_rng(3)
     A = np.c_[labels.bundled(space).values[:, VISUAL], rng.standard_normal((space.n_features, 2))]
-    made = example.outcome(space, A=A)
+    made = outcome(space, A=A)
     cape.report.write_results(tmp_path, made)
     named, *nameless = files.read_table(tmp_path / "components.tsv")
     assert named["label"] == "visual"
@@ -145,9 +157,11 @@ def test_what_is_not_above_chance_has_a_name_in_no_table(tmp_path):
         assert table[f"Global {row['name']}"]["label"] == display.NOTHING
         assert abs(float(row["label_r"])) < float(row["label_chance"])
     page = (tmp_path / "index.html").read_text()
-    assert page.count("nearest none above chance") == 2
-    # Only in the sentence on what was compared, never beside a map.
-    assert not [name for name in NETWORKS if f"{name} (r" in page and name != "visual"]
+    # What is nearest stands there with its r and chance, and that it is no name.
+    for row in nameless:
+        assert row["nearest"] in NETWORKS
+        assert row["nearest_set"] in ("seitzman_2018", "dosenbach_2010")
+        assert f"nearest no name: {row['nearest']} (r" in page
 
 
 @pytest.mark.parametrize(
@@ -158,7 +172,7 @@ def test_only_maps_that_their_time_courses_confirmed_get_a_name(
     tmp_path, curvature, gate, named
 ) -> None:
     space = brain()
-    made = example.outcome(space, A=labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]])
+    made = outcome(space, A=labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]])
     judged = example.verdict_of(2, gate=gate, curvature=curvature)
     judged = dataclasses.replace(judged, confirmed=judged.confirmed[:1])
     cape.report.write_results(
@@ -166,9 +180,10 @@ def test_only_maps_that_their_time_courses_confirmed_get_a_name(
     )
     rows = files.read_table(tmp_path / "components.tsv")
     assert [row["label"].replace(files.EMPTY_CELL, "") for row in rows] == named
+    assert [row["nearest"] for row in rows] == ["visual", "somatomotor dorsal"]
     page = (tmp_path / "index.html").read_text()
-    assert ("visual (r" in page) == (named[0] == "visual")
-    assert "somatomotor dorsal (r" not in page
+    assert ("nearest visual (r" in page) == (named[0] == "visual")
+    assert "nearest somatomotor dorsal (r" not in page
 
 
 def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path, monkeypatch):
@@ -176,16 +191,24 @@ def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path
     # The same grid, of which nobody said what it is of: a rat's would get human labels.
     nameless = dataclasses.replace(space, template_space="")
     A = labels.np.random.default_rng(0).standard_normal((space.n_features, 2))
-    cape.report.write_results(tmp_path / "other", example.outcome(nameless, A=A))
+    cape.report.write_results(tmp_path / "other", outcome(nameless, A=A))
     monkeypatch.setitem(sys.modules, "nilearn", None)
     A = labels.np.random.default_rng(0).standard_normal((space.n_features, 2))
-    cape.report.write_results(tmp_path / "bare", example.outcome(space, A=A))
-    for name in ("other", "bare"):
+    cape.report.write_results(tmp_path / "bare", outcome(space, A=A))
+    # A run whose grid is known may still find nothing: that is why it has no names.
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    cape.report.write_results(
+        tmp_path / "nothing", outcome(space, A=A, status="nothing_found", kind="spatial")
+    )
+    why = {"other": "MNI space (setting space)", "bare": "come with nilearn", "nothing": "noise"}
+    for name, words in why.items():
         rows = files.read_table(tmp_path / name / "components.tsv")
         assert {row["label"] for row in rows} == {"n/a"}
         results = files.read_json(tmp_path / name / "results.json")
         assert results["labels"]["template"] is None
         assert "No labels" in results["labels"]["note"]
+        assert words in results["labels"]["note"]
 
 
 def test_labels_take_no_library_but_numpy():
@@ -196,7 +219,7 @@ def test_labels_take_no_library_but_numpy():
         "from cape.protocol.messages import FeatureSpace; "
         "s = FeatureSpace.of_labels('mask', np.ones((3, 3, 3), dtype=np.int32), np.eye(4), "
         "'MNI152'); "
-        "t = labels.bundled(s); assert t.values.shape == (27, 13); "
+        "t = labels.bundled(s); assert t.values.shape == (27, 19); "
         "print(*sorted({'nilearn', 'matplotlib', 'nibabel', 'scipy'} & set(sys.modules)))"
     )
     root = Path(cape.report.__file__).parents[2]
@@ -208,7 +231,7 @@ def test_labels_take_no_library_but_numpy():
 @pytest.fixture
 def result(tmp_path) -> Path:
     folder = tmp_path / "run"
-    cape.report.write_results(folder, example.outcome())
+    cape.report.write_results(folder, outcome())
     return folder
 
 
@@ -268,7 +291,7 @@ def test_templates_that_cannot_be_used_are_refused(result, tmp_path, code, prepa
 
 
 def test_columns_have_no_templates(tmp_path):
-    cape.report.write_results(tmp_path, example.outcome(FeatureSpace.of_matrix(30)))
+    cape.report.write_results(tmp_path, outcome(FeatureSpace.of_matrix(30)))
     with pytest.raises(ConfigError, match=r"CAPE-E270 .* of kind matrix"):
         cape.report.relabel(tmp_path, tmp_path / "mine.nii")
 
@@ -285,13 +308,59 @@ def test_a_wrong_number_of_names_and_a_flat_image_are_refused(result, tmp_path):
         cape.report.relabel(result, flat)
 
 
+def test_a_coarse_run_is_compared_at_its_own_resolution():
+    """Of 24 maps of planted networks at G 50 14 got a name, 12 right; before 12, 11 right."""
+    space = brain()
+    template = labels.bundled(space)
+    B = kernel.kernel_mask(space.labels() > 0, (10.0,) * 3, 40, 30.0)
+    coarse = B @ (B.T @ template.values[:, [DEFAULT, VISUAL]])
+    plain = labels.match(coarse, template, space)
+    own = labels.match(coarse, labels.at_resolution(template, B), space)
+    for before, now in zip(plain, own, strict=True):
+        assert abs(before.r) < 0.9
+        assert now.r == pytest.approx(1.0)
+    assert [one.name for one in own] == ["default mode", "visual"]
+    assert labels.at_resolution(template, None) is template
+
+
+def test_the_run_itself_is_compared_in_its_own_basis(tmp_path):
+    """Maps of a finished run lie in its public basis, which the report makes again."""
+    from cape.settings.resolved import resolve
+    from cape.space.public_basis import public_basis
+
+    space = brain()
+    made = example.outcome(space, A=labels.bundled(space).values[:, [DEFAULT, VISUAL]])
+    config = confidence.config_of(made.computation, made.settings, 2)
+    B = public_basis(resolve(config), space, made.roster.n_basis)
+    coarse = dataclasses.replace(made, A=B @ (B.T @ made.A))
+    cape.report.write_results(tmp_path, coarse)
+    assert [float(row["label_r"]) for row in files.read_table(tmp_path / "components.tsv")] == (
+        pytest.approx([1.0, 1.0])
+    )
+    # And once more from the folder alone.
+    cape.report.relabel(tmp_path, "dosenbach_2010,seitzman_2018")
+    again = files.read_table(tmp_path / "components.tsv")
+    assert [float(row["label_r"]) for row in again] == pytest.approx([1.0, 1.0])
+
+
+def test_the_mirror_image_of_a_network_gets_no_name():
+    row = maps.Component(
+        name="C02", share=None, skewness=1.0, kurtosis=1.0, peak_feature=1, peak_z=3.0,
+        found_again="image", mirror_of="C01",
+    )  # fmt: skip
+    best = labels.Match(label="visual", source="seitzman_2018", r=0.9, chance=0.3)
+    one, other = labels.named([row, dataclasses.replace(row, found_again="yes")], [best, best])
+    assert (one.label, one.nearest) == (None, "visual")
+    assert other.label == "visual"
+
+
 # -- sets by name ----------------------------------------------------------------------------------
 
 
 def in_mni(folder: Path) -> Path:
     space = brain()
     A = labels.bundled(space).values[:, [DEFAULT, VISUAL]]
-    cape.report.write_results(folder, example.outcome(space, A=A))
+    cape.report.write_results(folder, outcome(space, A=A))
     return folder
 
 
@@ -337,5 +406,5 @@ def test_what_nilearn_fetched_is_read_and_nothing_is_downloaded(tmp_path, monkey
 
 
 def test_a_public_set_needs_a_grid_that_is_known_to_be_in_mni_space(result):
-    with pytest.raises(ConfigError, match="CAPE-E275"):
+    with pytest.raises(ConfigError, match="CAPE-E276"):
         cape.report.relabel(result, "seitzman_2018")
