@@ -141,6 +141,8 @@ class SitePolicy:
                 if mine != theirs:
                     raise PrivacyBudgetError("E154", site=site, detail=f"{name} was changed")
                 values[name] = mine
+            elif name == "hold_days":
+                values[name] = mine  # forbids nothing: a file that was sent must not shorten it
             elif name in PAIRS:
                 # All of them hold, so the tightest says it all.
                 values[name] = tuple(sorted({*mine, *theirs}, key=_mu))[:1]

@@ -169,6 +169,10 @@ def test_what_epsilon_means_stands_once_and_every_other_page_quotes_it() -> None
         assert said, page
         assert all(of_promise[epsilon] == right for epsilon, right in said), page
     assert promised(board) == {right_in_all_runs()}
+    ((run, _),), ((total, _),) = SitePolicy().max_run, SitePolicy().max_total
+    for page in ("docs/faq.md", "docs/deploying.md"):
+        told = re.findall(r"epsilon (\d+) a run and (\d+) over all runs", read(page))
+        assert told == [(f"{run:g}", f"{total:g}")], page
     # Who can be invented: one figure, wherever it stands.
     for page in ("README.md", "docs/promise.md", "docs/threat-model.md"):
         text = read(page)

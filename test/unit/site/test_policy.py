@@ -285,6 +285,13 @@ def test_every_limit_that_is_read_again_can_only_shrink() -> None:
     assert one.tightened("A", SitePolicy(allowed_owners=("bob",))).veto
 
 
+def test_a_file_that_was_sent_makes_no_run_lose_its_place_earlier() -> None:
+    for days in (0, 7):
+        own = SitePolicy(hold_days=days)
+        assert own.tightened("A", SitePolicy(hold_days=1)).hold_days == days
+        assert own.with_mapped("B", {"hold_days": 1}).hold_days == days
+
+
 MAPPED_TWICE = [
     # the site's own, the mapped one, what holds
     ({"veto": True}, {"veto": False}, {"veto": True}),
