@@ -318,6 +318,7 @@ def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
     from cape.forecast import temporal as forecast
 
     chosen = forecast.settings_of_rule(config.settings())
+    chosen["brains"] = config.feature_space != "matrix"
     rule = forecast.TemporalRule(n_components=config.n_components, **chosen)
     # Of templates all that they hold: what they lack nobody knows.
     if resolve(config).basis in ("none", "templates"):

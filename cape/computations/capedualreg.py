@@ -128,7 +128,8 @@ def choose_n_basis(config: CapeDualRegConfig, space: FeatureSpace, g: float) -> 
 def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:
     from cape.forecast.one_release import TemplateRule
 
-    return TemplateRule(n_components=config.n_components)
+    brains = config.feature_space != "matrix"
+    return TemplateRule(n_components=config.n_components, brains=brains)
 
 
 # -- the end -------------------------------------------------------------------------------------

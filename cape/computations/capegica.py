@@ -36,7 +36,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 from cape.settings.resolved import resolve
-from cape.space.feature_space import FeatureSpace
+from cape.space.feature_space import FeatureSpace, has_neighbours
 from cape.space.public_basis import public_basis
 
 
@@ -160,7 +160,7 @@ def choose_n_basis(config: CapeGicaConfig, space: FeatureSpace, g: float) -> int
 def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
     from cape.forecast.one_release import SpatialRule
 
-    return SpatialRule(n_components=config.n_components)
+    return SpatialRule(n_components=config.n_components, brains=config.feature_space != "matrix")
 
 
 # -- the end -------------------------------------------------------------------------------------
@@ -210,7 +210,9 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
         A=apply_order(order, maps @ state.mixing, 1),
         converged=state.converged,
         # Of brains the left-right test says more, and says it of coarse maps too.
-        sparseness=None if state.test else sparseness(B, V, state.mixing, score=SCORE),
+        sparseness=sparseness(B, V, state.mixing, score=SCORE)
+        if state.test is None and has_neighbours(roster.space)
+        else None,
         test=state.test,
         mirrored=state.mirrored,
         claims=state.claims,

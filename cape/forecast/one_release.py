@@ -92,11 +92,14 @@ class SpatialRule(ForecastRule):
         need = f"{LEAST_CLEAR:.0f}"
         if g < LEAST_CLEAR:
             need = f"{LEAST_CLEAR:.0f} to be sure, {LEAST_SPATIAL:.0f} at least"
-        return f"G is {g:.0f}, and {self.noun} need {need}: {self._expected(g)}"
+        said = self._expected(g)
+        return f"G is {g:.0f}, and {self.noun} need {need}{said and ': '}{said}"
 
     def _expected(self, g: float) -> str:
         if (row := _row_at(g)) is None:
             return "the maps would mostly show noise"
+        if not self.brains:
+            return ""
         _, _, n_maps, found, claimed = row
         return (
             f"about {found} of {n_maps} maps are expected to be networks of other people, too, "
@@ -120,7 +123,7 @@ class SpatialRule(ForecastRule):
 
     def real_data(self, g: float) -> str:
         row = _row_at(g)
-        if row is None:
+        if row is None or not self.brains:
             return ""
         return (
             f"On one real data set ({MEASURED_ON}) at G {row[0]:.0f} about {row[3]} of "
@@ -163,6 +166,8 @@ class TemplateRule(ForecastRule):
         return MOST_TEMPLATES if g >= LEAST_TEMPLATE else 0
 
     def real_data(self, g: float) -> str:
+        if not self.brains:
+            return ""
         return (
             f"On one real data set ({MEASURED_ON}) template maps at G 50 / 100 / 200 / 400 "
             "reached r .74 / .78 / .81 / .82 with independent subjects; without any data they "

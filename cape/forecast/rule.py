@@ -112,6 +112,7 @@ class ForecastRule(ABC):
     """The rule of one kind of components, for R components (K templates)."""
 
     n_components: int
+    brains: bool = True  # false of columns of a table: what brains showed is not said of them
     # What the components are called
     noun: ClassVar[str]
 

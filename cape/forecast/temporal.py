@@ -241,6 +241,8 @@ class TemporalRule(ForecastRule):
         return max(0.0, self.basis_energy * (1.0 - lost))
 
     def real_data(self, g: float) -> str:
+        if not self.brains:
+            return ""
         return (
             "On one real data set (40 resting adults, 10 mm) rounds took away what spatial ICA had "
             "found, at every G up to 400: for images capegica is advised."

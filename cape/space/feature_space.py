@@ -249,6 +249,14 @@ def coordinates(space: FeatureSpace) -> Array:
     return mm
 
 
+def has_neighbours(space: FeatureSpace) -> bool:
+    """Whether features lie beside each other, so that a map of them can be sparse by itself.
+
+    Parcels and columns of a table do not: networks of real parcels are no sparser than noise there.
+    """
+    return space.kind in ("mask", "grayordinates") or len(space.shape) == 2
+
+
 def means_by_parcel(values: Array, labels: npt.NDArray[np.int32]) -> Array:
     """Mean over each parcel of values (voxels in parcels, K), by ascending label."""
     parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()

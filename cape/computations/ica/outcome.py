@@ -30,6 +30,7 @@ from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 from cape.settings.config import VERSION, Config
 from cape.settings.resolved import resolve
+from cape.space.feature_space import has_neighbours
 from cape.space.public_basis import public_basis
 
 NO_GAP = "No clear gap in the spectrum: it does not tell how many components there are."
@@ -129,7 +130,7 @@ def _spatial_set(config: Config, model: Model, end: FinalState) -> SpatialSet:
     return SpatialSet(
         A=apply_order(arrange(A), A, 1),
         converged=rotation.converged,
-        sparseness=sparseness(B, end.V, rotation.mixing),
+        sparseness=sparseness(B, end.V, rotation.mixing) if has_neighbours(roster.space) else None,
     )
 
 

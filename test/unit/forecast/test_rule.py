@@ -6,11 +6,13 @@ import json
 import math
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cape.computations import load, planner_of
 from cape.forecast import temporal
 from cape.forecast.one_release import SpatialRule, TemplateRule, spatial_basis, template_basis
 from cape.forecast.rule import Advice, RunSize
@@ -208,3 +210,20 @@ def test_without_noise_the_answer_promises_nothing() -> None:
     told = advice(size(), "temporal", 20, math.inf)
     assert told.answer == "yes"
     assert "nobody is protected" in told.reason
+
+
+@pytest.mark.parametrize("kind", ["temporal", "spatial", "template"])
+@pytest.mark.parametrize("g", [30.0, 60.0, 120.0, 400.0])
+def test_what_was_seen_in_voxels_of_brains_is_not_said_of_a_table(kind, g) -> None:
+    """ "40 subjects, 10 mm" once stood beside tables of questionnaires."""
+    unit = size(1000)
+    own = replace(rule_of(kind, 15), brains=False)
+    told = own.advice(unit, g / unit.g_of(1.0))
+    assert "10 mm" not in f"{told.sentence} {told.real_data}"
+    assert told.real_data == ""
+    settings = {"epsilon": 1, "delta": 1e-5, "feature_space": "matrix", "n_features": 90}
+    name = {"temporal": "capedjica", "spatial": "capegica"}.get(kind)
+    if name:
+        for space, brains in ({"feature_space": "atlas"}, True), (settings, False):
+            config = load(name).config.from_input({**settings, "n_features": 0, **space})
+            assert planner_of(name).rule(config, 90).brains == brains
