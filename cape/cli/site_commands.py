@@ -96,8 +96,9 @@ def pairs_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the left and right labels of an atlas by their names, for the setting label_pairs."""
+    from cape.data.label_table import read_label_table
     from cape.data.space import mask_space
-    from cape.planning.label_pairs import compare_places, pair_names, read_label_table
+    from cape.planning.label_pairs import compare_places, pair_names
     from cape.settings.config import Config
 
     names = read_label_table(file)

@@ -27,7 +27,7 @@ from cape.data.exclusions import (
     lines_of_left_out,
     lists_of_people,
 )
-from cape.data.file_type import suffixes_of, visible
+from cape.data.file_type import IMAGE_SUFFIXES, suffixes_of, visible
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
@@ -167,9 +167,11 @@ def data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) -> 
         and not name.endswith(CONFOUND_ENDS)
         and not name.lower().startswith(REMARKS)
     ]
-    # Beside files of another kind a .txt is a remark: it must not become a person.
+    # Beside images no table is data, and beside files of another kind no .txt: a remark must not
+    # become a person.
+    images = [name for name in found if name.lower().endswith(IMAGE_SUFFIXES)]
     others = [name for name in found if not name.lower().endswith(".txt")]
-    return others or found
+    return images or others or found
 
 
 def _note_none(base: Path, sought: str, findings: Findings) -> None:

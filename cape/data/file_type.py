@@ -63,6 +63,8 @@ def suffixes_of(feature_space: str) -> tuple[str, ...]:
     """Return the endings of the files that a feature space is read from."""
     if feature_space in CIFTI_SUFFIX:
         return (CIFTI_SUFFIX[feature_space],)
+    if feature_space == "atlas":  # images, or series of its parcels
+        return (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
     return MATRIX_SUFFIXES if feature_space == "matrix" else IMAGE_SUFFIXES
 
 

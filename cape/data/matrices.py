@@ -56,7 +56,7 @@ def read_matrix(
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
-    if not by_time and len(array) > array.shape[1] and _name_regions(columns):
+    if not by_time and len(array) > array.shape[1] and name_regions(columns):
         observed = f"{len(array)} rows below {array.shape[1]} names such as '{columns[0]}'"
         raise UnusableFile(IssueCode.TRANSPOSED, observed, n_features=array.shape[1])
     # Its own memory, which cleaning overwrites.
@@ -66,7 +66,7 @@ def read_matrix(
     return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
 
 
-def _name_regions(columns: tuple[str, ...]) -> bool:
+def name_regions(columns: tuple[str, ...]) -> bool:
     """Whether columns have names of their own: t1, t2 and plain numbers may be time points."""
     return len({column.rstrip("0123456789. ") for column in columns}) > 1
 

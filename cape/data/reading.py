@@ -12,9 +12,11 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.data.cifti import read_series
 from cape.data.cleaning import design, nuisance
+from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
 from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
+from cape.data.parcels import in_order_of_labels
 from cape.data.runs import RunFile, Series
 from cape.data.space import grid_of
 from cape.data.strategies import strategy_confounds
@@ -76,6 +78,9 @@ def _stored(
         return Series(values=values, tr=how.tr, digest=run.name, grid="-")
     if how.feature_space == "matrix":
         return read_matrix(run, how.orientation, how.variable, headers_only=headers_only)
+    if how.feature_space == "atlas" and suffix_of(run.path.name) in MATRIX_SUFFIXES:
+        series = read_matrix(run, how.orientation, how.variable)
+        return in_order_of_labels(series, space, run.path)
     if how.of_cifti:
         series = read_series(run, space, headers_only=headers_only or space is None)
         return series if space is not None else replace(series, values=series.values[:0])

@@ -29,6 +29,8 @@ from cape.space.feature_space import MNI152, MOST_LABELS, MOST_TEMPLATE_NUMBERS,
 MASKS: Final = Path(__file__).resolve().parents[1] / "space" / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
 ATLAS_FILES: Final = ("atlas.nii", "atlas.nii.gz")
+# What its labels are called
+LABEL_TABLES: Final = ("atlas.tsv", "atlas.csv", "atlas.txt")
 STRUCTURE_FILES: Final = ("structure.dscalar.nii", "structure.pscalar.nii")
 TEMPLATE_FILES: Final = ("templates.nii.gz", "templates.nii", "templates.npy", "templates.csv")
 
@@ -143,7 +145,7 @@ def check_hash(space: FeatureSpace, config: Config, name: str, findings: Finding
 
 def reserved_names(config: Config) -> tuple[str, ...]:
     """Return file names in a site's folder that are mask, atlas or templates, not data."""
-    own = (*MASK_FILES, *ATLAS_FILES, *STRUCTURE_FILES, *TEMPLATE_FILES)
+    own = (*MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES)
     return (*own, config.atlas, config.mask)
 
 

@@ -20,16 +20,18 @@ from cape.data.discovery import REMARKS, discover
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
 from cape.data.images import read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
-from cape.data.matrices import read_matrix
+from cape.data.label_table import read_label_table
+from cape.data.matrices import name_regions, read_matrix
 from cape.data.people import entities_of, natural_key, subject_of
 from cape.data.runs import RunFile, Series
-from cape.data.space import STRUCTURE_FILES, space_of
+from cape.data.space import ATLAS_FILES, LABEL_TABLES, STRUCTURE_FILES, mask_space, space_of
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import site_folders
+from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.validate import is_site
 from cape.report.files import load_image
 from cape.settings.config import Config
@@ -105,6 +107,8 @@ def _survey(folder: Path, sites: Mapping[str, Path]) -> _Found:
         return _of_bids(sites)
     if any(name.endswith(CIFTI_SERIES) for name in names):
         return _of_cifti(sites, names)
+    if _atlases(sites):
+        return _of_parcels(sites)
     if any(name.endswith(IMAGE_SUFFIXES) for name in names):
         return _of_images(sites)
     if any(name in RECORDS for name in names):
@@ -373,34 +377,76 @@ def _of_images(sites: Mapping[str, Path]) -> _Found:
     return _Found(people=people, counts=counts, values=values)
 
 
+def _atlases(sites: Mapping[str, Path]) -> list[str]:
+    """Return the label images that all sites have."""
+    found = [{n for n in ATLAS_FILES if (base / n).is_file()} for base in sites.values()]
+    return sorted(set.intersection(*found))
+
+
+def _of_parcels(sites: Mapping[str, Path]) -> _Found:
+    """Of an atlas: images, or tables of its parcels' series."""
+    people, runs = _listed(sites, "atlas")
+    base, atlas = next(iter(sites.values())), _atlases(sites)[0]
+    config = Config.from_input(
+        {"epsilon": 1, "delta": 1e-5, "feature_space": "atlas", "atlas": atlas}
+    )
+    space = mask_space(config, base)
+    table = next((base / name for name in LABEL_TABLES if (base / name).is_file()), None)
+    names = {} if table is None else read_label_table(table)
+    pairs = compare_places(pair_names(names), space).setting() if names else ""
+    tables = [run for run in runs if suffix_of(run.path.name) in MATRIX_SUFFIXES]
+    shapes = _shapes(tables)
+    n_parcels = space.n_features
+    # Named columns are regions; else the axis that has as many as the atlas, in all files.
+    regions = name_regions(_feature_names(tables))
+    by_row = not regions and all(rows == n_parcels for rows, _ in shapes)
+    sure = regions or by_row != all(n == n_parcels for _, n in shapes)
+    how, said = "tables of series" if tables else "images", space.template_space or "not said"
+    counts = [f"{how}: {len(runs)}, atlas {atlas} of {n_parcels} parcels, space {said}"]
+    counts.append(f"pairs of left and right: {len(pairs.split(',')) if pairs else 'by place'}")
+    values = {
+        "kind": "parcels", "atlas": atlas, "label_pairs": pairs, "of_tables": bool(tables),
+        "sure": sure, "orientation": "feature_by_time" if by_row else "time_by_feature",
+    }  # fmt: skip
+    return _Found(people=people, counts=counts, values=values)
+
+
+def _shapes(runs: Sequence[RunFile]) -> set[tuple[int, int]]:
+    headers = _headers(runs, lambda run: read_matrix(run, "time_by_feature", headers_only=True))
+    return {(header.values.shape[1], header.values.shape[0]) for header in headers}
+
+
 def _of_matrices(sites: Mapping[str, Path]) -> _Found:
     people, runs = _listed(sites, "matrix")
-    headers = _headers(runs, lambda run: read_matrix(run, "feature_by_time", headers_only=True))
-    rows, columns = ({header.values.shape[axis] for header in headers} for axis in (0, 1))
-    # People differ in time points, not in features: where only one axis is equal it is theirs.
-    by_row = len(rows) == 1
+    shapes = _shapes(runs)
+    rows, columns = {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
+    # Columns with names of their own are features, however many rows there are.  Else people differ
+    # in time points, not in features: where only one axis is equal it is theirs.
+    named = name_regions(_feature_names(runs)) and len(columns) == 1
+    by_row = not named and len(rows) == 1
     features = rows if by_row else columns
     values = {
         "kind": "matrices",
-        "sure": by_row != (len(columns) == 1),
+        "sure": named or by_row != (len(columns) == 1),
         "orientation": "feature_by_time" if by_row else "time_by_feature",
         "n_features": min(features) if len(features) == 1 else 0,
-        "columns": "" if by_row else _feature_names(runs),
+        "columns": "" if by_row else _as_setting(_feature_names(runs)),
     }
     counts = [f"matrices: {len(runs)}, rows {_range(rows)}, columns {_range(columns)}"]
     return _Found(people=people, counts=counts, values=values)
 
 
-def _feature_names(runs: Sequence[RunFile]) -> str:
-    """Return the names that the headers of all text tables have, as the setting; empty: none."""
+def _feature_names(runs: Sequence[RunFile]) -> tuple[str, ...]:
+    """Return the names in the headers of all text tables; empty: none, or not all the same."""
     texts = [run for run in runs if suffix_of(run.path.name) in TABLES]
     headers = _headers(texts, lambda run: read_matrix(run, "time_by_feature", headers_only=True))
-    if len({header.columns for header in headers}) != 1:
-        return ""
-    names = headers[0].columns
+    return headers[0].columns if len({header.columns for header in headers}) == 1 else ()
+
+
+def _as_setting(names: tuple[str, ...]) -> str:
     if len(set(names)) < len(names) or any("," in name or not name for name in names):
         return ""
-    return json.dumps(",".join(names), ensure_ascii=False)
+    return json.dumps(",".join(names), ensure_ascii=False) if names else ""
 
 
 def _range(numbers: set[int]) -> str:

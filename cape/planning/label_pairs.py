@@ -9,33 +9,18 @@ network are often counted on each side by itself), so with the image pairs are c
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from cape.data.issues import UnusableFile
-from cape.data.tables import bounded, table_cells
-from cape.delimited import Line, delimiter_of
-from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.space.feature_space import FeatureSpace, coordinates
 
 LEFT: Final = ("left", "lh", "l")
 RIGHT: Final = ("right", "rh", "r")
-# Columns of tables, the first that is there: what the numbers, the names and the sides are called.
-NUMBERS: Final = ("index", "label", "value", "id", "key", "number", "no", "no.", "roi")
-NAMES: Final = tuple("name,region,structure,label,label_name,label name,roi,roi_name".split(","))
-SIDES: Final = ("hemisphere", "hemi", "side", "lr")
-# A line of a colour table: number, name, red, green, blue, and alpha or nothing; or of ITK-SNAP.
-_COLOURS: Final = re.compile(r"\s*(\d+)\s+(?:(?:[\d.]+\s+)+\"(.+)\"|(\S.*?)(?:\s+\d+){3,4})\s*")
-_KNOWN: Final = (
-    "give a .tsv or .csv with a header that has index and name, or a colour table with lines such "
-    "as '17 Left-Hippocampus 220 216 20 0'."
-)
 # thalamusLeft, LHThalamus and L1 are two words each, as thalamus_left is.
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_A-Za-z]+")
 _JOINED: Final = re.compile(r"(left|right)([a-z]{3,})|([a-z]{3,})(left|right)")
@@ -116,63 +101,3 @@ def compare_places(found: LabelPairs, space: FeatureSpace) -> LabelPairs:
 
     fits = tuple((a, b) for a, b in here if across(a) == b and across(b) == a)
     return replace(found, pairs=fits, apart=tuple(pair for pair in here if pair not in fits))
-
-
-# ------------------------------------------------------------------------------- the table
-
-
-def read_label_table(path: Path) -> dict[int, str]:
-    """Return the names of labels of a table with a header (csv, tsv) or of a colour table.
-
-    ConfigError: it is neither, or a number stands twice.
-    """
-    try:
-        content = bounded(path)
-        if path.suffix.lower() in (".csv", ".tsv"):
-            rows = _rows(table_cells(content, delimiter_of(path.name)))
-        else:
-            rows = _colours(content.decode("utf-8-sig"))
-    except (UnusableFile, OSError, ValueError) as err:
-        problem = f"the label table cannot be read: {err}"
-        raise ConfigError("E018", problem=problem, do=_KNOWN) from err
-    # 0 is what lies outside.
-    named = [(label, name) for label, name in rows if label > 0]
-    twice = sorted(label for label, n in Counter(label for label, _ in named).items() if n > 1)
-    if twice:
-        do = "give every label one line."
-        raise ConfigError("E018", problem=f"label {twice[0]} stands twice in the table", do=do)
-    return dict(named)
-
-
-def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:
-    columns = [cell.lower() for cell in table[0][1]]
-    rows = [cells for _, cells in table[1:]]
-    whole = {k for k in range(len(columns)) if all(row[k].isdecimal() for row in rows)}
-    number = _column(columns, NUMBERS, whole)
-    name = _column(columns, NAMES, set(range(len(columns))) - whole)
-    if number is None or name is None or not rows:
-        raise ValueError(f"no numbers or no names in columns {', '.join(columns)}")
-    side = _column(columns, SIDES, set(range(len(columns))) - {name, number})
-    return [
-        (int(row[number]), row[name] if side is None else f"{row[side]} {row[name]}")
-        for row in rows
-    ]
-
-
-def _column(columns: list[str], wanted: tuple[str, ...], allowed: set[int]) -> int | None:
-    at = (columns.index(column) for column in wanted if column in columns)
-    return next((place for place in at if place in allowed), None)
-
-
-def _colours(text: str) -> list[tuple[int, str]]:
-    rows = []
-    for at, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = _COLOURS.fullmatch(line)
-        if match is None:
-            raise ValueError(f"line {at}")
-        rows.append((int(match[1]), match[2] or match[3]))
-    if not rows:
-        raise ValueError("no lines")
-    return rows

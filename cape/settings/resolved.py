@@ -97,7 +97,7 @@ def resolve(config: Config) -> Resolved:
 def _reading(config: Config, *, brains: bool) -> Reading:
     trend, scaling = config.detrend, config.standardize
     own_signal = config.global_signal == "auto"
-    of_arrays = config.feature_space == "matrix"
+    of_arrays = config.feature_space in ("matrix", "atlas")  # series of parcels are tables
     of_images = config.feature_space in ("mask", "atlas")
     strategy = config.confound_strategy if parse_strategy(config.confound_strategy) else ""
     return Reading(

@@ -239,3 +239,18 @@ def test_the_folder_of_derivatives_below_is_named(tmp_path):
     run(tmp_path / "derivatives" / "fmriprep", "sub-1", "MNI152NLin2009cAsym")
     with pytest.raises(ConfigError, match=r"there are images in .*derivatives.fmriprep\."):
         propose(tmp_path)
+
+
+def test_names_of_regions_say_which_axis_is_time_where_people_do_not_differ(tmp_path):
+    """All have 200 time points and 90 regions: an axis that is equal in all files says nothing."""
+    X = np.random.default_rng(0).standard_normal((200, 90))
+    head = ",".join(f"{side}_region{k}" for k in range(45) for side in "LR")
+    for m in range(3):
+        np.savetxt(tmp_path / f"sub-{m}.csv", X, delimiter=",", header=head, comments="")
+    said, text, _ = settings(tmp_path)
+    assert (said["orientation"], said["n_features"]) == ("time_by_feature", 90)
+    assert "CHECK THIS" not in text
+    for m in range(3):
+        np.save(tmp_path / f"sub-{m}.npy", X)
+        (tmp_path / f"sub-{m}.csv").unlink()
+    assert "CHECK THIS" in settings(tmp_path)[1]

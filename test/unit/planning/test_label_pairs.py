@@ -12,8 +12,9 @@ import pytest
 from cape.cli import main
 from cape.computations import load
 from cape.computations.ica.mirror import mirror_of
+from cape.data.label_table import read_label_table
 from cape.errors import ConfigError
-from cape.planning.label_pairs import compare_places, pair_names, read_label_table
+from cape.planning.label_pairs import compare_places, pair_names
 from cape.space.feature_space import FeatureSpace
 
 # Two left and right names of the same parcel, as the tables of atlases in use write them.

@@ -1,0 +1,71 @@
+"""Tables of region series as the parcels of an atlas: which column is which label.
+
+By number, by the name that the label table beside the atlas gives it, or, of a matrix without
+names, in the order of rising labels.  Nothing is guessed: a column that no label is of is left, a
+label without a column fails its run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cape.data.issues import IssueCode, UnusableFile
+from cape.data.label_table import read_label_table
+from cape.data.runs import Series
+from cape.data.space import LABEL_TABLES
+from cape.errors import ConfigError
+from cape.space.feature_space import FeatureSpace
+
+
+def in_order_of_labels(series: Series, space: FeatureSpace | None, file: Path) -> Series:
+    """Return a table of regions (columns, T) as the parcels of `space` (D, T), or UnusableFile."""
+    if space is None:
+        return replace(series, values=series.values[:0], columns=())
+    image = space.labels()
+    labels: list[int] = np.unique(image[image > 0]).tolist()
+    if not series.columns:
+        if len(series.values) != len(labels):
+            observed = f"{len(series.values)} columns without names"
+            raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
+        return series
+    digest, numbers = series.digest, _numbers(series.columns)
+    if numbers is None:
+        table = table_beside(file)
+        numbers = _by_name(series.columns, table)
+        if table is not None and digest:
+            digest = f"{digest}+{hashlib.sha256(table.read_bytes()).hexdigest()}"
+    column = {label: k for k, label in enumerate(numbers) if label is not None}
+    missing = [label for label in labels if label not in column]
+    if missing:
+        observed = f"no column of label {missing[0]} ({len(missing)} of {len(labels)})"
+        raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
+    rows = [column[label] for label in labels]
+    values = np.require(series.values[rows], np.float32, ["C", "W"])
+    return replace(series, values=values, digest=digest, columns=())
+
+
+def table_beside(file: Path) -> Path | None:
+    """Return the label table in the folder of a file."""
+    return next((p for name in LABEL_TABLES if (p := file.parent / name).is_file()), None)
+
+
+def _numbers(columns: tuple[str, ...]) -> list[int | None] | None:
+    whole = all(name.isdecimal() and name.isascii() for name in columns)
+    return [int(name) for name in columns] if whole else None
+
+
+def _by_name(columns: tuple[str, ...], table: Path | None) -> list[int | None]:
+    if table is None:
+        wanted = " or ".join(LABEL_TABLES)
+        observed = f"columns such as '{columns[0]}', and no {wanted} says which labels these are"
+        raise UnusableFile(IssueCode.COLUMNS_DIFFER, observed, wanted="a label", first="the atlas")
+    try:
+        named = {name.strip().lower(): label for label, name in read_label_table(table).items()}
+    except ConfigError as err:
+        first = table.name
+        raise UnusableFile(IssueCode.COLUMNS_DIFFER, str(err), wanted="", first=first) from err
+    return [named.get(name.strip().lower()) for name in columns]
