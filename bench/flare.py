@@ -18,13 +18,14 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from cape.engines.flare.job import CLIENT, SERVER, JobPlan, new_run, write_job
+from cape.engines.flare.job import SERVER, JobPlan, new_run, write_job
 from cape.engines.flare.own_file import SERVER_CLASSES, SITE_CLASSES
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support import federation as kits
 
 POLICY = SitePolicy.of_simulation(simulation_seed=1)
+CLIENT = "app/config/config_fed_client.json"
 ECHO = ("flare_echo.Site", "flare_echo.Aggregator")
 
 
