@@ -459,6 +459,11 @@ def test_other_settings_at_one_site_are_refused_by_name(tmp_path, capsys):
     run = play(tmp_path / "engine", given)
     refused(run, "E151")
     assert all("local2" in error for error in run.errors)
+    # In their own folders, too: the engine calls nobody after an error, so they are told before it.
+    for site in SITES:
+        words = (run.output(site) / "site-error.txt").read_text()
+        assert words.startswith("CAPE-E151 ")
+        assert "The aggregator ended the run with this" in words
     say(capsys, f"other settings at local2: E151, {run.seconds:.0f} s")
 
 
