@@ -81,7 +81,7 @@ Q_AT: Final[dict[float, float]] = {
 
 # What synthetic data with each answer gave (docs/results.md)
 SYNTHETIC: Final[dict[Answer, str]] = {
-    "no": "On synthetic focal maps 8 of 70 runs with so small a G confirmed a map.",
+    "no": "On synthetic focal maps 2 of 50 runs with so small a G confirmed a map.",
     "perhaps": "On synthetic data 65 of 70 runs at G 110 and 170 (R 20) had q < .1 where maps were "
     "focal, 1 of 4 where they were smooth.",
     "yes": "On synthetic data all 70 runs at G 240 (R 20) with something to separate in time had "
