@@ -62,8 +62,9 @@ def table_lines(
 
     `by_line`: bytes that are no UTF-8 are told by their line, but for those of the header.
     """
-    if b"\0" in content[:MOST_SNIFFED]:
-        # Each second byte of UTF-16 is 0, which UTF-8 takes for a letter.
+    # Each second byte of UTF-16 is 0, which UTF-8 takes for a letter.  Where a row is a person the
+    # header alone is looked at: one person's bytes must not end the run.
+    if b"\0" in (content.partition(b"\n")[0] if by_line else content)[:MOST_SNIFFED]:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, "zero bytes, as in UTF-16")
     try:
         lines = split_lines(content, delimiter, by_line=by_line, comments=comments)
