@@ -142,9 +142,15 @@ def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
     from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 
+    if (n_maps := plain_xml(xml).count(b"<MatrixIndicesMap")) > 2:  # each looks at all before it
+        raise ValueError(f"{n_maps} maps of indices, not two")
     # Named, so that the file cannot declare another one.
     parser: Any = Cifti2Parser(encoding="utf-8")
-    parser.parse(string=plain_xml(xml))
+    # As one piece: in small ones expat begins a long token anew at each.
+    expat = parser._create_parser()
+    for name in parser.HANDLER_NAMES:
+        setattr(expat, name, getattr(parser, name))
+    expat.Parse(xml, True)
     for index_map in parser.header.matrix:
         # As many numbers as it says would be made before they are read.
         said = [model.index_count for model in index_map.brain_models]

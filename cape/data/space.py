@@ -191,9 +191,7 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
     import nibabel as nib
 
     try:
-        image: Any = nib.load(path)
-        if not isinstance(image, nib.nifti1.Nifti1Pair):  # such as a CIFTI file
-            raise ValueError("no NIfTI image")
+        image = _nifti(path)
         if math.prod(image.shape) > MOST_LABELS:
             raise ValueError(f"shape {image.shape}, at most {MOST_LABELS} voxels")
         values = np.asarray(image.dataobj, dtype=np.float64)
@@ -216,6 +214,17 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
     if not (labels > 0).any():
         raise UnusableFile(IssueCode.MASK_EMPTY, f"0 of {labels.size} voxels", kind=kind)
     return labels, np.asarray(plain.affine, dtype=np.float64), space_of(path.name, image.header)
+
+
+def _nifti(path: Path) -> Any:
+    """Load an image; ValueError if it is another, whose XML nibabel would read without a bound."""
+    import nibabel as nib
+
+    others = (nib.Cifti2Image, nib.GiftiImage)
+    image = None if any(kind.path_maybe_image(path)[0] for kind in others) else nib.load(path)
+    if not isinstance(image, nib.nifti1.Nifti1Pair):
+        raise ValueError("no NIfTI image")
+    return image
 
 
 def _binary(values: Array, name: str, findings: Findings) -> Labels:
@@ -316,7 +325,7 @@ def _template_array(path: Path) -> Array:
 def _template_image(path: Path, space: FeatureSpace) -> Array:
     import nibabel as nib
 
-    image: Any = nib.load(path)
+    image = _nifti(path)
     if not space.on_grid:
         raise ValueError("an image, but the features are no voxels of one")
     grid = grid_of(space)
