@@ -27,7 +27,7 @@ from cape.data.exclusions import (
     lines_of_left_out,
     lists_of_people,
 )
-from cape.data.file_type import IMAGE_SUFFIXES, suffixes_of, visible
+from cape.data.file_type import IMAGE_SUFFIXES, check_no_surface, suffixes_of, visible
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
@@ -86,6 +86,8 @@ def discover(
     words = words_beside(base) if words is None else words
     rows = _listed_runs(base, chosen, config, words, findings)
     taken = [row for row in rows if row.left_out is None]
+    if not config.of_cifti:
+        taken = [row for row in taken if _is_no_surface(row.file, findings)]
     subjects = _grouped(base, taken, findings)
     return (
         _expand_records(subjects, config, findings, before_records)
@@ -242,6 +244,16 @@ def _can_be_a_name(entry: str, findings: Findings) -> bool:
     place = f"'{entry[:60]!r}', {len(entry)} letters"
     findings.add(IssueCode.FILE_NAME, place, most=LONGEST_NAME)
     return False
+
+
+def _is_no_surface(name: str, findings: Findings) -> bool:
+    """Tell whether a name may be a volume's: read, it would make everybody zeros, and charged."""
+    try:
+        check_no_surface(name)
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, name)
+        return False
+    return True
 
 
 def _hidden_names(base: Path, listed: Sequence[ListedRun], findings: Findings) -> set[str]:

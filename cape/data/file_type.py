@@ -113,8 +113,8 @@ def suffix_of(name: str) -> str:
 def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) -> None:
     """Raise `UnusableFile` if empty, a pointer, not `accepted` or not the type of its name."""
     suffix = suffix_of(path.name)
-    if path.name.lower().endswith(_SURFACE) and not cifti:
-        raise UnusableFile(IssueCode.SURFACE_DATA, "named as a surface or CIFTI file")
+    if not cifti:
+        check_no_surface(path.name)
     size = path.stat().st_size
     if size == 0:
         raise UnusableFile(IssueCode.FILE_EMPTY, "0 bytes")
@@ -149,6 +149,12 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
     if kind != PROMISED[suffix]:
         observed = f"named {suffix}, is {kind}"
         raise UnusableFile(IssueCode.FILE_TYPE_OTHER, observed, promised=PROMISED[suffix])
+
+
+def check_no_surface(name: str) -> None:
+    """Raise `UnusableFile` if a file is no volume, by its name: known before any file is opened."""
+    if name.lower().endswith(_SURFACE):
+        raise UnusableFile(IssueCode.SURFACE_DATA, "named as a surface or CIFTI file")
 
 
 def visible(path: Path) -> bool:

@@ -36,6 +36,27 @@ def test_without_a_list_all_images_of_the_folder_are_taken_in_natural_order(tmp_
     assert texts == []
 
 
+@pytest.mark.parametrize("given", [{}, {"data": "sub-*"}, {"manifest": "manifest.csv"}])
+@pytest.mark.parametrize("space", ["mask", "atlas"])
+def test_grayordinates_beside_volumes_of_the_same_people_are_refused_by_name(
+    tmp_path, space, given
+):
+    """Read, both were one person's runs, and in a private run everybody counted as zeros."""
+    names = [f"sub-{m}_bold{end}" for m in (1, 2) for end in (".nii.gz", ".dtseries.nii")]
+    site_with(tmp_path, *names)
+    if "manifest" in given:
+        (tmp_path / "manifest.csv").write_text("\n".join(["file", *names]))
+    findings = Findings("B")
+    config = Config(epsilon=1.0, delta=1e-5, feature_space=space, atlas="a.nii")
+    subjects = discover(tmp_path, given, config, findings)
+    assert [run.name for subject in subjects for run in subject.runs] == names[::2]
+    with pytest.raises(DataError, match="E163"):
+        findings.raise_if_blocked()
+    (said,) = (finding.private for finding in findings.listing())
+    assert "sub-1_bold.dtseries.nii" in said
+    assert "sub-2_bold.dtseries.nii" in said
+
+
 def test_all_runs_of_a_subject_are_joined_in_natural_order(tmp_path):
     names = ["sub-1_run-10.nii", "sub-1_run-2.nii", "sub-2.nii", "a/sub-1_run-11.nii"]
     site_with(tmp_path, *names)
