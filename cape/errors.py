@@ -25,7 +25,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E020": "{what} needs {wing}, which is not installed here; install the whole package: pip install --force-reinstall coinstac-cape (the image leaves parts out).",
     # 1nn: rows of the table of bad inputs (docs/errors.md)
     "E100": "The data of site {site} did not pass its own checks; see site-error.txt there.",
-    "E101": "Files listed by site {site} are missing; see site-error.txt there.",
+    "E101": "Files listed by site {site} are missing or cannot be read; see site-error.txt there.",
     "E102": "Site {site} lists files outside its base directory; see site-error.txt there.",
     "E103": "Site {site} lists a folder where a file is needed; see site-error.txt there.",
     "E104": "Site {site} has no data files; see site-error.txt there.",

@@ -10,8 +10,8 @@ import difflib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
@@ -48,6 +48,7 @@ from cape.space.feature_space import FeatureSpace
 # Bytes of one part of a path, on all common file systems.
 LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 2048
+DEEPEST: Final = 64
 SOURCES: Final = ("data", "manifest", "bids")
 NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz")
 # How texts begin that are about a folder
@@ -83,17 +84,30 @@ def discover(
         # A site's own table of records needs no list; other files beside it are not its data.
         records = [name for name in RECORDS if (base / name).is_file()]
         chosen = {"data": records} if records else {}
-    words = words_beside(base) if words is None else words
-    rows = _listed_runs(base, chosen, config, words, findings)
-    taken = [row for row in rows if row.left_out is None]
-    if not config.of_cifti:
-        taken = [row for row in taken if _is_no_surface(row.file, findings)]
-    subjects = _grouped(base, taken, findings)
+    with readable(base, findings):
+        words = words_beside(base) if words is None else words
+        rows = _listed_runs(base, chosen, config, words, findings)
+        taken = [row for row in rows if row.left_out is None]
+        if not config.of_cifti:
+            taken = [row for row in taken if _is_no_surface(row.file, findings)]
+        subjects = _grouped(base, taken, findings)
     return (
         _expand_records(subjects, config, findings, before_records)
         if config.feature_space == "matrix"
         else subjects
     )
+
+
+@contextmanager
+def readable(base: Path, findings: Findings) -> Iterator[None]:
+    """DataError where a folder cannot be read: what is written here is not at fault."""
+    try:
+        yield
+    except OSError as err:
+        place = f"{str(err.filename or base)[:200]}: {err.strerror}"
+        findings.add(IssueCode.FOLDER_UNREADABLE, place)
+        findings.raise_if_blocked()
+        raise
 
 
 def _listed_runs(
@@ -103,6 +117,9 @@ def _listed_runs(
     if not chosen:
         there = (name for name in MANIFEST_NAMES if os.path.lexists(base / name))
         table = next(there, "")
+    places = (table, folder, chosen.get("data", ""))
+    if not all(_can_be_a_name(one, findings) for one in places if isinstance(one, str)):
+        return ()
     if leads_out(folder):
         findings.add(IssueCode.OUTSIDE_FOLDER, folder)
         return ()
@@ -152,7 +169,9 @@ def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
     if leads_out(listed):
         findings.add(IssueCode.OUTSIDE_FOLDER, listed)
         return []
-    matches = [path.relative_to(base).as_posix() for path in base.glob(listed) if visible(path)]
+    matches: list[str] = []
+    with suppress(ValueError):  # no pattern, such as **x
+        matches = [path.relative_to(base).as_posix() for path in base.glob(listed) if visible(path)]
     if not matches:
         _note_none(base, f"the pattern {listed}", findings)
     return matches
@@ -239,10 +258,11 @@ def _can_be_a_name(entry: str, findings: Findings) -> bool:
     """Tell whether a file could have this name at all: systems raise what they like for others."""
     parts = PurePath(entry).parts
     longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=0)
-    if "\0" not in entry and longest <= LONGEST_NAME and len(entry) <= LONGEST_PATH:
+    short = longest <= LONGEST_NAME and len(entry) <= LONGEST_PATH and len(parts) <= DEEPEST
+    if "\0" not in entry and short:
         return True
     place = f"'{entry[:60]!r}', {len(entry)} letters"
-    findings.add(IssueCode.FILE_NAME, place, most=LONGEST_NAME)
+    findings.add(IssueCode.FILE_NAME, place, most=LONGEST_NAME, deepest=DEEPEST)
     return False
 
 
@@ -381,7 +401,9 @@ def list_site(
 ) -> SiteListing:
     """Find the files of a site and its feature space; of people's data opens tables of records."""
     read = read_structure if config.of_cifti else read_space
-    space, how = read(config, base, findings), resolve(config)
+    with readable(base, findings):
+        space = read(config, base, findings)
+    how = resolve(config)
     if how.reading.strategy and not has_nilearn():
         public, strategy = {"site": findings.site}, how.reading.strategy
         findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)

@@ -41,8 +41,9 @@ class IssueCode(Enum):
     # fmt: off
     # ---- names and folders
     FILE_MISSING = (1, "E", "Files are missing", "files below {base}", "correct the names or put the files there")
-    FILE_NAME = (1, "E", "An entry cannot be the name of a file", "parts of at most {most} bytes", "correct the name")
+    FILE_NAME = (1, "E", "An entry cannot be the name of a file", "parts of at most {most} bytes, at most {deepest} of them", "correct the name")
     FILE_UNREADABLE = (1, "E", "A file cannot be read", "a file that this user may read", "correct its permissions")
+    FOLDER_UNREADABLE = (1, "E", "The site's folder, or something in it, cannot be read", "a folder that this user may read, under a name that can be one", "correct its permissions or its name, or mount it again")
     MANIFEST_MISSING = (1, "E", "The manifest is missing", "a table below {base}", "correct its name")
     MASK_MISSING = (1, "E", "The {kind} file is missing", "the {kind} that the owner sent, in the site's folder", "put it there")
     OUTSIDE_FOLDER = (2, "E", "A file lies outside the base directory", "only files inside the base directory, as relative names without '..'", "move or copy the files there")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from cape.data.discovery import discover
 from cape.data.issues import Findings, IssueCode, in_full
+from cape.data.pipeline import inspect_site, load_site
 from cape.errors import CATALOGUE, DataError
 from cape.settings.config import Config
 
@@ -148,3 +150,54 @@ def test_equal_problems_become_one_finding_and_long_lists_are_counted():
     assert "25 times: sub-0: 0.01 mm; sub-1: 0.01 mm; sub-2: 0.01 mm; and 22 more." in only.private
     assert len(in_full([only]).splitlines()) == 1 + 22  # all of them in a file
     assert not findings.blocked
+
+
+LONG = "a" * 5000
+
+
+@pytest.mark.parametrize("setting", [{}, {"feature_space": "matrix"}])
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        *(
+            ({source: name}, "E101")
+            for source in ("bids", "manifest", "data")
+            for name in (LONG, "a/" * 900, "a\0")
+        ),
+        ({"data": LONG + "*"}, "E101"),
+        ({"data": "**/" * 400 + "*"}, "E101"),
+        ({"data": "**x"}, "E104"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_told_as_that(tmp_path, given, code, setting):
+    """A folder of 5,000 letters was an internal error, and one of 1,000 parts had no end."""
+    config = Config(epsilon=1.0, delta=1e-5, **setting)
+    inspection = inspect_site(tmp_path, given, config, site="B")
+    assert isinstance(inspection.error, DataError)
+    assert inspection.error.code == f"CAPE-{code}"
+
+
+@pytest.mark.parametrize("setting", [{"mask": LONG}, {"feature_space": "atlas", "atlas": LONG}])
+def test_an_owners_name_that_no_file_can_have_is_told_as_that(tmp_path, setting):
+    with pytest.raises(DataError, match="E101") as caught:
+        inspect_site(tmp_path, {}, Config(epsilon=1.0, delta=1e-5, **setting), site="B")
+    assert "File name too long" in caught.value.detail
+
+
+@pytest.mark.parametrize("look", ["iterdir", "exists", "is_file"])
+def test_a_folder_that_cannot_be_read_is_not_told_as_one_that_cannot_be_written(
+    tmp_path, monkeypatch, look
+):
+    """It was CAPE-E261, whose remedy is about a full disk."""
+    site_with(tmp_path, "sub-1.nii")
+
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, look, refused)
+    with pytest.raises(DataError, match="E101") as caught:
+        load_site(tmp_path, {}, IMAGES, site="B")
+    assert "cannot be read" in str(caught.value)
+    assert f"{tmp_path}" in caught.value.detail
+    assert "Permission denied" in caught.value.detail
+    assert "correct its permissions" in caught.value.detail

@@ -55,7 +55,7 @@ IMAGE_ROWS = {
     "decimal_comma": ("E138", "E", "E138", ["'2,0'", "decimal point"]),
     "no_file_column": ("E139", "E", "E139", ["found scan", "Expected file, subject"]),
     "same_names": ("E162", "E", "E162", ["2 rows (a/sub-002", "1 file sub-002"]),
-    "surface": ("W163", "X", "", ["dtseries.nii", "this feature space is of volumes"]),
+    "surface": ("E163", "E", "E163", ["dtseries.nii", "this feature space is of volumes"]),
 }
 MATRIX_ROWS = {
     "truncated_npy": ("W111", "X", "", ["sub-002.npy: 36064 bytes"]),
