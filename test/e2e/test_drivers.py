@@ -6,6 +6,7 @@ budget is spent.  The parties run in this process where a new one would show not
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -556,6 +557,28 @@ def test_an_error_whose_details_cannot_be_written_keeps_its_public_text(
     shutil.rmtree(engine.work / "local0" / "output")
     (engine.work / "local0" / "output").write_text("a file where a folder is needed")
     with pytest.raises(StoppedError, match="E261 site local0 cannot write its files"):
+        engine.ask("local0")
+
+
+def test_a_data_folder_that_cannot_be_read_is_no_full_disk(
+    recording, tmp_path, monkeypatch
+) -> None:
+    """It was CAPE-E261: people looked for room on the disk that they write to."""
+    engine = recording.at(("pca", 1), tmp_path / "work")
+    base = Path(json.loads(engine.document("local0", engine.input))["state"]["baseDirectory"])
+    place = base / "sub-01_bold.nii"
+
+    def refused(*args, **kwargs):
+        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+
+    monkeypatch.setattr(site_half, "respond", refused)
+    with pytest.raises(DataError, match="E101") as caught:
+        engine.ask("local0")
+    assert str(place) not in str(caught.value)
+    assert str(place) in caught.value.detail
+    assert "Correct its permissions" in caught.value.detail
+    place = tmp_path / "elsewhere"
+    with pytest.raises(StoppedError, match="E261"):
         engine.ask("local0")
 
 

@@ -24,10 +24,12 @@ from cape.engines.coinstac.documents import (
     inline,
     offload,
 )
-from cape.errors import CapeError, MessageError, ReportedError, StoppedError, public_text
+from cape.errors import CapeError, DataError, MessageError, ReportedError, StoppedError, public_text
 from cape.protocol import wire
 from cape.site.files import folder_lock, write_atomically
 from cape.site.places import SitePlaces
+
+PERMIT: Final = "Correct its permissions or its name, or mount it again; it is only read."
 
 
 def run(
@@ -56,10 +58,21 @@ def run(
                 return _answer(request, places, arriving)
         # A full disk or a folder that is gone: nothing left the party, so it may try again.
         except OSError as err:  # not burnt: the same document may come again
+            if request.role == "local" and _is_of_inputs(err, request):
+                raise DataError("E101", site=request.party, detail=f"{err}\n{PERMIT}") from err
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
     except Exception as err:  # passed on
         write_down(request.output, err)
         raise
+
+
+def _is_of_inputs(err: OSError, request: EngineRequest) -> bool:
+    """Whether a file or folder of the site's data is at fault, which is never written to."""
+    where = Path(os.fsdecode(err.filename)) if isinstance(err.filename, str | bytes) else None
+    if where is None:
+        return False
+    own = (request.output, request.working, request.transfer)
+    return where.is_relative_to(request.base) and not any(map(where.is_relative_to, own))
 
 
 def _answer(
