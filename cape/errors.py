@@ -230,6 +230,17 @@ class ReportedError(CapeError):
         self.args = (self.public,)
 
 
+class FoundError(ValueError):
+    """What is wrong with a file, in words of ours."""
+
+
+def own_words(err: Exception, otherwise: str) -> str:
+    """Return what an error says if the words are ours or the system's, never a library's."""
+    if isinstance(err, OSError):
+        return err.strerror or otherwise
+    return str(err) if isinstance(err, FoundError | CapeError) else otherwise
+
+
 class CapeWarning(UserWarning):
     """A finding that does not stop the run."""
 

@@ -22,6 +22,7 @@ from cape.data.images import HEADER_BYTES, LONGEST_TR, HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
+from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.space.feature_space import FeatureSpace
@@ -100,7 +101,8 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
         offset, dtype = int(header.get_data_offset()), np.dtype(header.get_data_dtype())
         slope, inter = header.get_slope_inter()
     except Exception as err:  # its readers raise whatever a damaged file leads them to
-        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
+        observed = "numbers that no header has"
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, observed) from err
     rest = reader.read(12)
     order = "<" if header.endianness == "<" else ">"
     size, code = np.frombuffer(rest[4:12].ljust(8, b"\0"), dtype=f"{order}i4").tolist()
@@ -121,9 +123,10 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
     try:
         axes, structure = _parsed(reader.read(size - 8).rstrip(b"\0"))
         if (len(axes[0]), len(axes[1])) != shape[4:]:
-            raise ValueError(f"axes of {len(axes[0])} and {len(axes[1])}, data {shape[4:]}")
+            raise FoundError(f"axes of {len(axes[0])} and {len(axes[1])}, data {shape[4:]}")
     except Exception as err:  # as above
-        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
+        observed = own_words(err, "its XML is not that of CIFTI-2")
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, observed) from err
     return _Opened(
         axes=axes,
         structure=structure,
@@ -143,7 +146,7 @@ def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 
     if (n_maps := plain_xml(xml).count(b"<MatrixIndicesMap")) > 2:  # each looks at all before it
-        raise ValueError(f"{n_maps} maps of indices, not two")
+        raise FoundError(f"{n_maps} maps of indices, not two")
     # Named, so that the file cannot declare another one.
     parser: Any = Cifti2Parser(encoding="utf-8")
     # As one piece: in small ones expat begins a long token anew at each.
@@ -155,7 +158,7 @@ def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
         # As many numbers as it says would be made before they are read.
         said = [model.index_count for model in index_map.brain_models]
         if min(said, default=0) < 0 or sum(said) > MOST_POINTS:
-            raise ValueError(f"{sum(said)} points, at most {MOST_POINTS}")
+            raise FoundError(f"{sum(said)} points, at most {MOST_POINTS}")
     axes = (parser.header.get_axis(0), parser.header.get_axis(1))
     known = isinstance(axes[1], BrainModelAxis | ParcelsAxis)
     return axes, structure_of_axis(axes[1]) if known else None
@@ -264,7 +267,7 @@ def _part(name: str, parcel: int, index: Any, n_vertices: int, spheres: dict[str
     if n_vertices and short in spheres:
         if len(spheres[short]) != n_vertices:
             problem = f"{short.lower()}: a sphere of {len(spheres[short])} vertices"
-            raise ValueError(f"{problem}, a structure of {n_vertices}")
+            raise FoundError(f"{problem}, a structure of {n_vertices}")
         sphere = quantised(spheres[short][points])
     return Part(structure=short, n_vertices=n_vertices, parcel=parcel, index=points, sphere=sphere)
 
@@ -289,7 +292,9 @@ def read_structure(config: Config, base: Path | None, findings: Findings) -> Fea
         structure = structure_of_axis(head.axes[1], spheres)
     except (UnusableFile, ValueError, OSError) as err:
         # Of a file of the owner's, not of a person's: it stops the site.
-        said = err.issue.observed if isinstance(err, UnusableFile) else err
+        said = (
+            err.issue.observed if isinstance(err, UnusableFile) else own_words(err, "no structure")
+        )
         findings.add(IssueCode.MASK_UNREADABLE, f"{path.name}: {said}", kind="structure")
         return None
     if kind == "grayordinates" and not structure.has_spheres:
@@ -338,5 +343,6 @@ def _spheres(base: Path) -> dict[str, Array]:
             try:
                 found[side] = read_vertices(path)
             except ValueError as err:
-                raise ValueError(f"{path.name} is no surface: {err}") from err
+                said = own_words(err, "numbers that are none")
+                raise FoundError(f"{path.name} is no surface: {said}") from err
     return found

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.errors import FoundError
 
 # Bytes of a file, and of its numbers: a sphere of 164,000 vertices has 2 million.
 MOST_SURFACE: Final = 2**25
@@ -31,30 +32,30 @@ def plain_xml(xml: bytes) -> bytes:
     try:
         text = xml.decode("utf-8")
     except UnicodeDecodeError as err:
-        raise ValueError("XML that is not UTF-8") from err
+        raise FoundError("XML that is not UTF-8") from err
     # Of two bytes a letter, in which nothing below would be found.
     if "\0" in text:
-        raise ValueError("XML that is not UTF-8")
+        raise FoundError("XML that is not UTF-8")
     if "<!ENTITY" in text:  # nothing that could unfold
-        raise ValueError("XML that declares entities")
+        raise FoundError("XML that declares entities")
     if "<!ATTLIST" in text:  # every element would get all that it says, however short the file
-        raise ValueError("XML that declares attributes")
+        raise FoundError("XML that declares attributes")
     return xml
 
 
 def read_vertices(path: Path) -> Array:
     """Return the vertices (n, 3) of a surface; ValueError if there are none, OSError."""
     if path.stat().st_size > MOST_SURFACE:
-        raise ValueError(f"{path.stat().st_size} bytes, at most {MOST_SURFACE}")
+        raise FoundError(f"{path.stat().st_size} bytes, at most {MOST_SURFACE}")
     # A text, so that the file cannot declare another encoding.
     text = plain_xml(path.read_bytes()).decode()
     try:
         root = ElementTree.fromstring(text)  # noqa: S314 - without entities, and of bounded size
     except ElementTree.ParseError as err:
-        raise ValueError(str(err)) from err
+        raise FoundError(f"no well-formed XML, line {err.position[0]}") from err
     arrays = [a for a in root.iter("DataArray") if a.get("Intent") == "NIFTI_INTENT_POINTSET"]
     if len(arrays) != 1:
-        raise ValueError(f"{len(arrays)} sets of points, not one")
+        raise FoundError(f"{len(arrays)} sets of points, not one")
     return _numbers(arrays[0].attrib, arrays[0].findtext("Data", ""))
 
 
@@ -64,11 +65,11 @@ def _numbers(attributes: dict[str, str], text: str) -> Array:
     shape = tuple(int(attributes.get(f"Dim{k}", "")) for k in (0, 1))
     known = said["DataType"] in _TYPES and said["Encoding"] in _PACKED and order in _ORDERS
     if not known or said["Endian"] not in _ENDIAN:
-        raise ValueError(f"points as {', '.join(said.values())}, {order}")
+        raise FoundError(f"points as {', '.join(said.values())}, {order}")
     dtype = np.dtype(_ENDIAN[said["Endian"]] + _TYPES[said["DataType"]])
     size = math.prod(shape) * dtype.itemsize
     if min(shape) < 1 or shape[1] != 3 or size > MOST_SURFACE:
-        raise ValueError(f"points of shape {shape}")
+        raise FoundError(f"points of shape {shape}")
     if said["Encoding"] == "ASCII":
         stored = np.array(text.split(), dtype=np.float64)
     else:
@@ -78,9 +79,9 @@ def _numbers(attributes: dict[str, str], text: str) -> Array:
                 # One byte past the size tells a longer one, which is never unpacked to its end.
                 raw = zlib.decompressobj(wbits=47).decompress(raw, size + 1)
             except zlib.error as err:
-                raise ValueError(str(err)) from err
+                raise FoundError("packed points that are damaged") from err
         stored = np.frombuffer(raw, dtype=dtype) if len(raw) == size else np.zeros(0)
     if stored.size != math.prod(shape):
-        raise ValueError(f"not as many points as shape {shape} has")
+        raise FoundError(f"not as many points as shape {shape} has")
     rows = stored.astype(np.float64).reshape(shape if order == "RowMajorOrder" else shape[::-1])
     return rows if order == "RowMajorOrder" else np.ascontiguousarray(rows.T)

@@ -196,7 +196,7 @@ def _header(head: bytes, path: Path) -> Nifti1Header:
         if magic == header.pair_magic and path.suffix != ".img":
             raise UnusableFile(IssueCode.HEADER_DAMAGED, f"the header of a pair in {path.suffix}")
     except (nib.spatialimages.HeaderDataError, ValueError) as err:
-        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, "numbers that no header has") from err
     return header
 
 
@@ -230,7 +230,7 @@ def _layout(header: Nifti1Header, issues: list[Issue], *, pair: bool) -> _Layout
             inter=0.0 if inter is None else float(inter),
         )
     except (nib.spatialimages.HeaderDataError, ValueError, KeyError) as err:
-        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, "numbers that no header has") from err
 
 
 def _series_shape(header: Nifti1Header, issues: list[Issue]) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ from typing import Final
 from cape.data.issues import UnusableFile
 from cape.data.tables import bounded, table_cells
 from cape.delimited import Line, delimiter_of
-from cape.errors import ConfigError
+from cape.errors import ConfigError, FoundError, own_words
 
 # Columns of tables, the first that is there: what the numbers, the names and the sides are called.
 NUMBERS: Final = ("index", "label", "value", "id", "key", "number", "no", "no.", "roi")
@@ -36,7 +36,7 @@ def read_label_table(path: Path) -> dict[int, str]:
         else:
             rows = _colours(content.decode("utf-8-sig"))
     except (UnusableFile, OSError, ValueError) as err:
-        problem = f"the label table cannot be read: {err}"
+        problem = f"the label table cannot be read: {_why(err)}"
         raise ConfigError("E018", problem=problem, do=_KNOWN) from err
     # 0 is what lies outside.
     named = [(label, name) for label, name in rows if label > 0]
@@ -47,6 +47,14 @@ def read_label_table(path: Path) -> dict[int, str]:
     return dict(named)
 
 
+def _why(err: Exception) -> str:
+    return (
+        str(err)
+        if isinstance(err, UnusableFile)
+        else own_words(err, "no lines of numbers and names")
+    )
+
+
 def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:
     columns = [cell.lower() for cell in table[0][1]]
     rows = [cells for _, cells in table[1:]]
@@ -54,7 +62,7 @@ def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:
     number = _column(columns, NUMBERS, whole)
     name = _column(columns, NAMES, set(range(len(columns))) - whole)
     if number is None or name is None or not rows:
-        raise ValueError(f"no numbers or no names in columns {', '.join(columns)}")
+        raise FoundError(f"no numbers or no names in columns {', '.join(columns)}")
     side = _column(columns, SIDES, set(range(len(columns))) - {name, number})
     return [
         (int(row[number]), row[name] if side is None else f"{row[side]} {row[name]}")
@@ -74,8 +82,8 @@ def _colours(text: str) -> list[tuple[int, str]]:
             continue
         match = _COLOURS.fullmatch(line)
         if match is None:
-            raise ValueError(f"line {at}")
+            raise FoundError(f"line {at}")
         rows.append((int(match[1]), match[2] or match[3]))
     if not rows:
-        raise ValueError("no lines")
+        raise FoundError("no lines")
     return rows

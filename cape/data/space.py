@@ -20,7 +20,7 @@ from cape.arrays import read_array
 from cape.data.file_type import check_type
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.delimited import is_number, read_matrix_lines, split_lines
-from cape.errors import DataError
+from cape.errors import DataError, FoundError, own_words
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
@@ -193,10 +193,12 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
     try:
         image = _nifti(path)
         if math.prod(image.shape) > MOST_LABELS:
-            raise ValueError(f"shape {image.shape}, at most {MOST_LABELS} voxels")
+            raise FoundError(f"shape {image.shape}, at most {MOST_LABELS} voxels")
         values = np.asarray(image.dataobj, dtype=np.float64)
     except Exception as err:  # its reader raises whatever a damaged file leads it to
-        raise UnusableFile(IssueCode.MASK_UNREADABLE, str(err), kind=kind) from err
+        raise UnusableFile(
+            IssueCode.MASK_UNREADABLE, own_words(err, "no whole image"), kind=kind
+        ) from err
     # Without a code nibabel invents an affine from the voxel sizes: a place that nobody measured.
     if int(image.header["sform_code"]) == 0 and int(image.header["qform_code"]) == 0:
         raise UnusableFile(IssueCode.MASK_AFFINE_MISSING, "sform and qform are 0", kind=kind)
@@ -208,12 +210,15 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
     try:
         plain = nib.as_closest_canonical(nib.Nifti1Image(values, image.affine))
     except Exception as err:  # of nibabel and of numpy, by what is wrong with it
-        raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, str(err), kind=kind) from err
+        raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, _NO_GRID, kind=kind) from err
     values = np.asarray(plain.dataobj)
     labels = _binary(values, path.name, findings) if kind == "mask" else _whole(values)
     if not (labels > 0).any():
         raise UnusableFile(IssueCode.MASK_EMPTY, f"0 of {labels.size} voxels", kind=kind)
     return labels, np.asarray(plain.affine, dtype=np.float64), space_of(path.name, image.header)
+
+
+_NO_GRID: Final = "its axes do not span a space"
 
 
 def _nifti(path: Path) -> Any:
@@ -223,7 +228,7 @@ def _nifti(path: Path) -> Any:
     others = (nib.Cifti2Image, nib.GiftiImage)
     image = None if any(kind.path_maybe_image(path)[0] for kind in others) else nib.load(path)
     if not isinstance(image, nib.nifti1.Nifti1Pair):
-        raise ValueError("no NIfTI image")
+        raise FoundError("no NIfTI image")
     return image
 
 
@@ -290,7 +295,7 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
     try:
         maps = _template_image(path, space) if ".nii" in path.name else _template_array(path)
     except Exception as err:  # readers raise what they like; the text stays here
-        detail = f"{path.name} cannot be read: {err}"
+        detail = f"{path.name} cannot be read: {own_words(err, 'no numbers for every feature')}"
         raise DataError("E280", site=site, detail=detail) from err
     if problem := _template_problem(maps, space.n_features):
         raise DataError("E280", site=site, detail=f"{path.name} {problem}")
@@ -327,22 +332,22 @@ def _template_image(path: Path, space: FeatureSpace) -> Array:
 
     image = _nifti(path)
     if not space.on_grid:
-        raise ValueError("an image, but the features are no voxels of one")
+        raise FoundError("an image, but the features are no voxels of one")
     grid = grid_of(space)
     # By the header, before anything is unpacked or turned: axes may come in another order.
     shape = tuple(int(n) for n in image.shape)
     expected = f"shape {shape}, expected {(*grid.shape, 'K')}"
     if len(shape) != 4 or sorted(shape[:3]) != sorted(grid.shape):
-        raise ValueError(expected)
+        raise FoundError(expected)
     if shape[3] * space.n_features > MOST_TEMPLATE_NUMBERS:
         problem = f"{shape[3]} maps of {space.n_features} features"
-        raise ValueError(f"{problem}, at most {MOST_TEMPLATE_NUMBERS} numbers")
+        raise FoundError(f"{problem}, at most {MOST_TEMPLATE_NUMBERS} numbers")
     plain: Any = nib.as_closest_canonical(image)
     values = np.asarray(plain.dataobj, dtype=np.float64)
     if values.shape[:3] != grid.shape:
-        raise ValueError(expected)
+        raise FoundError(expected)
     off = displacement(np.asarray(plain.affine), grid.affine, grid.shape)
     if off > ACCEPTED * grid.voxel_size:
-        raise ValueError(f"the grid is {off:.2f} mm off; resample it to the mask")
+        raise FoundError(f"the grid is {off:.2f} mm off; resample it to the mask")
     maps = [grid.gather(values[..., k][grid.inside]) for k in range(values.shape[3])]
     return np.stack(maps, axis=1).astype(np.float64)

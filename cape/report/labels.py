@@ -17,7 +17,7 @@ import numpy as np
 
 from cape.algorithms import kernel
 from cape.algorithms.estimators import Array
-from cape.errors import ConfigError
+from cape.errors import ConfigError, own_words
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.report import files
@@ -152,7 +152,7 @@ def names_of(path: Path | None) -> tuple[str, ...]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as err:
-        detail = f"{path.name}: {err}"
+        detail = f"{path.name}: {own_words(err, 'no UTF-8')}"
         raise ConfigError("E271", got="no readable list of names", detail=detail) from err
     # A tab inside a name would break the table of components.
     return tuple(files.line(text) for text in lines if text.strip())
@@ -163,7 +163,9 @@ def _read(path: Path) -> Any:
         image = files.load_image(path)
         shape = tuple(image.shape)
     except Exception as err:  # nibabel raises what it likes for what is no image
-        raise ConfigError("E271", got="nothing readable", detail=f"{path.name}: {err}") from err
+        raise ConfigError(
+            "E271", got="nothing readable", detail=f"{path.name}: {own_words(err, 'no image')}"
+        ) from err
     if len(shape) not in (3, 4):
         raise ConfigError("E271", got=f"{len(shape)} dimensions", detail=path.name)
     return image

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
-from cape.errors import MessageError
+from cape.errors import FoundError, MessageError
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
 
@@ -47,7 +47,7 @@ class Part:
     def on_sphere(self) -> Array:
         """Return unit vectors of the vertices, (n, 3); x points right, y to the front, z up."""
         if self.sphere is None:
-            raise ValueError(f"{self.structure}: no sphere")
+            raise FoundError(f"{self.structure}: no sphere")
         xyz = self.sphere.astype(np.float64)
         return np.asarray(xyz / np.linalg.norm(xyz, axis=1, keepdims=True))
 
@@ -112,7 +112,7 @@ def quantised(xyz: Array) -> npt.NDArray[np.int16]:
     """Return directions (n, 3) in 16 bits; ValueError: not on a sphere around 0."""
     radius = np.linalg.norm(xyz, axis=1)
     if not len(xyz) or not np.isfinite(radius).all() or np.ptp(radius) > 0.01 * radius.max():
-        raise ValueError("the vertices do not lie on a sphere around 0")
+        raise FoundError("the vertices do not lie on a sphere around 0")
     return np.asarray(np.rint(QUANTUM * xyz / radius[:, None]), dtype=np.int16)
 
 
@@ -121,20 +121,20 @@ def unpacked(raw: bytes) -> Structure:
     line, newline, rest = raw.partition(b"\n")
     head = parse_json(line)
     if len(raw) > MOST_BYTES or not newline or set(head) != {"parts", "names"}:
-        raise ValueError("no structure, or too large")
+        raise FoundError("no structure, or too large")
     names = tuple(head["names"])
     if not all(isinstance(name, str) and name.isprintable() for name in names):
-        raise ValueError("names of parcels that are no texts")
+        raise FoundError("names of parcels that are no texts")
     if max(map(len, names), default=0) > LONGEST_NAME or len(set(names)) < len(names):
-        raise ValueError("names of parcels that are too long, or stand twice")
+        raise FoundError("names of parcels that are too long, or stand twice")
     declared = [_declared(entry) for entry in head["parts"]]
     if not 0 < len(declared) <= MOST_PARTS:
-        raise ValueError(f"{len(declared)} parts, allowed 1 to {MOST_PARTS}")
+        raise FoundError(f"{len(declared)} parts, allowed 1 to {MOST_PARTS}")
     points = sum(n for *_, n, _ in declared)
     widths = [(1 if n_vertices else 3) * n for _, n_vertices, _, n, _ in declared]
     spheres = [3 * n for _, n_vertices, _, n, given in declared if given and n_vertices]
     if points > MOST_POINTS or len(rest) != 4 * sum(widths) + 2 * sum(spheres):
-        raise ValueError("not as many points as it says")
+        raise FoundError("not as many points as it says")
     numbers = np.frombuffer(rest[: 4 * sum(widths)], dtype="<i4").astype(np.int32)
     places = np.frombuffer(rest[4 * sum(widths) :], dtype="<i2").astype(np.int16)
     parts, at, place = [], 0, 0
@@ -160,29 +160,29 @@ def _declared(entry: Any) -> tuple[str, int, int, int, bool]:
     name, n_vertices, parcel, n, given = entry
     whole = all(type(number) is int for number in (n_vertices, parcel, n))
     if not whole or not isinstance(name, str) or not re.fullmatch(r"[A-Z_]{1,60}", name):
-        raise ValueError("a part without a name or with numbers that are none")
+        raise FoundError("a part without a name or with numbers that are none")
     if n < 1 or not 0 <= n_vertices <= MOST_POINTS or type(given) is not bool:
-        raise ValueError("a part without points")
+        raise FoundError("a part without points")
     return name, n_vertices, parcel, n, given
 
 
 def _check(parts: list[Part], n_parcels: int) -> None:
     parcels = {part.parcel for part in parts}
     if parcels != (set(range(n_parcels)) if n_parcels else {-1}):
-        raise ValueError("parcels without points, or points without a parcel")
+        raise FoundError("parcels without points, or points without a parcel")
     seen: dict[tuple[str, bool], list[Indices]] = {}
     for part in parts:
         if part.index.min() < 0 or (part.n_vertices and part.index.max() >= part.n_vertices):
-            raise ValueError(f"{part.structure}: points that are not there")
+            raise FoundError(f"{part.structure}: points that are not there")
         if part.sphere is not None and not part.sphere.any(axis=1).all():
-            raise ValueError(f"{part.structure}: a vertex in the middle of its sphere")
+            raise FoundError(f"{part.structure}: a vertex in the middle of its sphere")
         # Voxels are told apart whatever structure they are said to be of.
         key = (part.structure if part.n_vertices else "", bool(part.n_vertices))
         seen.setdefault(key, []).append(part.index)
     for (name, _), groups in seen.items():
         joined = np.concatenate(groups)
         if len(np.unique(joined, axis=0)) < len(joined):
-            raise ValueError(f"{name.lower() or 'voxels'}: a point stands twice")
+            raise FoundError(f"{name.lower() or 'voxels'}: a point stands twice")
 
 
 def from_peer(raw: bytes) -> Structure:
