@@ -1,7 +1,7 @@
 """Which maps belong together, and how good an estimate is when the truth is known.
 
 Definitions follow the papers: ISI is what capeDJICA (Imtiaz et al., Sec. V) calls q_NGI, by our
-reading, because its source could not be obtained.  scipy is imported only here, and lazily.
+reading, because its source could not be obtained.
 """
 
 from __future__ import annotations
@@ -28,11 +28,54 @@ def isi(gain: Array) -> float:
 
 
 def best_pairs(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return rows and columns of the one-to-one matching of greatest score (Hungarian method)."""
-    from scipy.optimize import linear_sum_assignment
+    """Return rows and columns of the one-to-one matching of greatest score; NaN counts as 0.
 
-    rows, columns = linear_sum_assignment(score, maximize=True)
-    return np.asarray(rows), np.asarray(columns)
+    Shortest augmenting paths (Jonker and Volgenant, Computing 1987), since a round imports no
+    scipy; a test compares the two.
+    """
+    if score.shape[0] > score.shape[1]:
+        columns, rows = best_pairs(score.T)
+        order = np.argsort(rows)
+        return rows[order], columns[order]
+    cost = -np.nan_to_num(score)
+    n, m = cost.shape
+    u, v = np.zeros(n), np.zeros(m)  # what each row and column pays at least
+    row_of, column_of = np.full(m, -1), np.full(n, -1)
+    for row in range(n):
+        path, length, reached = _shortest_path(cost, u, v, row_of, row)
+        end = reached[-1]
+        for column in reached[:-1]:
+            u[row_of[column]] += length[end] - length[column]
+        u[row] += length[end]
+        v[reached] -= length[end] - length[reached]
+        # Turn the path round: each of its columns goes to the row before it.
+        column = end
+        while True:
+            before = path[column]
+            row_of[column] = before
+            column_of[before], column = column, column_of[before]
+            if before == row:
+                break
+    return np.arange(n), column_of
+
+
+def _shortest_path(
+    cost: Array, u: Array, v: Array, row_of: npt.NDArray[np.intp], row: int
+) -> tuple[npt.NDArray[np.intp], Array, list[int]]:
+    """Return the row before each column, the lengths to columns, and columns up to a free one."""
+    m = len(v)
+    path, length, reached = np.full(m, -1), np.full(m, np.inf), list[int]()
+    left, so_far = np.ones(m, dtype=bool), 0.0
+    while True:
+        through = so_far + cost[row] - u[row] - v
+        shorter = left & (through < length)
+        path[shorter], length[shorter] = row, through[shorter]
+        column = int(np.argmin(np.where(left, length, np.inf)))
+        left[column], so_far = False, float(length[column])
+        reached.append(column)
+        if row_of[column] < 0:
+            return path, length, reached
+        row = int(row_of[column])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -31,16 +31,17 @@ from cape.data.file_type import IMAGE_SUFFIXES, check_no_surface, suffixes_of, v
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
-from cape.data.own_words import POLICY_FILE, OwnWords, words_beside
 from cape.data.people import natural_key, subject_of
 from cape.data.runs import ListedRun, RunFile, Series, SubjectFiles, leads_out
 from cape.data.space import check_feature_count, read_space, reserved_names
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, is_records, read_records
+from cape.data.words_beside import words_beside
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.option import did_you_mean
+from cape.settings.own_words import POLICY_FILE, OwnWords
 from cape.settings.resolved import Resolved, resolve
 from cape.settings.words import parse_shape
 from cape.space.feature_space import FeatureSpace

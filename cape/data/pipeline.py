@@ -40,7 +40,6 @@ from cape.data.data_store import DataStore
 from cape.data.discovery import SiteListing, list_site, with_features_of_files
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import Widest
-from cape.data.own_words import OwnWords
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -53,6 +52,7 @@ from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subjec
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, project, widest_basis

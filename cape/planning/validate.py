@@ -17,7 +17,6 @@ from cape.data.discovery import check_layout_is_said, data_files
 from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Finding
-from cape.data.own_words import OwnWords
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
@@ -32,6 +31,7 @@ from cape.protocol.messages import SiteCard
 from cape.protocol.model import Roster
 from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
+from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
 from cape.site.context import AggregatorContext
 from cape.site.places import SitePlaces

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from cape.data.own_words import OwnWords, words_beside
+from cape.data.words_beside import words_beside
 from cape.engines.coinstac.computation import run
 from cape.engines.coinstac.documents import MAX_DOCUMENT, for_site, inline, is_addressed
 from cape.errors import CapeError, ReportedError, StoppedError
@@ -22,6 +22,7 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.documents import not_default, toml_text
+from cape.settings.own_words import OwnWords
 from cape.simulation.dropout import FIRST, ActiveSites
 from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy

@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from cape.data.own_words import POLICY_FILE, OwnWords
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu, right_guesses
@@ -23,6 +22,7 @@ from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 from cape.settings.config import VERSION, Config
 from cape.settings.option import did_you_mean
+from cape.settings.own_words import POLICY_FILE, OwnWords
 from cape.site.places import SitePlaces
 
 # What `ledger_file` says for no ledger over all runs.
@@ -83,7 +83,7 @@ class SitePolicy:
     # Digests of the software that may run here (`cape policy`); empty = any
     image_digests: tuple[str, ...] = ()
     veto: bool = False  # refuse everything
-    # What the site says of its own files (`cape.data.own_words`); believed in its own file only
+    # What the site says of its own files (`cape.settings.own_words`); believed in its own file only
     layout: tuple[str, ...] = ()
     not_exclusions: str = ""
 

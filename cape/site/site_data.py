@@ -21,9 +21,9 @@ from cape.space.public_basis import public_basis, widest_basis
 
 # A round whose working arrays are there reads no data: neither the readers nor the report load.
 if TYPE_CHECKING:
-    from cape.data.own_words import OwnWords
     from cape.data.pipeline import SiteData
     from cape.report.private_folder import PrivateSummary
+    from cape.settings.own_words import OwnWords
     from cape.site.ledger_file import Person
 
 

@@ -327,7 +327,6 @@ def all_runs(data: bytes) -> None:
     spending = read_lines(lines)
     for run in spending.runs:
         total = spending.of(run)
-        assert total.within(1.0) in (True, False)
         assert total.epsilon is None or total.epsilon >= 0.0
 
 
@@ -385,21 +384,21 @@ async def _started(*command: str, **streams: int) -> Program:
     return Program()
 
 
-def _answered(role: str, document: Mapping[str, Any], places: SitePlaces) -> dict[str, Any]:
+def _answered(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
     EngineRequest.of(role, document)  # no further: paths of any bytes are not to be written to
-    return {"output": dict(document["input"]), "cache": {}, "success": False}
+    return wire.dumps({"output": dict(document["input"]), "cache": {}, "success": False})
 
 
 def frames(data: bytes) -> None:
     """What comes over the websocket of the image, in both versions of the protocol."""
     connection = Connection(data)
-    real = service.run, asyncio.create_subprocess_exec
-    service.run, asyncio.create_subprocess_exec = _answered, _started  # type: ignore[assignment]
+    real = service.play, asyncio.create_subprocess_exec
+    service.play, asyncio.create_subprocess_exec = _answered, _started  # type: ignore[assignment]
     try:
         with ThreadPoolExecutor(1) as worker:
             asyncio.run(service._serve_one(connection, worker))  # type: ignore[arg-type]
     finally:
-        service.run, asyncio.create_subprocess_exec = real  # type: ignore[assignment]
+        service.play, asyncio.create_subprocess_exec = real  # type: ignore[assignment]
     for frame in connection.sent:
         assert frame.isascii()
         assert json.loads(frame)["type"] in ("stdout", "stderr", "error", "close")

@@ -9,7 +9,7 @@ CAPE = Path(__file__).parents[2] / "cape"
 ROOMS = ("data", "space", "report")
 # Whose text says what to correct, or is ours
 MAY = {
-    "data/own_words.py": "a line of the site's own TOML",
+    "data/words_beside.py": "a line of the site's own TOML",
     "data/layout/patterns.py": "where a pattern of the site's own is wrong",
     "data/tables.py": "which rule of csv a line breaks",
     "data/strategies.py": "nilearn, of which columns its tables lack",

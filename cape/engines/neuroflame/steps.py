@@ -27,7 +27,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cape.data.own_words import POLICY_FILE
 from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
 from cape.engines.coinstac.site import NOTICE_FILE
 from cape.engines.flare.own_file import SiteFile
@@ -39,6 +38,7 @@ from cape.engines.flare.rounds import (
     progress_of,
 )
 from cape.errors import ConfigError, MessageError, public_text
+from cape.settings.own_words import POLICY_FILE
 from cape.site.files import own_folder, write_atomically
 from cape.site.places import SitePlaces
 
