@@ -42,11 +42,13 @@ CANARY = "CANARY7f3a"
 """Stands in the name of a file of every site, and in the private text of a refusal."""
 
 
+def of_sites():
+    return {**helper.datasets(), "local9": helper.subjects(5, seed=99)}
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    arrays = helper.datasets()
-    arrays["local9"] = helper.subjects(5, seed=99)
-    folder = helper.write_data(tmp_path_factory.mktemp("flare") / "data", arrays)
+    folder = helper.write_data(tmp_path_factory.mktemp("flare") / "data", of_sites())
     for site in folder.iterdir():
         (site / "sub-00.npy").rename(site / f"{CANARY}.npy")
     return folder
@@ -88,7 +90,8 @@ def federation(data, tmp_path_factory):
 
 def job_of(folder: Path, settings, *words: str) -> Path:
     given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    options = ["--patience", str(PATIENCE), "--join-patience", "60"]
+    people = ["--subjects", str(sum(map(len, of_sites().values())))]
+    options = [*people, "--patience", str(PATIENCE), "--join-patience", "60"]
     assert main(["flare", "job", str(folder), *given, *options, *words]) == 0
     return folder
 
