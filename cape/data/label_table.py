@@ -48,11 +48,11 @@ def read_label_table(path: Path) -> dict[int, str]:
 
 
 def _why(err: Exception) -> str:
-    return (
-        str(err)
-        if isinstance(err, UnusableFile)
-        else own_words(err, "no lines of numbers and names")
-    )
+    if isinstance(err, UnusableFile):
+        return str(err)
+    if isinstance(err, UnicodeDecodeError):
+        return "it is not utf-8 text"
+    return own_words(err, "no lines of numbers and names")
 
 
 def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:
