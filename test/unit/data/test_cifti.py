@@ -257,8 +257,10 @@ def test_xml_is_read_in_time_of_its_length(tmp_path, kind, what) -> None:
             read_vertices(path)
 
     n = 2**21
-    once, twice = (seconds(read, LONG[what](k * n).encode()) for k in (1, 2))
-    assert twice < 3 * once + 0.02
+    texts = [LONG[what](k * n).encode() for k in (1, 2)]
+    # The least of three: a busy computer makes any single one longer.
+    once, twice = (min(seconds(read, text) for _ in range(3)) for text in texts)
+    assert twice < 3 * once + 0.1
 
 
 def test_files_of_a_bids_folder_by_entities_with_sidecar_and_confounds(tmp_path) -> None:
