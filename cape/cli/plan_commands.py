@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,6 +21,8 @@ from cape.cli.common import (
     say,
 )
 
+Orientation = Literal["time_by_feature", "feature_by_time"]
+
 
 def init_command(
     folder: Annotated[
@@ -30,17 +33,23 @@ def init_command(
         Path | None,
         typer.Option(dir_okay=False, help="File to write; settings.toml in FOLDER by default."),
     ] = None,
+    orientation: Annotated[
+        Orientation | None,
+        typer.Option(help="What a table holds; by default names and sizes say it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, say what is there, and write settings.toml for them."""
     from cape.errors import ConfigError
     from cape.planning.first_settings import FILE, propose
+    from cape.planning.orientation import refuse
 
     path = out or folder / FILE
     if path.exists():
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
-    proposal = propose(folder)
+    ask = _asked if sys.stdin.isatty() and not as_json else refuse
+    proposal = propose(folder, ask=(lambda *_: orientation) if orientation else ask)
     path.write_text(proposal.text, encoding="utf-8")
     for place, content in proposal.files.items():
         place.write_bytes(content)
@@ -48,6 +57,14 @@ def init_command(
     written = (f"written: {place}" for place in proposal.files)
     do = f"written: {path}; read it, then: cape validate {folder}"
     result(fields, *proposal.counts, *written, do, as_json=as_json)
+
+
+def _asked(found: Orientation | None, seen: str) -> Orientation:
+    if found:
+        return found
+    say(f"{seen}: nothing says which axis is time.")
+    one_time = typer.confirm("Is a row one time point (else it is the series of one region)?")
+    return "time_by_feature" if one_time else "feature_by_time"
 
 
 def budget_command(

@@ -21,7 +21,7 @@ from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, T
 from cape.data.images import read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.label_table import read_label_table
-from cape.data.matrices import name_regions, read_matrix
+from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import entities_of, natural_key, subject_of
 from cape.data.runs import RunFile, Series
 from cape.data.space import ATLAS_FILES, LABEL_TABLES, STRUCTURE_FILES, mask_space, space_of
@@ -32,6 +32,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import site_folders
 from cape.planning.label_pairs import compare_places, pair_names
+from cape.planning.orientation import BY_FEATURE, BY_TIME, Ask, counted, orientation_of, refuse
 from cape.planning.validate import is_site
 from cape.report.files import load_image
 from cape.settings.config import Config
@@ -75,13 +76,16 @@ class _Found:
     files: Mapping[Path, bytes] = field(default_factory=dict)
 
 
-def propose(folder: Path) -> Proposal:
-    """Return settings for the data of one site, or of sites side by side; ConfigError: none."""
+def propose(folder: Path, *, ask: Ask = refuse) -> Proposal:
+    """Return settings for the data of one site, or of sites side by side; ConfigError: none.
+
+    `ask` is told what tables look like whose names and sizes do not say which axis is time.
+    """
     import jinja2
 
     alone = is_site(folder)
     sites = {folder.resolve().name: folder} if alone else site_folders(folder)
-    survey = _survey(folder, sites)
+    survey = _survey(folder, sites, ask)
     total = sum(survey.people.values())
     # Plain text: nothing is escaped, and a value that is not there is an error.
     template = jinja2.Template(
@@ -101,20 +105,20 @@ def propose(folder: Path) -> Proposal:
     return Proposal(text=text, counts=(*lines, *survey.counts), files=survey.files)
 
 
-def _survey(folder: Path, sites: Mapping[str, Path]) -> _Found:
+def _survey(folder: Path, sites: Mapping[str, Path], ask: Ask) -> _Found:
     names = [p.name.lower() for base in sites.values() for p in base.rglob("*") if p.is_file()]
     if any(is_bids(base, PATTERNS) for base in sites.values()):
         return _of_bids(sites)
     if any(name.endswith(CIFTI_SERIES) for name in names):
         return _of_cifti(sites, names)
     if _atlases(sites):
-        return _of_parcels(sites)
+        return _of_parcels(sites, ask)
     if any(name.endswith(IMAGE_SUFFIXES) for name in names):
         return _of_images(sites)
     if any(name in RECORDS for name in names):
         return _of_records(sites)
     if any(name.endswith(MATRIX_SUFFIXES) and not name.startswith(REMARKS) for name in names):
-        return _of_matrices(sites)
+        return _of_matrices(sites, ask)
     raise _nothing(folder, "it holds no image, matrix or table")
 
 
@@ -383,7 +387,7 @@ def _atlases(sites: Mapping[str, Path]) -> list[str]:
     return sorted(set.intersection(*found))
 
 
-def _of_parcels(sites: Mapping[str, Path]) -> _Found:
+def _of_parcels(sites: Mapping[str, Path], ask: Ask) -> _Found:
     """Of an atlas: images, or tables of its parcels' series."""
     people, runs = _listed(sites, "atlas")
     base, atlas = next(iter(sites.values())), _atlases(sites)[0]
@@ -395,51 +399,48 @@ def _of_parcels(sites: Mapping[str, Path]) -> _Found:
     names = {} if table is None else read_label_table(table)
     pairs = compare_places(pair_names(names), space).setting() if names else ""
     tables = [run for run in runs if suffix_of(run.path.name) in MATRIX_SUFFIXES]
-    shapes = _shapes(tables)
     n_parcels = space.n_features
-    # Named columns are regions; else the axis that has as many as the atlas, in all files.
-    regions = name_regions(_feature_names(tables))
-    by_row = not regions and all(rows == n_parcels for rows, _ in shapes)
-    sure = regions or by_row != all(n == n_parcels for _, n in shapes)
+    orientation = _orientation(tables, ask, n_parcels) if tables else BY_TIME
     how, said = "tables of series" if tables else "images", space.template_space or "not said"
     counts = [f"{how}: {len(runs)}, atlas {atlas} of {n_parcels} parcels, space {said}"]
     counts.append(f"pairs of left and right: {len(pairs.split(',')) if pairs else 'by place'}")
     values = {
         "kind": "parcels", "atlas": atlas, "label_pairs": pairs, "of_tables": bool(tables),
-        "sure": sure, "orientation": "feature_by_time" if by_row else "time_by_feature",
+        "orientation": orientation,
     }  # fmt: skip
     return _Found(people=people, counts=counts, values=values)
 
 
-def _shapes(runs: Sequence[RunFile]) -> set[tuple[int, int]]:
-    headers = _headers(runs, lambda run: read_matrix(run, "time_by_feature", headers_only=True))
-    return {(header.values.shape[1], header.values.shape[0]) for header in headers}
+def _shapes(runs: Sequence[RunFile]) -> list[tuple[int, int]]:
+    headers = _headers(runs, lambda run: read_matrix(run, BY_TIME, headers_only=True))
+    return [(header.values.shape[1], header.values.shape[0]) for header in headers]
 
 
-def _of_matrices(sites: Mapping[str, Path]) -> _Found:
+def _orientation(runs: Sequence[RunFile], ask: Ask, n_features: int = 0) -> Orientation:
+    names, columns = [run.path.name for run in runs], _feature_names(runs)
+    return orientation_of(names, _shapes(runs), columns, ask=ask, n_features=n_features)
+
+
+def _of_matrices(sites: Mapping[str, Path], ask: Ask) -> _Found:
     people, runs = _listed(sites, "matrix")
-    shapes = _shapes(runs)
+    shapes, orientation = _shapes(runs), _orientation(runs, ask)
     rows, columns = {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
-    # Columns with names of their own are features, however many rows there are.  Else people differ
-    # in time points, not in features: where only one axis is equal it is theirs.
-    named = name_regions(_feature_names(runs)) and len(columns) == 1
-    by_row = not named and len(rows) == 1
+    by_row = orientation == BY_FEATURE
     features = rows if by_row else columns
     values = {
         "kind": "matrices",
-        "sure": named or by_row != (len(columns) == 1),
-        "orientation": "feature_by_time" if by_row else "time_by_feature",
+        "orientation": orientation,
         "n_features": min(features) if len(features) == 1 else 0,
         "columns": "" if by_row else _as_setting(_feature_names(runs)),
     }
-    counts = [f"matrices: {len(runs)}, rows {_range(rows)}, columns {_range(columns)}"]
+    counts = [f"matrices: {len(runs)}, rows {counted(rows)}, columns {counted(columns)}"]
     return _Found(people=people, counts=counts, values=values)
 
 
 def _feature_names(runs: Sequence[RunFile]) -> tuple[str, ...]:
     """Return the names in the headers of all text tables; empty: none, or not all the same."""
     texts = [run for run in runs if suffix_of(run.path.name) in TABLES]
-    headers = _headers(texts, lambda run: read_matrix(run, "time_by_feature", headers_only=True))
+    headers = _headers(texts, lambda run: read_matrix(run, BY_TIME, headers_only=True))
     return headers[0].columns if len({header.columns for header in headers}) == 1 else ()
 
 
@@ -447,12 +448,6 @@ def _as_setting(names: tuple[str, ...]) -> str:
     if len(set(names)) < len(names) or any("," in name or not name for name in names):
         return ""
     return json.dumps(",".join(names), ensure_ascii=False) if names else ""
-
-
-def _range(numbers: set[int]) -> str:
-    if not numbers:
-        return "not known"
-    return f"{min(numbers)}" if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"
 
 
 def _of_records(sites: Mapping[str, Path]) -> _Found:
@@ -466,6 +461,6 @@ def _of_records(sites: Mapping[str, Path]) -> _Found:
         if records is not None:
             people[site] = len(records.labels)
             widths.add(len(records.names))
-    counts = [f"tables of one row per person: columns {_range(widths)}"]
+    counts = [f"tables of one row per person: columns {counted(widths)}"]
     values = {"kind": "records", "n_directions": max(1, min(3, min(widths, default=1)))}
     return _Found(people=people, counts=counts, values=values)

@@ -86,7 +86,6 @@ def test_tables_of_an_atlas_go_from_init_to_the_page(tmp_path, kind, capsys) -> 
     text = (study / "settings.toml").read_text()
     assert 'feature_space = "atlas"' in text
     assert 'orientation = "time_by_feature"' in text
-    assert "CHECK THIS" not in text
     assert 'label_pairs = "2001-2002,2003-2004' in text
     out = tmp_path / "out"
     given = ["--epsilon", "60", "--delta", "1e-5", "--quiet", "--set", "min_timepoints=40"]

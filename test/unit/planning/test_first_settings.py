@@ -92,9 +92,8 @@ def test_matrices_and_tables_of_people(tmp_path):
     # All of one length: nobody can tell features from time.
     for path in (tmp_path / "m").rglob("*.npy"):
         np.save(path, np.zeros((40, 7)))
-    said, text, _ = settings(tmp_path / "m")
-    assert "CHECK THIS" in text
-    assert said["n_features"] == 40
+    with pytest.raises(ConfigError, match="which axis is time in 4 tables with 40 rows and 7 col"):
+        propose(tmp_path / "m")
 
 
 def test_the_layout_of_tables_is_written_asked_for_and_filled_in(tmp_path, capsys):
@@ -247,10 +246,37 @@ def test_names_of_regions_say_which_axis_is_time_where_people_do_not_differ(tmp_
     head = ",".join(f"{side}_region{k}" for k in range(45) for side in "LR")
     for m in range(3):
         np.savetxt(tmp_path / f"sub-{m}.csv", X, delimiter=",", header=head, comments="")
-    said, text, _ = settings(tmp_path)
+    said, _, _ = settings(tmp_path)
     assert (said["orientation"], said["n_features"]) == ("time_by_feature", 90)
-    assert "CHECK THIS" not in text
     for m in range(3):
         np.save(tmp_path / f"sub-{m}.npy", X)
         (tmp_path / f"sub-{m}.csv").unlink()
-    assert "CHECK THIS" in settings(tmp_path)[1]
+    with pytest.raises(ConfigError, match="nothing says which axis is time"):
+        propose(tmp_path)
+
+
+def test_the_line_that_a_refusal_prints_works_when_typed(tmp_path, capsys):
+    for m in range(3):
+        np.save(tmp_path / f"sub-{m}.npy", np.zeros((200, 90)))
+    assert main(["init", str(tmp_path)]) == 2
+    assert not (tmp_path / "settings.toml").exists()
+    said = " ".join(capsys.readouterr().err.split())
+    for orientation, n_features in (("time_by_feature", 90), ("feature_by_time", 200)):
+        assert f"--orientation {orientation}" in said
+        assert main(["init", str(tmp_path), "--orientation", orientation]) == 0
+        written = tomllib.loads((tmp_path / "settings.toml").read_text())
+        assert (written["orientation"], written["n_features"]) == (orientation, n_features)
+        (tmp_path / "settings.toml").unlink()
+
+
+def test_a_terminal_is_asked_one_question(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda text: asked.append(text))
+    for m in range(3):
+        np.save(tmp_path / f"sub-{m}.npy", np.zeros((200, 90)))
+    assert main(["init", str(tmp_path)]) == 0
+    assert len(asked) == 1
+    assert 'orientation = "feature_by_time"' in (tmp_path / "settings.toml").read_text()
+    assert main(["init", str(tmp_path), "--json", "--out", str(tmp_path / "b.toml")]) == 2
+    assert len(asked) == 1
