@@ -76,6 +76,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E163": "Files at site {site} hold surface data that do not fit the feature space; see "
     "site-error.txt there.",
     "E164": "Confounds and filters leave nothing of a run at site {site}; see site-error.txt there.",
+    "E165": "Site {site}: who its files are of is not confirmed; the site runs cape people.",
     "E167": "Site {site} lacks the package that confound_strategy needs; install the extra 'confounds' there.",
     # 2nn: protocol
     "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",

@@ -12,6 +12,7 @@ import typer
 from cape.cli.common import AsJson, result, say
 from cape.cli.engine_commands import flare, neuroflame_command
 from cape.cli.ledger_commands import ledger
+from cape.cli.people_command import people_command
 from cape.cli.plan_commands import budget_command, init_command
 from cape.cli.run_commands import report_command, resume_command, simulate_command, synth_command
 from cape.cli.site_commands import (
@@ -96,6 +97,7 @@ def compspec_command(
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
+    "people": people_command,
     "init": init_command,
     "simulate": simulate_command,
     "budget": budget_command,

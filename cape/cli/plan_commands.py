@@ -37,6 +37,9 @@ def init_command(
         Orientation | None,
         typer.Option(help="What a table holds; by default names and sizes say it."),
     ] = None,
+    filter: Annotated[
+        str, typer.Option(help="Which images, as bids_filter says it; else the most frequent.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, say what is there, and write settings.toml for them."""
@@ -49,7 +52,7 @@ def init_command(
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     ask = _asked if sys.stdin.isatty() and not as_json else refuse
-    proposal = propose(folder, ask=(lambda *_: orientation) if orientation else ask)
+    proposal = propose(folder, filter, ask=(lambda *_: orientation) if orientation else ask)
     path.write_text(proposal.text, encoding="utf-8")
     for place, content in proposal.files.items():
         place.write_bytes(content)

@@ -1,7 +1,8 @@
 """Which files a site supplies, whose they are, and in which feature space; by names and headers.
 
-One of `data`, `manifest` and `bids`; without, the folder's manifest, else all data files, else its
-BIDS layout.  All runs of one subject are joined, because the unit of privacy is the person.
+One of `data`, `manifest` and `bids`; without, the folder's manifest, else the files below it.
+Whose they are is one answer, `cape.data.whose`.  All runs of one subject are joined, because the
+unit of privacy is the person.
 """
 
 from __future__ import annotations
@@ -16,26 +17,30 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
 
-from cape.data.bids import CONFOUND_ENDS, bids_runs, confounds_beside, is_bids, patterns_of
+from cape.data.bids import confounds_beside
 from cape.data.checks import Subject
 from cape.data.cifti import read_structure
-from cape.data.exclusions import (
-    MANIFEST_NAMES,
-    PARTICIPANTS,
-    ListOfPeople,
-    leave_out,
-    lines_of_left_out,
-    lists_of_people,
-)
-from cape.data.file_type import IMAGE_SUFFIXES, check_no_surface, suffixes_of, visible
+from cape.data.exclusions import MANIFEST_NAMES, leave_out, lines_of_left_out, lists_of_people
+from cape.data.file_type import CIFTI_SERIES, check_no_surface, suffixes_of, visible
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
-from cape.data.people import natural_key, subject_of
+from cape.data.people import natural_key
 from cape.data.runs import ListedRun, RunFile, Series, SubjectFiles, leads_out
 from cape.data.space import check_feature_count, read_space, reserved_names
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, is_records, read_records
+from cape.data.whose import (
+    names_below,
+    names_listed,
+    note_evidence,
+    note_taken,
+    read_folder,
+    reading_of_rows,
+    rows_of,
+    take,
+    with_people,
+)
 from cape.data.words_beside import words_beside
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -51,9 +56,6 @@ LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 2048
 DEEPEST: Final = 64
 SOURCES: Final = ("data", "manifest", "bids")
-NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz")
-# How texts begin that are about a folder
-REMARKS: Final = ("readme", "license", "licence", "changes", "notes")
 NEAREST: Final = 3
 
 
@@ -129,20 +131,43 @@ def _listed_runs(
     tables = [*([table] if table else []), *(one.name for one in lists if one.marks)]
     if table:
         runs = read_manifest(base, table, findings, columns)
-        return _told(_with_lists(runs, lists, findings), tables, findings)
-    suffixes, matrix = suffixes_of(config.feature_space), config.feature_space == "matrix"
-    if "data" in chosen:
+        if runs:
+            reading = reading_of_rows(runs, table, config, words.layout)
+            note_evidence(reading, config, findings)
+            runs = with_people(runs, reading)
+        return _told(leave_out(runs, lists, findings), tables, findings)
+    given = "data" in chosen
+    if given:
         names = _names_of(base, chosen["data"], findings)
         # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
         names = [name for name in names if PurePath(name).name != POLICY_FILE]
+        if all(is_records(base / name) for name in names):  # their rows say who is who
+            return [ListedRun(file=name) for name in names]
+        reading = names_listed(names, config, words.layout)
     else:
-        names = data_files(base, suffixes, reserved_names(config))
-        if "bids" in chosen or (not names and not matrix and is_bids(base, patterns_of(config))):
-            return _told(bids_runs(base, folder, config, lists, findings), tables, findings)
-        if not names:
-            _note_none(base, "files ending in " + ", ".join(suffixes), findings)
-    rows = [ListedRun(file=name) for name in sorted(names, key=natural_key)]
-    return _told(_with_lists(rows, lists, findings), tables, findings)
+        below = names_below(base / folder, reserved_names(config))
+        placed = [f"{folder}/{name}" if folder != "." else name for name in below]
+        reading = read_folder(placed, config, words.layout, [n for one in lists for n in one.said])
+        # Images of surfaces beside a site's volumes in one folder are told as what they are.
+        names = [
+            n for n in below if "/" not in n and n.endswith(CIFTI_SERIES) and not config.of_cifti
+        ]
+    if reading.is_empty and not names:
+        if not given:
+            suffixes = ", ".join(suffixes_of(config.feature_space))
+            _note_none(base, f"files ending in {suffixes}", findings)
+        return ()
+    if not reading.is_empty:
+        note_evidence(reading, config, findings)
+    everybody = take(reading, config, filtered=False)
+    marked = leave_out(rows_of(reading, everybody), lists, findings)
+    gone = {row.file: str(row.left_out) for row in marked if row.left_out}
+    # Names of arrays are no names of BIDS, and of a list its writer says which files count.
+    filtered = not given and config.feature_space != "matrix"
+    taken = take(reading, config, filtered=filtered, gone=gone)
+    note_taken(taken, reading, findings)
+    runs = rows_of(reading, taken, names)
+    return _told((*runs, *(row for row in marked if row.left_out)), tables, findings)
 
 
 def _told(
@@ -150,13 +175,6 @@ def _told(
 ) -> tuple[ListedRun, ...]:
     findings.left_out = lines_of_left_out(rows, tables)
     return rows
-
-
-def _with_lists(
-    rows: Sequence[ListedRun], lists: Sequence[ListOfPeople], findings: Findings
-) -> tuple[ListedRun, ...]:
-    named = (replace(row, subject=row.subject or subject_of(row.file)) for row in rows)
-    return leave_out(named, lists, findings)
 
 
 def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
@@ -176,24 +194,6 @@ def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
     if not matches:
         _note_none(base, f"the pattern {listed}", findings)
     return matches
-
-
-def data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) -> list[str]:
-    """Return the data files of a folder: tables about people or confounds are none."""
-    names = [path.name for path in base.iterdir() if visible(path)] if base.is_dir() else []
-    found = [
-        name
-        for name in names
-        if name.lower().endswith(tuple(suffixes))
-        and name not in (*reserved, *NO_DATA)
-        and not name.endswith(CONFOUND_ENDS)
-        and not name.lower().startswith(REMARKS)
-    ]
-    # Beside images no table is data, and beside files of another kind no .txt: a remark must not
-    # become a person.
-    images = [name for name in found if name.lower().endswith(IMAGE_SUFFIXES)]
-    others = [name for name in found if not name.lower().endswith(".txt")]
-    return images or others or found
 
 
 def _note_none(base: Path, sought: str, findings: Findings) -> None:
@@ -234,7 +234,7 @@ def _grouped(
             confounds=_confounds(base, path, row, missing, findings),
             trust_grid=row.trust_grid,
         )
-        runs.setdefault(row.subject or subject_of(row.file), []).append((row, run))
+        runs.setdefault(row.subject or row.file, []).append((row, run))
     _note_missing(base, missing, findings)
     # In natural order of label, session and run, not of the folder: the joined series and the
     # fingerprint of the data must be the same on every computer.

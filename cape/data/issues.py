@@ -76,6 +76,10 @@ class IssueCode(Enum):
     LIST_BESIDE = (39, "E", "A file looks like a list of people or runs, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, or move it out of the folder")
     # ---- several of one
     RUN_VERSIONS = (5, "X", "One run of a subject is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2 or echo-2; keep .nii or .nii.gz, not both")
+    PEOPLE_UNPROVED = (65, "E", "Who the files are of is not proved, and a private run counts people", "a layout that proves it, a list that says it, or a layout that the site confirmed", "run cape people in this folder: it prints the line to type, or writes a manifest.csv to fill in")
+    PEOPLE_INFERRED = (65, "W", "Nothing but names says who the files are of; a private run would be refused (cape people)")
+    SERIES_LEFT = (65, "W", "A series is not in the layout of the others, and is left out")
+    RUN_REPEATS = (5, "W", "A file lacks what tells other runs of the person apart: it repeats them, and is left out")
     NAMES_HIDE_FILES = (62, "E", "Mapped files have the same base name, so that one hides the other", "a base name of its own for every file", "rename the files")
     SEVERAL_SOURCES = (39, "E", "Files are given in several ways", "exactly one of {sources}", "remove the others")
     OWNERS_SETTING = (51, "E", "A site gives files only; every other setting is the owner's", "{sources}", "remove it")

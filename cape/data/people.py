@@ -1,10 +1,9 @@
-"""Whose a file is, by its name."""
+"""Entities of names in BIDS, and the natural order of names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import PurePath
 
 Entities = tuple[tuple[str, str], ...]
 
@@ -14,15 +13,6 @@ def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     parts = re.split(r"(\d+)", name.lower())
     key = tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
     return key, name
-
-
-def subject_of(name: str) -> str:
-    """Return ``sub-<label>`` of a file name or its folders, else the name without its ending."""
-    pure = PurePath(name)
-    for part in (pure.name, *reversed(pure.parts[:-1])):
-        if match := re.search(r"sub-[A-Za-z0-9]+", part):
-            return match.group()
-    return re.sub(r"(\.nii)?\.[A-Za-z0-9]+$", "", pure.as_posix())
 
 
 def entities_of(name: str) -> dict[str, str]:

@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import load
+from cape.data.exclusions import MANIFEST_NAMES
+from cape.data.layout.reading import MARKS, Reading, read_names
+from cape.data.layout.words import KINDS, of_kind, refused_ends, words
+from cape.data.tables import RECORDS
+from cape.data.whose import RESULTS, names_below
+from cape.data.words_beside import words_beside
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
@@ -122,15 +128,85 @@ def _meant_for(config: type[Config], shared: type[Config], name: str, value: obj
     return True
 
 
-def site_folders(directory: Path) -> dict[str, Path]:
-    """Return the folders of the sites by id, sorted; DataError if there are none."""
-    folders = {
+def read_whole(folder: Path) -> Reading:
+    """Return whose all files below a folder are: images, else surfaces, else matrices."""
+    paths, said = names_below(folder), words_beside(folder).layout
+    readings = [read_names(paths, kind, said=said) for kind in KINDS[:1]]
+    for kind in KINDS[1:]:
+        if not (readings[-1].images or readings[-1].left):
+            readings.append(read_names(paths, kind, said=said))
+    return next(
+        (each for each in readings if each.images or each.left or each.commands), readings[0]
+    )
+
+
+def sites_below(folder: Path, whole: Reading) -> dict[str, Path]:
+    """Return the folders of sites by id; {}: the folder is one site's own.
+
+    A folder of people is no consortium: `whole` says what the folders are.  Where it cannot say,
+    marks of data sets do, or the owner's settings.toml beside the folders.
+    """
+    folders = _folders(folder)
+    names = {path.name for path in folder.iterdir() if path.is_file() or path.is_symlink()}
+    if (
+        not folders
+        or names & {*MANIFEST_NAMES, *RECORDS}
+        or any("/" not in i.path for i in whole.images)
+    ):
+        return {}
+    said = words_beside(folder).layout
+    if "--folders sites" in said:
+        return folders
+    if said:
+        return {}
+    marked = all(
+        any((path / mark).is_file() for mark in (*MARKS, *RECORDS)) for path in folders.values()
+    )
+    tops = {image.path.split("/")[0] for image in whole.images} | {
+        path.split("/")[0] for path in whole.left
+    }
+    if whole.level in ("proved", "inferred") and not whole.left:
+        apart = {
+            image.path.split("/")[0]
+            for image in whole.images
+            if image.site.split(" ")[0] == image.path.split("/")[0]
+        }
+        alone = not marked and apart != tops
+    else:
+        alone = not marked and "settings.toml" not in names and bool(whole.images)
+    return {} if alone else folders
+
+
+def _folders(directory: Path) -> dict[str, Path]:
+    """Return the folders that may be a site's: not hidden, not of code, logs or results."""
+    return {
         path.name: path.resolve()
         for path in sorted(directory.iterdir())
-        # Hidden folders are of the system, those with an underscore of results.
-        if path.is_dir() and not path.name.startswith((".", "_"))
+        if path.is_dir() and not path.name.startswith((".", "_")) and _may_be_site(path)
     }
+
+
+def _may_be_site(folder: Path) -> bool:
+    names = names_below(folder)
+    if folder.name.lower() in words("no_site") or any((folder / name).exists() for name in RESULTS):
+        return False
+    # An empty folder is a site without data, and its own check says so best.
+    return (
+        not names
+        or any(of_kind(n, kind) or n.endswith(refused_ends()) for n in names for kind in KINDS)
+        or any((folder / mark).exists() for mark in MARKS)
+    )
+
+
+def site_folders(directory: Path) -> dict[str, Path]:
+    """Return the folders of the sites by id, sorted; DataError if there are none.
+
+    For commands that are told that a folder is a consortium.
+    """
+    folders = _folders(directory)
     if not folders:
-        detail = f"{directory} holds no folder; a consortium has one folder of data per site"
+        detail = (
+            f"{directory} holds no folder of a site; a consortium has one folder of data per site"
+        )
         raise DataError("E104", site="(none)", detail=detail)
     return folders

@@ -7,6 +7,7 @@ sites, so it holds names of spaces, tasks and columns, and no number but how man
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -14,29 +15,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from cape.data.bids import PATTERNS, bids_files, confounds_beside, is_bids
+from cape.data.bids import confounds_beside
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
-from cape.data.discovery import REMARKS, discover
+from cape.data.discovery import discover
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
 from cape.data.images import read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.label_table import read_label_table
+from cape.data.layout.reading import Image, Reading, read_names
+from cape.data.layout.words import Kind, is_series
 from cape.data.matrices import Orientation, read_matrix
-from cape.data.people import entities_of, natural_key, subject_of
+from cape.data.people import entities_of, has_all, natural_key
 from cape.data.runs import RunFile, Series
 from cape.data.space import ATLAS_FILES, LABEL_TABLES, STRUCTURE_FILES, mask_space, space_of
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
+from cape.data.whose import names_below
+from cape.data.words_beside import words_beside
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.planning.consortium_folder import site_folders
+from cape.planning.consortium_folder import read_whole, sites_below
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.orientation import BY_FEATURE, BY_TIME, Ask, counted, orientation_of, refuse
-from cape.planning.validate import is_site
 from cape.report.files import load_image
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
+from cape.settings.words import parse_entities
 from cape.space.feature_space import MNI152
 
 FILE: Final = "settings.toml"
@@ -76,16 +81,21 @@ class _Found:
     files: Mapping[Path, bytes] = field(default_factory=dict)
 
 
-def propose(folder: Path, *, ask: Ask = refuse) -> Proposal:
+def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Proposal:
     """Return settings for the data of one site, or of sites side by side; ConfigError: none.
 
+    `bids_filter`: which images, where the sites differ; else the most frequent ones.
     `ask` is told what tables look like whose names and sizes do not say which axis is time.
     """
     import jinja2
 
-    alone = is_site(folder)
-    sites = {folder.resolve().name: folder} if alone else site_folders(folder)
-    survey = _survey(folder, sites, ask)
+    whole = read_whole(folder)
+    sites = sites_below(folder, whole)
+    alone = not sites
+    sites = sites or {folder.resolve().name: folder}
+    if alone:
+        _check_said(whole, folder)
+    survey = _survey(folder, sites, bids_filter, ask)
     total = sum(survey.people.values())
     # Plain text: nothing is escaped, and a value that is not there is an error.
     template = jinja2.Template(
@@ -105,30 +115,49 @@ def propose(folder: Path, *, ask: Ask = refuse) -> Proposal:
     return Proposal(text=text, counts=(*lines, *survey.counts), files=survey.files)
 
 
-def _survey(folder: Path, sites: Mapping[str, Path], ask: Ask) -> _Found:
-    names = [p.name.lower() for base in sites.values() for p in base.rglob("*") if p.is_file()]
-    if any(is_bids(base, PATTERNS) for base in sites.values()):
-        return _of_bids(sites)
+def _survey(folder: Path, sites: Mapping[str, Path], bids_filter: str, ask: Ask) -> _Found:
+    names = [name.lower() for base in sites.values() for name in names_below(base)]
+    volumes = _readings(sites, "volume")
+    if any(reading.evidence == "BIDS" for reading in volumes.values()):
+        return _of_bids(sites, volumes, bids_filter)
     if any(name.endswith(CIFTI_SERIES) for name in names):
-        return _of_cifti(sites, names)
+        return _of_cifti(sites, names, bids_filter)
     if _atlases(sites):
         return _of_parcels(sites, ask)
     if any(name.endswith(IMAGE_SUFFIXES) for name in names):
         return _of_images(sites)
     if any(name in RECORDS for name in names):
         return _of_records(sites)
-    if any(name.endswith(MATRIX_SUFFIXES) and not name.startswith(REMARKS) for name in names):
+    if any(is_series(name, "matrix") for name in names):
         return _of_matrices(sites, ask)
     raise _nothing(folder, "it holds no image, matrix or table")
+
+
+def _readings(sites: Mapping[str, Path], kind: Kind) -> dict[str, Reading]:
+    """Return whose the files of each site are; ConfigError where nobody can tell."""
+    readings = {
+        site: read_names(names_below(base), kind, said=words_beside(base).layout)
+        for site, base in sites.items()
+    }
+    for site, reading in readings.items():
+        if reading.images:
+            _check_said(reading, sites[site])
+    return readings
+
+
+def _check_said(reading: Reading, folder: Path) -> None:
+    """Raise ConfigError E018 where names leave a choice: settings would be a guess about people."""
+    if reading.level in ("choice", "unknown") and (reading.images or reading.commands):
+        problem = f"{reading.why or 'nobody can tell whose its files are'}"
+        do = (
+            f"type cape people {shlex.quote(str(folder))}: it says what can be said, and prints it."
+        )
+        raise ConfigError("E018", problem=problem, do=do, detail=str(folder))
 
 
 def _nothing(folder: Path, problem: str) -> ConfigError:
     do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds such"
     do += " folders or links to them"
-    deeper = next(folder.rglob("sub-*/**/*_space-MNI152*_bold.nii*"), None)
-    if deeper is not None:
-        above = deeper.parts.index(next(part for part in deeper.parts if part.startswith("sub-")))
-        do += f"; there are images in {Path(*deeper.parts[:above])}"
     return ConfigError("E018", problem=problem, do=f"{do}.", detail=str(folder))
 
 
@@ -139,9 +168,10 @@ def _people(n: int) -> str:
 # ------------------------------------------------------------------------------- names of BIDS
 
 
-def _of_bids(sites: Mapping[str, Path]) -> _Found:
-    images = {site: sorted(set(bids_files(base, PATTERNS))) for site, base in sites.items()}
-    people, tables = _surveyed(images)
+def _of_bids(
+    sites: Mapping[str, Path], readings: Mapping[str, Reading], bids_filter: str
+) -> _Found:
+    people, images, tables = _surveyed(sites, readings)
     counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
     usable = {p: e for p, e in tables.items() if e.get("space", "").startswith(MNI152)}
     if not usable:
@@ -152,15 +182,13 @@ def _of_bids(sites: Mapping[str, Path]) -> _Found:
     rests = sorted({e["task"] for e in tables.values() if e.get("task", "").startswith("rest")})
     # Of the echoes their combination, which has no entity; else one that BOLD is strong in.
     keys = {"desc": ("preproc",), "task": ("rest", *rests), "echo": ("", "2"), "res": ("2",)}
-    wanted, chosen = _narrowed(tables, {"space": space}, keys)
+    wanted, chosen = _narrowed(tables, {"space": space}, keys, bids_filter)
     order = ("task", "space", "echo", "res", "desc")
-    bids_filter = "_".join(f"{key}-{wanted[key]}" for key in order if wanted.get(key))
+    bids_filter = bids_filter or "_".join(f"{k}-{wanted[k]}" for k in order if wanted.get(k))
     without = _without(tables, wanted)
+    _check_no_site_lost(images, tables, chosen, bids_filter)
     taken = {
-        (site, subject_of(p.as_posix()))
-        for site, paths in images.items()
-        for p in paths
-        if p in chosen
+        image.person for site in images for path, image in images[site].items() if path in chosen
     }
     less = f" without {without}" if without else ""
     counts.append(f"chosen: {bids_filter}{less}, {len(chosen)} images of {len(taken)} people")
@@ -174,15 +202,16 @@ def _of_bids(sites: Mapping[str, Path]) -> _Found:
     return _Found(people=people, counts=counts, values=values)
 
 
-def _of_cifti(sites: Mapping[str, Path], names: Sequence[str]) -> _Found:
+def _of_cifti(sites: Mapping[str, Path], names: Sequence[str], bids_filter: str) -> _Found:
     dense = any(name.endswith(".dtseries.nii") for name in names)
     end = ".dtseries.nii" if dense else ".ptseries.nii"
-    images = {site: sorted(base.rglob(f"*{end}")) for site, base in sites.items()}
-    people, tables = _surveyed(images)
+    readings = _readings(sites, "cifti")
+    people, images, tables = _surveyed(sites, readings, end)
     counts = [_tally(tables, key) for key in ("space", "den", "task", "ses", "run")]
     keys = {"space": ("fsLR",), "den": ("91k",), "task": ("rest",), "seg": ()}
-    wanted, chosen = _narrowed(tables, {}, keys)
-    bids_filter = "_".join(f"{key}-{value}" for key, value in wanted.items() if value)
+    wanted, chosen = _narrowed(tables, {}, keys, bids_filter)
+    bids_filter = bids_filter or "_".join(f"{k}-{value}" for k, value in wanted.items() if value)
+    _check_no_site_lost(images, tables, chosen, bids_filter)
     counts.append(f"chosen: {bids_filter or 'all'}, {len(chosen)} files")
 
     def lacks(base: Path, files: Sequence[str]) -> bool:
@@ -206,18 +235,57 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str]) -> _Found:
     return _Found(people=people, counts=counts, values=values, files=files)
 
 
-def _surveyed(images: Mapping[str, Sequence[Path]]) -> tuple[dict[str, int], dict[Path, Entities]]:
-    """Return how many people each site has, and the entities of every image's name."""
-    people = {
-        site: len({subject_of(path.as_posix()) for path in paths}) for site, paths in images.items()
+def _surveyed(
+    sites: Mapping[str, Path], readings: Mapping[str, Reading], end: str = ""
+) -> tuple[dict[str, int], dict[str, dict[Path, Image]], dict[Path, Entities]]:
+    """Return how many people each site has, its images, and the entities of every image's name."""
+    images = {
+        site: {
+            base / i.path: i for i in readings[site].images if i.path.endswith(end) and not i.whole
+        }
+        for site, base in sites.items()
     }
-    return people, {path: entities_of(path.name) for paths in images.values() for path in paths}
+    people = {site: len({image.person for image in each.values()}) for site, each in images.items()}
+    return (
+        people,
+        images,
+        {path: entities_of(path.name) for each in images.values() for path in each},
+    )
+
+
+def _check_no_site_lost(
+    images: Mapping[str, Mapping[Path, Image]],
+    tables: Mapping[Path, Entities],
+    chosen: Sequence[Path],
+    bids_filter: str,
+) -> None:
+    """Raise ConfigError E018 if nothing of a site fits: it says what differs there, and asks."""
+    taken = set(chosen)
+    for site, each in images.items():
+        if each and not taken & each.keys():
+            keys = [part.partition("-")[0] for part in bids_filter.split("_")]
+            there = {f"{k}-{tables[path][k]}" for path in each for k in keys if k in tables[path]}
+            problem = (
+                f"site {site} has no image with {bids_filter}; it has {', '.join(sorted(there))}"
+            )
+            do = "say which images all sites have, with + between words for the same: "
+            do += "cape init FOLDER --filter task-rest+resting_space-..., or leave the site out."
+            raise ConfigError("E018", problem=problem, do=do)
 
 
 def _narrowed(
-    tables: Mapping[Path, Entities], wanted: dict[str, str], keys: Mapping[str, Sequence[str]]
+    tables: Mapping[Path, Entities],
+    wanted: dict[str, str],
+    keys: Mapping[str, Sequence[str]],
+    bids_filter: str,
 ) -> tuple[dict[str, str], list[Path]]:
-    """Return `wanted` with a value of each key that names have, and the images that fit it."""
+    """Return `wanted` with a value of each key that names have, and the images that fit it.
+
+    `bids_filter`: what the owner said, instead.
+    """
+    if bids_filter:
+        said = parse_entities(bids_filter)
+        return dict(said), [path for path, e in tables.items() if has_all(e, said)]
     for key, first in keys.items():
         fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
         values = {e.get(key) for e in fitting.values()}
@@ -356,7 +424,8 @@ def _columns(table: Path) -> Iterable[str]:
 
 def _listed(sites: Mapping[str, Path], feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
     """Return how many people each site lists, and all their runs."""
-    config = Config.from_input({"epsilon": 1, "delta": 1e-5, "feature_space": feature_space})
+    _readings(sites, "matrix" if feature_space == "matrix" else "volume")
+    config = Config.from_input({"private": False, "feature_space": feature_space})
     listed = {name: discover(base, {}, config, Findings(name)) for name, base in sites.items()}
     runs = [run for subjects in listed.values() for files in subjects for run in files.runs]
     return {site: len(subjects) for site, subjects in listed.items()}, runs

@@ -11,11 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cape.data.bids import is_bids
 from cape.data.data_store import DataStore
-from cape.data.discovery import check_layout_is_said, data_files
-from cape.data.exclusions import MANIFEST_NAMES
-from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.data.discovery import check_layout_is_said
 from cape.data.issues import Finding
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
@@ -23,8 +20,9 @@ from cape.frozen import dataclass
 from cape.planning.consortium_folder import (
     OwnerSettings,
     read_settings,
+    read_whole,
     settings_beside,
-    site_folders,
+    sites_below,
 )
 from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, make_card
 from cape.protocol.messages import SiteCard
@@ -74,17 +72,6 @@ class FolderCheck:
         return {site: data for site, data in found.items() if data is not None}
 
 
-def is_site(folder: Path) -> bool:
-    """Tell whether a folder holds the data of one site (else: one folder per site)."""
-    suffixes = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
-    # The true maps of a synthetic study lie beside its sites' folders.
-    data = data_files(folder, suffixes, ("truth.npz",))
-    names = [path.name for path in folder.iterdir() if path.is_file()]
-    folders = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))]
-    # An empty folder is a site without data, and its own check says so best.
-    return bool(data) or any(n in MANIFEST_NAMES for n in names) or is_bids(folder) or not folders
-
-
 def validate(
     folder: str | Path,
     *,
@@ -129,8 +116,8 @@ def check_folder(
     headers_only: bool = False,
 ) -> FolderCheck:
     """Check a site's data, or those of every site; `given` names the files of one."""
-    alone = bool(given) or is_site(folder)
-    folders = {site or folder.resolve().name: folder} if alone else site_folders(folder)
+    sites = {} if given else sites_below(folder, read_whole(folder))
+    alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
         check_site(
             base,

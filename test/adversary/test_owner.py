@@ -643,7 +643,7 @@ def test_the_total_of_all_runs_tells_who_was_in_them_and_not_often(worlds, tmp_p
         tmp_path / "others" / "local1", [series(50 + m, 120) for m in range(PEOPLE)]
     )
     for path in sorted(others.glob("sub-*.npy")):
-        path.rename(path.with_name(f"other-{path.name[4:]}"))
+        path.rename(path.with_name(f"sub-other{path.name[4:]}"))
     (others / "manifest.csv").unlink()
     told = []
     for site in (worlds[0], others):

@@ -96,6 +96,7 @@ class Reading:
     commands: tuple[str, ...] = ()  # of other programs, that make files which can be read
     left: tuple[str, ...] = ()  # series that are not in this layout
     producer: Producer | None = None
+    is_empty: bool = False  # there is no series
 
     @property
     def people(self) -> tuple[tuple[str, str], ...]:
@@ -107,13 +108,19 @@ class Reading:
 
 
 def read_names(
-    paths: Sequence[str], kind: Kind, *, said: Sequence[str] = (), names: Collection[str] = ()
+    paths: Sequence[str],
+    kind: Kind,
+    *,
+    said: Sequence[str] = (),
+    names: Collection[str] = (),
+    listed: bool = False,
 ) -> Reading:
     """Return whose files are, by paths below a folder.
 
     `said`: what the site confirmed, patterns and words; `names`: labels of its own list of people.
+    `listed`: somebody wrote the list, and every file of it is a series.
     """
-    series = _series(paths, kind)
+    series = list(paths) if listed else _series(paths, kind)
     if not series:
         return _no_series(paths, kind)
     if kind == "volume" and (stacks := _stacks(series)):
@@ -136,6 +143,9 @@ def read_names(
 
 def _series(paths: Sequence[str], kind: Kind) -> list[str]:
     series = [path for path in paths if is_series(path, kind)]
+    # Text is data where there are no arrays: notes lie beside many.
+    arrays = [path for path in series if not path.lower().endswith((".txt", ".1d"))]
+    series = arrays or series
     stems = {stem(PurePosixPath(path).name).lower() for path in series}
     if kind == "volume" and stems & {"t2", "t3"}:  # T1 beside T2 is a visit, not anatomy
         series += [
@@ -182,7 +192,8 @@ def _no_series(paths: Sequence[str], kind: Kind) -> Reading:
             commands = dict.fromkeys(_command(row, path) for path in named)
             why = f"these are {row['name']}"
             return Reading(level="unknown", evidence=row["name"], why=why, commands=tuple(commands))
-    return Reading(level="unknown", why=f"there is no {kind} series below this folder")
+    why = f"there is no {kind} series below this folder"
+    return Reading(level="unknown", why=why, is_empty=True)
 
 
 def _command(row: Mapping[str, str], path: str) -> str:
@@ -486,6 +497,25 @@ def _versions_apart(reading: Reading, patterns: Sequence[str]) -> list[list[str]
     return sets
 
 
+def version_lines(reading: Reading) -> tuple[Line, ...]:
+    """Return what to type where a proved reading has several versions of a run: one is taken."""
+    if reading.evidence == "BIDS" and not all("task-" in image.path for image in reading.images):
+        # Words for sessions that are none of BIDS, which makes versions of them
+        found = proposals([image.path for image in reading.images])
+        reads = [_by_patterns([i.path for i in reading.images], way.patterns) for way in found.ways]
+        same = [
+            (read, way)
+            for read, way in zip(reads, found.ways, strict=True)
+            if len(read.people) == len(reading.people)
+        ]
+        return tuple(_lines([read for read, _ in same], [way for _, way in same]))
+    patterns = _templates(reading)
+    sets = _versions_apart(reading, patterns)
+    says = f"{len(reading.people)} people, by this version of each run"
+    layouts = (tuple(w for pattern in some for w in ("--layout", pattern)) for some in sets)
+    return tuple(Line(says=says, typed=typed) for typed in layouts)
+
+
 # ------------------------------------------------------------------------------ doubts about labels
 
 _VISIT: Final = rf"{any_of(words('session'))}\d{{0,3}}|[vt]\d|scan\d+|run\d+|m\d\d"
@@ -510,7 +540,7 @@ def _checked(reading: Reading, said: Sequence[str]) -> Reading:
     for site, subject in reading.people:
         by_site[site].add(subject)
     for labels in () if AS_NAMED in said else by_site.values():
-        if alike := _same_but_spelling(labels):
+        if alike := same_but_spelling(labels):
             why = f"{alike[0]} and {alike[1]}: one person or two?"
             return replace(reading, level="unknown", why=why, lines=())
         if not typed and (asked := _one_or_two(reading, labels)):
@@ -554,7 +584,7 @@ def _templates(reading: Reading) -> list[str]:
     return list(dict.fromkeys(blank(i.path, i.subject) or i.version for i in reading.images))
 
 
-def _same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:
+def same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:
     """Return two labels that are equal but for case, zeros, signs or a word in front."""
     known: dict[str, str] = {}
     some = any_of(words("subject"))

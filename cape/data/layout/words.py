@@ -18,6 +18,7 @@ ENDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "cifti": (".dtseries.nii", ".ptseries.nii"),
     "matrix": (".npy", ".npz", ".mat", ".csv", ".tsv", ".txt", ".1d"),
 }
+KINDS: Final[tuple[Kind, ...]] = ("volume", "cifti", "matrix")
 # v4.0.0, 0.009, 1.6mm and a date with its time are one part of a name; 001.1 is two.
 _WHOLE: Final = r"\d{4}-\d\d-\d\d(?:_\d\d_\d\d_\d\d(?:\.\d)?)?|v\d+(?:\.\d+)+|0\.\d+|\d+\.\d+mm"
 _BETWEEN: Final = r"_\-. +=,~()"
@@ -26,7 +27,7 @@ _DATE: Final = re.compile(
     r"\d{4}-\d\d-\d\d.*|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
     r"|(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:19|20)\d\d|(?:19|20)\d{6}x\d+"
 )
-_SITE: Final = re.compile(r"(?:site|centre|center|hospital|lab|local)[a-z0-9]*")
+_SITE: Final = re.compile(r"(?:site|centre|center|hospital|clinic|lab|local)[-_]?[a-z0-9]*")
 # What somebody made of the same people, as a folder.
 _PIPELINE: Final = re.compile(
     r"(?:fmriprep|xcp_?d|xcp-d|xcpengine|cpac|c-pac|halfpipe|tedana|niak|nibabies|aroma|fmripost|mriqc|afni|fsl|spm"
@@ -149,6 +150,11 @@ def is_series(path: str, kind: Kind) -> bool:
         return False
     around = {folder.lower() for folder in folders}
     return not words("folders_beside") & {*around, *(re.sub(r"[_-]?\d+$", "", f) for f in around)}
+
+
+def refused_ends() -> tuple[str, ...]:
+    """Return the endings of files of data that no reader takes, but a command makes usable."""
+    return tuple(end for row in table()["refused"] for end in row["ends"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

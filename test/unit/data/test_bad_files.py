@@ -233,7 +233,7 @@ def test_a_bad_file_is_named_and_takes_no_memory(tmp_path, config, name, write, 
     site = tmp_path / "site"
     site.mkdir()
     # A name of its own: an entry of the list, not a guess.
-    write(site / name)
+    write(site / f"sub-{name}")
     tracemalloc.start()
     try:
         found = inspect_site(site, {}, config, site="B")

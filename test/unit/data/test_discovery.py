@@ -60,18 +60,52 @@ def test_grayordinates_beside_volumes_of_the_same_people_are_refused_by_name(
 
 
 def test_all_runs_of_a_subject_are_joined_in_natural_order(tmp_path):
-    names = ["sub-1_run-10.nii", "sub-1_run-2.nii", "sub-2.nii", "a/sub-1_run-11.nii"]
+    names = ["sub-1_run-10.nii", "sub-1_run-2.nii", "sub-2.nii", "sub-1/sub-1_run-11.nii"]
     site_with(tmp_path, *names)
     labels, _ = found(tmp_path, {"data": names})
     assert labels == {
-        "sub-1": ["a/sub-1_run-11.nii", "sub-1_run-2.nii", "sub-1_run-10.nii"],
+        "sub-1": ["sub-1_run-2.nii", "sub-1_run-10.nii", "sub-1/sub-1_run-11.nii"],
         "sub-2": ["sub-2.nii"],
     }
 
 
-def test_equal_names_in_different_folders_without_a_label_are_different_people(tmp_path):
-    labels, _ = found(site_with(tmp_path, "ann/rest.nii", "bob/rest.nii"), {"data": "*/rest.nii"})
-    assert list(labels) == ["ann/rest", "bob/rest"]
+def test_nobody_is_a_person_for_a_private_run_because_a_name_looks_so(tmp_path):
+    """Each file of another name was a person: one who had four was counted four times."""
+    names = ["ann/rest1.nii", "ann/rest2.nii", "bob/rest1.nii", "bob/rest2.nii", "eve/rest1.nii"]
+    site_with(tmp_path, *names)
+    labels, texts = found(tmp_path, {"data": "*/*.nii"})
+    assert {label: len(runs) for label, runs in labels.items()} == {"ann": 2, "bob": 2, "eve": 1}
+    assert [text[:9] for text in texts] == ["CAPE-E165"]
+    findings = Findings("B")
+    discover(tmp_path, {}, IMAGES, findings)
+    with pytest.raises(DataError, match=r"CAPE-E165 Site B: .* is not confirmed") as refused:
+        findings.raise_if_blocked()
+    assert "ann" not in str(refused.value)  # what others read
+    (tmp_path / "site-policy.toml").write_text('layout = ["{subject}/{run}.nii"]\n')
+    labels, texts = found(tmp_path, {})
+    assert (list(labels), texts) == (["ann", "bob", "eve"], [])
+    # A run that promises nothing goes on with what names look like, and says so.
+    (tmp_path / "site-policy.toml").unlink()
+    findings = Findings("B")
+    discover(tmp_path, {}, Config(private=False, epsilon=1.0, delta=1e-5), findings)
+    assert [(f.code, f.severity) for f in findings.listing()] == [("CAPE-W165", "W")]
+
+
+def test_what_repeats_other_runs_is_left_out_and_versions_are_never_joined(tmp_path):
+    """XCP-D's concatenation was a third run, and rec-norm, rec-raw were two runs of one scan."""
+
+    def names(*runs: str) -> list[str]:
+        return [f"sub-{n}/func/sub-{n}_task-rest{run}_bold.nii" for n in (1, 2, 3) for run in runs]
+
+    config = Config(epsilon=1.0, delta=1e-5, bids_filter="task-rest")
+    findings = Findings("B")
+    site = site_with(tmp_path / "x", *names("", "_run-1", "_run-2"))
+    assert [len(s.runs) for s in discover(site, {}, config, findings)] == [2, 2, 2]
+    assert [f.code for f in findings.listing()] == ["CAPE-W105"]
+    findings = Findings("B")
+    site = site_with(tmp_path / "r", *names("_rec-norm", "_rec-raw"))
+    assert [len(s.runs) for s in discover(site, {}, config, findings)] == [0, 0, 0]
+    assert "several versions" in findings.listing()[0].private
 
 
 def test_a_table_beside_an_image_is_not_read_through_a_link_to_another_place(tmp_path):
@@ -118,8 +152,8 @@ def test_a_list_that_does_not_fit_the_folder_says_why(tmp_path, given, code, par
 
 
 def test_none_and_empty_text_count_as_not_given(tmp_path):
-    labels, texts = found(site_with(tmp_path, "a.nii"), {"data": None, "manifest": ""})
-    assert list(labels) == ["a"]
+    labels, texts = found(site_with(tmp_path, "sub-1.nii"), {"data": None, "manifest": ""})
+    assert list(labels) == ["sub-1"]
     assert texts == []
 
 

@@ -1,14 +1,10 @@
-"""Whose a file is, by its name."""
+"""The natural order of names."""
 
 from __future__ import annotations
 
-from cape.data.people import natural_key, subject_of
+from cape.data.people import natural_key
 
 
-def test_subjects_and_order_follow_the_names():
-    assert subject_of("sub-A1_task-rest_bold.nii.gz") == "sub-A1"
-    assert subject_of("sub-A1/func/rest.nii") == "sub-A1"
-    assert subject_of("ann.nii.gz") == "ann"
-    assert subject_of("ann.v2.npy") == "ann.v2"
+def test_numbers_in_names_count_by_their_value():
     assert sorted(["b10", "b9", "B1", "b"], key=natural_key) == ["b", "B1", "b9", "b10"]
     assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]

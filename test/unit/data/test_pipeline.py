@@ -133,7 +133,7 @@ def test_orientation_says_which_axis_is_time(tmp_path):
 
 def test_an_npz_with_the_variable_x_is_a_matrix_too(tmp_path):
     values = np.random.default_rng(0).standard_normal((8, 20))
-    np.savez(tmp_path / "a.npz", X=values)
+    np.savez(tmp_path / "sub-a.npz", X=values)
     loaded = load_site(tmp_path, {"data": "*.npz"}, CONFIG, site="B")
     assert (loaded.space.n_features, loaded.subjects[0].n_timepoints) == (8, 20)
 
@@ -185,21 +185,21 @@ def test_the_fingerprint_depends_on_contents_and_not_on_names(tmp_path):
         (tmp_path / folder).mkdir()
         for m, name in enumerate(names):
             rng = np.random.default_rng([m, folder == "c"])
-            np.save(tmp_path / folder / f"{name}.npy", rng.standard_normal((6, 20)))
+            np.save(tmp_path / folder / f"sub-{name}.npy", rng.standard_normal((6, 20)))
         prints.append(load_site(tmp_path / folder, {}, CONFIG, site="B").fingerprint)
     assert prints[0] == prints[1] != prints[2]
 
 
 def test_the_same_scan_compressed_again_is_found_as_a_duplicate(tmp_path):
     values = np.random.default_rng(0).standard_normal((6, 20)).astype(np.float32)
-    np.save(tmp_path / "a.npy", values)
-    np.savez_compressed(tmp_path / "b.npz", X=values)
+    np.save(tmp_path / "sub-a.npy", values)
+    np.savez_compressed(tmp_path / "sub-b.npz", X=values)
     with pytest.raises(DataError) as caught:
         load_site(tmp_path, {}, CONFIG, site="B")
     assert private_code(caught.value) == "CAPE-E105"
     # In a run one of the two counts for both: nobody else hears of it.
     loaded, reduced = pipeline.load_site(tmp_path, {}, CONFIG, site="B")
-    assert loaded.failed == ("b",)
+    assert loaded.failed == ("sub-b",)
     assert [Y.shape for _, Y in reduced] == [(6, 20), (6, 0)]
 
 

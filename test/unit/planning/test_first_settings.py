@@ -40,6 +40,11 @@ def run(base: Path, label: str, space: str, *, task: str = "rest", tr: float = 2
     Path(f"{stem}_desc-confounds_timeseries.tsv").write_text(table)
 
 
+def said_to_be_sites(folder: Path) -> None:
+    """Confirm that folders which hold the same labels are sites."""
+    (folder / "site-policy.toml").write_text('layout = ["--folders sites"]\n')
+
+
 def settings(folder: Path) -> tuple[dict[str, object], str, str]:
     proposal = propose(folder)
     return tomllib.loads(proposal.text), proposal.text, "\n".join(proposal.counts)
@@ -50,6 +55,10 @@ def test_sites_side_by_side_agree_on_the_space_that_most_people_have(tmp_path):
         run(tmp_path / "a", label, "T1w+MNI152NLin6Asym+MNI152NLin2009cAsym")
         run(tmp_path / "b", label, "MNI152NLin6Asym", tr=2.5)
     run(tmp_path / "b", "sub-3", "MNI152NLin6Asym", task="nback")
+    # Folders a and b with the same labels may be two sessions: that is asked, not guessed.
+    with pytest.raises(ConfigError, match="a, b hold the same labels; type cape people"):
+        propose(tmp_path)
+    said_to_be_sites(tmp_path)
     said, text, counts = settings(tmp_path)
     assert said["bids_filter"] == "task-rest_space-MNI152NLin6Asym_desc-preproc"
     assert said["space"] == "MNI152NLin6Asym"
@@ -83,6 +92,7 @@ def test_matrices_and_tables_of_people(tmp_path):
             np.save(tmp_path / "m" / site / f"sub-{m}.npy", np.zeros((n, 7)))
         (tmp_path / "r" / site).mkdir(parents=True)
         (tmp_path / "r" / site / "records.csv").write_text("who,a,b\nx,1,2\ny,3,4\n")
+    said_to_be_sites(tmp_path / "m")
     said, _, counts = settings(tmp_path / "m")
     assert (said["orientation"], said["n_features"]) == ("time_by_feature", 7)
     assert "matrices: 4, rows 40 to 60, columns 7" in counts
@@ -105,6 +115,7 @@ def test_the_layout_of_tables_is_written_asked_for_and_filled_in(tmp_path, capsy
             head = "a,b,x" if (site, m) == ("a", 1) else "a,b,c"
             np.savetxt(tmp_path / "study" / site / f"sub-{m}.csv", rows, delimiter=",",
                        header=head, comments="")  # fmt: skip
+    said_to_be_sites(tmp_path / "study")
     assert "columns" not in settings(tmp_path / "study")[0]
     assert settings(tmp_path / "study" / "b")[0]["columns"] == "a,b,c"
     asked = {"epsilon": 4.0, "delta": 1e-5, "computation": "capemean", "feature_space": "matrix",
@@ -129,6 +140,7 @@ def test_the_layout_of_tables_is_written_asked_for_and_filled_in(tmp_path, capsy
 def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp_path, capsys):
     for site in "abc":
         run(tmp_path / "study" / site, "sub-1", "MNI152NLin2009cAsym")
+    said_to_be_sites(tmp_path / "study")
     folder = str(tmp_path / "study")
     assert main(["simulate", folder, "--out", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
@@ -192,7 +204,7 @@ def test_hidden_files_are_nobody_and_a_task_of_rest_comes_first(tmp_path):
         stem = tmp_path / label / "func"
         # What a Mac leaves beside the files that it copies
         (stem / f"._{label}_task-restEO_{PREPROC}_bold.nii.gz").write_bytes(b"\0\5\x16\7")
-        # Somebody's own file names nobody else than the folder's person.
+        # Somebody's own file
         image(stem / "mean_bold.nii.gz")
     said, _, counts = settings(tmp_path)
     assert "task-restEO_" in said["bids_filter"]
@@ -202,7 +214,8 @@ def test_hidden_files_are_nobody_and_a_task_of_rest_comes_first(tmp_path):
     config = replace(read_settings(None, said).config, bids_filter="")
     findings = Findings("here")
     listed = {s.label: len(s.runs) for s in discover(tmp_path, {}, config, findings)}
-    assert (listed, findings.listing()) == ({"sub-1": 3, "sub-2": 3}, ())
+    # A mean is no series, whatever filter there is.
+    assert (listed, findings.listing()) == ({"sub-1": 2, "sub-2": 2}, ())
 
 
 def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
@@ -233,11 +246,27 @@ def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
     assert "CAPE-E102" in {f.code for f in findings.listing()}
 
 
-def test_the_folder_of_derivatives_below_is_named(tmp_path):
-    image(tmp_path / "sub-1" / "func" / "sub-1_task-rest_bold.nii.gz")
-    run(tmp_path / "derivatives" / "fmriprep", "sub-1", "MNI152NLin2009cAsym")
-    with pytest.raises(ConfigError, match=r"there are images in .*derivatives.fmriprep\."):
+def test_derivatives_below_raw_data_are_images_of_the_same_people(tmp_path):
+    """The folder of a whole data set was refused: its raw images name no space."""
+    for label in ("sub-1", "sub-2"):
+        image(tmp_path / label / "func" / f"{label}_task-rest_bold.nii.gz")
+        run(tmp_path / "derivatives" / "fmriprep", label, "MNI152NLin2009cAsym")
+    said, _, counts = settings(tmp_path)
+    assert said["bids_filter"] == "task-rest_space-MNI152NLin2009cAsym_desc-preproc"
+    assert f"{tmp_path.name}: 2 people" in counts
+    assert list(runs_of(tmp_path)) == ["sub-1", "sub-2"]
+
+
+def test_no_site_is_lost_where_sites_name_their_task_otherwise(tmp_path):
+    """The majority's task left a whole site without images, with no word."""
+    for label in ("sub-1", "sub-2", "sub-3"):
+        run(tmp_path / "site-a", label, "MNI152NLin6Asym")
+        run(tmp_path / "site-b", label, "MNI152NLin6Asym", task="restingstate")
+    with pytest.raises(ConfigError, match=r"site site-b has no image with task-rest_.*it has"):
         propose(tmp_path)
+    both = "task-rest+restingstate_space-MNI152NLin6Asym_desc-preproc"
+    said = tomllib.loads(propose(tmp_path, both).text)
+    assert said["bids_filter"] == both
 
 
 def test_names_of_regions_say_which_axis_is_time_where_people_do_not_differ(tmp_path):

@@ -1,0 +1,139 @@
+"""``cape people``: whose the files of a folder are, before anything else; private to its site."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cape.cli.common import AsJson, folder_argument, result
+
+if TYPE_CHECKING:
+    from cape.planning.people import FolderOfPeople
+
+# Lines that are printed: more are no choice but a search.
+MOST_LINES = 6
+
+
+def people_command(
+    folder: Annotated[Path, folder_argument("Data of one site, or a folder per site.")],
+    layout: Annotated[
+        list[str] | None,
+        typer.Option(help="Where {subject}, {session} and {run} stand in paths; repeat it."),
+    ] = None,
+    folders: Annotated[
+        str, typer.Option(help="What folders above people are: sites, groups, sessions, versions.")
+    ] = "",
+    as_named: Annotated[
+        bool, typer.Option("--as-named", help="Labels that look alike are different people.")
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Write a manifest.csv of all files, to fill in who."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whose the files of a folder are and how far that is proved; keep what you confirm."""
+    from cape.planning.people import confirm, read_people, words_typed
+
+    typed = words_typed(layout or (), folders, as_named=as_named)
+    found = [confirm(folder, typed)] if typed else read_people(folder)
+    kept = f"kept in {folder / 'site-policy.toml'}, which goes nowhere else" if typed else ""
+    if write is not None:
+        kept = f"written: {write}; fill in its column subject, one label a person"
+        _write_manifest(write, folder, found)
+    lines = [line for each in found for line in _lines(each)]
+    texts = [text for each in found for text in _told(each)]
+    fields = {
+        "level": min((each.reading.level for each in found), key=_LEVELS.index),
+        "images": [image for each in found for image in _images(each, folder)],
+        "lines": lines,
+        "commands": [command for each in found for command in each.reading.commands],
+        "left_out": [text for each in found for text in each.left_out],
+        "not_in_layout": [path for each in found for path in each.reading.left],
+    }
+    result(fields, *texts, *([kept] if kept else []), as_json=as_json)
+
+
+_LEVELS = ("unknown", "choice", "inferred", "proved")
+
+
+def _images(found: FolderOfPeople, folder: Path) -> list[Mapping[str, Any]]:
+    front = os.path.relpath(found.folder, folder)
+    return [
+        {
+            "path": image.path if front == "." else f"{front}/{image.path}",
+            "site": found.site or image.site,
+            "subject": image.subject,
+            "session": " ".join(
+                v for k, v in image.run.items() if k in ("ses", "session", "folder")
+            ),
+            "run": " ".join(
+                f"{k}-{v}" for k, v in image.run.items() if k not in ("ses", "session", "folder")
+            ),
+            "version": image.version,
+            "taken": image.path not in found.taken.why_not,
+            "why": found.taken.why_not.get(image.path, ""),
+        }
+        for image in found.taken.images
+    ]
+
+
+def _lines(found: FolderOfPeople) -> list[str]:
+    where = shlex.quote(str(found.folder))
+    return [f"cape people {where} {shlex.join(line.typed)}" for line in found.lines[:MOST_LINES]]
+
+
+def _told(found: FolderOfPeople) -> list[str]:
+    reading, taken = found.reading, found.taken
+    runs = {image.acquired for image in taken.images if not image.whole}
+    several = f", {len(reading.sites)} sites" if len(reading.sites) > 1 else ""
+    texts = [
+        f"{found.folder}: {len(taken.images)} series, {len(reading.people)} people, "
+        f"{len(runs)} runs{several}",
+        f"{reading.level}{f', {reading.evidence}' if reading.evidence else ''}"
+        + (f": {reading.why}" if reading.why else ""),
+        *found.left_out,
+    ]
+    for site, subject in reading.people[:3]:
+        mine = [image.path for image in taken.images if image.person == (site, subject)]
+        texts.append(f"  {subject}: {', '.join(mine[:3])}{' ..' if len(mine) > 3 else ''}")
+    wholes = [image.path for image in taken.images if image.whole]
+    if wholes:
+        texts.append(f"left out, they repeat others: {len(wholes)} files such as {wholes[0]}")
+    if reading.left:
+        texts.append(f"not in this layout: {len(reading.left)} files such as {reading.left[0]}")
+    if found.doubled:
+        texts.append(f"{found.doubled} runs are there in several versions, of which one is taken")
+    texts += [
+        f"{line.says}:\n  {typed}" for line, typed in zip(found.lines, _lines(found), strict=False)
+    ]
+    if reading.commands:
+        texts += ["These commands make files that can be read:", *reading.commands[:MOST_LINES]]
+    if reading.level != "proved":
+        where = shlex.quote(str(found.folder))
+        manifest = shlex.quote(str(found.folder / "manifest.csv"))
+        texts.append(f"None of it? cape people {where} --write {manifest}, and fill in who is who.")
+    return texts
+
+
+def _write_manifest(path: Path, folder: Path, found: Sequence[FolderOfPeople]) -> None:
+    from cape.errors import ConfigError
+
+    if path.exists():
+        do = "choose another --write, or remove it."
+        raise ConfigError("E016", problem=f"{path} exists already", do=do)
+    files = [
+        os.path.relpath(each.folder / image, path.parent)
+        for each in found
+        for image in (*(i.path for i in each.reading.images), *each.reading.left, *each.series)
+    ]
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(("file", "subject"))
+        rows.writerows((Path(name).as_posix(), "") for name in dict.fromkeys(files))

@@ -1,0 +1,260 @@
+"""Whose the files of a site are, and which of them a run takes: the reading of its folder, applied.
+
+Discovery, first settings, checks and `cape people` all read this one answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Final
+
+from cape.data.exclusions import MANIFEST_NAMES, PARTICIPANTS
+from cape.data.file_type import CIFTI_SUFFIX, IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.data.issues import Findings, IssueCode
+from cape.data.layout.reading import AS_NAMED, Image, Reading, read_names, same_but_spelling
+from cape.data.layout.words import Kind, is_series, stem, words
+from cape.data.people import entities_of, has_all, natural_key
+from cape.data.runs import ListedRun
+from cape.frozen import dataclass
+from cape.settings.config import Config
+from cape.settings.resolved import resolve
+from cape.settings.words import parse_entities, parse_exclusions
+
+NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz", "truth.npz")
+# What a folder of results has: nothing in it is data of a person.
+RESULTS: Final = frozenset(("results.json", "cape-site.json", "privacy.json", "site-error.txt"))
+# Entities listed where no image fits: the first ones show how the names are made.
+MOST_ENTITIES: Final = 6
+# Folders below each other: links may lead in a circle.
+DEEPEST: Final = 16
+
+
+def kind_of(config: Config) -> Kind:
+    if config.feature_space in CIFTI_SUFFIX:
+        return "cifti"
+    return "matrix" if config.feature_space == "matrix" else "volume"
+
+
+def names_below(base: Path, reserved: Collection[str] = ()) -> list[str]:
+    """Return the names of all files below a folder but those of results, hidden and `reserved`."""
+    return sorted(_walk(base, "", frozenset((*reserved, *NO_DATA)), DEEPEST))
+
+
+def _walk(folder: Path, above: str, reserved: frozenset[str], deeper: int) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return  # said where a file of it is read
+    names = {entry.name for entry in entries}
+    if above and names & RESULTS:
+        return
+    for entry in entries:
+        path = f"{above}{entry.name}"
+        if entry.name.startswith(".") or (not above and entry.name in reserved):
+            continue
+        # A folder that is called like an image is named as what it is, not passed over.
+        data = entry.name.lower().endswith((*IMAGE_SUFFIXES, *MATRIX_SUFFIXES))
+        if not data and Path(entry.path).is_dir():
+            if deeper and not entry.name.startswith("_"):
+                yield from _walk(folder / entry.name, f"{path}/", reserved, deeper - 1)
+        else:
+            yield path
+
+
+def read_folder(
+    paths: Sequence[str], config: Config, said: Sequence[str], names: Collection[str] = ()
+) -> Reading:
+    """Return whose files are; `said` by the site itself, `names`: of its own list of people."""
+    only = CIFTI_SUFFIX.get(config.feature_space, "")
+    if config.feature_space == "atlas" and not any(is_series(path, "volume") for path in paths):
+        return read_names(paths, "matrix", said=said, names=names)  # tables of its parcels
+    return read_names(
+        [p for p in paths if p.endswith(only)], kind_of(config), said=said, names=names
+    )
+
+
+def label_of(image: Image, reading: Reading) -> str:
+    """Return how a person is called in lists and reports; BIDS has its word in front."""
+    of_bids = reading.evidence == "BIDS" and " " not in image.subject
+    return " ".join(filter(None, (image.site, "sub-" * of_bids + image.subject)))
+
+
+def _row(image: Image, reading: Reading) -> ListedRun:
+    """Return an image as a row of a list, its run as its name says it, which orders the runs."""
+    named = entities_of(PurePath(image.path).name)
+    run = {k: v for k, v in named.items() if k in words("run_entities")} or dict(image.run)
+    session = run.pop("ses", run.pop("session", ""))
+    order = "_".join(f"{key}-{value}" for key, value in run.items())
+    return ListedRun(file=image.path, subject=label_of(image, reading), ses=session, run=order)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """Which images a run takes, and why it does not take the others, by path."""
+
+    images: tuple[Image, ...]
+    why_not: Mapping[str, str]
+    gone: frozenset[str]  # left out by a list of the site
+    doubled: Mapping[str, tuple[str, str]]  # people whose versions of one run nothing chooses among
+    entities: str  # what the owner's filter asks names for; empty where names have none
+
+    @property
+    def runs(self) -> tuple[Image, ...]:
+        return tuple(image for image in self.images if image.path not in self.why_not)
+
+
+def take(
+    reading: Reading, config: Config, *, filtered: bool, gone: Mapping[str, str] | None = None
+) -> Taken:
+    """Choose among images by the owner's filter and the producer's row.
+
+    `filtered`: names that have entities of BIDS must fit the owner's filter.  `gone`: who is left
+    out by a list of the site, and by which line.
+    """
+    how = resolve(config).entities
+    wanted, unwanted = parse_entities(how), parse_exclusions(config.bids_exclude)
+    named = {i.path for i in reading.images if filtered and _has_entities(i.path, config)}
+    gone = gone or {}
+    why_not: dict[str, str] = {}
+    for image in reading.images:
+        entities = entities_of(PurePath(image.path).name)
+        if image.path in gone:
+            why_not[image.path] = f"left out by {gone[image.path]}"
+        elif image.whole:
+            why_not[image.path] = "repeats other files of the person"
+        elif image.path in named and not has_all(entities, wanted):
+            why_not[image.path] = f"bids_filter asks for {how}"
+        elif image.path in named and any(has_all(entities, part) for part in unwanted):
+            why_not[image.path] = f"bids_exclude leaves out {config.bids_exclude}"
+    doubled: dict[str, tuple[str, str]] = {}
+    versions: dict[tuple[object, ...], list[Image]] = {}
+    for image in reading.images:
+        if image.path not in why_not:
+            versions.setdefault(image.acquired, []).append(image)
+    for several in versions.values():
+        chosen = _chosen(several, reading)
+        why_not |= {
+            i.path: "another version of the run is taken" for i in several if i not in chosen
+        }
+        if len(chosen) > 1:
+            doubled[label_of(chosen[0], reading)] = (chosen[0].path, chosen[1].path)
+    return Taken(
+        images=reading.images,
+        why_not=why_not,
+        gone=frozenset(gone),
+        doubled=doubled,
+        entities=how if named else "",
+    )
+
+
+def _has_entities(path: str, config: Config) -> bool:
+    """Tell whether a name is one of BIDS, which the owner's filter speaks of.
+
+    Of copies in one folder it does if the owner wrote one.
+    """
+    *folders, name = PurePath(path).parts
+    below = any("sub-" in folder for folder in folders) or config.bids_filter != "auto"
+    return below and "sub-" in name and "task-" in name
+
+
+def _chosen(several: Sequence[Image], reading: Reading) -> Sequence[Image]:
+    """Return the versions of a run that the producer's row takes first; all, if it says nothing."""
+    for wanted in reading.producer.take if reading.producer else ():
+        if wanted == "longest":
+            most = max(len(image.version) for image in several)
+            return [image for image in several if len(image.version) == most]
+        if some := [image for image in several if wanted in f"/{image.path}"]:
+            return some
+    return several
+
+
+# --------------------------------------------------------------------------- what is told of it
+
+
+def note_evidence(reading: Reading, config: Config, findings: Findings) -> None:
+    """Note that it is not proved who is who: nothing below reaches a private run."""
+    if reading.level == "proved":
+        for path in reading.left:
+            findings.add(IssueCode.SERIES_LEFT, path)
+        return
+    place = f"{reading.why} ({len(reading.images)} files, {len(reading.people)} people?)"
+    if reading.level == "inferred" and not config.private:
+        findings.add(IssueCode.PEOPLE_INFERRED, place)
+    else:
+        findings.add(IssueCode.PEOPLE_UNPROVED, place)
+
+
+def note_taken(taken: Taken, reading: Reading, findings: Findings) -> None:
+    """Note who is without a run, whose versions nothing chooses among, and what repeats."""
+    for image in taken.images:
+        if image.whole:
+            findings.add(IssueCode.RUN_REPEATS, image.path)
+    for first, other in taken.doubled.values():
+        findings.add(IssueCode.RUN_VERSIONS, f"{first} and {other}")
+    if set(image.path for image in taken.images) - taken.gone and not taken.runs:
+        place = f"{len(taken.images)} images{_entities_there(taken.images)}"
+        findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=taken.entities)
+        return
+    with_run = {label_of(image, reading) for image in taken.runs}
+    people = {label_of(i, reading) for i in taken.images if i.path not in taken.gone}
+    for who in sorted(people - with_run - taken.doubled.keys(), key=natural_key):
+        findings.add(IssueCode.NO_BIDS_IMAGE, who, wanted=taken.entities)
+
+
+def _entities_there(images: Sequence[Image]) -> str:
+    pairs = (pair for image in images for pair in entities_of(PurePath(image.path).name).items())
+    there = sorted({f"{k}-{v}" for k, v in pairs if k in ("task", "space", "res", "desc")})
+    return f" with {', '.join(there[:MOST_ENTITIES])}" if there else ""
+
+
+def rows_of(reading: Reading, taken: Taken, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
+    """Return the runs that are taken, and who is there without one; who is listed is counted.
+
+    `names`: files of a list; what nobody can place of them is one of its own, for what else is
+    wrong with it to be told.
+    """
+    runs = [_row(i, reading) for i in taken.runs if label_of(i, reading) not in taken.doubled]
+    there = {row.subject for row in runs}
+    people = {label_of(i, reading) for i in taken.images if i.path not in taken.gone}
+    placed = {image.path for image in taken.images}
+    nobodys = (ListedRun(file="", subject=name) for name in sorted(people - there, key=natural_key))
+    others = (ListedRun(file=n, subject=stem(n)) for n in names if n not in placed)
+    return (*runs, *nobodys, *others)
+
+
+def names_listed(names: Sequence[str], config: Config, said: Sequence[str]) -> Reading:
+    """Return whose the files of a list are that somebody wrote: all of them are series."""
+    return read_names(sorted(names, key=natural_key), kind_of(config), said=said, listed=True)
+
+
+def reading_of_rows(
+    rows: Sequence[ListedRun], table: str, config: Config, said: Sequence[str]
+) -> Reading:
+    """Return whose the files of a manifest are: as it says, else as they are named.
+
+    A row that names nobody proves nothing.
+    """
+    if not all(row.subject for row in rows):
+        return names_listed([row.file for row in rows], config, said)
+    images = tuple(
+        Image(
+            path=row.file, subject=row.subject, run={"row": f"{n} {row.ses} {row.run}"}, version=""
+        )
+        for n, row in enumerate(rows)
+    )
+    reading = Reading(level="proved", images=images, evidence=table)
+    labels = {image.subject for image in images}
+    if AS_NAMED not in said and (two := same_but_spelling(labels)):
+        return replace(reading, level="unknown", why=f"{two[0]} and {two[1]}: one person or two?")
+    return reading
+
+
+def with_people(rows: Sequence[ListedRun], reading: Reading) -> tuple[ListedRun, ...]:
+    """Give rows of a list the people that its reading found; its own names stay."""
+    whose = {image.path: label_of(image, reading) for image in reading.images}
+    return tuple(
+        replace(row, subject=row.subject or whose.get(row.file, stem(row.file))) for row in rows
+    )

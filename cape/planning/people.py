@@ -1,0 +1,143 @@
+"""Whose the files of a folder are, for its site to see, and to confirm in its own file."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from cape.data.exclusions import MANIFEST_NAMES, leave_out, lines_of_left_out, lists_of_people
+from cape.data.issues import Findings
+from cape.data.layout.patterns import check_pattern
+from cape.data.layout.reading import AS_NAMED, FOLDERS, Line, Reading, version_lines
+from cape.data.layout.words import is_series
+from cape.data.manifest import read_manifest
+from cape.data.runs import ListedRun
+from cape.data.whose import Taken, kind_of, names_below, read_folder, reading_of_rows, rows_of, take
+from cape.data.words_beside import words_beside
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.planning.consortium_folder import read_settings, read_whole, settings_beside, sites_below
+from cape.settings.config import Config
+from cape.settings.own_words import POLICY_FILE, OwnWords
+
+# No run is asked about: which files there are.
+NOBODYS: Final = {"private": False}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FolderOfPeople:
+    """One site's folder, understood; private."""
+
+    folder: Path
+    site: str  # its id in a folder of sites, else empty
+    reading: Reading
+    taken: Taken
+    lines: tuple[Line, ...]  # what may be typed
+    left_out: tuple[str, ...]  # by which lists
+    series: tuple[str, ...]  # where nothing tells whose they are
+
+    @property
+    def doubled(self) -> int:
+        return len(self.taken.doubled)
+
+
+def words_typed(layout: Sequence[str], folders: str, *, as_named: bool) -> tuple[str, ...]:
+    """Return what was typed as it is kept; ConfigError: it is no layout."""
+    for pattern in layout:
+        check_pattern(pattern)
+    if folders and folders not in FOLDERS:
+        problem = f"--folders {folders} is none of {', '.join(FOLDERS)}"
+        raise ConfigError("E016", problem=problem, do=f"write one of {', '.join(FOLDERS)}.")
+    named = (AS_NAMED,) if as_named else ()
+    return (*named, *((f"--folders {folders}",) if folders else ()), *layout)
+
+
+def read_people(folder: Path) -> list[FolderOfPeople]:
+    """Return whose the files of a site are, or of every site of a folder."""
+    sites = sites_below(folder, read_whole(folder))
+    if not sites:
+        return [_read(folder, "", words_beside(folder))]
+    return [_read(folder / site, site, words_beside(base)) for site, base in sites.items()]
+
+
+def confirm(folder: Path, typed: Sequence[str]) -> FolderOfPeople:
+    """Keep what a site says of its files in its own file, if that proves whose they are."""
+    words = replace(words_beside(folder), layout=tuple(typed))
+    found = _read(folder, "", words)
+    if found.reading.level != "proved" or not found.reading.images:
+        problem = f"this does not say whose the files are: {found.reading.why or 'it fits none'}"
+        do = "cape people prints lines that do; nothing was kept."
+        raise ConfigError("E016", problem=problem, do=do)
+    _keep(folder / POLICY_FILE, typed)
+    return found
+
+
+def _keep(path: Path, typed: Sequence[str]) -> None:
+    """Write `layout` into a site's own file, whose other lines stay."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    line = f"layout = {json.dumps(list(typed))}"
+    rest = re.sub(r"^layout *=.*\n?", "", text, flags=re.MULTILINE)
+    changed = f"{line}\n{rest}"
+    try:
+        before, after = tomllib.loads(text or ""), tomllib.loads(changed)
+    except ValueError:
+        before, after = {}, {}
+    if not after or {**before, "layout": list(typed)} != after:
+        do = f"write this line into it yourself: {line}"
+        raise ConfigError("E016", problem=f"{path.name} cannot be changed", do=do)
+    path.write_text(changed, encoding="utf-8")
+
+
+def _read(folder: Path, site: str, words: OwnWords) -> FolderOfPeople:
+    config, findings = _config(folder), Findings(site or folder.name)
+    table = next((name for name in MANIFEST_NAMES if (folder / name).is_file()), "")
+    lists = lists_of_people(folder, ".", (table,), findings, words.other_columns)
+    paths = names_below(folder)
+    reading = read_folder(paths, config, words.layout, [n for each in lists for n in each.said])
+    rows: tuple[ListedRun, ...] = ()
+    if table:
+        rows = read_manifest(folder, table, findings, words.other_columns)
+        findings.raise_if_blocked()  # a list that is not understood lets nobody in
+        reading = reading_of_rows(rows, table, config, words.layout)
+    everybody = take(reading, config, filtered=False)
+    marked = leave_out(rows or rows_of(reading, everybody), lists, findings)
+    findings.raise_if_blocked()
+    gone = {row.file: str(row.left_out) for row in marked if row.left_out}
+    filtered = (
+        not table and config.feature_space != "matrix" and settings_beside(folder) is not None
+    )
+    taken = take(reading, config, filtered=filtered, gone=gone)
+    proved = reading.level == "proved"
+    lines = version_lines(reading) if proved and taken.doubled and not table else reading.lines
+    unread = tuple(path for path in paths if is_series(path, kind_of(config)))
+    tables = [table, *(each.name for each in lists if each.marks)]
+    return FolderOfPeople(
+        folder=folder,
+        site=site,
+        reading=reading,
+        taken=taken,
+        lines=lines,
+        left_out=tuple(text for text in lines_of_left_out(marked, filter(None, tables))),
+        series=() if reading.images else unread,
+    )
+
+
+def _config(folder: Path) -> Config:
+    """Return the owner's settings beside a folder, else what its files are of."""
+    beside = settings_beside(folder)
+    if beside is not None:
+        return read_settings(beside, {}).config
+    whole = read_whole(folder)
+    names = [image.path for image in whole.images] or list(whole.left)
+    space = "matrix"
+    for end, its_space in ((".dtseries.nii", "grayordinates"), (".ptseries.nii", "parcels")):
+        if any(name.endswith(end) for name in names):
+            space = its_space
+    if space == "matrix" and (not names or any(".nii" in n or n.endswith(".img") for n in names)):
+        space = "mask"
+    return Config.from_input({**NOBODYS, "feature_space": space})
