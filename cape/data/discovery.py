@@ -20,7 +20,13 @@ from typing import Final
 from cape.data.bids import confounds_beside
 from cape.data.checks import Subject
 from cape.data.cifti import read_structure
-from cape.data.exclusions import MANIFEST_NAMES, leave_out, lines_of_left_out, lists_of_people
+from cape.data.exclusions import (
+    MANIFEST_NAMES,
+    ListOfPeople,
+    leave_out,
+    lines_of_left_out,
+    lists_of_people,
+)
 from cape.data.file_type import CIFTI_SERIES, check_no_surface, suffixes_of, visible
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import read_manifest
@@ -31,9 +37,11 @@ from cape.data.space import check_feature_count, read_space, reserved_names
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, is_records, read_records
 from cape.data.whose import (
+    every_row,
     names_below,
     names_listed,
     note_evidence,
+    note_spelling,
     note_taken,
     read_folder,
     reading_of_rows,
@@ -89,16 +97,14 @@ def discover(
         chosen = {"data": records} if records else {}
     with readable(base, findings):
         words = words_beside(base) if words is None else words
-        rows = _listed_runs(base, chosen, config, words, findings)
+        lists, rows = _listed_runs(base, chosen, config, words, findings)
         taken = [row for row in rows if row.left_out is None]
         if not config.of_cifti:
             taken = [row for row in taken if _is_no_surface(row.file, findings)]
         subjects = _grouped(base, taken, findings)
-    return (
-        _expand_records(subjects, config, findings, before_records)
-        if config.feature_space == "matrix"
-        else subjects
-    )
+    if config.feature_space != "matrix":
+        return subjects
+    return _expand_records(subjects, lists, words, config, findings, before_records)
 
 
 @contextmanager
@@ -115,17 +121,17 @@ def readable(base: Path, findings: Findings) -> Iterator[None]:
 
 def _listed_runs(
     base: Path, chosen: Mapping[str, object], config: Config, words: OwnWords, findings: Findings
-) -> Sequence[ListedRun]:
+) -> tuple[Sequence[ListOfPeople], Sequence[ListedRun]]:
     table, folder = str(chosen.get("manifest", "")), str(chosen.get("bids", "."))
     if not chosen:
         there = (name for name in MANIFEST_NAMES if os.path.lexists(base / name))
         table = next(there, "")
     places = (table, folder, chosen.get("data", ""))
     if not all(_can_be_a_name(one, findings) for one in places if isinstance(one, str)):
-        return ()
+        return (), ()
     if leads_out(folder):
         findings.add(IssueCode.OUTSIDE_FOLDER, folder)
-        return ()
+        return (), ()
     columns = words.other_columns
     lists = lists_of_people(base, folder, (table,), findings, columns)
     tables = [*([table] if table else []), *(one.name for one in lists if one.marks)]
@@ -135,39 +141,42 @@ def _listed_runs(
             reading = reading_of_rows(runs, table, config, words.layout)
             note_evidence(reading, config, findings)
             runs = with_people(runs, reading)
-        return _told(leave_out(runs, lists, findings), tables, findings)
+        return lists, _told(leave_out(runs, lists, findings), tables, findings)
     given = "data" in chosen
     if given:
         names = _names_of(base, chosen["data"], findings)
         # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
         names = [name for name in names if PurePath(name).name != POLICY_FILE]
         if all(is_records(base / name) for name in names):  # their rows say who is who
-            return [ListedRun(file=name) for name in names]
-        reading = names_listed(names, config, words.layout)
+            return lists, [ListedRun(file=name) for name in names]
+        reading = names_listed(_of_kind(names, config), config, words.layout)
     else:
         below = names_below(base / folder, reserved_names(config))
         placed = [f"{folder}/{name}" if folder != "." else name for name in below]
         reading = read_folder(placed, config, words.layout, [n for one in lists for n in one.said])
         # Images of surfaces beside a site's volumes in one folder are told as what they are.
-        names = [
-            n for n in below if "/" not in n and n.endswith(CIFTI_SERIES) and not config.of_cifti
-        ]
+        names = [name for name in below if "/" not in name and not _of_kind([name], config)]
     if reading.is_empty and not names:
         if not given:
             suffixes = ", ".join(suffixes_of(config.feature_space))
             _note_none(base, f"files ending in {suffixes}", findings)
-        return ()
+        return lists, ()
     if not reading.is_empty:
         note_evidence(reading, config, findings)
-    everybody = take(reading, config, filtered=False)
-    marked = leave_out(rows_of(reading, everybody), lists, findings)
+    # Of all images: whoever is marked is, whatever the owner asks for and takes of them.
+    marked = leave_out(every_row(reading, names), lists, findings)
     gone = {row.file: str(row.left_out) for row in marked if row.left_out}
     # Names of arrays are no names of BIDS, and of a list its writer says which files count.
     filtered = not given and config.feature_space != "matrix"
     taken = take(reading, config, filtered=filtered, gone=gone)
     note_taken(taken, reading, findings)
-    runs = rows_of(reading, taken, names)
-    return _told((*runs, *(row for row in marked if row.left_out)), tables, findings)
+    runs = tuple(row for row in rows_of(reading, taken, names) if row.file not in gone)
+    return lists, _told((*runs, *(row for row in marked if row.left_out)), tables, findings)
+
+
+def _of_kind(names: Sequence[str], config: Config) -> list[str]:
+    """Return the names that are no images of surfaces, unless it is those that are wanted."""
+    return [name for name in names if config.of_cifti or not name.endswith(CIFTI_SERIES)]
 
 
 def _told(
@@ -339,12 +348,15 @@ def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> Non
 
 def _expand_records(
     listed: Sequence[SubjectFiles],
+    lists: Sequence[ListOfPeople],
+    words: OwnWords,
     config: Config,
     findings: Findings,
     before_records: Callable[[], None],
 ) -> tuple[SubjectFiles, ...]:
     subjects: list[SubjectFiles] = []
     headers: dict[tuple[str, ...], str] = {}
+    rows: list[ListedRun] = []
     for files in listed:
         if not any(is_records(run.path) for run in files.runs):
             subjects.append(files)
@@ -367,13 +379,20 @@ def _expand_records(
                 SubjectFiles(label=label, runs=(replace(run, row=i),))
                 for i, label in enumerate(table.labels)
             ]
+            rows += [ListedRun(file=run.name, subject=label) for label in table.labels]
     if len(headers) > 1:
         public = {"sites": f"within site {findings.site}"}
         findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
     twice = [label for label, n in Counter(files.label for files in subjects).items() if n > 1]
     if headers and twice:
         findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
-    return tuple(subjects)
+    if not rows:
+        return tuple(subjects)
+    note_spelling([row.subject for row in rows], words.layout, findings)
+    marked = leave_out(rows, lists, findings)
+    gone = {row.subject for row in marked if row.left_out}
+    _told(marked, [one.name for one in lists if one.marks], findings)
+    return tuple(files for files in subjects if files.label not in gone)
 
 
 # ------------------------------------------------------------------------------- feature space

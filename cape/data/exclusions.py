@@ -385,7 +385,8 @@ def lines_of_left_out(runs: Iterable[ListedRun], tables: Iterable[str]) -> tuple
         n_people = len({run.subject for run in people})
         text = f"{n_people} of {len(by_person)} people are left out by {table}{_lines(people)}"
         if others:
-            text += f"; and {len(others)} runs of others{_lines(others)}"
+            n_runs = len({(run.subject, run.ses, run.run or run.file) for run in others})
+            text += f"; and {n_runs} runs of others{_lines(others)}"
         texts.append(text)
     return tuple(texts)
 

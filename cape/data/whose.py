@@ -46,8 +46,12 @@ def names_below(base: Path, reserved: Collection[str] = ()) -> list[str]:
 def _walk(folder: Path, above: str, reserved: frozenset[str], deeper: int) -> Iterator[str]:
     try:
         entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
     except OSError:
-        return  # said where a file of it is read
+        if not above:
+            raise
+        return  # of a folder that may be nobody's, such as lost+found
     names = {entry.name for entry in entries}
     if above and names & RESULTS:
         return
@@ -187,6 +191,13 @@ def note_evidence(reading: Reading, config: Config, findings: Findings) -> None:
         findings.add(IssueCode.PEOPLE_UNPROVED, place)
 
 
+def note_spelling(labels: Sequence[str], said: Sequence[str], findings: Findings) -> None:
+    """Note labels of a table that may be one person's."""
+    if AS_NAMED not in said and (two := same_but_spelling(set(labels))):
+        place = f"{two[0]} and {two[1]}: one person or two?"
+        findings.add(IssueCode.PEOPLE_UNPROVED, place)
+
+
 def note_taken(taken: Taken, reading: Reading, findings: Findings) -> None:
     """Note who is without a run, whose versions nothing chooses among, and what repeats."""
     for image in taken.images:
@@ -210,19 +221,23 @@ def _entities_there(images: Sequence[Image]) -> str:
     return f" with {', '.join(there[:MOST_ENTITIES])}" if there else ""
 
 
-def rows_of(reading: Reading, taken: Taken, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
-    """Return the runs that are taken, and who is there without one; who is listed is counted.
+def every_row(reading: Reading, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
+    """Return a row of every image, taken or not, and of every other file of a list, `names`.
 
-    `names`: files of a list; what nobody can place of them is one of its own, for what else is
-    wrong with it to be told.
+    What nobody can place is one of its own, for what else is wrong with it to be told.
     """
+    placed = {image.path for image in reading.images}
+    others = (ListedRun(file=name, subject=stem(name)) for name in names if name not in placed)
+    return (*(_row(image, reading) for image in reading.images), *others)
+
+
+def rows_of(reading: Reading, taken: Taken, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
+    """Return the runs that are taken, and who is there without one; who is listed is counted."""
     runs = [_row(i, reading) for i in taken.runs if label_of(i, reading) not in taken.doubled]
     there = {row.subject for row in runs}
     people = {label_of(i, reading) for i in taken.images if i.path not in taken.gone}
-    placed = {image.path for image in taken.images}
     nobodys = (ListedRun(file="", subject=name) for name in sorted(people - there, key=natural_key))
-    others = (ListedRun(file=n, subject=stem(n)) for n in names if n not in placed)
-    return (*runs, *nobodys, *others)
+    return (*runs, *nobodys, *every_row(reading, names)[len(reading.images) :])
 
 
 def names_listed(names: Sequence[str], config: Config, said: Sequence[str]) -> Reading:

@@ -42,7 +42,7 @@ IMAGES = replace(
     mask="file",
     min_timepoints=10,
     standardize="demean",
-    bids_filter="none",
+    bids_filter="",
 )
 TABLES = replace(IMAGES, confounds="trans_x,rot_z")
 MATRICES = replace(
