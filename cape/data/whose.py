@@ -160,7 +160,7 @@ def _has_entities(path: str, config: Config) -> bool:
     Of copies in one folder it does if the owner wrote one.
     """
     *folders, name = PurePath(path).parts
-    below = any("sub-" in folder for folder in folders) or config.bids_filter != "auto"
+    below = any("sub-" in folder for folder in folders) or resolve(config).own_entities
     return below and "sub-" in name and "task-" in name
 
 
@@ -184,7 +184,9 @@ def note_evidence(reading: Reading, config: Config, findings: Findings) -> None:
         for path in reading.left:
             findings.add(IssueCode.SERIES_LEFT, path)
         return
-    place = f"{reading.why} ({len(reading.images)} files, {len(reading.people)} people?)"
+    place = reading.why
+    if reading.images:
+        place += f" ({len(reading.images)} files, {len(reading.people)} people?)"
     if reading.level == "inferred" and not config.private:
         findings.add(IssueCode.PEOPLE_INFERRED, place)
     else:

@@ -64,6 +64,7 @@ class Resolved:
 
     reading: Reading
     entities: str  # what the names in a BIDS folder must have
+    own_entities: bool  # whether the owner wrote them
     basis: BasisKind  # "none": the features themselves
     # Without noise a basis only costs: spatial maps of a small mask are made of all its voxels.
     all_voxels: bool
@@ -84,6 +85,7 @@ def resolve(config: Config) -> Resolved:
     return Resolved(
         reading=_reading(config, brains=brains),
         entities=_entities(config),
+        own_entities=config.bids_filter != "auto",
         basis=_basis(config, recipe.smooth_basis),
         all_voxels=brains and not config.private and auto_basis,
         brains=brains,

@@ -419,7 +419,7 @@ def test_two_runs_on_the_same_people_under_other_labels_share_one_budget(tmp_pat
     for name in ("ledger.jsonl", "ledger.jsonl.key", "ledger.jsonl.head"):
         shutil.copy(tmp_path / "one/work" / name, tmp_path / "two/work" / name)
     for path in sorted(second.data.rglob("*.npy")):
-        path.rename(path.with_name(f"patient-{path.name[::-1][4:]}.npy"))
+        path.rename(path.with_name(f"sub-patient{path.stem[::-1].replace('-', '')}.npy"))
     with pytest.raises(PrivacyBudgetError, match="E154"):
         second.exchange()
 

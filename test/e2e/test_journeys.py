@@ -90,14 +90,17 @@ REAL = ["--set", "mask=file", "--set", "min_timepoints=15", "--set", "n_componen
 
 def test_a_real_scan_goes_through_validate_as_it_is(tmp_path, capsys):
     site_with(tmp_path / "one", 0, np.random.default_rng(0))
-    shutil.copy(Path(nib.__file__).parent / "tests" / "data" / "functional.nii", tmp_path / "one")
+    shutil.copy(
+        Path(nib.__file__).parent / "tests" / "data" / "functional.nii",
+        tmp_path / "one/sub-11_bold.nii",
+    )
     assert main(["validate", str(tmp_path / "one"), *REAL, "--set", "min_sites=2"]) == 3
     text = capsys.readouterr().out  # one subject is below the site's own minimum, no more
     assert "CAPE-E153" in text
     assert "NOT READY: 1 errors" in text
     # 20 volumes less mean, two trends and the global signal: images get the recipe of capegica.
-    row = next(line for line in text.splitlines() if line.startswith("functional"))
-    assert row.split() == ["functional", "1", "20", "2", "reoriented", "100", "%", "0", "%",
+    row = next(line for line in text.splitlines() if line.startswith("sub-11"))
+    assert row.split() == ["sub-11", "1", "20", "2", "reoriented", "100", "%", "0", "%",
                            "16", "ok"]  # fmt: skip
     refused = [*REAL[:2], "--set", "min_timepoints=30", *REAL[4:]]
     assert main(["validate", str(tmp_path / "one"), *refused]) == 1

@@ -138,6 +138,8 @@ def is_series(path: str, kind: Kind) -> bool:
     if not of_kind(name, kind) or any(part.startswith(".") for part in (*folders, name)):
         return False
     base = stem(name)
+    if base.lower() in words("owners"):
+        return False
     # A name by BIDS says with its last word what it is.
     if "sub-" in base and base.rpartition("_")[2] in words("bids_series"):
         return "sourcedata" not in folders and not re.search(r"_desc-(mean|brain|confounds)_", base)
