@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ from cape.algorithms.quasi_newton import QuasiNewton, Score
 from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
-from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Clip, Infomax
+from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
 from cape.protocol.subject_views import of_each, unit_trace
 
 R = 20
@@ -71,7 +72,7 @@ def round_of(estimator: QuasiNewton | Infomax, stack: npt.NDArray[np.float32]) -
     return task
 
 
-def infomax(clip: Clip) -> Infomax:
+def infomax(clip: Literal["subject", "time_point"]) -> Infomax:
     return Infomax(
         n_rounds=400,
         learning_rate=0.5,

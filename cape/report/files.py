@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, Final, TypeVar
 
 from cape.delimited import rows_by_column
+from cape.errors import FoundError
 from cape.protocol.wire import decode_document
 from cape.settings.documents import parse_json, plain
 
@@ -90,6 +91,16 @@ def line(text: str) -> str:
 
 
 def load_image(path: Path) -> Any:
+    """Return an image of volumes or CIFTI; nibabel's errors, or UnusableFile.
+
+    The XML of a file of somebody else is our readers' (time of its length), that of a surface none.
+    """
     import nibabel
 
+    if path.name.lower().endswith((".gii", ".gii.gz")):
+        raise FoundError("a surface in GIFTI, not an image")
+    if nibabel.Cifti2Image.path_maybe_image(path)[0]:
+        from cape.data.cifti import load_cifti
+
+        return load_cifti(path)
     return nibabel.load(path)

@@ -8,6 +8,7 @@ import tracemalloc
 import zlib
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from time import process_time
 
 import nibabel as nib
@@ -23,9 +24,10 @@ from cape.data.gifti import read_vertices
 from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site, load_site
 from cape.data.subjects import subject_matrix
-from cape.errors import MessageError
+from cape.errors import FoundError, MessageError
 from cape.planning.first_settings import propose
 from cape.report import maps, surfaces
+from cape.report.files import load_image
 from cape.settings.config import Config
 from cape.space.feature_space import FeatureSpace
 from cape.space.grayordinates import MOST_BYTES, from_peer
@@ -74,6 +76,17 @@ def test_a_series_of_parcels_is_read_as_nibabel_reads_it(tmp_path) -> None:
     assert [label for label, _ in reduced] == list(PEOPLE)
     assert data.subjects[0].trs == (2.0,)
     assert findings(tmp_path) == ""
+
+
+def test_a_report_reads_a_file_of_cifti_as_nibabel_does_and_no_surface(tmp_path) -> None:
+    site(tmp_path)
+    path = tmp_path / "sub-02_bold.ptseries.nii"
+    plain, ours = nib.load(path), load_image(path)
+    np.testing.assert_array_equal(np.asarray(ours.dataobj), np.asarray(plain.dataobj))
+    assert all(ours.header.get_axis(k) == plain.header.get_axis(k) for k in (0, 1))
+    (tmp_path / "sphere.L.surf.gii").write_text("<GIFTI/>")
+    with pytest.raises(FoundError, match="surface in GIFTI"):
+        load_image(tmp_path / "sphere.L.surf.gii")
 
 
 def test_integers_with_a_scale_and_big_endian_files_are_read(tmp_path) -> None:
@@ -243,14 +256,23 @@ def seconds(read, xml: bytes) -> float:
     return min(took)
 
 
-@pytest.mark.parametrize("what", LONG)
-@pytest.mark.parametrize("kind", ["cifti", "gifti"])
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [*product(["cifti", "gifti"], LONG), ("report", "attribute"), ("report", "unclosed")],
+)
 def test_xml_is_read_in_time_of_its_length(tmp_path, kind, what) -> None:
     """A token of 16 MB took 35 s, and four times as long twice as long: no site's afternoon."""
+
+    image = tmp_path / "labels.dlabel.nii"
+    write_cifti(image, series(24, 0), parcels(2))
 
     def read(xml: bytes) -> None:
         if kind == "cifti":
             cifti._parsed.__wrapped__(xml)
+        elif kind == "report":
+            with_xml(image, xml)
+            cifti._parsed.cache_clear()
+            load_image(image)
         else:
             path = tmp_path / "sphere.L.surf.gii"
             path.write_bytes(xml)
