@@ -237,9 +237,11 @@ class FoundError(ValueError):
 
 def own_words(err: Exception, otherwise: str) -> str:
     """Return what an error says if the words are ours or the system's, never a library's."""
+    from tomllib import TOMLDecodeError  # which says what to correct, and where
+
     if isinstance(err, OSError):
         return err.strerror or otherwise
-    return str(err) if isinstance(err, FoundError | CapeError) else otherwise
+    return str(err) if isinstance(err, FoundError | CapeError | TOMLDecodeError) else otherwise
 
 
 class CapeWarning(UserWarning):

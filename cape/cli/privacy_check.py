@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cape.errors import CapeError, ConfigError, MessageError
+from cape.errors import CapeError, ConfigError, MessageError, own_words
 from cape.frozen import dataclass
 from cape.privacy.cost import FREE, Cost, Event, total_cost
 from cape.privacy.mechanisms import verify_event
@@ -120,7 +120,8 @@ def _releases(rows: Sequence[ReleaseRow], path: Path) -> tuple[Cost, list[str]]:
         try:
             event, claimed = row.event, row.cost
         except (ValueError, ArithmeticError, ConfigError) as err:
-            raise no_privacy_file(path, f"release {row.seq}: {err}") from err
+            detail = own_words(err, "its numbers are those of no release")
+            raise no_privacy_file(path, f"release {row.seq}: {detail}") from err
         # The same release twice would be one that the ledger charged once.
         if (key := (event.phase, event.round, event.field)) in names:
             findings.append(f"{event.name} is listed twice")

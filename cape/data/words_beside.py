@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cape.errors import ConfigError
+from cape.errors import ConfigError, FoundError, own_words
 from cape.settings.own_words import POLICY_FILE, OwnWords
 
 
@@ -23,7 +23,8 @@ def words_beside(base: Path) -> OwnWords:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
         layout, columns = given.get("layout", []), given.get("not_exclusions", "")
         if not isinstance(columns, str) or not isinstance(layout, list):
-            raise ValueError("layout is a list of texts, not_exclusions a text")
+            raise FoundError("layout is a list of texts, not_exclusions a text")
         return OwnWords(layout=tuple(map(str, layout)), not_exclusions=columns)
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
-        raise ConfigError("E268", detail=f"{path.name}: {err}") from err
+        detail = own_words(err, "no UTF-8, or too many brackets within brackets")
+        raise ConfigError("E268", detail=f"{path.name}: {detail}") from err

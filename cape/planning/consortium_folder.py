@@ -17,7 +17,7 @@ from cape.data.layout.words import KINDS, of_kind, refused_ends, words
 from cape.data.tables import RECORDS
 from cape.data.whose import RESULTS, names_below
 from cape.data.words_beside import words_beside
-from cape.errors import CapeWarning, ConfigError, DataError
+from cape.errors import CapeWarning, ConfigError, DataError, own_words
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
@@ -85,7 +85,8 @@ def read_file(path: Path | None) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
-        raise ConfigError("E014", detail=f"{path}: {err}") from err
+        detail = own_words(err, "no UTF-8, or too many brackets within brackets")
+        raise ConfigError("E014", detail=f"{path}: {detail}") from err
 
 
 def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from cape.errors import CapeError, ConfigError
+from cape.errors import CapeError, ConfigError, FoundError, own_words
 from cape.frozen import dataclass
 from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
@@ -183,7 +183,8 @@ class KnownSites:
             try:
                 secret = _secret(path)
             except ValueError as err:
-                raise _forgotten(site, f"{path.name}: {err}") from err
+                detail = own_words(err, "it holds no key")
+                raise _forgotten(site, f"{path.name}: {detail}") from err
             # Its own: in another site's list this key was met in a run.
             own = [line.key for line in lines if (line.site, line.run) == (site, "")]
             if own[-1:] != [identity_public_key(secret).hex()]:
@@ -226,9 +227,10 @@ class KnownSites:
             try:
                 lines = [wire.decode(wire.loads(text), Meeting, "line") for text in texts]
                 if {len(bytes.fromhex(line.key)) for line in lines} - {PUBLIC_BYTES}:
-                    raise ValueError("a key has another length")
+                    raise FoundError("a key has another length")
             except (CapeError, ValueError) as err:
-                raise _forgotten(site, f"{path}: {err}") from err
+                detail = own_words(err, "a key is no hexadecimal number")
+                raise _forgotten(site, f"{path}: {detail}") from err
 
             def add(name: str, key: str, run: str) -> None:
                 today = datetime.date.today().isoformat()
@@ -263,7 +265,7 @@ def own_keys(
 def _secret(path: Path) -> bytes:
     secret = bytes.fromhex(path.read_text(encoding="ascii").strip())
     if len(secret) != SECRET_BYTES:
-        raise ValueError(f"{path.name} does not hold {2 * SECRET_BYTES} hex digits")
+        raise FoundError(f"{path.name} does not hold {2 * SECRET_BYTES} hex digits")
     return secret
 
 
@@ -274,7 +276,8 @@ def _read(folder: Path, site: str) -> Identity:
         listed: dict[str, str] = wire.decode(document, dict[str, str], ROSTER_FILE)
         roster = {name: bytes.fromhex(key) for name, key in listed.items()}
     except (OSError, ValueError, CapeError) as err:
-        raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {err}") from err
+        detail = own_words(err, "a key is no hexadecimal number")
+        raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {detail}") from err
     # A key that the list does not know is one that nobody else has pinned.
     if roster.get(site) != identity_public_key(secret):
         raise _refused(site, f"{ROSTER_FILE} lists another key for this site")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from cape.errors import ConfigError, DataError, PrivacyBudgetError
+from cape.errors import ConfigError, DataError, PrivacyBudgetError, own_words
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu, right_guesses
 from cape.privacy.cost import INFINITE, Cost
@@ -417,7 +417,8 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
-        raise ConfigError("E268", detail=f"{path.name}: {err}") from err
+        detail = own_words(err, "no UTF-8, or too many brackets within brackets")
+        raise ConfigError("E268", detail=f"{path.name}: {detail}") from err
 
 
 def code_digest() -> str:

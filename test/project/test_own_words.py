@@ -5,11 +5,17 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
+from cape.errors import ConfigError
+from cape.planning.consortium_folder import read_file
+from cape.site.policy import load_policy
+
 CAPE = Path(__file__).parents[2] / "cape"
-ROOMS = ("data", "space", "report")
+ROOMS = ("cli", "data", "engines", "planning", "python", "report", "simulation", "site", "space")
 # Whose text says what to correct, or is ours
 MAY = {
-    "data/words_beside.py": "a line of the site's own TOML",
+    "cli/__init__.py": "an `OSError`, the system's",
     "data/layout/patterns.py": "where a pattern of the site's own is wrong",
     "data/tables.py": "which rule of csv a line breaks",
     "data/strategies.py": "nilearn, of which columns its tables lack",
@@ -21,7 +27,8 @@ MAY = {
 # What these say is ours, or the system's: of them alone the text may be passed on.
 OURS = {
     "CapeError", "ConfigError", "DataError", "MessageError", "StateLostError", "StoppedError",
-    "UnusableFile", "FoundError", "OSError", "FileNotFoundError", "PermissionError",
+    "UnusableFile", "FoundError", "TOMLDecodeError", "OSError", "FileNotFoundError",
+    "PermissionError",
 }  # fmt: skip
 
 
@@ -51,3 +58,18 @@ def test_no_text_of_a_library_is_passed_on() -> None:
         if (lines := told(ast.parse(path.read_text())))
     }
     assert {name: lines for name, lines in found.items() if name not in MAY} == {}
+
+
+@pytest.mark.parametrize("content", [b"epsilon = \xff", b"a = " + b"[" * 5000])
+def test_a_file_of_settings_that_is_no_text_is_told_in_our_words(content, tmp_path) -> None:
+    """`'utf-8' codec can't decode byte 0xff in position 10` was what the owner read."""
+    path = tmp_path / "settings.toml"
+    path.write_bytes(content)
+    for read, code in ((read_file, "E014"), (load_policy, "E268")):
+        with pytest.raises(ConfigError, match=code) as caught:
+            read(path)
+        assert caught.value.detail.endswith(": no UTF-8, or too many brackets within brackets")
+    path.write_text("epsilon = = 1\n")
+    with pytest.raises(ConfigError, match="E014") as caught:
+        read_file(path)
+    assert "(at line 1, column 11)" in caught.value.detail

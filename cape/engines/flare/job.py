@@ -13,7 +13,7 @@ from typing import Any
 
 from cape.computations import configured
 from cape.engines.flare.rounds import RUN_NAME
-from cape.errors import ConfigError, MessageError
+from cape.errors import ConfigError, MessageError, own_words
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.settings.config import Config
@@ -114,7 +114,8 @@ def read_job(folder: Path) -> JobPlan:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, MessageError) as err:
         problem = "this folder holds no job of cape"
         do = "name a folder that cape flare job wrote."
-        raise ConfigError("E312", problem=problem, do=do, detail=str(err)) from err
+        detail = own_words(err, "its files are not as they were written")
+        raise ConfigError("E312", problem=problem, do=do, detail=detail) from err
     if not RUN_NAME.fullmatch(plan.run):
         raise ConfigError("E312", problem="its run has no name of ours", do="write a new job.")
     return plan

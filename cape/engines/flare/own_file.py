@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from cape.errors import ConfigError, MessageError
+from cape.errors import ConfigError, MessageError, own_words
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.settings.documents import parse_json
@@ -129,7 +129,8 @@ def settings_of_flare(kit: Path, party: Literal["client", "server"]) -> dict[str
     except (OSError, ValueError, TypeError, AttributeError) as err:
         problem = f"{path.name} of the kit is no JSON of FLARE"
         do = "name a kit that FLARE made."
-        raise ConfigError("E312", problem=problem, do=do, detail=str(err)) from err
+        detail = own_words(err, "no JSON object, or no list in it")
+        raise ConfigError("E312", problem=problem, do=do, detail=detail) from err
 
 
 def allowing(
