@@ -284,7 +284,7 @@ def measure(seed: int, studies: int, people: Path | None, rule: Calibration) -> 
     return {
         "what": "claims", "people": "synthetic" if people is None else str(people.name),
         "seed": seed, "studies": studies, "rows": tables(found, noise), "bins": reliability(found),
-        "mirror": mirrors(found), "refs": refs(found), "runs": found,
+        "cohorts": cohorts(found), "mirror": mirrors(found), "refs": refs(found), "runs": found,
     }  # fmt: skip
 
 
@@ -331,6 +331,20 @@ def reliability(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
             at = (p >= low) & (p < high)
             rows.append({"of": name, "from": round(low, 1), "maps": int(at.sum()),
                          "claimed": mean(p[at]), "true": mean(r[at] > least)})  # fmt: skip
+    return rows
+
+
+def cohorts(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return by cohort what q was, and in what share of runs each sentence on the page was said."""
+    rows = []
+    for name in dict.fromkeys(row["cohort"] for row in found):
+        q = np.array([row["q"] for row in found if row["cohort"] == name and row["z"] is not None])
+        if len(q):
+            low, half, high = np.percentile(q, (0, 50, 100)).round(2).tolist()
+            row = {"cohort": name, "with_claims": len(q), "q": f"{low} / {half} / {high}"}
+            said = np.array([recipe.CALIBRATED.said(one).q for one in q])
+            parts = {f"from {c.q}": mean(said == c.q) for c in recipe.CALIBRATED.cohort}
+            rows.append({**row, **parts})
     return rows
 
 
@@ -414,7 +428,7 @@ def show(document: dict[str, Any]) -> None:
             return "-" if not value[0] else f"{value[0]}:{value[1]:.2f}"
         return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
-    for name in ("rows", "bins", "mirror", "refs"):
+    for name in ("rows", "bins", "cohorts", "mirror", "refs"):
         rows = document[name]
         header = list(dict.fromkeys(key for row in rows for key in row))
         print("\t".join(header))

@@ -6,7 +6,8 @@ Two-sided synthetic people (`cape.lab.synthetic.resting`, 10 mm) as means over p
 that are mirror images.  Every row is one release of the mean projector of `SUBJECTS` people with
 the noise of G, and the shipped recipe.  r is the mean |r| of the planted networks, as means over
 parcels, with the maps that are most like them one to one; `matrix` is the same table of series
-without places: no pairs, no mirror, linear trend, all directions.
+without places: no pairs, no mirror, linear trend, all directions; `sides apart`: left and right are
+not averaged, whatever the test says.
 """
 
 from __future__ import annotations
@@ -41,8 +42,14 @@ from cape.space.feature_space import FeatureSpace, means_by_parcel
 from cape.space.public_basis import public_basis
 
 SUBJECTS, SCANS, NETWORKS = 40, 150, 20
-# basis of the setting, feature space whose recipe it is
-WAYS = {"kernel": ("kernel", "atlas"), "all": ("none", "atlas"), "matrix": ("none", "matrix")}
+# basis of the setting, feature space whose recipe it is, whether sides may be averaged
+WAYS = {
+    "kernel": ("kernel", "atlas", "auto"),
+    "kernel, sides apart": ("kernel", "atlas", "none"),
+    "all": ("none", "atlas", "auto"),
+    "all, sides apart": ("none", "atlas", "none"),
+    "matrix": ("none", "matrix", "auto"),
+}
 
 
 def atlas(space: FeatureSpace, positions: np.ndarray, count: int, seed: int) -> FeatureSpace:
@@ -72,7 +79,7 @@ def measure(
     truth = means_by_parcel(study.maps, labels)
     people = [means_by_parcel(study.subject(m, SCANS), labels) for m in range(SUBJECTS)]
     rows = []
-    for way, (basis, kind) in WAYS.items():
+    for way, (basis, kind, symmetry) in WAYS.items():
         own = replace(config, feature_space=kind, basis=basis, mask="file")
         how = resolve(own)
         cleaned = [
@@ -84,8 +91,8 @@ def measure(
         ]
         for g in budgets:
             R = min(spatial_components(g), len(truth) // 4)
-            d = min(spatial_basis(g, R), len(truth)) if way == "kernel" else len(truth)
-            B = public_basis(how, space, d) if way == "kernel" else None
+            d = min(spatial_basis(g, R), len(truth)) if basis == "kernel" else len(truth)
+            B = public_basis(how, space, d) if basis == "kernel" else None
             Y = [X if B is None else B.T @ X for X in cleaned]
             noise_std = math.sqrt(2.0 * R) / g
             rng = np.random.default_rng([seed, 8, int(g)])
@@ -105,7 +112,7 @@ def measure(
                 q = cohort(F, test, noise_std=noise_std, n_subjects=SUBJECTS, rank=R)
             found = rotated(
                 F, B, R, noise_std=noise_std, mirror=mirror, test=test, q=q, rank=R,
-                symmetry="auto", voxels=False,
+                symmetry=symmetry, voxels=False,
             )  # fmt: skip
             maps = (found.V if B is None else B @ found.V) @ found.mixing
             r = np.abs(match_maps(maps, truth).correlation)

@@ -30,6 +30,7 @@ import numpy as np
 
 import variants
 from cape.algorithms.basis import dct_image
+from cape.errors import ConfigError
 from cape.forecast.temporal import TemporalRule, likely_g
 from cape.lab.synthetic.differences import random_fields
 from cape.lab.synthetic.generators import blob_maps, garch_sources
@@ -254,7 +255,11 @@ def main() -> None:
         asked = argparse.Namespace(**{**vars(arguments), "components": R})
         for seed in map(int, arguments.seed.split(",")):
             for kind in arguments.kinds.split(","):
-                made = subjects_of(kind, arguments.subjects, R, seed)
+                try:
+                    made = subjects_of(kind, arguments.subjects, R, seed)
+                except ConfigError as err:  # so many maps find no room
+                    print(kind, R, err, file=sys.stderr, flush=True)
+                    continue
                 for text in arguments.g.split(","):
                     g = float(text[:-1]) * likely_g(R) if text[-1] == "u" else float(text)
                     for row in variants.measure(kind, g, seed, 0, asked, trees, made):

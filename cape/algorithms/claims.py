@@ -53,6 +53,7 @@ class Cohort:
 
     q: float
     carry: str
+    check: str  # what is advised
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +77,8 @@ class Calibrated:
     cohort: tuple[Cohort, ...]  # by falling q, the last from 0 on
     measured: tuple[Measured, ...]
 
-    def carry(self, q: float) -> str:
-        return next(row.carry for row in self.cohort if q >= row.q)
+    def said(self, q: float) -> Cohort:
+        return next(row for row in self.cohort if q >= row.q)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -176,7 +176,7 @@ def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -
 def _check(request: Request, out: Path) -> None:
     """Refuse before anything is written: a half-made folder would pass for a consortium."""
     n, tables = request.n_networks, request.preset == "records"
-    most = {"brain": len(NETWORKS), "records": min(N_X, N_Y)}.get(request.preset, 50)
+    most = {"brain": len(NETWORKS), "records": min(N_X, N_Y), "paper": 24}.get(request.preset, 50)
     shortest = max(10, n + 3)
     layouts = LAYOUTS if request.preset == "brain" else LAYOUTS[:1]
     for name, got, fits, allowed in (
