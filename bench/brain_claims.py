@@ -2,8 +2,8 @@
 
 Cohorts of 20 people, good ones and ones of which a part is replaced; the release at the level of
 second moments (projectors, their mean, noise of the same deviation), all after it by the code of a
-run.  "true" of a synthetic cohort: |r| above .5 with a planted network; of people given by a path:
-with one of the 20 maps, without privacy, of 20 others.
+run.  "true" of a synthetic cohort: |r| above .5 with a planted network; of people given by a path,
+and with ``--others``: with one of the 20 maps, without privacy, of 20 others.
 """
 
 from __future__ import annotations
@@ -256,13 +256,20 @@ def in_noise(
 # -- the tables ------------------------------------------------------------------------------------
 
 
-def measure(seed: int, studies: int, people: Path | None, rule: Calibration) -> dict[str, Any]:
+def measure(
+    seed: int, studies: int, people: Path | None, rule: Calibration, *, others: bool = False
+) -> dict[str, Any]:
     levels, found = [level(g) for g in LEVELS], []
     if people is None:
         for k in range(studies):
             study = two_sided(grid_of(SPACE), NETWORKS, seed=seed + k)
             person = planted(study)
-            found += runs(levels, person, lambda _, s=study: s.maps, seed + k, rule)
+            truth = (
+                (lambda at, p=person: without_privacy([p(m) for m in at]))
+                if others
+                else (lambda _, s=study: s.maps)
+            )
+            found += runs(levels, person, truth, seed + k, rule)
             alone = each_side_alone(study)
             for row in runs(levels, planted(alone), lambda _, s=alone: s.maps, seed + k, rule, ()):
                 found.append({**row, "cohort": "good, two networks on each side alone"})
@@ -440,7 +447,7 @@ def show(document: dict[str, Any]) -> None:
 def main(arguments: Any) -> None:
     rule = rule_in(arguments.constants)
     people, studies = arguments.people, arguments.studies
-    document = measure(arguments.seed, studies, people, rule)
+    document = measure(arguments.seed, studies, people, rule, others=arguments.others)
     show(document)
     if arguments.fit:
         arguments.fit.write_text(toml_of(fitted(document["runs"], rule)))

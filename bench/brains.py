@@ -4,6 +4,7 @@
     python bench/brains.py maps --tree ../before --seeds 831,832 --json
     python bench/brains.py test --json
     python bench/brains.py temporal --seeds 831,832 --json
+    python bench/brains.py names --seeds 61021,61022
     python bench/brains.py --claims --seed 61001 --json claims.json
     python bench/brains.py --claims --seed 60001 --fit synthetic.toml
     python bench/brains.py --claims --seed 61001 --constants synthetic.toml
@@ -15,6 +16,7 @@
 ``test``  the left-right test, from its parts, at each G: 100 runs of brains, and 1000 of noise of
           each of four smoothnesses; `noise_mean` is that of the worst.
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
+``names`` how many maps get a name and how many the right one, of networks of public sets.
 ``--claims``  what runs claim of their maps and what is true, in good and mixed cohorts, of mirror
           images, in noise alone, and what bagging brings (`brain_claims`); `--people` takes at
           least 40 people's images, as a site's folder holds them.
@@ -229,11 +231,12 @@ def test_at(g: float, R: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("maps", "test", "temporal"))
+    parser.add_argument("what", nargs="?", choices=("maps", "test", "temporal", "names"))
     parser.add_argument("--claims", action="store_true")
     parser.add_argument("--seed", type=int, default=61_001, help="of the first study of --claims")
     parser.add_argument("--studies", type=int, default=8, help="of --claims")
     parser.add_argument("--people", type=Path, help="folder with images, in place of studies")
+    parser.add_argument("--others", action="store_true", help="true is what others have (--claims)")
     parser.add_argument("--constants", type=Path, help="TOML with a rule; default: that of runs")
     parser.add_argument("--fit", type=Path, help="write the rule that fits these runs")
     parser.add_argument("--seeds", default="831,832")
@@ -247,11 +250,16 @@ def main() -> None:
         brain_claims.main(arguments)
         return
     if arguments.what is None:
-        parser.error("say maps, test or temporal, or --claims")
+        parser.error("say maps, test, temporal or names, or --claims")
     if arguments.what == "test":
         document = test()
     elif arguments.what == "temporal":
         document = temporal([int(text) for text in arguments.seeds.split(",")])
+    elif arguments.what == "names":
+        import brain_names
+
+        document = brain_names.measure([int(text) for text in arguments.seeds.split(",")])
+        brain_names.show(document)
     else:
         seeds = [int(text) for text in arguments.seeds.split(",")]
         document = maps(seeds, arguments.kinds.split(","), arguments.tree)

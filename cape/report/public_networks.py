@@ -27,6 +27,8 @@ BLOB_SD: Final = 9.0
 # Names of networks, by set
 WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
+Regions = Sequence[tuple[str, Array]]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Template:
@@ -58,28 +60,35 @@ def fetched(pattern: str) -> Path | None:
     return None
 
 
-def _dosenbach(where: Array) -> Template | None:
+def dosenbach_regions() -> Regions:
+    """Return name and place (3,), mm, of the regions of a set; none without nilearn."""
     table = installed("datasets/data/dosenbach_2010.csv")
-    if table is None:
-        return None
-    rows = rows_by_column(table.read_bytes(), ",")
-    regions = [(row["network"], np.array([float(row[a]) for a in "xyz"])) for row in rows]
-    return _blobs("dosenbach_2010", regions, where)
+    rows = [] if table is None else rows_by_column(table.read_bytes(), ",")
+    return [(row["network"], np.array([float(row[a]) for a in "xyz"])) for row in rows]
 
 
-def _seitzman(where: Array) -> Template | None:
+def seitzman_regions() -> Regions:
+    """Return name and place (3,), mm, of the regions of a set; none without nilearn."""
     table = installed("datasets/data/seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
-    if table is None:
-        return None
-    rows = [line.split() for line in table.read_text(encoding="utf-8").splitlines()[1:]]
+    lines = [] if table is None else table.read_text(encoding="utf-8").splitlines()[1:]
+    rows = [line.split() for line in lines]
     # "DefaultMode" is read as two words.
     words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", row[5]).lower() for row in rows]
     places = [np.array([float(x) for x in row[:3]]) for row in rows]
-    regions = [(w, at) for w, at in zip(words, places, strict=True) if w != "unassigned"]
-    return _blobs("seitzman_2018", regions, where)
+    return [(w, at) for w, at in zip(words, places, strict=True) if w != "unassigned"]
 
 
-def _blobs(name: str, regions: Sequence[tuple[str, Array]], where: Array) -> Template:
+def _dosenbach(where: Array) -> Template | None:
+    return _blobs("dosenbach_2010", dosenbach_regions(), where)
+
+
+def _seitzman(where: Array) -> Template | None:
+    return _blobs("seitzman_2018", seitzman_regions(), where)
+
+
+def _blobs(name: str, regions: Regions, where: Array) -> Template | None:
+    if not regions:
+        return None
     # Single places become blobs: a released map is smooth, and a point is like nothing.
     labels = tuple(sorted({label for label, _ in regions}))
     values = np.zeros((len(where), len(labels)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -205,3 +206,24 @@ def test_without_noise_all_voxels_are_used_and_nothing_is_claimed() -> None:
     assert outcome.status == "networks"
     assert outcome.spatial.claims is None
     assert match_maps(outcome.A, truth).mean > 0.7
+
+
+def test_names_are_counted_right_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figure of docs/reports.md had no command that repeats it."""
+    import brain_names
+
+    monkeypatch.setattr(brain_names.claims, "LEVELS", (400.0,))
+    (row,) = brain_names.measure([61021], ["dosenbach_2010"])
+    assert row["maps"] == 18
+    assert 0 < row["right"] <= row["near"] < row["maps"]
+    assert row["right"] <= row["named"]
+    # Networks under wrong names: what was right is not.
+    words = brain_names.planted_set("dosenbach_2010", 61021)
+
+    def turned(name: str, seed: int) -> Any:
+        return words[0], (*words[1][1:], words[1][0])
+
+    monkeypatch.setattr(brain_names, "planted_set", turned)
+    (wrong,) = brain_names.measure([61021], ["dosenbach_2010"])
+    assert (wrong["named"], wrong["near"]) == (row["named"], row["near"])
+    assert wrong["right"] < row["right"] / 2

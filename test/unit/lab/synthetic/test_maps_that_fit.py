@@ -1,4 +1,7 @@
-"""Maps of synthetic studies, as many as find room."""
+"""Maps of synthetic studies, as many as find room.
+
+Belongs to `cape/lab/synthetic/generators.py`.
+"""
 
 from __future__ import annotations
 
