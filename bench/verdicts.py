@@ -209,8 +209,8 @@ def totals(rows: list[dict[str, Any]]) -> str:
     groups["all with networks"] = [row for row in rows if row["preset"] not in NULLS]
     groups["all nulls"] = [row for row in rows if row["preset"] in NULLS]
     lines = [
-        "| kind | tree | runs | good maps | confirmed | false yes | false no |",
-        "|---" * 7 + "|",
+        "| kind | tree | runs | good maps | confirmed | in an artefact | false yes | false no |",
+        "|---" * 8 + "|",
     ]
     for name, group in groups.items():
         for tree in trees:
