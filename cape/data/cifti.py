@@ -16,8 +16,9 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.arrays import MOST_KEPT
+from cape.cifti_xml import MOST_XML, axes_of
 from cape.data.file_type import CIFTI_SERIES, check_type
-from cape.data.gifti import plain_xml, read_vertices
+from cape.data.gifti import read_vertices
 from cape.data.images import HEADER_BYTES, LONGEST_TR, HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
@@ -39,8 +40,6 @@ from cape.space.grayordinates import (
 if TYPE_CHECKING:
     from nibabel.cifti2.cifti2_axes import Axis, BrainModelAxis, ParcelsAxis
 
-# Bytes of the XML; that of 91,282 grayordinates has 0.6 million.
-MOST_XML: Final = 2**25
 # Values that are read at once.
 BLOCK: Final = 2**20
 
@@ -89,20 +88,6 @@ def read_series(run: RunFile, space: FeatureSpace | None, *, headers_only: bool 
                     rows[:] = stored if plain else stored * head.slope + head.inter
             digest = reader.finish()
     return Series(values=values, tr=tr, digest=digest, grid="ok", issues=tuple(issues))
-
-
-def load_cifti(path: Path) -> Any:
-    """Return a CIFTI file as nibabel's image, its XML read as that of series: in bounded time.
-
-    UnusableFile, as `read_series`; the numbers are read when they are asked for.
-    """
-    from nibabel.arrayproxy import ArrayProxy
-    from nibabel.cifti2.cifti2 import Cifti2Image
-
-    with path.open("rb") as raw:
-        head = _open(HashingReader(raw), path)
-    stored = (head.shape, head.dtype, head.offset, head.slope, head.inter)
-    return Cifti2Image(ArrayProxy(str(path), stored), header=head.axes)
 
 
 def _open(reader: HashingReader, path: Path) -> _Opened:
@@ -157,23 +142,8 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
 @functools.lru_cache(maxsize=4)
 def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
-    from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 
-    if (n_maps := plain_xml(xml).count(b"<MatrixIndicesMap")) > 2:  # each looks at all before it
-        raise FoundError(f"{n_maps} maps of indices, not two")
-    # Named, so that the file cannot declare another one.
-    parser: Any = Cifti2Parser(encoding="utf-8")
-    # As one piece: in small ones expat begins a long token anew at each.
-    expat = parser._create_parser()
-    for name in parser.HANDLER_NAMES:
-        setattr(expat, name, getattr(parser, name))
-    expat.Parse(xml, True)
-    for index_map in parser.header.matrix:
-        # As many numbers as it says would be made before they are read.
-        said = [model.index_count for model in index_map.brain_models]
-        if min(said, default=0) < 0 or sum(said) > MOST_POINTS:
-            raise FoundError(f"{sum(said)} points, at most {MOST_POINTS}")
-    axes = (parser.header.get_axis(0), parser.header.get_axis(1))
+    axes = axes_of(xml, MOST_POINTS)
     known = isinstance(axes[1], BrainModelAxis | ParcelsAxis)
     return axes, structure_of_axis(axes[1]) if known else None
 

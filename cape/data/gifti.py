@@ -1,4 +1,4 @@
-"""Vertices of GIFTI surfaces, and which XML is read at all.
+"""Vertices of GIFTI surfaces.
 
 Own, since a surface comes from others: one that names another file as its numbers would be that
 file, and packed numbers may unfold without end.
@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.cifti_xml import plain_xml
 from cape.errors import FoundError
 
 # Bytes of a file, and of its numbers: a sphere of 164,000 vertices has 2 million.
@@ -25,22 +26,6 @@ _TYPES: Final = {"NIFTI_TYPE_FLOAT32": "f4", "NIFTI_TYPE_FLOAT64": "f8"}
 _ENDIAN: Final = {"LittleEndian": "<", "BigEndian": ">"}
 _ORDERS: Final = ("RowMajorOrder", "ColumnMajorOrder")
 _PACKED: Final = ("ASCII", "Base64Binary", "GZipBase64Binary")
-
-
-def plain_xml(xml: bytes) -> bytes:
-    """Return XML in UTF-8 that is read in time of its length; ValueError for other."""
-    try:
-        text = xml.decode("utf-8")
-    except UnicodeDecodeError as err:
-        raise FoundError("XML that is not UTF-8") from err
-    # Of two bytes a letter, in which nothing below would be found.
-    if "\0" in text:
-        raise FoundError("XML that is not UTF-8")
-    if "<!ENTITY" in text:  # nothing that could unfold
-        raise FoundError("XML that declares entities")
-    if "<!ATTLIST" in text:  # every element would get all that it says, however short the file
-        raise FoundError("XML that declares attributes")
-    return xml
 
 
 def read_vertices(path: Path) -> Array:

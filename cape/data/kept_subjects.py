@@ -245,7 +245,7 @@ def _program() -> list[str]:
 
     # Of the code, not of a version, which stays while code changes.
     top, found = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for room in ("algorithms", "data", "settings", "space"):
+    for room in ("", "algorithms", "data", "settings", "space"):
         for path in sorted((top / room).glob("*.py")):
             found.update(path.read_bytes())
     return [found.hexdigest(), np.__version__, version("scipy")]

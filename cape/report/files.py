@@ -11,6 +11,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, TypeVar
 
+import numpy as np
+
 from cape.delimited import rows_by_column
 from cape.errors import FoundError
 from cape.protocol.wire import decode_document
@@ -91,7 +93,7 @@ def line(text: str) -> str:
 
 
 def load_image(path: Path) -> Any:
-    """Return an image of volumes or CIFTI; nibabel's errors, or UnusableFile.
+    """Return an image of volumes or CIFTI; nibabel's errors, or FoundError.
 
     The XML of a file of somebody else is our readers' (time of its length), that of a surface none.
     """
@@ -100,7 +102,28 @@ def load_image(path: Path) -> Any:
     if path.name.lower().endswith((".gii", ".gii.gz")):
         raise FoundError("a surface in GIFTI, not an image")
     if nibabel.Cifti2Image.path_maybe_image(path)[0]:
-        from cape.data.cifti import load_cifti
-
-        return load_cifti(path)
+        return _load_cifti(path)
     return nibabel.load(path)
+
+
+def _load_cifti(path: Path) -> Any:
+    from nibabel.arrayproxy import ArrayProxy
+    from nibabel.cifti2.cifti2 import Cifti2Image
+    from nibabel.nifti2 import Nifti2Header
+
+    from cape.cifti_xml import MOST_XML, axes_of
+    from cape.space.grayordinates import MOST_POINTS
+
+    with path.open("rb") as stream:
+        header = Nifti2Header(stream.read(540), check=False)
+        order = "<" if header.endianness == "<" else ">"
+        size, code = np.frombuffer(stream.read(12)[4:], dtype=f"{order}i4").tolist()
+        if code != 32 or not 8 < size <= MOST_XML:
+            raise FoundError(f"extension {code} of {size} bytes")
+        axes = axes_of(stream.read(size - 8).rstrip(b"\0"), MOST_POINTS)
+    where = (header.get_data_shape()[4:], header.get_data_dtype(), header.get_data_offset())
+    scale = [
+        default if x is None else x
+        for x, default in zip(header.get_slope_inter(), (1.0, 0.0), strict=True)
+    ]
+    return Cifti2Image(ArrayProxy(str(path), (*where, *scale)), header=axes)
