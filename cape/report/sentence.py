@@ -1,0 +1,59 @@
+"""What came out of a run, in the sentence a scientist would say: page, terminal and title share it.
+
+Everything in it stands in results.json; nothing is computed anew.
+"""
+
+from __future__ import annotations
+
+from cape.report.results import MapResults, Results, TableResults
+
+
+def sentence(results: Results) -> str:
+    """Return what came out; where nothing did, the reason and what to do next too."""
+    if isinstance(results, TableResults):
+        n = len(results.tables)
+        return "1 table was released." if n == 1 else f"{n} tables were released."
+    if not isinstance(results, MapResults):
+        raise TypeError(f"no sentence for {type(results).__name__}")
+    if results.verdict is not None:
+        n, of = results.verdict.confirmed, results.n_components
+        return f"{n} of {of} components {'is' if n == 1 else 'are'} confirmed."
+    if results.status == "nothing_found":
+        return f"No networks were found: {_why(results)}. {next_step(results)}"
+    if results.status == "unclear":
+        n = results.n_components
+        return f"It is not clear whether these {n} maps are networks: {_why(results)}."
+    if results.separation.kind == "spatial" and results.separation.claims is not None:
+        return _claimed(results)
+    return f"{results.n_components} maps were released; nothing tells whether they are networks."
+
+
+def _claimed(results: MapResults) -> str:
+    said, of = results.separation.claims, results.n_components
+    # Images count nowhere, and a pair that cannot be told counts once (`algorithms.claims`).
+    n = 0 if said is None else said.yes + said.likely
+    if n == 0:
+        return f"None of the {of} maps is likely a network."
+    if n == of:
+        return f"All {of} maps are likely networks."
+    return f"{n} of {of} maps {'are likely networks' if n > 1 else 'is likely a network'}."
+
+
+def _why(results: MapResults) -> str:
+    sides = results.separation.left_right
+    if sides is None:
+        return results.reason.rstrip(".")
+    if sides.verdict == "unclear":
+        return f"the left-right test gives {sides.z:z.1f}, between noise (below 2) and networks (4)"
+    return f"the left-right test gives {sides.z:z.1f}, no more than smooth noise (below 2)"
+
+
+def next_step(results: MapResults) -> str:
+    """Return what to do after a run that found nothing, by its size against what is needed."""
+    size, needed = results.g_eff, results.g_needed
+    if size is not None and needed is not None and size < needed:
+        return (
+            f"The run was too small (effective size {size:.0f}, needed {needed:.0f}): ask cape "
+            "budget what more people or a larger epsilon would do."
+        )
+    return "Look at the data first: cape validate at every site."

@@ -1,0 +1,77 @@
+"""The sentence of a run says what came out, from its record alone."""
+
+import dataclasses
+
+import pytest
+
+from cape.report.consortium import results_of
+from cape.report.results import ClaimFigures, LeftRightFigures, Results, TableFile, TableResults
+from cape.report.sentence import sentence
+from support import report_example as example
+
+
+def spatial(status: str, verdict: str, *, z: float, yes: int = 0, likely: int = 0, **changes):
+    """Return results of a spatial run of brains with 15 maps."""
+    made = results_of(dataclasses.replace(example.outcome(rank=3), kind="spatial", verdict=None))
+    sides = LeftRightFigures(
+        z=z, statistic=0.4, null=0.1, null_std=0.1, verdict=verdict, mirrored=True
+    )
+    claims = ClaimFigures(
+        yes=yes,
+        likely=likely,
+        uncertain=15 - yes - likely,
+        sharp=0,
+        images=0,
+        untold_pairs=0,
+        q=1.0,
+        cohort="most people carry networks",
+    )
+    model = dataclasses.replace(
+        made.separation,
+        kind="spatial",
+        left_right=sides,
+        claims=claims if verdict == "brain" else None,
+    )
+    changes = {"g_eff": 173.0, "g_needed": 90.0, **changes}
+    return dataclasses.replace(made, status=status, n_components=15, separation=model, **changes)
+
+
+@pytest.mark.parametrize(
+    ("yes", "likely", "said"),
+    [
+        (9, 1, "10 of 15 maps are likely networks."),
+        (1, 0, "1 of 15 maps is likely a network."),
+        (0, 0, "None of the 15 maps is likely a network."),
+        (9, 6, "All 15 maps are likely networks."),
+    ],
+)
+def test_maps_that_are_likely_networks_are_counted(yes, likely, said):
+    assert sentence(spatial("networks", "brain", z=9.0, yes=yes, likely=likely)) == said
+
+
+def test_a_run_that_found_nothing_gives_the_reason_and_what_next_by_its_size():
+    large = spatial("nothing_found", "nothing", z=-2.4)
+    said = sentence(large)
+    assert said.startswith("No networks were found: the left-right test gives -2.4, no more than")
+    assert said.endswith("Look at the data first: cape validate at every site.")
+    small = sentence(dataclasses.replace(large, g_eff=40.0))
+    assert "The run was too small (effective size 40, needed 90): ask cape budget" in small
+
+
+def test_a_test_that_is_not_clear_is_no_finding():
+    said = sentence(spatial("unclear", "unclear", z=3.0))
+    assert said.startswith("It is not clear whether these 15 maps are networks: ")
+
+
+def test_of_a_run_judged_by_time_courses_the_confirmed_components_are_counted():
+    assert sentence(results_of(example.outcome(rank=3))) == "3 of 3 components are confirmed."
+    none = results_of(example.outcome(rank=3, status="unconfirmed"))
+    assert sentence(none) == "0 of 3 components are confirmed."
+
+
+def test_a_run_of_tables_counts_them():
+    made = results_of(example.outcome(rank=3))
+    shared = {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
+    shared = {f.name: shared[f.name] for f in dataclasses.fields(Results)}
+    table = TableFile(file="mean.csv", title="Means", note="")
+    assert sentence(TableResults(**shared, tables=(table,))) == "1 table was released."
