@@ -78,6 +78,7 @@ class FileSource:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data.data_store import DataStore
             from cape.data.discovery import SiteListing, check_layout_is_said
+            from cape.data.issues import in_full
             from cape.data.pipeline import load_site
 
             def opened() -> None:
@@ -87,21 +88,30 @@ class FileSource:
                 check_layout_is_said(files.listed, self.config)
                 opened()
 
-            accepted, self._reduced = load_site(
-                self._base,
-                self._listing,
-                self.config,
-                site=self._site,
-                working=self._working,
-                strict=self._strict,
-                store=None if self._store is None else DataStore.open(self._store),
-                before_records=opened,
-                before_reading=reading,
-                on_subject=lambda done, total: self.on_subject("read", done),
-                words=self._words,
-            )
+            def loaded() -> SiteData:
+                accepted, self._reduced = load_site(
+                    self._base,
+                    self._listing,
+                    self.config,
+                    site=self._site,
+                    working=self._working,
+                    strict=self._strict,
+                    store=None if self._store is None else DataStore.open(self._store),
+                    before_records=opened,
+                    before_reading=reading,
+                    on_subject=lambda done, total: self.on_subject("read", done),
+                    words=self._words,
+                )
+                return accepted
+
+            accepted = loaded()
+            if self._expected not in (None, accepted.fingerprint) and accepted.failed:
+                # A disk of a network that did not answer, or memory that was taken: in the first
+                # round the same people could be read, or could not.
+                accepted = loaded()
             if self._expected not in (None, accepted.fingerprint):
-                raise DataError("E161", site=self._site, detail="not the files of the first round")
+                detail = f"not the files of the first round\n{in_full(accepted.findings)}".rstrip()
+                raise DataError("E161", site=self._site, detail=detail)
             self._accepted = accepted
         return self._accepted
 

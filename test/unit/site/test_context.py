@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.data import reading
+from cape.data import reading, subjects
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger
@@ -231,7 +232,9 @@ def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
 
 def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None:
     loads: list[Any] = []
-    data = SimpleNamespace(space=FeatureSpace.of_matrix(6), n_subjects=2, fingerprint="f")
+    data = SimpleNamespace(
+        space=FeatureSpace.of_matrix(6), n_subjects=2, fingerprint="f", failed=(), findings=()
+    )
 
     def load(base, given, config, *, site, working, strict, on_subject, **before):
         assert not strict
@@ -254,6 +257,35 @@ def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None
     changed = FileSource(tmp_path, {**chosen, "contents": "g"}, CONFIG, "B")
     with pytest.raises(DataError, match="E161 Files changed during the run at site B"):
         _ = changed.n_subjects
+
+
+def test_who_cannot_be_read_for_a_moment_ends_no_run_and_is_named_if_it_lasts(
+    tmp_path, monkeypatch
+) -> None:
+    """A run ended with "files changed" on a busy computer, and nobody could tell whose."""
+    rng = np.random.default_rng(0)
+    for m in range(3):
+        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((6, 40)))
+    given = {"feature_space": "matrix", "n_features": 6, "min_timepoints": 30, "epsilon": 1.0,
+             "delta": 1e-5}  # fmt: skip
+    config = Config.from_input(given)
+    contents = FileSource(tmp_path, {}, config, "B").contents
+    real, left = subjects.read_run, [1]
+
+    def read(run, *given, **named):
+        if run.name == "sub-1.npy" and left[0]:
+            left[0] -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return real(run, *given, **named)
+
+    monkeypatch.setattr(subjects, "read_run", read)
+    assert FileSource(tmp_path, {"contents": contents}, config, "B").n_subjects == 3
+    assert left == [0]
+    left[0] = 2
+    with pytest.raises(DataError, match="E161") as caught:
+        _ = FileSource(tmp_path, {"contents": contents}, config, "B").n_subjects
+    assert "sub-1.npy" in caught.value.detail
+    assert "sub-1" not in str(caught.value)
 
 
 def test_every_file_is_read_once_and_what_is_kept_is_what_a_second_reading_gives(
