@@ -41,6 +41,7 @@ ANATOMY: Final = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz
 EVERY: Final = 2  # of its voxels of 1 mm
 # Of the picture of one map: inches, and mm between two planes
 WIDTH: Final = 6.4
+TILE: Final = 2.6  # in the mosaic
 GAP: Final = 8.0
 # Grey of a brain without anatomy, and of the glass
 PLAIN: Final = 0.86
@@ -153,13 +154,47 @@ def _widened(
     return (x, y, z), np.pad(grey, more, constant_values=1.0)
 
 
-def place_of(k: int, volumes: Array, affine: Array, peaks: Sequence[Array]) -> Array:
-    """Return where map k of (x, y, z, R) is cut, mm: at its peak, else at its largest |z|."""
-    if k < len(peaks):
-        return peaks[k]
-    volume = volumes[..., k]
-    ijk = np.unravel_index(int(np.abs(volume).argmax()), volume.shape)
-    return np.asarray(affine[:3, :3] @ np.array(ijk, dtype=np.float64) + affine[:3, 3])
+def place_of(volume: Array, mask: npt.NDArray[np.bool_], affine: Array) -> Array:
+    """Return where a map is cut, mm: through its largest cluster, where much brain is seen.
+
+    Of each axis the slice with the largest (mass of the cluster) x (brain)^2: mass alone would
+    choose nearly empty slices at the rim.
+    """
+    ijk = _largest_cluster(volume)
+    mass = np.abs(volume[tuple(ijk.T)])
+    place = []
+    for axis in range(3):
+        seen = mask.sum(axis=tuple(k for k in range(3) if k != axis)).astype(np.float64)
+        weight = np.bincount(ijk[:, axis], weights=mass, minlength=mask.shape[axis])
+        place.append(int(np.argmax(weight * seen**2)))
+    return np.asarray(affine[:3, :3] @ np.array(place, dtype=np.float64) + affine[:3, 3])
+
+
+def _largest_cluster(volume: Array) -> npt.NDArray[np.int64]:
+    """Return the voxels (n, 3) of the cluster with the largest sum of |z| from THRESHOLD on."""
+    from scipy import ndimage
+
+    best, top = None, 0.0
+    for sign in (1.0, -1.0):
+        # Voxels that touch at a corner are one cluster.
+        numbers, n = ndimage.label(sign * volume >= THRESHOLD, np.ones((3, 3, 3)))
+        sums = ndimage.sum_labels(np.abs(volume), numbers, range(1, n + 1))
+        if n and sums.max() > top:
+            best, top = np.argwhere(numbers == int(np.argmax(sums)) + 1), float(sums.max())
+    if best is None:  # nothing is coloured: the largest |z|
+        best = np.array([np.unravel_index(int(np.abs(volume).argmax()), volume.shape)])
+    return best
+
+
+def words_of(place: Array) -> str:
+    """Return where a place in MNI space lies in plain words: no atlas is needed."""
+    x, y, z = place
+    # From the middle of the brain, in parts of its length and height
+    deep, high = (y + 17.0) / 88.0, (z - 5.0) / 70.0
+    side = "midline" if abs(x) <= 10.0 else "left" if x < 0.0 else "right"
+    words = [("front" if deep > 0 else "back") if abs(deep) > 0.4 else ""]
+    words += [("top" if high > 0 else "low") if abs(high) > 0.4 else ""]
+    return f"peak {side}, {' '.join(filter(None, words)) or 'middle'}"
 
 
 def paint_planes(
@@ -227,66 +262,60 @@ def frame(axes: Axes, wide: float, tall: float) -> None:
 
 
 def draw_maps(
-    path: Path, alts: Sequence[str], limit: float, *, mni: bool, peaks: Sequence[Array] = ()
+    path: Path, alts: Sequence[str], limit: float, *, mni: bool
 ) -> Iterator[tuple[Picture, Picture]]:
-    """Yield of every map of an image the planes through its peak, and its glass brain."""
+    """Yield of every map of an image three planes through its largest cluster, large and small."""
     image = files.load_image(path)
     volumes, affine = np.asarray(image.dataobj, dtype=np.float64), image.affine
-    canvas = canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    mask = np.any(volumes != 0, axis=3)
+    canvas = canvas_of(mask, affine, mni=mni)
     wide, tall = canvas.size
     for k, alt in enumerate(alts):
         values = canvas.values(volumes[..., k])
-        place = place_of(k, volumes, affine, peaks)
+        place = place_of(volumes[..., k], mask, affine)
         pictures = []
-        words = {"planes": "Three planes through the peak.", "glass": "Glass brain."}
-        for shape, what in words.items():
-            figure = new_figure(WIDTH, WIDTH * tall / wide)
+        for shape, width in {"planes": WIDTH, "tile": TILE}.items():
+            figure = new_figure(width, width * tall / wide)
             axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-            if shape == "planes":
-                paint_planes(axes, canvas, values, place, limit)
-            else:
-                paint_glass(axes, canvas, values, limit)
+            paint_planes(axes, canvas, values, place, limit)
             frame(axes, wide, tall)
-            pictures.append(finish(figure, alt=f"{alt} {what}", shape=shape))
+            said = f"{alt} Three planes through its largest cluster."
+            pictures.append(finish(figure, alt=said, shape=shape))
         yield pictures[0], pictures[1]
 
 
 def draw_sheet(
     subject: str, names: Sequence[str], volumes: Array, affine: Array, *, mni: bool
 ) -> Picture:
-    """Draw maps (x, y, z, R) of one subject, a row each: planes through its peak, glass brain."""
+    """Draw maps (x, y, z, R) of one subject, a row each: planes, glass brain."""
     figure = new_figure(SHEET, 1.0)
-    canvas = canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    mask = np.any(volumes != 0, axis=3)
+    canvas = canvas_of(mask, affine, mni=mni)
     wide, tall = canvas.size
     figure.set_size_inches(SHEET, len(names) * SHEET * tall / (2 * wide))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     for k, name in enumerate(names):
         bottom = (len(names) - 1 - k) * tall
-        values, place = canvas.values(volumes[..., k]), place_of(k, volumes, affine, ())
+        values, place = canvas.values(volumes[..., k]), place_of(volumes[..., k], mask, affine)
         paint_planes(axes, canvas, values, place, SHEET_LIMIT, (0.0, bottom))
         paint_glass(axes, canvas, values, SHEET_LIMIT, (wide, bottom))
         axes.text(0.0, bottom + tall - 3 * GAP, name, va="top", fontsize=9, fontweight="bold")
     frame(axes, 2 * wide, len(names) * tall)
     top = float(np.abs(volumes).max())
     alt = (
-        f"{subject}: maps of {len(names)} components, three planes through the peak of each and a "
-        f"glass brain, red and blue from |z| {THRESHOLD:g} to {SHEET_LIMIT:g}; the largest |z| is "
-        f"{top:.1f}."
+        f"{subject}: maps of {len(names)} components, three planes through the largest cluster of "
+        f"each and a glass brain, red and blue from |z| {THRESHOLD:g} "
+        f"to {SHEET_LIMIT:g}; the largest |z| is {top:.1f}."
     )
     return finish(figure, alt=alt, caption=alt, shape="chart")
 
 
 def networks_figure(
-    volumes: Array,
-    affine: Array,
-    titles: Sequence[str],
-    limit: float,
-    *,
-    mni: bool,
-    peaks: Sequence[Array] = (),
+    volumes: Array, affine: Array, titles: Sequence[str], limit: float, *, mni: bool
 ) -> Any:
     """Draw all maps (x, y, z, R) in one figure, for a notebook or a paper: two columns of them."""
-    canvas = canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    mask = np.any(volumes != 0, axis=3)
+    canvas = canvas_of(mask, affine, mni=mni)
     wide, tall = canvas.size
     across = min(COLUMNS, len(titles))
     down = math.ceil(len(titles) / across)
@@ -299,7 +328,7 @@ def networks_figure(
         tallness = each * tall / wide / high
         left, width = (MARGIN + column * each) / PAPER, 0.98 * each / PAPER
         axes = figure.add_axes((left, top - tallness, width, tallness))
-        place = place_of(k, volumes, affine, peaks)
+        place = place_of(volumes[..., k], mask, affine)
         paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit)
         for image in axes.images:
             image.set_interpolation("none")  # drawn as it is: of others a PDF shows the edge
@@ -310,7 +339,7 @@ def networks_figure(
 
 
 def maps_figure(z: Array, space: FeatureSpace) -> Any:
-    """Draw z-maps (D, R): on a grid three planes through each peak, else squares or stems.
+    """Draw z-maps (D, R): on a grid three planes, else squares or stems.
 
     Returns a matplotlib Figure; |z| below the threshold is not coloured on a grid.
     """

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cape.algorithms.estimators import Array
 from cape.computations.ica.recipe import CALIBRATED
 from cape.delimited import read_matrix_lines, split_lines
 from cape.privacy.accounting import right_guesses
@@ -27,9 +26,13 @@ from cape.report.results import (
     TableFolder,
     read_folder,
 )
+from cape.report.sentence import next_step, sentence
 from cape.space.feature_space import is_cifti, is_mni
 
 Settings = Mapping[str, object]
+
+# Of single maps, best first; those without a claim keep their order
+LEVELS = ("", "yes", "likely", "uncertain", "image")
 
 
 def render(folder: Path) -> Path:
@@ -60,14 +63,15 @@ def _common(folder: MapFolder | TableFolder) -> Values:
         "results": folder.results,
         "privacy": folder.privacy,
         "settings": folder.settings,
+        "sentence": sentence(folder.results),
+        **_promise(folder.privacy),
         "label": label_line(folder.results),
     }
 
 
-def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    privacy = folder.privacy
+def _promise(privacy: PrivacyStatement) -> Values:
     if privacy.epsilon is None or privacy.mu is None:
-        return {}
+        return {"guesses": None, "factor": None}
     return {
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1), here at equal odds.
         "guesses": 100.0 * right_guesses(privacy.mu),
@@ -147,6 +151,12 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
     }
 
 
+def _why(folder: MapFolder, drawn: bool) -> Values | None:
+    if folder.results.status != "nothing_found":
+        return None
+    return {"next_step": next_step(folder.results)}
+
+
 def _components(folder: MapFolder, drawn: bool) -> Values:
     results, rows = folder.results, folder.components
     bar: Picture | None = None
@@ -156,9 +166,15 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         alts = [_alt(row, results) for row in rows]
         bar, pictures = _drawn(folder, path, rows, alts, "Colours of all maps.")
     placed = [(row, _where(row, results)) for row in rows]
+    # Strong first: what may be read as a network stands on the first screen.
+    order = sorted(range(len(rows)), key=lambda k: (LEVELS.index(_level(rows[k])), k))
     return {
+        "order": order,
         "bar": bar,
+        "threshold": 0.0 if results.feature_space == "matrix" else plots.THRESHOLD,
+        "calibrated": CALIBRATED,
         "components": list(zip(placed, pictures, strict=True)),
+        "spots": [_spot(row, where, results) for row, where in placed],
         "table": placed,
         "viewer": (folder.path / viewer.FILE).is_file(),
         "figures": drawn and results.feature_space in ("mask", "atlas"),
@@ -196,13 +212,8 @@ def _drawn(
     else:
         limit = plots.colour_limit(maps.read_maps(path))
         mni = is_mni(results.template_space)
-        drawings = list(brain.draw_maps(path, alts, limit, mni=mni, peaks=_peaks(rows)))
+        drawings = list(brain.draw_maps(path, alts, limit, mni=mni))
     return plots.draw_colour_bar(limit, threshold, caption), drawings
-
-
-def _peaks(rows: Sequence[Component]) -> list[Array]:
-    places = [(row.peak_x_mm, row.peak_y_mm, row.peak_z_mm) for row in rows]
-    return [np.array(place, dtype=np.float64) for place in places if None not in place]
 
 
 def _write_figures(folder: MapFolder) -> None:
@@ -211,8 +222,8 @@ def _write_figures(folder: MapFolder) -> None:
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     limit = plots.colour_limit(volumes[np.any(volumes != 0, axis=3)])
     titles = [f"{row.name}  {row.label}" if row.label else row.name for row in rows]
-    mni, peaks = is_mni(results.template_space), _peaks(rows)
-    figure = brain.networks_figure(volumes, image.affine, titles, limit, mni=mni, peaks=peaks)
+    mni = is_mni(results.template_space)
+    figure = brain.networks_figure(volumes, image.affine, titles, limit, mni=mni)
     brain.write_networks(folder.path, figure)
     viewer.write_viewer(
         folder.path,
@@ -221,9 +232,13 @@ def _write_figures(folder: MapFolder) -> None:
         titles,
         limit,
         mni=mni,
-        peaks=peaks,
         values={"results": results, "label": label_line(results)},
     )
+
+
+def _level(row: Component) -> str:
+    """Return what is claimed of a map, without "sharp"; empty where nothing is."""
+    return (row.found_again or "").partition(",")[0]
 
 
 def _where(row: Component, results: MapResults) -> str:
@@ -237,6 +252,14 @@ def _where(row: Component, results: MapResults) -> str:
         down, across = divmod(row.peak_feature - 1, results.grid[1])
         return f"row {down + 1}, column {across + 1}"
     return f"column {row.peak_feature}"
+
+
+def _spot(row: Component, where: str, results: MapResults) -> str:
+    """Return the name of a map, else where it lies, in words in MNI space."""
+    place = (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm)
+    if row.label or None in place or not is_mni(results.template_space):
+        return row.label or where
+    return brain.words_of(np.array(place, dtype=np.float64))
 
 
 def _alt(row: Component, results: MapResults) -> str:
@@ -328,22 +351,23 @@ def write_methods(
 
 # The page from top to bottom. A new chapter is one more line and one more template.
 MAP_CHAPTERS: page.Outline[MapFolder] = (
-    ("consortium/components", "Components", _components),
+    ("consortium/why", "Why, and what next", _why),
+    ("consortium/components", "Maps", _components),
     ("consortium/spatial", "Spatial components of the first release", _free_spatial_set),
-    ("consortium/privacy", "Privacy in plain words", _privacy),
-    ("consortium/ledger", "What was released and what it cost", _ledger),
-    ("consortium/quality", "Quality of the result", _quality),
-    ("consortium/order", "Number of components", _order),
+    ("consortium/quality", "How sure is this?", _quality),
     ("consortium/separation", "What the model assumes", _separation),
+    ("consortium/order", "Number of components", _order),
+    ("consortium/privacy", "Privacy in plain words", None),
+    ("consortium/ledger", "What it cost", _ledger),
     ("consortium/sites", "Sites", None),
-    ("consortium/settings", "Settings and provenance", _settings),
-    ("consortium/methods", "Methods paragraph and references", _methods),
+    ("consortium/methods", "Methods and citation", _methods),
+    ("consortium/settings", "Settings and files", _settings),
 )
 
 TABLE_CHAPTERS: page.Outline[TableFolder] = (
-    ("consortium/privacy", "Privacy in plain words", _privacy),
-    ("consortium/ledger", "What was released and what it cost", _ledger),
     ("tables/results", "Results", _tables),
+    ("consortium/privacy", "Privacy in plain words", None),
+    ("consortium/ledger", "What it cost", _ledger),
     ("tables/sites", "Sites", None),
     ("consortium/settings", "Settings and provenance", _settings),
 )

@@ -33,7 +33,7 @@ COMPRESSION = 6
 LIMITS = (4.0, 12.0)
 FNC_LIMIT = 0.6
 # |z| from which a map is coloured, and its size counted
-THRESHOLD = 2.0
+THRESHOLD = 2.5
 # Inches of one time course
 ROW = 0.34
 # Names along an axis; more would overlap
@@ -52,7 +52,7 @@ class Picture:
     height: int
     alt: str
     caption: str = ""
-    shape: str = ""  # for the style sheet: planes, glass, square, chart or bar
+    shape: str = ""  # for the style sheet: planes, tile, square, strip, chart or bar
 
 
 def installed() -> bool:
@@ -215,9 +215,9 @@ def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array)
 
 
 def colour_limit(z: Array) -> float:
-    """Median over the maps (D, R) of the 99.5th percentile of |z|, rounded up, between 4 and 12."""
-    # One limit for all: maps are compared by eye, and one strong voxel must not pale the others.
-    top = np.percentile(np.abs(z), 99.5, axis=0)
+    """Median over the maps (D, R) of the largest |z|, rounded up, between 4 and 12."""
+    # One limit for all: maps are compared by eye, and one strong map must not pale the others.
+    top = np.abs(z).max(axis=0)
     return float(min(max(math.ceil(float(np.median(top))), LIMITS[0]), LIMITS[1]))
 
 

@@ -38,19 +38,19 @@ def write_viewer(
     limit: float,
     *,
     mni: bool,
-    peaks: Sequence[Array],
     values: page.Values,
 ) -> None:
     """Write the viewer of maps (x, y, z, R) with the strips of the report; not without nilearn."""
     code = script()
     if code is None:
         return
-    canvas = brain.canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    mask = np.any(volumes != 0, axis=3)
+    canvas = brain.canvas_of(mask, affine, mni=mni)
     maps = [
         {
             "title": title,
             "png": _png(_colours(_sprite(canvas.values(volumes[..., k])), limit)),
-            "at": canvas.nearest(brain.place_of(k, volumes, affine, peaks)),
+            "at": canvas.nearest(brain.place_of(volumes[..., k], mask, affine)),
         }
         for k, title in enumerate(titles)
     ]

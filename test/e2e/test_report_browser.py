@@ -55,7 +55,8 @@ MEASURE = """<script>addEventListener("load", () => {
                  e.getBoundingClientRect().left < -1).map(name);
   // Boxes of text and pictures that are neither inside each other nor in the same scroll box.
   const boxes = [...document.querySelectorAll(
-    "h1, h2, h3, p, li, .card, caption, th, td, summary, figcaption, .picture, nav a, .facts span"
+    "h1, h2, h3, h4, p, li, .keys div, caption, th, td, summary, " +
+    "figcaption, .picture, nav a, .facts span, .mosaic span"
   )].filter(seen);
   const over = [];
   const near = (e) => e.closest(".scroll, .picture");
@@ -68,7 +69,7 @@ MEASURE = """<script>addEventListener("load", () => {
     }
   }));
   // A table cell or card whose text needs more room than it has.
-  const cut = [...document.querySelectorAll("th, td, .card, .card b, p, li, summary")]
+  const cut = [...document.querySelectorAll("th, td, .keys div, .mosaic span, p, li, summary")]
     .filter(e => seen(e) && e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 &&
                  getComputedStyle(e).display !== "inline").map(name);
   const images = [...document.images];

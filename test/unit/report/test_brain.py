@@ -28,14 +28,14 @@ def drawn(canvas: brain.Canvas, values: np.ndarray, place: np.ndarray, *, glass:
     return coloured, [text.get_text() for text in axes.texts]
 
 
-def test_every_map_is_cut_through_its_peak_and_left_is_left() -> None:
+def test_every_map_is_cut_through_its_largest_cluster_and_left_is_left() -> None:
     mask = np.ones((9, 10, 11), dtype=bool)
     affine = np.diag([4.0, 4.0, 4.0, 1.0])
     affine[:3, 3] = [-16.0, -20.0, -8.0]
     volume = np.zeros(mask.shape)
     volume[1, 7, 2] = -9.0  # x -12: left
     volume[5, 5, 5] = 1.9  # below the threshold
-    place = brain.place_of(0, volume[..., None], affine, ())
+    place = brain.place_of(volume, mask, affine)
     assert place.tolist() == [-12.0, 8.0, 0.0]
     canvas = brain.canvas_of(mask, affine, mni=False)
     planes, texts = drawn(canvas, canvas.values(volume), place)
@@ -103,7 +103,7 @@ def test_the_figure_of_a_paper_is_written_twice_and_equal_results_give_equal_byt
     # Of every map three planes, of anatomy and of colours, as they are; and the bar
     assert first.count(b"<image") == 3 * 3 * 2 + 1
     text = first.decode()
-    for wanted in ("C01", "C03", "coloured from |z| 2"):
+    for wanted in ("C01", "C03", "coloured from |z| 2.5"):
         assert re.search(rf">{re.escape(wanted)}", text), wanted
     assert (tmp_path / "one" / "networks.pdf").read_bytes().startswith(b"%PDF")
 

@@ -400,7 +400,7 @@ def test_sites_that_dropped_out_are_named_in_the_paragraph_and_on_the_page(tmp_p
     text = (folder / "methods.md").read_text()
     assert "1 of the sites dropped out during the run (local1)" in text
     assert "the last sum holds 812 subjects of 2 sites" in text
-    assert "at 3 sites; dropped out: local1" in (folder / "index.html").read_text()
+    assert "Dropped out: local1." in (folder / "index.html").read_text()
 
 
 def test_a_site_keeps_time_courses_and_ledger_in_a_folder_of_its_own(tmp_path):

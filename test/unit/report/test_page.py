@@ -130,15 +130,20 @@ def test_table_headers_have_a_scope_and_tables_a_caption(page):
     assert len(read.all("table")) == len(read.all("caption"))
 
 
-def test_the_first_line_is_the_privacy_label(page):
-    first = re.search("<p[^>]*>(.*?)</p>", page.split("<body>")[1], re.S)[1]
-    assert first.strip().startswith(("Private: epsilon", "NOT PRIVATE", "PRIVATE, DO NOT SHARE"))
+def test_privacy_stands_before_the_first_picture_and_its_absence_before_all(page):
+    body = page.split("<body>")[1]
+    first = re.search("<p[^>]*>(.*?)</p>", body, re.S)[1].strip()
+    if not first.startswith(("NOT PRIVATE", "PRIVATE, DO NOT SHARE")):
+        assert "NOT PRIVATE" not in body
+        said = body.partition("<section")[0]
+        assert re.search(r"Privacy is\s+(strong|moderate|limited|weak)</b></a>", said)
+        assert re.search(r"right at most\s+\d+ times in 100 \(a coin: 50\)", said)
 
 
 @pytest.mark.parametrize("name", ["brain", "outline", "square", "columns"])
 def test_pictures_are_there_and_every_figure_carries_the_label(folders, name):
     page = (folders[name] / "index.html").read_text()
-    # Of a map on a grid: planes through its peak, and a glass brain
+    # Of a map on a grid: planes, large and in the mosaic
     maps = {"brain": 6, "outline": 2, "square": 3, "columns": 0}[name]
     private = name in ("brain", "outline")
     charts = 2 + private + (maps > 0)
@@ -153,9 +158,7 @@ def test_the_alternative_text_of_a_map_states_its_peak(folders):
     alts = [
         image["alt"] for image in Reader((folders["brain"] / "index.html").read_text()).all("img")
     ]
-    wanted = (
-        r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. (Three planes through the peak|Glass brain)\."
-    )
+    wanted = r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. Three planes through its largest cluster\."
     assert sum(bool(re.fullmatch(wanted, alt)) for alt in alts) == 6
 
 
@@ -165,7 +168,7 @@ def test_fifty_components_stay_below_three_megabytes(folders):
     drawn = [len(image["src"]) for image in images if "peak" in image["alt"]]
     assert len(drawn) == 6
     rest = len(page) - sum(drawn)
-    # Planes and glass brain of each
+    # Planes of each, large and small
     assert rest + 20 * 2 * max(drawn) < 2_000_000
     assert rest + 50 * 2 * max(drawn) < 3_000_000
 
@@ -366,7 +369,7 @@ def test_a_large_epsilon_is_called_weak(folders):
 def test_one_colour_limit_for_all_maps_between_4_and_12():
     z = np.random.default_rng(0).standard_normal((1000, 5))
     assert plots.colour_limit(z) == 4.0
-    assert plots.colour_limit(z * 3) == 9.0
+    assert plots.colour_limit(z * 3) == 10.0
     assert plots.colour_limit(z * 50) == 12.0
 
 
