@@ -62,7 +62,7 @@ def _walk(folder: Path, above: str, reserved: frozenset[str], deeper: int) -> It
         # A folder that is called like an image is named as what it is, not passed over.
         data = entry.name.lower().endswith((*IMAGE_SUFFIXES, *MATRIX_SUFFIXES))
         if not data and Path(entry.path).is_dir():
-            if deeper and not entry.name.startswith("_"):
+            if deeper:
                 yield from _walk(folder / entry.name, f"{path}/", reserved, deeper - 1)
         else:
             yield path

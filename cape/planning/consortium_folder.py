@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import tomllib
 import typing
 import warnings
@@ -205,6 +206,14 @@ def site_folders(directory: Path) -> dict[str, Path]:
     For commands that are told that a folder is a consortium.
     """
     folders = _folders(directory)
+    whole = read_whole(directory)
+    # Folders that are people's would be sites by their names, which all sites read.
+    tops = {(image.path.split("/")[0], image.person) for image in whole.images}
+    of_people = len({top for top, _ in tops}) == len(tops) > 1 and whole.level == "proved"
+    if of_people and not sites_below(directory, whole):
+        detail = f"the folders in {directory} are of {len(tops)} people, not of sites; if they are "
+        detail += f"sites, type: cape people {shlex.quote(str(directory))} --folders sites"
+        raise DataError("E104", site="(none)", detail=detail)
     if not folders:
         detail = (
             f"{directory} holds no folder of a site; a consortium has one folder of data per site"

@@ -14,8 +14,8 @@ import pytest
 from cape.cli import main
 from cape.data.discovery import discover
 from cape.data.issues import Findings
-from cape.errors import ConfigError
-from cape.planning.consortium_folder import read_settings
+from cape.errors import ConfigError, DataError
+from cape.planning.consortium_folder import read_settings, site_folders
 from cape.planning.first_settings import propose
 from cape.simulation.simulate import simulate
 
@@ -309,3 +309,22 @@ def test_a_terminal_is_asked_one_question(tmp_path, monkeypatch, capsys):
     assert 'orientation = "feature_by_time"' in (tmp_path / "settings.toml").read_text()
     assert main(["init", str(tmp_path), "--json", "--out", str(tmp_path / "b.toml")]) == 2
     assert len(asked) == 1
+
+
+def test_settings_that_all_sites_read_name_nobody(tmp_path):
+    """Each person's folder was a site, whose name stood in settings.toml; so may columns."""
+    for label in ("P101", "P102", "P103"):
+        rows = "\n".join(f"{t},{t},{t}" for t in range(30))
+        (tmp_path / "site").mkdir(exist_ok=True)
+        (tmp_path / "site" / f"sub-{label}.csv").write_text(f"P101,P102,P103\n{rows}\n")
+    with pytest.raises(ConfigError, match="is that of a person here") as refused:
+        propose(tmp_path / "site", ask=lambda *_: "time_by_feature")
+    assert "P101" not in str(refused.value)
+
+
+def test_a_folder_of_people_is_no_consortium_for_a_simulation(tmp_path):
+    for label in ("sub-1", "sub-2", "sub-3"):
+        run(tmp_path, label, "MNI152NLin2009cAsym")
+    with pytest.raises(DataError, match="E104") as refused:
+        site_folders(tmp_path)
+    assert "--folders sites" in refused.value.detail
