@@ -15,6 +15,7 @@ from cape.computations import load
 from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.layout.reading import MARKS, Reading, read_names
 from cape.data.layout.words import KINDS, of_kind, refused_ends, words
+from cape.data.space import ATLAS_FILES
 from cape.data.tables import RECORDS
 from cape.data.whose import RESULTS, names_below
 from cape.data.words_beside import words_beside
@@ -164,6 +165,11 @@ def sites_below(folder: Path, whole: Reading) -> dict[str, Path]:
     marked = all(
         any((path / mark).is_file() for mark in (*MARKS, *RECORDS)) for path in folders.values()
     )
+    # The owner's atlas lies in a site's folder; one in a person's may be anything.
+    of_people = any(subject in top for top, (_, subject) in _tops(whole))
+    marked |= not of_people and all(
+        any((path / name).is_file() for name in ATLAS_FILES) for path in folders.values()
+    )
     tops = {image.path.split("/")[0] for image in whole.images} | {
         path.split("/")[0] for path in whole.left
     }
@@ -177,6 +183,11 @@ def sites_below(folder: Path, whole: Reading) -> dict[str, Path]:
     else:
         alone = not marked and "settings.toml" not in names and bool(whole.images)
     return {} if alone else folders
+
+
+def _tops(whole: Reading) -> set[tuple[str, tuple[str, str]]]:
+    """Return every first folder with everybody who has images below it."""
+    return {(image.path.split("/")[0], image.person) for image in whole.images}
 
 
 def _folders(directory: Path) -> dict[str, Path]:
@@ -208,7 +219,7 @@ def site_folders(directory: Path) -> dict[str, Path]:
     folders = _folders(directory)
     whole = read_whole(directory)
     # Folders that are people's would be sites by their names, which all sites read.
-    tops = {(image.path.split("/")[0], image.person) for image in whole.images}
+    tops = _tops(whole)
     of_people = len({top for top, _ in tops}) == len(tops) > 1 and whole.level == "proved"
     if of_people and not sites_below(directory, whole):
         detail = f"the folders in {directory} are of {len(tops)} people, not of sites; if they are "

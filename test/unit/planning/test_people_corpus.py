@@ -1,7 +1,8 @@
 """The corpus of real layouts through the command and discovery: who is a person in a private run.
 
-Files lie on a disk; what `cape people` prints is typed into it as a user would.  Belongs to
-`cape/planning/people.py`.
+Files lie on a disk; what `cape people` prints is typed into it as a user would.
+
+Belongs to `cape/planning/people.py`.
 """
 
 from __future__ import annotations
