@@ -40,6 +40,8 @@ EVERYTHING = {
     ),
     "silence": Site(ONE_PERSON, faults={"silences": 2}),
 }  # fmt: skip
+# 60,000 to 550,000 states, 4 to 28 s each; "three and a kill" has more than 4 million, and was never
+# run to its end.
 LONGER = {
     "people made one": Site((Asked("x"), Asked("y"), Asked("x+y", plan=2)), limit=8, releases=1),
     "two and kills": Site(TWO, faults={"kills": 2, "given up": 1, "errors": 1}),
@@ -73,7 +75,7 @@ def test_no_order_of_steps_spends_past_the_limit_or_for_nothing(name) -> None:
 @pytest.mark.parametrize("name", LONGER)
 def test_nor_does_one_with_more_faults(name) -> None:
     site = LONGER[name]
-    site.explore(4_000_000)
+    assert site.explore(4_000_000) > 50_000
     assert site.violations == {}
 
 
