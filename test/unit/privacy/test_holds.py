@@ -40,8 +40,8 @@ EVERYTHING = {
     ),
     "silence": Site(ONE_PERSON, faults={"silences": 2}),
 }  # fmt: skip
-# 60,000 to 550,000 states, 4 to 28 s each; "three and a kill" has more than 4 million, and was never
-# run to its end.
+# 60,000 to 550,000 states, 4 to 28 s each; "three and a kill" has more than 4 million, and was
+# never run to its end.
 LONGER = {
     "people made one": Site((Asked("x"), Asked("y"), Asked("x+y", plan=2)), limit=8, releases=1),
     "two and kills": Site(TWO, faults={"kills": 2, "given up": 1, "errors": 1}),
