@@ -211,7 +211,7 @@ def test_a_private_run_states_its_cost_and_its_error(consortium, tmp_path):
     page = (folder / "index.html").read_text()
     assert "Mean of every column over subjects" in page
     assert "SIMULATION" in page
-    assert f"<b>{D}</b> <span>columns" in page  # the head once read "18 18 columns"
+    assert f"<td>{D} columns" in page  # the head once read "18 18 columns"
     private = tmp_path / "out" / "local0" / "private" / "index.html"
     assert "no results for single subjects" in private.read_text()
 
