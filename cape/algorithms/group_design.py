@@ -1,0 +1,105 @@
+"""Who is compared with whom: public counts by site and group, weights of people, halves.
+
+A neighbouring data set replaces one person by another of the same site and the same group, so all
+that stands here is public.  With p_s the share of cases at site s and w_s = .5 / max(p_s, 1 - p_s),
+a person weighs r = w_s (g - p_s): |r| <= 1/2, and the r of a site sum to 0, so whatever is common
+to a site drops out.  A site with one group only adds zeros.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
+
+Flags = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Groups:
+    """Public numbers of people who are asked, in the order of the sites."""
+
+    people: Counts  # (S,) n_s
+    cases: Counts | None  # (S,) of them with g = 1; None where groups are data too (strict form)
+
+    @property
+    def n(self) -> int:
+        return int(self.people.sum())
+
+    @property
+    def separation(self) -> Array:
+        """D_s (S,): mean of r (g - p_s) at each site."""
+        p = _share(self)
+        return np.asarray(_weight(p) * p * (1.0 - p))
+
+    @property
+    def mean_separation(self) -> float:
+        """D before any adjustment: mean of r (g - p_s) over all people."""
+        return float(self.people @ self.separation / self.n)
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of r^2 over all people."""
+        return float(self.people @ (self.separation * _weight(_share(self))) / self.n)
+
+    @property
+    def effective_sites(self) -> float:
+        """What one site's own effect weighs in the answer: sum (n D)^2 / (sum n D)^2."""
+        each = self.people * self.separation
+        return float(np.sum(each**2) / np.sum(each) ** 2)
+
+
+def weights(case: npt.NDArray[np.integer]) -> Array:
+    """Return r (n,) of the people of one site who are asked; `case` (n,) is 1 or 0."""
+    p = float(np.mean(case)) if len(case) else 0.0
+    return np.asarray(_weight(np.array(p)) * (case - p), dtype=np.float64)
+
+
+def _share(groups: Groups) -> Array:
+    if groups.cases is None:
+        raise ValueError("shares of groups are not public in the strict form")
+    return np.asarray(groups.cases / np.maximum(groups.people, 1))
+
+
+def _weight(p: Array) -> Array:
+    return np.asarray(0.5 / np.maximum(p, 1.0 - p))
+
+
+def half_of_cell(seed: bytes, site: str, group: str, n: int) -> Flags:
+    """Return who of the n people of a cell, in the order of their sorted labels, is in half A.
+
+    A function of the public seed: everybody can draw it again.  A person's place in the list is
+    what a neighbouring data set keeps, so the half of the one who differs is public.
+    """
+    cell = b"\0".join((b"cape/1/half", seed, site.encode(), group.encode()))
+    lots = [hashlib.sha256(cell + b"\0" + str(i).encode()).digest() for i in range(n)]
+    chosen = sorted(range(n), key=lots.__getitem__)[: n // 2 + _coin(cell, n)]
+    inside = np.zeros(n, dtype=bool)
+    inside[chosen] = True
+    return inside
+
+
+def half_of_sites(seed: bytes, sites: Sequence[str], people: Counts) -> Flags:
+    """Return which sites are in half A: one of each pair of like size, by the public seed.
+
+    For answers about sites like these: a pattern that is tested where it was found points at the
+    effects of these sites.  The last site of an odd number is in half A.
+    """
+    order = sorted(range(len(sites)), key=lambda s: (-int(people[s]), sites[s].encode()))
+    inside = np.zeros(len(sites), dtype=bool)
+    for first in range(0, len(order), 2):
+        pair = order[first : first + 2]
+        label = b"\0".join((b"cape/1/half-site", seed, sites[pair[0]].encode()))
+        inside[pair[hashlib.sha256(label).digest()[0] % len(pair)]] = True
+    return inside
+
+
+def _coin(cell: bytes, n: int) -> int:
+    # Whom an odd cell has left over: half A of one cell, half B of another.
+    return n % 2 and hashlib.sha256(cell + b"\0odd").digest()[0] % 2
