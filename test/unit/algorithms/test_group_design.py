@@ -51,4 +51,6 @@ def test_halves_of_sites_take_one_of_each_pair_of_like_size() -> None:
     assert len(seen) == 4
     for i in range(10):
         inside = half_of_sites(bytes([i]), names, people)
-        assert inside[1] != inside[3] and inside[0] != inside[2] and inside[4]
+        assert inside[1] != inside[3]
+        assert inside[0] != inside[2]
+        assert inside[4]
