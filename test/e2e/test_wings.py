@@ -56,7 +56,7 @@ ALL_COMPUTATIONS = tuple(cape.names())
 OF_WINGS = {name for wing in WINGS.values() for name in wing.computations}
 BUDGET = "budget --subjects 200 --sites 4 --components 5 --epsilon 4 --delta 1e-5"
 WORK = [
-    ["init", "study/local0", "--out", "proposed.toml"],
+    "init study/local0 --orientation feature_by_time --out proposed.toml".split(),
     ["validate", "study"],
     BUDGET.split(),
     ["simulate", "study", "--out", "out", "--set", "private=false", "--quiet"],
