@@ -30,6 +30,7 @@ GOOD_COHORT = 1.1  # q from which one-sided maps are not suspicious
 REFERENCE_BASIS = 64  # d at which the last constant of `strict` counts nothing
 # |r| of one map with the mirror image of another from which the two are a pair
 MIRROR_PAIR = 0.7
+LEAST_MAPS = 50  # of which a share is said: its standard error is .07 at most
 TOLD = 4.0  # z from which the weaker one is the image of the other
 
 
@@ -54,6 +55,7 @@ class Cohort:
     q: float
     carry: str
     check: str  # what is advised
+    like: tuple[str, ...]  # the measured cohorts that had such a q, or may have
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +81,17 @@ class Calibrated:
 
     def said(self, q: float) -> Cohort:
         return next(row for row in self.cohort if q >= row.q)
+
+    def right(self, q: float, word: str) -> tuple[float, float] | None:
+        """Return the least and the largest share of such maps that was true in cohorts of this q.
+
+        None where one of them had too few of these maps to tell.
+        """
+        like = self.said(q).like
+        rows = [getattr(row, word) for row in self.measured if row.cohort in like]
+        if min(n for n, _ in rows) < LEAST_MAPS:
+            return None
+        return min(share for _, share in rows), max(share for _, share in rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

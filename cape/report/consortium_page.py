@@ -54,7 +54,7 @@ def render(folder: Path) -> Path:
 
 
 def page_of_maps(folder: MapFolder, *, drawn: bool, failure: str | None = None) -> str:
-    template, values = "consortium/page.html.j2", {**_common(folder), "kind": folder.results.kind}
+    template, values = "consortium/page.html.j2", _common(folder)
     return page.html_of(template, MAP_CHAPTERS, folder, values, illustrated=drawn, failure=failure)
 
 
@@ -63,6 +63,7 @@ def _common(folder: MapFolder | TableFolder) -> Values:
         "results": folder.results,
         "privacy": folder.privacy,
         "settings": folder.settings,
+        "kind": folder.results.kind if isinstance(folder, MapFolder) else None,
         "sentence": sentence(folder.results),
         **_promise(folder.privacy),
         "label": label_line(folder.results),

@@ -16,7 +16,9 @@ from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RosterEntry, RoundRecord
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, SpatialSet
+from cape.report.consortium import results_of
 from cape.report.private_folder import Check, PrivateSummary, SubjectFacts
+from cape.report.results import ClaimFigures, LeftRightFigures, MapResults
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}
 DELTA = 1e-5
@@ -158,6 +160,41 @@ def verdict_of(rank: int, *, gate: bool = True, curvature: float = 0.2) -> Verdi
     response = np.full(pairs, curvature * 4000.0)
     sparse = range(rank)
     return judge(response, 4000.0, n_components=rank, gate=gate, dither=0.03, sparse=sparse)
+
+
+def spatial_results(
+    status: str,
+    verdict: str,
+    *,
+    z: float,
+    yes: int = 0,
+    likely: int = 0,
+    q: float = 1.0,
+    **changes: object,
+) -> MapResults:
+    """Return results of a spatial run of brains with 15 maps."""
+    made = results_of(dataclasses.replace(outcome(rank=3), kind="spatial", verdict=None))
+    sides = LeftRightFigures(
+        z=z, statistic=0.4, null=0.1, null_std=0.1, verdict=verdict, mirrored=True
+    )
+    claims = ClaimFigures(
+        yes=yes,
+        likely=likely,
+        uncertain=15 - yes - likely,
+        sharp=0,
+        images=0,
+        untold_pairs=0,
+        q=q,
+        cohort="most people carry networks",
+    )
+    model = dataclasses.replace(
+        made.separation,
+        kind="spatial",
+        left_right=sides,
+        claims=claims if verdict == "brain" else None,
+    )
+    changes = {"n_components": 15, "g_eff": 173.0, "g_needed": 90.0, **changes}
+    return dataclasses.replace(made, status=status, separation=model, **changes)
 
 
 def time_courses(rank: int, count: int) -> list[np.ndarray]:

@@ -366,6 +366,34 @@ def test_a_large_epsilon_is_called_weak(folders):
     assert "WEAK" in told[20.0]
 
 
+@pytest.mark.parametrize(
+    ("q", "told"),
+    [
+        (0.9, "yes</b> 94 to 95, <b>◐ likely</b> 72, <b>○ uncertain</b> 31 to 36."),
+        (0.6, "yes</b> 94 to 95, <b>◐ likely</b> 68 to 72, <b>○ uncertain</b> 20 to 36."),
+        (0.3, "yes</b> too few to tell, <b>◐ likely</b> 54 to 71, <b>○ uncertain</b> 13 to 29."),
+    ],
+)
+def test_the_legend_of_the_words_is_that_of_cohorts_like_this_one(folders, q, told):
+    """It gave the figures of a good cohort to one of which three quarters may be noise."""
+    read = read_folder(folders["brain"])
+    results = example.spatial_results("networks", "brain", z=9.0, yes=2, q=q, n_components=3)
+    legend = paragraphs(dataclasses.replace(read, results=results), "components")[0][1]
+    assert f"q was like here ({q:.2f})" in legend
+    assert told in " ".join(legend.split())
+
+
+def test_a_temporal_run_says_nothing_of_claims_where_its_own_maps_stand(folders):
+    """The claims of its free spatial set stood over the mosaic of its components."""
+    read = read_folder(folders["brain"])
+    claimed = example.spatial_results("networks", "brain", z=9.0, yes=9).separation
+    model = dataclasses.replace(claimed, kind="temporal")
+    folder = dataclasses.replace(read, results=dataclasses.replace(read.results, separation=model))
+    text = consortium_page.page_of_maps(folder, drawn=False)
+    first = text.partition('<section id="quality">')[0]
+    assert "other people" not in first
+
+
 def test_one_colour_limit_for_all_maps_between_4_and_12():
     z = np.random.default_rng(0).standard_normal((1000, 5))
     assert plots.colour_limit(z) == 4.0

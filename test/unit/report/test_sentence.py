@@ -5,35 +5,10 @@ import dataclasses
 import pytest
 
 from cape.report.consortium import results_of
-from cape.report.results import ClaimFigures, LeftRightFigures, Results, TableFile, TableResults
+from cape.report.results import Results, TableFile, TableResults
 from cape.report.sentence import sentence
 from support import report_example as example
-
-
-def spatial(status: str, verdict: str, *, z: float, yes: int = 0, likely: int = 0, **changes):
-    """Return results of a spatial run of brains with 15 maps."""
-    made = results_of(dataclasses.replace(example.outcome(rank=3), kind="spatial", verdict=None))
-    sides = LeftRightFigures(
-        z=z, statistic=0.4, null=0.1, null_std=0.1, verdict=verdict, mirrored=True
-    )
-    claims = ClaimFigures(
-        yes=yes,
-        likely=likely,
-        uncertain=15 - yes - likely,
-        sharp=0,
-        images=0,
-        untold_pairs=0,
-        q=1.0,
-        cohort="most people carry networks",
-    )
-    model = dataclasses.replace(
-        made.separation,
-        kind="spatial",
-        left_right=sides,
-        claims=claims if verdict == "brain" else None,
-    )
-    changes = {"g_eff": 173.0, "g_needed": 90.0, **changes}
-    return dataclasses.replace(made, status=status, n_components=15, separation=model, **changes)
+from support.report_example import spatial_results as spatial
 
 
 @pytest.mark.parametrize(
