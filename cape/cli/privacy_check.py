@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cape.errors import CapeError, ConfigError, MessageError, own_words
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, Cost, Event, total_cost
+from cape.privacy.cost import FREE, Cost, Event, total_cost, total_of
 from cape.privacy.mechanisms import verify_event
 from cape.protocol import wire
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
@@ -113,7 +113,7 @@ def together(files: Sequence[CheckedFile]) -> Together:
 
 
 def _releases(rows: Sequence[ReleaseRow], path: Path) -> tuple[Cost, list[str]]:
-    costs: list[Cost] = []
+    events: list[Event] = []
     findings: list[str] = []
     names: set[tuple[str, int, str]] = set()
     for row in rows:
@@ -130,8 +130,8 @@ def _releases(rows: Sequence[ReleaseRow], path: Path) -> tuple[Cost, list[str]]:
             findings.append(f"{event.name} carries no noise")
             continue
         findings += _event_findings(event, claimed)
-        costs.append(event.cost)
-    return total_cost(costs), findings
+        events.append(event)
+    return total_of(events), findings
 
 
 def _event_findings(event: Event, claimed: Cost) -> list[str]:

@@ -16,7 +16,7 @@ from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import proposed
 from cape.privacy.accounting import check_delta
-from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
+from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_of
 from cape.protocol.join import check_roster_is_said, check_shares
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
@@ -94,7 +94,7 @@ def budget_of(
     events = run_plan.releases
     weight = check_weight(config, events, n_sites, d)
     breaks, breaks_by = breaks_first(config, events, n_sites, d)
-    cost = total_cost(event.cost for event in events)
+    cost = total_of(events)
     mu = cost.mu()
     total = math.inf if mu is None else mu
     stages = _stages(events, n_sites=n_sites, n_subjects=n_subjects)
@@ -238,7 +238,7 @@ def _stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[
                 phase=phase,
                 releases=len(releases),
                 size=releases[0].size,
-                mu=total_cost(event.cost for event in releases).mu(),
+                mu=total_of(releases).mu(),
                 noise_first=releases[0].noise_std(n_sites, n_subjects),
                 noise_last=releases[-1].noise_std(n_sites, n_subjects),
             )

@@ -2,9 +2,15 @@
 
 Several mu-GDP releases, also if later ones are chosen by earlier ones, are sqrt(sum mu_j^2)-GDP
 (Dong, Roth and Su 2022, Cor. 3.3), so mu^2 adds; it is infinite without noise, and so is a sum that
-holds it.  Epsilon is read off at the end, once: sums of epsilons would be wrong.  One share (Imtiaz
-et al., Alg. 2, h = t - S_C shares of parties whose noise nobody can subtract): tau_g^2 = Delta^2 /
-(mu^2 h), hence mu = Delta / (tau_g sqrt(h)).
+holds it.  Epsilon is read off at the end, once: sums of epsilons would be wrong.
+
+Of releases that ask one half of the people each (`Event.part`) the dearer half alone counts, even
+if what A gave decides what B is asked: a neighbouring data set differs in one person, whose half is
+fixed before data are read (`cape.privacy.halves`), and what the other half is asked has the same
+law in both.
+
+One share (Imtiaz et al., Alg. 2, h = t - S_C shares of parties whose noise nobody can subtract):
+tau_g^2 = Delta^2 / (mu^2 h), hence mu = Delta / (tau_g sqrt(h)).
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -24,6 +30,8 @@ from cape.privacy.accounting import gdp_epsilon, root_up
 Noise = Literal["correlated", "local"]
 Shape = Literal["ball", "psd"]
 Viewer = Literal["outsider", "one_site", "aggregator"]
+# Who is asked: everybody, or one half of the people of every site
+Part = Literal["", "A", "B"]
 
 # Sums for display are made in units of 2^-256: far below the last bit of any float mu
 BITS: Final = 256
@@ -132,6 +140,38 @@ def total_cost(costs: Iterable[Cost], *, bits: int = BITS) -> Cost:
     return Cost(mu2=Fraction(units, 1 << bits))
 
 
+class Costly(Protocol):
+    """A release, as planned or as charged: what it costs whom."""
+
+    @property
+    def part(self) -> Part: ...
+
+    @property
+    def cost(self) -> Cost: ...
+
+
+def largest(costs: Iterable[Cost]) -> Cost:
+    """Return the largest of some costs; nothing without one."""
+    return max(costs, key=lambda cost: math.inf if cost.mu2 is None else cost.mu2, default=FREE)
+
+
+def by_half(releases: Iterable[Costly]) -> list[list[Cost]]:
+    """Return what a person of either half bears; one list where nobody is asked in halves."""
+    listed = list(releases)
+    halves = sorted({one.part for one in listed} - {""}) or [""]
+    return [[one.cost for one in listed if one.part in ("", half)] for half in halves]
+
+
+def total_of(releases: Iterable[Costly], *, bits: int = BITS) -> Cost:
+    """Cost for whoever bears most: sum of "" + max(sum of "A", sum of "B"), rounded up."""
+    return largest(total_cost(costs, bits=bits) for costs in by_half(releases))
+
+
+def within(releases: Iterable[Costly], limit: Cost) -> bool:
+    """Tell exactly (`fits`) whether nobody bears more than `limit`."""
+    return all(fits(costs, limit) for costs in by_half(releases))
+
+
 def fits(costs: Sequence[Cost], limit: Cost) -> bool:
     """Tell exactly, without a tolerance, whether the sum is at most `limit`."""
     upper = total_cost(costs)
@@ -186,6 +226,8 @@ class Event:
     # r of Gaussian zero-sum noise (Imtiaz et al., Alg. 1): integer variance of a seed over s2; 0
     # where masks modulo 2^64 hide all but the sum.
     seed_ratio: int = dataclasses.field(default=0, metadata={"omittable": True})
+    # Whose vectors are summed, the others' being zero
+    part: Part = dataclasses.field(default="", metadata={"omittable": True})
 
     def __post_init__(self) -> None:
         # A float or a bool among them would make the cost inexact, so the type is checked, too.
@@ -197,6 +239,8 @@ class Event:
             raise impossible("log2_gamma of a release is out of range")
         if self.shape not in ("ball", "psd"):
             raise impossible("the shape of a release is not ball or psd")
+        if self.part not in ("", "A", "B"):
+            raise impossible("the part of a release is not A or B")
         if type(self.phase) is not str or type(self.field) is not str:
             raise impossible("phase and field of a release are not texts")
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from cape.frozen import dataclass
 from cape.privacy.cost import FREE, INFINITE, Cost
-from cape.privacy.spending import Charge, RunSpending, Spending, most, sum_up
+from cape.privacy.spending import Charge, RunSpending, Spending, most
 
 # A run in such a state never charges again.
 FINAL: Final = ("finished", "closed")
@@ -131,7 +131,7 @@ def charge(
         return Decision(word="closed")
     if run.state != "held":
         return Decision(word="yielded")
-    if not sum_up((run.cost, entry.cost)) <= run.plan:
+    if not run.cost_with(entry) <= run.plan:
         return Decision(word="lost")  # cannot be: every release was planned
     return Decision(word="in", writes=True)
 

@@ -21,7 +21,7 @@ from typing import Final, cast
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
-from cape.privacy.cost import INFINITE, Cost, Event, Shape, fits, total_cost
+from cape.privacy.cost import INFINITE, Cost, Event, Part, Shape, total_of, within
 
 LedgerEntry = dict[str, object]
 
@@ -110,8 +110,8 @@ class Ledger:
 
     @property
     def spent(self) -> Cost:
-        """Sum of the charges, rounded up by less than 2^-256 each; infinite without a budget."""
-        return INFINITE if self.budget is None else total_cost(e.cost for e in self.events)
+        """Sum of the charges (`total_of`), rounded up a little; infinite without a budget."""
+        return INFINITE if self.budget is None else total_of(self.events)
 
     @property
     def left(self) -> Cost:
@@ -154,7 +154,7 @@ class Ledger:
             return "a run without noise has no private release." if event.private else ""
         if not event.private:
             return "a release without noise needs private=false."
-        if not fits([e.cost for e in (*self.events, event)], self.budget.cost):
+        if not within((*self.events, event), self.budget.cost):
             return f"{_DO_RAISE}."
         return ""
 
@@ -191,19 +191,19 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
         for event in plan.releases:
             ledger = ledger.charge(event)
         return
-    costs = [event.cost for event in plan.releases]
-    if fits(costs, budget.cost):
+    releases = plan.releases
+    if within(releases, budget.cost):
         return
     # How many fit tells the owner at once how far off the settings are.
     fitting = 0
-    while fits(costs[: fitting + 1], budget.cost):
+    while within(releases[: fitting + 1], budget.cost):
         fitting += 1
-    asked = total_cost(costs)
+    asked = total_of(releases)
     # The epsilon in the text is rounded to 6 digits: a little more, so that typing it is enough.
     needed = (asked.epsilon(budget.delta) or 0.0) * 1.000001
     raise PrivacyBudgetError(
         "E230",
-        what=f"the plan of {len(costs)} releases",
+        what=f"the plan of {len(releases)} releases",
         asked=_mu_text(asked),
         left=_mu_text(budget.cost, down=True),
         budget=_mu_text(budget.cost),
@@ -219,7 +219,8 @@ def _mu_text(cost: Cost, *, down: bool = False) -> str:
 def write_entries(events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
     """Entries of charged releases for JSON, in order.
 
-    "mu2" is "p/q" in lowest terms, or "infinite"; with Gaussian zero-sum noise also "seed_ratio".
+    "mu2" is "p/q" in lowest terms, or "infinite"; with Gaussian zero-sum noise also "seed_ratio",
+    where one half is asked "part".
     """
     entries, head = [], GENESIS
     for seq, event in enumerate(events, start=1):
@@ -291,6 +292,8 @@ def _entry(seq: int, prev_digest: str, event: Event) -> LedgerEntry:
     }
     if event.seed_ratio:
         entry["seed_ratio"] = event.seed_ratio
+    if event.part:
+        entry["part"] = event.part
     return entry
 
 
@@ -308,6 +311,7 @@ def _event(entry: Mapping[str, object]) -> Event:
         variance=cast(int, entry["s2"]),
         shares=cast(int, entry["h"]),
         seed_ratio=cast(int, entry.get("seed_ratio", 0)),
+        part=cast(Part, entry.get("part", "")),
     )
 
 

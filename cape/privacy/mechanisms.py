@@ -17,7 +17,7 @@ from typing import Final
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.cost import Event, Shape, impossible
+from cape.privacy.cost import Event, Part, Shape, impossible
 
 # Noise std of 2^10 units: below it the grid of the integers begins to show in delta.
 SMALLEST_VARIANCE: Final = 2**20
@@ -57,6 +57,7 @@ def plan_event(
     mu: float,
     shares: int,
     seed_ratio: int = 0,
+    part: Part = "",
 ) -> Event:
     """Choose the integers of a release that costs at most mu^2 to the headline viewer, exactly.
 
@@ -90,6 +91,7 @@ def plan_event(
         variance=math.ceil(delta_int**2 * view / (m**2 * shares)),
         shares=shares,
         seed_ratio=seed_ratio,
+        part=part,
     )
     # The planner obeys the rules that every site checks.
     if problem := _misfit(event, c):
@@ -99,7 +101,15 @@ def plan_event(
 
 
 def plan_event_without_noise(
-    *, phase: str, round: int, field: str, shape: Shape, size: int, clip: float, n_subjects: int
+    *,
+    phase: str,
+    round: int,
+    field: str,
+    shape: Shape,
+    size: int,
+    clip: float,
+    n_subjects: int,
+    part: Part = "",
 ) -> Event:
     """Choose the integers of a release of a run with ``private=false``: variance 0.
 
@@ -127,6 +137,7 @@ def plan_event_without_noise(
         delta_int=integer_sensitivity(shape, clip_int, size),
         variance=0,
         shares=1,
+        part=part,
     )
 
 

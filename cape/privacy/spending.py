@@ -3,19 +3,19 @@
 Costs of runs add (Dong, Roth and Su 2022, Cor. 3.3).  A person is known by digests, never names: of
 each file and of the name at the site; lines with a digest in common, through any number of runs,
 are one person.  A run counts for a person if it held the person, or was made on a data set of that
-name which held the person in some run.  The person who spent most decides.  No I/O here.
+name which held the person in some run.  The person who spent most decides.  Halves of a run are not
+those of another, so a run counts for everybody as for its dearer half.  No I/O here.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import compress
 from typing import Final, Literal
 
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, INFINITE, Cost, total_cost
+from cape.privacy.cost import FREE, INFINITE, Cost, Part, largest, total_cost, total_of
 
 # A ledger of years holds tens of thousands of charges: each is rounded up to 2^-128, which is
 # far below what any limit resolves, so that their sums keep one denominator.
@@ -31,12 +31,13 @@ class Charge:
     field: str
     mu2: str
     cost: Cost
+    part: Part = ""
 
     @classmethod
-    def of(cls, *, phase: str, round: int, field: str, mu2: str) -> Charge:
+    def of(cls, *, phase: str, round: int, field: str, mu2: str, part: Part = "") -> Charge:
         """Charge of a line; ValueError if mu2 is neither "p/q" nor "infinite"."""
         cost = sum_up((Cost.parse(mu2),))
-        return cls(phase=phase, round=round, field=field, mu2=mu2, cost=cost)
+        return cls(phase=phase, round=round, field=field, mu2=mu2, cost=cost, part=part)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -78,7 +79,10 @@ class RunSpending:
     def cost(self) -> Cost:
         if self.charges and not self.promised:
             return INFINITE
-        return sum_up(charge.cost for charge in self.charges)
+        return total_of(self.charges, bits=_BITS)
+
+    def cost_with(self, charge: Charge) -> Cost:
+        return total_of((*self.charges, charge), bits=_BITS)
 
     @property
     def held(self) -> Cost:
@@ -165,7 +169,7 @@ class Spending:
 def most(beside: Iterable[frozenset[str]], amounts: Mapping[str, Cost]) -> Cost:
     """Largest sum of some amount of each run over several sets of runs; without one: nothing."""
     sums = [sum_up(amounts.get(name, FREE) for name in runs) for runs in beside]
-    return max(sums, key=lambda cost: math.inf if cost.mu2 is None else cost.mu2, default=FREE)
+    return largest(sums)
 
 
 @lru_cache(maxsize=1)  # a table of all runs asks about the same people once for each

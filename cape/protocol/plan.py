@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cape.algorithms.estimators import PlannedRelease
 from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
-from cape.privacy.cost import Event
+from cape.privacy.cost import Event, Part
 from cape.privacy.ledger import Budget, Plan, check_plan, split_mu
 from cape.privacy.mechanisms import (
     check_overflow,
@@ -31,12 +31,17 @@ PROTECTS_NOBODY = "No noise is added: this run protects nobody."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedStage:
-    """Releases of one phase, and their weight in mu^2 of the budget; `fixed_mu` > 0 replaces it."""
+    """Releases of one phase, and their weight in mu^2 of the budget; `fixed_mu` > 0 replaces it.
+
+    With a `part` they ask one half of the people of every site (`cape.privacy.halves`): weights of
+    both halves share the budget, which the dearer one takes.
+    """
 
     phase: str
     releases: tuple[PlannedRelease, ...]
     mu2_weight: float
     fixed_mu: float = 0.0
+    part: Part = ""
 
 
 def noise_shares_of(config: Config, n_sites: int) -> int:
@@ -71,14 +76,14 @@ def _with_noise(
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
     # What fixed rounds take of mu^2 goes first; the others divide the rest by their weights.
     free = [stage for stage in stages if stage.releases and not stage.fixed_mu]
-    total = sum(stage.mu2_weight for stage in free)
-    fixed2 = sum(stage.fixed_mu**2 * len(stage.releases) for stage in stages) / budget.mu**2
+    total = _borne(free, lambda stage: stage.mu2_weight)
+    fixed2 = _borne(stages, lambda stage: stage.fixed_mu**2 * len(stage.releases)) / budget.mu**2
     plan: list[Event] = []
     for stage in stages:
-        part = max(0.0, 1.0 - fixed2) * stage.mu2_weight / total if total else 0.0
-        part = 0.0 if stage.fixed_mu else part
+        share = max(0.0, 1.0 - fixed2) * stage.mu2_weight / total if total else 0.0
+        share = 0.0 if stage.fixed_mu else share
         weights = [asked.weight for asked in stage.releases]
-        mus = split_mu(budget.mu, [part * w / sum(weights) for w in weights]) if part else ()
+        mus = split_mu(budget.mu, [share * w / sum(weights) for w in weights]) if share else ()
         for i, asked in enumerate(stage.releases):
             mu = stage.fixed_mu or (mus[i] if mus else 0.0)
             if mu <= 0.0:
@@ -101,9 +106,16 @@ def _with_noise(
                     mu=mu,
                     shares=shares,
                     seed_ratio=seed_ratio,
+                    part=stage.part,
                 )
             )
     return tuple(plan)
+
+
+def _borne(stages: Sequence[PlannedStage], amount: Callable[[PlannedStage], float]) -> float:
+    """Sum an amount over the stages that ask all and those that ask the dearer half."""
+    sums = {part: sum(amount(one) for one in stages if one.part == part) for part in ("", "A", "B")}
+    return sums[""] + max(sums["A"], sums["B"])
 
 
 def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Event, ...]:
@@ -116,6 +128,7 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
             size=asked.size,
             clip=asked.clip,
             n_subjects=n_subjects,
+            part=stage.part,
         )
         for stage in stages
         for i, asked in enumerate(stage.releases)
@@ -140,7 +153,7 @@ def verify_plan(
     too_large = n_basis > config.max_features and not untruncated(resolve(config), roster.space)
     if roster.n_basis != n_basis or too_large:
         raise refuse("the size of the public basis is not that of the settings")
-    own = {(stage.phase, i + 1): a for stage in stages for i, a in enumerate(stage.releases)}
+    own = {(s.phase, i + 1): (a, s.part) for s in stages for i, a in enumerate(s.releases)}
     if {(e.phase, e.round) for e in roster.plan} != set(own):
         raise refuse("the releases are not those of the settings")
     public = (config.colluders(roster.n_sites), config.survivors(roster.n_sites))
@@ -158,7 +171,10 @@ def verify_plan(
     if min(entry.n_subjects for entry in roster.sites) < 1:
         raise refuse("a site has no subjects")
     for event in roster.plan:
-        asked = own[event.phase, event.round]
+        asked, part = own[event.phase, event.round]
+        # A release to all that is charged to one half would cost the others nothing.
+        if event.part != part:
+            raise refuse(f"{event.phase} asks another half of the people than the settings")
         if (event.size, event.shape) != (asked.size, asked.shape):
             raise refuse(f"{event.phase} asks for another vector than the settings")
         if event.private != config.private:

@@ -33,7 +33,7 @@ from cape.computations.ica.settings import IcaConfig
 from cape.forecast.rule import ForecastRule, g_eff
 from cape.forecast.temporal import FEW_ROUNDS
 from cape.frozen import dataclass
-from cape.privacy.cost import total_cost
+from cape.privacy.cost import total_of
 from cape.protocol.outcome import IcaOutcome
 from cape.settings.config import PRODUCT
 
@@ -110,7 +110,7 @@ def _noise_strength(outcome: IcaOutcome) -> float | None:
     if not events or not all(event.private for event in events):
         return None
     # Of the plan, not of the ledger: a run that ends early has the noise of its plan all the same.
-    return effective_size(outcome, math.sqrt(total_cost(event.cost for event in events).mu2 or 0.0))
+    return effective_size(outcome, math.sqrt(total_of(events).mu2 or 0.0))
 
 
 def effective_size(outcome: IcaOutcome, mu: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from cape.computations.ica.recipe import CALIBRATED
 from cape.delimited import read_matrix_lines, split_lines
 from cape.privacy.accounting import right_guesses
-from cape.privacy.cost import FREE
+from cape.privacy.cost import FREE, total_of
 from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
 from cape.report.maps import Component
 from cape.report.page import Values, text_of
@@ -103,7 +103,7 @@ def _phases(
 ) -> Iterator[tuple[ReleaseRow, ReleaseRow, int, float | None]]:
     """Yield the first and the last release of each phase, how many, and their part of mu^2, %."""
     # Parts are exact fractions: phases differ by orders of magnitude.
-    total = sum((event.cost for event in events), FREE).mu2
+    total = total_of(events).mu2
     for phase in dict.fromkeys(event.phase for event in events):
         group = [event for event in events if event.phase == phase]
         spent = sum((event.cost for event in group), FREE).mu2

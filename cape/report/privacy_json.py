@@ -10,7 +10,19 @@ from typing import Any, Literal
 
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.cost import FREE, INFINITE, Cost, Event, Noise, Shape, Viewer, total_cost
+from cape.privacy.cost import (
+    FREE,
+    INFINITE,
+    Cost,
+    Event,
+    Noise,
+    Part,
+    Shape,
+    Viewer,
+    largest,
+    total_cost,
+    total_of,
+)
 from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
 from cape.report.page import text_of
@@ -22,18 +34,18 @@ RELATION = "replace-one"
 
 def running(events: Iterable[Event]) -> Iterator[tuple[Event, Cost]]:
     """Yield every release with the cost of all releases up to it."""
-    so_far = FREE
+    sums: dict[Part, Cost] = dict.fromkeys(("", "A", "B"), FREE)
     for event in events:
         # Rounded up by less than 2^-256 each: exact sums would grow with every release.
-        so_far = total_cost((so_far, event.cost))
-        yield event, so_far
+        sums[event.part] = total_cost((sums[event.part], event.cost))
+        yield event, sums[""] + largest((sums["A"], sums["B"]))
 
 
 def planned_cost(outcome: Outcome) -> Cost:
     # The whole plan, which no adaptive course of the run can exceed, and never less than was
     # charged.
-    plan = total_cost(event.cost for event in outcome.roster.plan)
-    charged = total_cost(event.cost for event in outcome.ledger.events)
+    plan = total_of(outcome.roster.plan)
+    charged = total_of(outcome.ledger.events)
     return charged if plan <= charged else plan
 
 
@@ -110,6 +122,7 @@ class ReleaseRow:
     s2: str
     shares: int
     seed_ratio: int = dataclasses.field(default=0, metadata=UNLESS_EMPTY)
+    part: Part = dataclasses.field(default="", metadata=UNLESS_EMPTY)
     noise_std_share: float  # of one site
     noise_std_mean: float  # of the decoded mean
     # p/q in lowest terms: exact, so that anybody can add the releases up.

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 from cape.errors import CapeError, ConfigError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy import holds
-from cape.privacy.cost import INFINITE, Cost, Event
+from cape.privacy.cost import INFINITE, Cost, Event, total_of
 from cape.privacy.holds import DAY, Clock, Decision, Ending, Limits
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Total, sum_up
@@ -256,7 +256,7 @@ def _planned(run: RunSpending, plan: Cost) -> Cost:
 
 def _charge_of(entry: Mapping[str, Any]) -> Charge:
     names = ("phase", "round", "field", "mu2")
-    return Charge.of(**{name: entry[name] for name in names})
+    return Charge.of(**{name: entry[name] for name in names}, part=entry.get("part", ""))
 
 
 class DataOfRun(Protocol):
@@ -311,7 +311,7 @@ class AllRuns:
         """Reserve the plan of a run, of which the roster says whether it promises anything."""
         if not promised:
             self.file.unpromised(nonce)
-        return self.file.hold(nonce, sum_up(event.cost for event in plan))
+        return self.file.hold(nonce, total_of(plan))
 
     def charge(
         self,

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from cape.errors import CapeError, StateLostError
 from cape.frozen import dataclass
-from cape.privacy.cost import Cost
+from cape.privacy.cost import Cost, Part
 from cape.privacy.holds import Ending
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, sum_up
 from cape.protocol import wire
@@ -28,6 +28,7 @@ AS_THEY_ARE: Final = (
     "run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key", "owner",
     "question",
 )  # fmt: skip
+CHARGE: Final = ("phase", "round", "field", "mu2", "part")  # of `Charge`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,9 +96,10 @@ class ChargeLine(_Line):
     round: int
     field: str
     mu2: str
+    part: Part = dataclasses.field(default="", metadata={"omittable": True})  # "": all are asked
 
     def charge(self) -> Charge:
-        return Charge.of(phase=self.phase, round=self.round, field=self.field, mu2=self.mu2)
+        return Charge.of(**{name: getattr(self, name) for name in CHARGE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +191,7 @@ def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
 
 
 def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
-    fields = {name: getattr(charge, name) for name in ("phase", "round", "field", "mu2")}
+    fields = {name: getattr(charge, name) for name in CHARGE}
     return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
 
 

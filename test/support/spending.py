@@ -22,5 +22,5 @@ def run(name: str = "one", **changes: Any) -> RunSpending:
     return RunSpending(**{**values, **changes})
 
 
-def charge(round: int = 1, mu2: str = "1/4") -> Charge:
-    return Charge.of(phase="pca", round=round, field="total", mu2=mu2)
+def charge(round: int = 1, mu2: str = "1/4", part: Any = "") -> Charge:
+    return Charge.of(phase="pca", round=round, field="total", mu2=mu2, part=part)

@@ -29,7 +29,7 @@ from cape.errors import (
     StateLostError,
 )
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.cost import Event, total_cost
+from cape.privacy.cost import Cost, Event, total_cost
 from cape.privacy.ledger import split_mu
 from cape.privacy.mechanisms import plan_event
 from cape.settings.config import VERSION
@@ -638,6 +638,18 @@ def test_a_plan_that_was_not_used_up_may_claim_more(tmp_path: Path) -> None:
     document = statement(events())
     document["epsilon"] += 1.0
     assert privacy_check.check_file(save(tmp_path, document)).findings == ()
+
+
+def test_halves_of_a_statement_are_added_up_for_the_dearer_one(tmp_path: Path) -> None:
+    document = statement(events())
+    whole = privacy_check.check_file(save(tmp_path, document)).cost
+    for k, event in enumerate(document["events"]):
+        event["part"] = "AB"[k % 2]
+    costs = [Cost.parse(event["mu2"]) for event in document["events"]]
+    dearer = max(sum(one.mu2 for one in costs[k::2]) for k in (0, 1))
+    found = privacy_check.check_file(save(tmp_path, document))
+    assert 0 <= found.cost.mu2 - dearer < 2.0**-200 < whole.mu2 - dearer
+    assert found.findings == ()  # who claims more than the releases give promises too little only
 
 
 LIES = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 
 from cape.privacy.accounting import gdp_epsilon, root_up
-from cape.privacy.cost import FREE, INFINITE, Cost, fits, total_cost
+from cape.privacy.cost import FREE, INFINITE, Cost, fits, total_cost, total_of, within
 
 THIRD = Cost(mu2=Fraction(1, 3))
 HALF = Cost(mu2=Fraction(1, 2))
@@ -98,3 +99,31 @@ def test_a_huge_and_a_tiny_mu_are_squared_without_loss():
     for mu in (1e-150, 1e150):
         assert math.isclose(Cost.of_mu(mu).mu(), mu, rel_tol=1e-15)
         assert Cost.of_mu(mu).mu2 == Fraction(mu) ** 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "mu2"),
+    [
+        ([("", "1/2"), ("A", "1/3"), ("A", "1/5"), ("B", "1/2")], "31/30"),  # 1/2 + max(8/15, 1/2)
+        ([("A", "1/3"), ("B", "1/2")], "1/2"),
+        ([("A", "1/3")], "1/3"),  # the other half was asked nothing
+        ([("", "1/3"), ("", "1/2")], "5/6"),
+        ([], "0"),
+    ],
+)
+def test_a_person_bears_what_all_are_asked_and_what_her_half_is(asked, mu2):
+    """Formula of the design: sum of "" + max(sum of A, sum of B)."""
+    releases = [SimpleNamespace(part=part, cost=Cost(mu2=Fraction(text))) for part, text in asked]
+    exact = Fraction(mu2)
+    assert 0 <= total_of(releases).mu2 - exact < Fraction(len(asked) + 1, 2**256)
+    assert within(releases, Cost(mu2=exact))
+    if exact:
+        assert not within(releases, Cost(mu2=exact - Fraction(1, 2**900)))
+
+
+def test_a_half_without_noise_costs_infinity():
+    releases = [
+        SimpleNamespace(part=part, cost=cost) for part, cost in [("A", HALF), ("B", INFINITE)]
+    ]
+    assert total_of(releases) == INFINITE
+    assert not within(releases, HALF)

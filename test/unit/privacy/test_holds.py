@@ -369,3 +369,16 @@ def test_the_places_of_silent_runs_are_taken_as_few_as_needed_and_who_charged_le
     assert len(found.waits_for) == 5
     free = holds.join_with(Spending(runs=runs), asks, cost(99), Limits(), clock)
     assert (free.word, free.yields) == ("in", ())
+
+
+def test_a_part_never_lets_a_run_charge_more_than_it_holds() -> None:
+    """A plan of 1 to all and 2 to each half holds 3; the halves do not lend each other room."""
+    charged = [examples.charge(1, "1/1")]
+    steps = [("A", "in"), ("B", "in"), ("A", "in"), ("A", "lost"), ("", "lost"), ("B", "in"),
+             ("B", "lost")]  # fmt: skip
+    for round, (part, word) in enumerate(steps, 2):
+        one = replace(open_run("one", "a", 3), charges=tuple(charged))
+        asked = examples.charge(round, "1/1", part=part)
+        found = holds.charge(Spending(runs=(one,)), "one", asked, charged).word
+        assert found == word
+        charged += [asked] if word == "in" else []

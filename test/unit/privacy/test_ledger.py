@@ -337,3 +337,27 @@ def test_entries_of_gaussian_seeds_name_their_ratio_and_are_read_back():
         read_entries([entries[0], {**entries[1], "seed_ratio": 5}], head=ledger.head)
     with pytest.raises(PrivacyBudgetError, match="entry 1 is missing"):
         read_entries([{**entries[0], "seed_ratio": 0}])
+
+
+def test_halves_are_charged_for_the_dearer_one_and_stand_in_the_entries():
+    """Nobody is asked in both halves; a release to all is borne by both."""
+    one = exhausting_budget()
+    a, b = (replace(one, phase=phase, part=part) for phase, part in (("find", "A"), ("test", "B")))
+    check_plan(Plan(releases=(a, b)), BUDGET)
+    ledger = Ledger(budget=BUDGET).charge(a).charge(b)
+    assert ledger.spent == BUDGET.cost
+    tiny = event(9, delta_int=1, variance=2**56)
+    for part in ("", "A", "B"):
+        with pytest.raises(PrivacyBudgetError, match="CAPE-E230"):
+            ledger.charge(replace(tiny, part=part))
+    # a half is no way to send a release again
+    with pytest.raises(PrivacyBudgetError, match="charged already"):
+        Ledger(budget=BUDGET).charge(a).charge(replace(a, part="B"))
+    entries = json.loads(json.dumps(ledger.entries()))
+    assert [entry["part"] for entry in entries] == ["A", "B"]
+    assert read_entries(entries, head=ledger.head) == (a, b)
+    with pytest.raises(PrivacyBudgetError, match="entry 3 is missing"):
+        read_entries([entries[0], {**entries[1], "part": "A"}], head=ledger.head)
+    assert "part" not in Ledger(budget=BUDGET).entry(one)
+    with pytest.raises(ConfigError, match="part"):
+        event(part="C")

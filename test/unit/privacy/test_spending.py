@@ -44,3 +44,13 @@ def test_a_charge_is_known_by_its_round_and_rounded_up():
     assert one.key == ("pca", 2, "total")
     assert Cost(mu2=Fraction(1, 9)) <= one.cost
     assert one.cost.mu2 - Fraction(1, 9) < Fraction(1, 2**128)
+
+
+def test_a_run_of_halves_counts_for_everybody_as_its_dearer_half():
+    """Halves of another run are others: who was in A here may be in B there."""
+    charges = (charge(1, "1/2"), charge(2, "1/4", part="A"), charge(3, "1/8", part="B"))
+    one, two = run("one", charges=charges), run("two", charges=charges)
+    assert one.cost == Cost(mu2=Fraction(3, 4))
+    assert one.cost_with(charge(4, "1/8", part="B")) == one.cost
+    assert one.cost_with(charge(4, "1/4", part="B")) == Cost(mu2=Fraction(7, 8))
+    assert Spending(runs=(one, two)).of(one).cost == Cost(mu2=Fraction(3, 2))

@@ -117,6 +117,26 @@ def test_a_fixed_mu_comes_first_and_the_rest_is_shared() -> None:
     assert float(plan[0].cost.mu2 / left) == pytest.approx(1.0, abs=1e-5)
 
 
+def test_both_halves_have_what_is_left_of_the_budget() -> None:
+    """The half that is asked more takes it all; the other has its weight of that."""
+    halves = (
+        STAGES[0],
+        PlannedStage(phase="find", releases=(asked(),), mu2_weight=0.6, part="A"),
+        PlannedStage(phase="test", releases=(asked(),), mu2_weight=0.3, part="B"),
+    )
+    plan = plan_of(stages=halves)
+    mu2 = Budget.of(epsilon=1.0, delta=1e-5).cost.mu2
+    shares = [float(event.cost.mu2 / mu2) for event in plan]
+    assert shares == pytest.approx([0.4, 0.6, 0.3], abs=1e-4)
+    assert [event.part for event in plan] == ["", "A", "B"]
+    assert sum(event.cost.mu2 for event in plan[:2]) <= mu2
+    verify(roster_of(CONFIG, halves), stages=halves)
+    with pytest.raises(PrivacyBudgetError, match="another half"):
+        verify(roster_of(CONFIG, halves), stages=(*halves[:2], replace(halves[2], part="A")))
+    none = plan_of(replace(CONFIG, private=False), halves)
+    assert [event.part for event in none] == ["", "A", "B"]
+
+
 @pytest.mark.parametrize("factor", [0.71, 1.0, 10.0])
 def test_fixed_rounds_that_leave_nothing_are_refused_with_figures(factor) -> None:
     mu = Budget.of(epsilon=1.0, delta=1e-5).mu
@@ -204,6 +224,7 @@ LIES = {
     "another budget": {"plan": plan_of(replace(CONFIG, epsilon=2.0))},
     "another delta": {"plan": plan_of(replace(CONFIG, delta=1e-4))},
     "no privacy": {"plan": plan_of(replace(CONFIG, private=False))},
+    "one half of all": {"plan": event_changed(1, part="A")},
     "a round twice": {"plan": (*plan_of(), replace(plan_of()[1], field="again"))},
 }
 

@@ -666,3 +666,21 @@ def test_a_line_that_the_disk_has_no_room_for_is_taken_back(tmp_path, monkeypatc
     assert file.path.read_bytes() == before
     with appending(file.path, "x") as (lines, _):
         assert len(lines) == 4
+
+
+def test_the_hold_of_a_plan_of_halves_is_that_of_the_dearer_half(tmp_path) -> None:
+    file = ledger(tmp_path, limit=cost("3"))
+    runs = all_runs(file, [Person(label="sub-01", files=("f",))])
+    plan = [
+        SimpleNamespace(part=part, cost=cost(mu2))
+        for part, mu2 in (("", "1"), ("A", "2"), ("B", "1"))
+    ]
+    file.join(run("one", "a"), cost("3"))
+    assert runs.hold("one", plan, promised=True).word == "in"
+    assert file.find("one").plan == cost("3")
+    for round, (part, word) in enumerate([("", "in"), ("A", "in"), ("B", "in"), ("A", "in")], 1):
+        assert file.charge("one", {**entry(round, "1"), "part": part}, PLAN).word == word
+    with pytest.raises(StateLostError, match="E262"):
+        file.charge("one", {**entry(9, "1"), "part": "A"}, PLAN)
+    assert file.charge("one", {**entry(5, "1"), "part": "B"}, PLAN).word == "in"
+    assert file.find("one").cost == cost("3")

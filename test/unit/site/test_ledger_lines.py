@@ -95,3 +95,12 @@ def test_lines_out_of_order_are_refused():
         read_lines([lines[0], lines[2], lines[1]])
     with pytest.raises(StateLostError, match="line 1 is damaged"):
         read_lines(lines[1:])
+
+
+def test_a_line_says_which_half_was_asked_and_older_lines_ask_all():
+    halves = [charge(1), charge(2, part="A"), charge(3, part="B")]
+    lines = written(opens(run()), *(charges("one", one) for one in halves))
+    (read,) = read_lines(lines).runs
+    assert read.charges == tuple(halves)
+    assert read.cost == Cost(mu2=Fraction(1, 2))
+    assert [json.loads(line).get("part") for line in lines[1:]] == [None, "A", "B"]
