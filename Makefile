@@ -82,9 +82,6 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 	@test ! -d $(OUT)/consortium || echo "Using the data in $(OUT)/brain again; the earlier results in" \
 		"$(OUT)/ are replaced when this run has ended (keep them: make run OUT=another)."
 	$(BIN)/cape simulate $(OUT)/brain --through process --out $(OUT) --epsilon $(EPSILON) --delta $(DELTA)
-	@echo
-	@echo "$(OUT)/consortium/index.html"
-	@echo "$(OUT)/consortium/results.json"
 
 test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest $(SIDE)

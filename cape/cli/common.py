@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ ERR = Console(stderr=True, soft_wrap=True, highlight=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines, one document a line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only.")]
+Show = Annotated[bool, typer.Option("--open", help="Open the page of the results at the end.")]
 SetValues = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/config.md; repeat it."),
@@ -81,24 +81,6 @@ def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
         return
     with OUT.status(title) as status:
         yield lambda done, total: status.update(f"{title} {done}/{total}")
-
-
-def print_results(folder: Path, *, as_json: bool) -> None:
-    # From the files of the run, not from its objects: what is printed is what was written.
-    from cape.privacy.accounting import display_epsilon
-    from cape.settings.documents import parse_json
-
-    outcome = parse_json((folder / "results.json").read_text(encoding="utf-8"))
-    paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
-    promise = f"epsilon {display_epsilon(outcome['epsilon'])}, delta {outcome['delta']:g}"
-    # Never a figure beside a run that promises nothing.
-    if not outcome["private"]:
-        promise = "NOT PRIVATE"
-    if not as_json:
-        say(f"{outcome['ended']} | {promise} | {folder}", style="bold")
-    shown = ("index.html", "results.json", "privacy.json")
-    lines = (paths[name] for name in shown if name in paths)
-    result({**outcome, "paths": paths}, *lines, as_json=as_json)
 
 
 def result(fields: Mapping[str, object], *lines: str, as_json: bool) -> None:

@@ -15,11 +15,11 @@ from cape.cli.common import (
     AsJson,
     Quiet,
     SetValues,
+    Show,
     assignments,
     file_option,
     folder_argument,
     present,
-    print_results,
     result,
     warn,
     working,
@@ -75,10 +75,12 @@ def simulate_command(
         bool, typer.Option("--surrogate", help="Run smooth noise too and show its figures beside.")
     ] = False,
     set_values: SetValues = None,
+    show: Show = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run the computation on a consortium of this computer, with the code of a real run."""
+    from cape.cli.ending import print_results
     from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
@@ -105,7 +107,7 @@ def simulate_command(
             on_progress=progress,
             on_subject=progress.subject,
         )
-    print_results(folder, as_json=as_json)
+    print_results(folder, as_json=as_json, quiet=quiet, show=show)
 
 
 def _policy_of(path: Path) -> SitePolicy:
@@ -121,16 +123,18 @@ def _policy_of(path: Path) -> SitePolicy:
 
 def resume_command(
     out: Annotated[Path, folder_argument("Results folder of cape simulate.")],
+    show: Show = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
+    from cape.cli.ending import print_results
     from cape.python.api import resume as go_on
 
     progress = RunProgress(as_json=as_json, quiet=quiet)
     with offering_resume(out, as_json=as_json), progress:
         folder = go_on(out, on_progress=progress, on_subject=progress.subject)
-    print_results(folder, as_json=as_json)
+    print_results(folder, as_json=as_json, quiet=quiet, show=show)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Belongs to `cape/cli/__init__.py`.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -12,14 +13,15 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from cape import cli
-from cape.cli import common, privacy_check
+from cape.cli import common, ending, privacy_check
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -32,7 +34,11 @@ from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import Cost, Event, total_cost
 from cape.privacy.ledger import split_mu
 from cape.privacy.mechanisms import plan_event
+from cape.report import files
+from cape.report.consortium import components_of, results_of
+from cape.report.maps import Component
 from cape.settings.config import VERSION
+from support import report_example as example
 
 # -- errors and exit codes ------------------------------------------------------------------------
 
@@ -63,13 +69,9 @@ class FakeSimulator:
         self.calls: list[dict[str, Any]] = []
         self.error: BaseException | None = None
         self.lines = [Line()]
-        self.results: dict[str, Any] = {
-            "status": "converged",
-            "ended": "12 of 20 confirmed",
-            "epsilon": 8.0,
-            "delta": 1e-5,
-            "private": True,
-        }
+        made = example.outcome(rank=2)
+        self.components = components_of(made)
+        self.results: Any = results_of(made)
 
     def __call__(self, directory: Path, **given: Any) -> Path:
         self.calls.append({"directory": directory, **given})
@@ -79,7 +81,8 @@ class FakeSimulator:
             given["on_progress"](line)
         folder: Path = given["out"] / "consortium"
         folder.mkdir(parents=True)
-        (folder / "results.json").write_text(json.dumps(self.results))
+        files.write_json(folder / "results.json", self.results)
+        files.write_rows(folder / "components.tsv", Component, self.components)
         (folder / "index.html").write_text("<html>")
         return folder
 
@@ -341,13 +344,12 @@ def test_a_line_per_round_says_where_the_run_is(
 ) -> None:
     run(tmp_path)
     printed = capsys.readouterr()
-    first, rest = printed.err.splitlines()[-1], printed.out.splitlines()
-    assert first == (
+    rest = printed.out.splitlines()
+    assert (
         "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu 0.197/0.268 (epsilon 0.72) "
         "| 2.0 kB/site | 4 sites | 0.50 s | 65 s left"
-    )
-    assert rest[0].startswith("12 of 20 confirmed | epsilon 8.000, delta 1e-05 | ")
-    assert rest[1].endswith("index.html")
+    ) in printed.err.splitlines()
+    assert [Path(line).name for line in rest] == ["index.html", "results.json"]
     simulator.lines = [Line(stability=0.0)]  # too early to tell: it once read "stability 0"
     run(tmp_path)
     assert "| stability - |" in capsys.readouterr().err
@@ -357,7 +359,80 @@ def test_quiet_prints_the_result_only(
     tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path, "--quiet")
-    assert capsys.readouterr().out.startswith("12 of 20 confirmed")
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0].endswith("index.html")
+    assert "confirmed" not in printed.err
+
+
+def test_the_end_says_what_came_out_and_what_to_open(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "converged | epsilon 8 | out/consortium": no sentence, and no word on the maps."""
+    run(tmp_path)
+    told = capsys.readouterr().err
+    assert "2 of 2 components are confirmed.\n" in told
+    assert "  confirmed    2   C01, C02\n" in told
+    assert "  1024 people, 3 sites; epsilon 1.0000 of 1.0000 spent (delta 1e-05)\n" in told
+
+
+def test_in_a_terminal_the_end_names_the_page_the_maps_and_the_check(
+    tmp_path: Path, simulator: FakeSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = simulator(tmp_path, out=tmp_path, on_progress=lambda _: None)
+    (folder / "group_maps.nii.gz").write_bytes(b"")
+    shown = Console(file=io.StringIO(), force_terminal=True, soft_wrap=True, no_color=True)
+    monkeypatch.setattr(ending, "OUT", shown)
+    ending.print_results(folder, as_json=False, quiet=False)
+    rows = dict(line.split(maxsplit=1) for line in shown.file.getvalue().splitlines()[-3:])
+    assert rows["look"] == str(folder / "index.html")
+    assert rows["maps"] == str(folder / "group_maps.nii.gz")
+    assert rows["check"] == f"cape budget --check {folder / 'privacy.json'}"
+
+
+def test_maps_stand_by_what_is_claimed_of_them_and_lines_fit_80_columns(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = simulator.components[0]
+    one = replace(one, verdict=None, found_again="yes", label="reward")
+    rows = [replace(one, name=f"C{k:02d}") for k in range(3, 13)]
+    rows.append(replace(one, name="C01", found_again="uncertain"))
+    rows.append(replace(one, name="C02", found_again="likely, sharp", mirror_of="C01"))
+    simulator.components = tuple(rows)
+    simulator.results = example.spatial_results(
+        "networks", "brain", z=9.0, yes=10, likely=1, n_components=12
+    )
+    run(tmp_path)
+    told = capsys.readouterr().err.splitlines()
+    start = told.index("11 of 12 maps are likely networks.")
+    rows = [line for line in told[start:] if line[2:3].isalpha() and line[13:16].strip().isdigit()]
+    assert [line.split()[:2] for line in rows] == [
+        ["yes", "10"], ["likely", "1"], ["uncertain", "1"]
+    ]  # fmt: skip
+    assert "C02=C01" in rows[1]
+    assert max(map(len, told[start:])) <= 80
+
+
+def test_a_run_of_time_courses_that_confirmed_nothing_says_what_next(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = example.outcome(rank=2, status="unconfirmed")
+    simulator.results, simulator.components = results_of(made), components_of(made)
+    run(tmp_path)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "0 of 2 components are confirmed. " in told
+    assert "cape validate at every site" in told or "ask cape budget" in told
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_open_opens_the_page_and_says_so_where_it_cannot(
+    there: bool, tmp_path: Path, simulator: FakeSimulator,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda uri: (opened.append(uri), there)[1])
+    assert run(tmp_path, "--open") == 0
+    assert opened == [(tmp_path / "out/consortium/index.html").as_uri()]
+    assert ("no browser" in capsys.readouterr().err) != there
 
 
 def test_json_lines_end_with_results_and_paths(
@@ -380,12 +455,14 @@ def test_json_lines_end_with_results_and_paths(
 def test_a_run_that_is_not_private_is_called_so(
     tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    simulator.results |= {"private": False, "epsilon": None}
+    made = example.outcome(rank=2, private=False)
+    simulator.results, simulator.components = results_of(made), components_of(made)
     simulator.lines = [Line(mu=0.0, mu_budget=math.inf, epsilon=math.inf)]
     run(tmp_path)
     printed = capsys.readouterr()
     assert "no noise" in printed.err
-    assert "NOT PRIVATE" in printed.out
+    assert "NOT PRIVATE" in printed.err
+    assert "epsilon" not in printed.err.partition("NOT PRIVATE")[0].splitlines()[-2]
 
 
 @pytest.mark.parametrize(

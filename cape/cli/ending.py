@@ -1,0 +1,111 @@
+"""The end of a run on this computer: what came out, in the words of its page, and what to open."""
+
+from __future__ import annotations
+
+import textwrap
+import webbrowser
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rich.text import Text
+
+from cape.cli.common import ERR, OUT, result, say, warn
+from cape.privacy.accounting import display_epsilon
+from cape.report import files, maps
+from cape.report.maps import Component
+from cape.report.results import MapResults, Results, TableResults, read_results
+from cape.report.sentence import next_step, sentence
+from cape.settings.documents import parse_json
+
+WIDTH = 80
+# The sentence has said why of these, or they ended as they should
+NO_REASON = ("networks", "released", "converged", "unclear", "nothing_found")
+
+
+def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = False) -> None:
+    """Print the end of a run from the files that it wrote; `show` opens its page in a browser.
+
+    Without a terminal the paths alone go to stdout, one a line, the page first.
+    """
+    paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    listed = [paths[n] for n in ("index.html", "results.json", "privacy.json") if n in paths]
+    if as_json:
+        outcome = parse_json((folder / "results.json").read_text(encoding="utf-8"))
+        result({**outcome, "paths": paths}, as_json=True)
+    elif not quiet:
+        headline, *rest = _story(folder, paths, to_open=OUT.is_terminal)
+        # Beside the paths on stdout, a story for people goes where the progress went.
+        out = OUT if OUT.is_terminal else ERR
+        out.print(Text(headline, style="bold"))
+        out.print(Text("\n".join(rest)))
+    if not as_json and (quiet or not OUT.is_terminal):
+        for path in listed:
+            say(path)
+    if show and not webbrowser.open((folder / "index.html").absolute().as_uri()):
+        warn(f"no browser was found here: open {folder / 'index.html'}", as_json=as_json)
+
+
+def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator[str]:
+    results = read_results(folder)
+    said = sentence(results)
+    if isinstance(results, MapResults) and results.verdict and not results.verdict.confirmed:
+        said = f"{said} {next_step(results)}"
+    yield from textwrap.wrap(said, WIDTH)
+    if isinstance(results, MapResults):
+        yield from _by_word(folder)
+    size = f"{results.n_subjects} people, {results.n_sites} sites"
+    if results.private:
+        spent, of = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
+        size = f"{size}; epsilon {spent} of {of} spent (delta {results.delta:g})"
+    yield ""
+    for line in (size, *_warnings(results)):
+        yield from textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    if to_open:
+        yield ""
+        yield from _to_open(folder, results, paths)
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    if not results.private:
+        yield "NOT PRIVATE: nothing is promised. Do not share results of real data."
+    if results.simulation:
+        data = ", on synthetic data" if results.synthetic else ""
+        yield f"Simulation: all sites ran on this computer{data}."
+    if results.departed:
+        yield f"Dropped out: {', '.join(results.departed)}."
+    if isinstance(results, MapResults) and results.status not in NO_REASON:
+        yield f"Status {results.status}: {results.reason}"
+
+
+def _by_word(folder: Path) -> Iterator[str]:
+    """Yield the maps by what is said of them, with the words of the page and in its order."""
+    said: dict[str, list[str]] = {}
+    for row in files.read_rows(folder / "components.tsv", Component):
+        word = (row.found_again or row.verdict or "").partition(",")[0]
+        of = f"={row.mirror_of}" if row.mirror_of else ""
+        said.setdefault(word, []).append(f"{row.name}{of} {row.label or ''}".strip())
+    words = ("yes", "likely", "uncertain", "image")
+    said.pop("", None)
+    if said:
+        yield ""
+    for word in sorted(said, key=lambda w: (words.index(w) if w in words else len(words), w)):
+        head = f"  {word:<11} {len(said[word]):>2}   "
+        yield from textwrap.wrap(
+            ", ".join(said[word]), WIDTH, initial_indent=head, subsequent_indent=" " * len(head)
+        )
+    if any("=" in name for names in said.values() for name in names):
+        yield "  =: mirror images of each other, of which one may be an image only"
+
+
+def _to_open(folder: Path, results: Results, paths: Mapping[str, str]) -> Iterator[str]:
+    yield f"  look   {folder / 'index.html'}"
+    if isinstance(results, TableResults):
+        for table in results.tables:
+            yield f"  table  {paths[table.file]}"
+    elif isinstance(results, MapResults):
+        name = maps.file_of(results.status)
+        yield from (f"  maps   {paths[file]}" for file in paths if file.partition(".")[0] == name)
+    yield f"  check  cape budget --check {folder / 'privacy.json'}"
+    if sites := sorted(folder.parent.glob("*/private/index.html")):
+        more = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
+        yield f"  sites  {sites[0]}{more}: what stays at the sites"
