@@ -59,6 +59,10 @@ class SubjectQuery:
     # (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed, and
     # a test compares every row with the answer of its subject alone.
     answer: Callable[[Data], Array]
+    # What does not split into persons: ``part(stack) -> (size,)`` of all subjects of a site, of
+    # which one subject moves it by at most 2 C (1 - own); an answer is cut to own C then.
+    own: float = 1.0
+    part: Callable[[Data], Array] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,285 @@
+"""Do p-values of a private comparison of groups hold, and what is found?
+
+    python bench/contrast.py --draws 200 --seed 1 --json rows.json
+    python bench/contrast.py --rows "motion 1.2 sd" --sites 4 --people 4000 --epsilon 1
+
+Studies of `cape.lab.synthetic.groups`; the estimator is that of a run, `cape.algorithms.contrast`,
+its noise Gaussian with the planned standard deviations, its sums floats.  Beside it stand ordinary
+least squares on pooled data and a private regression of the usual kind: noisy joint moments of
+covariates, group and outcomes within a ball, standard errors as if they had no noise.  A row: how
+often true nulls are rejected at .05, how often the interval of 95 % holds the truth, how often a
+true effect is found, and the median standard error in sd.  Kind null: no effect; real: as planted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.contrast import Contrast, Estimates, estimates
+from cape.algorithms.group_design import Groups, half_of_cell, half_of_sites, weights
+from cape.algorithms.significance import Z95
+from cape.lab.synthetic.groups import LARGEST, ROWS, People, Population, draw, population
+from cape.privacy.accounting import gdp_mu
+
+DELTA, COLLUDERS = 1e-5, 1
+QUESTIONS = ("one", "5", "24", "190", "pattern", "age")
+AGE_RANGE = 2.0  # public half of the range of age in the continuous question
+BLOCK = 1  # which block of edges the planned question is about
+Truth = np.ndarray
+
+
+# -- one question, as the sites and the aggregator would play it -----------------------------------
+
+
+def ask(
+    question: Contrast, sites: list[np.ndarray], g: float, rng: np.random.Generator
+) -> Estimates:
+    """Return the answer of people's rows at each site, for G = M mu sqrt(h / S) of the run."""
+    deltas = [2.0 if asked.shape == "ball" else np.sqrt(2.0) for asked in question.schedule(0)]
+    shares = [asked.weight for asked in question.schedule(0)]
+    # As `plan_event`: the standard deviation of a mean whose replace-one distance is `delta`.
+    noise = tuple(d / (g * np.sqrt(s / sum(shares))) for d, s in zip(deltas, shares, strict=True))
+    question = replace(question, noise=noise)
+    state, everybody = question.start(0), np.concatenate(sites)[:, None, :]
+    for std in noise:
+        query = question.query(state)
+        blocks = np.array_split(everybody, max(1, len(everybody) * query.size // 4_000_000))
+        total = sum(query.answer(block).sum(axis=0) for block in blocks)
+        if query.part is not None:
+            total = total + sum(query.part(site[:, None, :]) for site in sites)
+        mean = total / question.everybody + std * rng.standard_normal(query.size)
+        state = question.step(state, mean, std)
+    return estimates(question, state)
+
+
+def rows_of(study: People, u: np.ndarray, asked: np.ndarray) -> tuple[list[np.ndarray], Groups]:
+    """Return the rows of each site's people who are asked, and what is public of them."""
+    sites, people, cases = [], [], []
+    for s in np.unique(study.site):
+        here = asked & (study.site == s)
+        if not here.any():
+            continue
+        case = study.case[here].astype(int)
+        r = weights(case)
+        sites.append(np.column_stack([u[here], study.x[here], r, np.ones(len(r))]))
+        people.append(len(case))
+        cases.append(int(case.sum()))
+    return sites, Groups(people=np.array(people), cases=np.array(cases))
+
+
+def size(n_people: int, n_sites: int, epsilon: float) -> float:
+    mu = gdp_mu(epsilon=epsilon, delta=DELTA)
+    return float(n_people * mu * np.sqrt((n_sites - COLLUDERS) / n_sites))
+
+
+def planned(
+    study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator, **how: Any
+) -> Estimates:
+    asked = how.pop("asked", np.ones(len(u), dtype=bool))
+    sites, groups = rows_of(study, u, asked)
+    question = Contrast(
+        scales=(1.0,) * u.shape[1], covariates=LARGEST, groups=groups, everybody=groups.n, **how
+    )
+    return ask(question, sites, size(groups.n, len(sites), epsilon), rng)
+
+
+def pattern(
+    study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator, random: bool = False
+) -> tuple[Estimates, np.ndarray, np.ndarray]:
+    """Find a direction on half A, ask for its score on half B; the answer, w, who is in half B."""
+    seed, names = rng.bytes(16), [str(s) for s in range(study.site.max() + 1)]
+    if random:
+        people = np.bincount(study.site)
+        inside = half_of_sites(seed, names, people)[study.site]
+    else:
+        inside = np.zeros(len(u), dtype=bool)
+        for s, g in itertools.product(range(len(names)), (0, 1)):
+            cell = np.flatnonzero((study.site == s) & (study.case == g))
+            inside[cell] = half_of_cell(seed, names[s], str(g), len(cell))
+    found = planned(study, u, epsilon, rng, asked=inside)
+    w = found.estimate / np.linalg.norm(found.estimate)
+    score = planned(study, (u @ w)[:, None], epsilon, rng, asked=~inside, found=True, random=random)
+    return score, w, ~inside
+
+
+def age(study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator) -> Estimates:
+    """[9.5] The continuous question, strict: slope of one outcome on age; covariates: the rest."""
+    a = np.clip(study.x[:, 0], -AGE_RANGE, AGE_RANGE) / (2 * AGE_RANGE)
+    x = np.column_stack([2 * study.case - 1, study.x[:, 1:]])
+    sites = [
+        np.column_stack([u[here], x[here], a[here], np.ones(here.sum())])
+        for here in (study.site == s for s in np.unique(study.site))
+    ]
+    groups = Groups(people=np.bincount(study.site), cases=None)
+    question = Contrast(
+        scales=(1.0,), covariates=(1.0, *LARGEST[1:]), groups=groups, everybody=len(u), strict=True
+    )
+    found = ask(question, sites, size(len(u), len(sites), epsilon), rng)
+    names = [n for n in Estimates.__slots__ if n != "sd"]
+    return replace(found, **{name: getattr(found, name) / (2 * AGE_RANGE) for name in names})
+
+
+def only(study: People, kept: np.ndarray) -> People:
+    sites = np.unique(study.site[kept], return_inverse=True)[1]
+    return People(u=study.u[kept], x=study.x[kept], case=study.case[kept], site=sites)
+
+
+# -- what it is compared with ----------------------------------------------------------------------
+
+
+def pooled(study: People, u: np.ndarray, of: str = "group") -> tuple[np.ndarray, np.ndarray]:
+    """Least squares on everybody's data with a mean for each site: estimates, standard errors."""
+    columns = (
+        [study.case, *study.x.T] if of == "group" else [study.x[:, 0], study.case, *study.x.T[1:]]
+    )
+    D, n = np.column_stack(columns), np.bincount(study.site)
+
+    def within(a: np.ndarray) -> np.ndarray:
+        means = np.array([np.bincount(study.site, column) / n for column in a.T]).T
+        return a - means[study.site]
+
+    D, y = within(D), within(u)
+    inverse = np.linalg.inv(D.T @ D)
+    B = inverse @ (D.T @ y)
+    rest = np.sum(y**2, axis=0) - np.sum((D.T @ y) * B, axis=0)
+    error = rest / (len(u) - len(n) - D.shape[1])
+    return B[0], np.sqrt(error * inverse[0, 0])
+
+
+def generic(
+    study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Private regression of the usual kind: noisy joint moments, usual standard errors."""
+    K, S = u.shape[1], study.site.max() + 1
+    z = np.column_stack([2 * study.case - 1, study.x, np.ones(len(u)), u])
+    bound = np.sqrt(1 + np.sum(np.square(LARGEST)) + 1 + 4 * K)
+    z *= np.minimum(1.0, bound / np.linalg.norm(z, axis=1))[:, None]
+    noise = rng.standard_normal((z.shape[1],) * 2) / np.sqrt(2)
+    std = np.sqrt(2) * bound**2 / size(len(u), S, epsilon)
+    moments = z.T @ z / len(u) + std * (noise + noise.T) / np.sqrt(2)
+    p = z.shape[1] - K
+    values, Q = np.linalg.eigh(moments[:p, :p])
+    inverse = (Q / np.maximum(values, 0.05)) @ Q.T
+    B = inverse @ moments[:p, p:]
+    rest = np.maximum(np.diag(moments)[p:] - np.sum(moments[:p, p:] * B, axis=0), 0.05)
+    return 2 * B[0], 2 * np.sqrt(rest * inverse[0, 0] / len(u))
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+
+def outcomes(people: Population, name: str) -> np.ndarray:
+    """Return what a question's outcomes are of the edges, (q, K), in units of their sd."""
+    if name in ("pattern", "190"):
+        return np.diag(1 / people.sd)
+    blocks = people.blocks[[BLOCK]] if name in ("one", "age") else people.blocks
+    blocks = blocks[:5] if name == "5" else blocks
+    sd = np.sqrt(np.einsum("kq,qr,kr->k", blocks, people.covariance, blocks))
+    return np.asarray((blocks / sd[:, None]).T)
+
+
+def one_draw(
+    name: str, people: Population, study: People, effect: float, epsilon: float,
+    rng: np.random.Generator, random: bool,
+) -> Iterator[tuple[str, Truth, np.ndarray, np.ndarray, np.ndarray]]:  # fmt: skip
+    """Yield method, truth, estimate, error of the null, of the interval: in sd of each outcome."""
+    how = outcomes(people, name)
+    u, truth = study.u @ how, effect * people.effect @ how
+    if name == "pattern":
+        found, w, other = pattern(study, u, epsilon, rng, random)
+        sd = float(np.sqrt(w @ (how.T @ people.covariance @ how) @ w))
+        truth, u = np.array([truth @ w]) / sd, (u @ w)[:, None] / sd
+        yield "cape", truth, found.estimate / sd, found.se / sd, found.se_interval / sd
+        # The same direction on the other half's own data: a yardstick.
+        b, se = pooled(only(study, other), u[other])
+        yield "pooled", truth, b, se, se
+        return
+    if name == "age":
+        slope = people.slopes[0] @ how
+        # Null rows have no slope; what the study was drawn with is taken out and put in.
+        u = u + np.outer(study.x[:, 0], effect * 0.25 - slope)
+        truth, found = np.full(1, effect * 0.25), age(study, u, epsilon, rng)
+        b, se = pooled(study, u, "age")
+    else:
+        found = planned(study, u, epsilon, rng, random=random and name == "one")
+        b, se = pooled(study, u)
+    yield "cape", truth, found.estimate, found.se, found.se_interval
+    yield "pooled", truth, b, se, se
+    if name != "age":
+        b, se = generic(study, u, epsilon, rng)
+        yield "generic", truth, b, se, se
+
+
+def cell(
+    name: str, row: str, kind: str, S: int, M: int, epsilon: float, draws: int, seed: int,
+    random: bool = False,
+) -> list[dict[str, Any]]:  # fmt: skip
+    people = population(20 if name == "190" else 10)
+    effect = 1.0 if kind == "real" else 0.0
+    seen: dict[str, list[tuple[float, float, float]]] = {}
+    for i in range(draws):
+        # One study for all questions, methods and epsilons of a row: they move together.
+        rng = np.random.default_rng([seed, i, S, M, ROWS.index(row)])
+        study = draw(people, row, n_people=M, n_sites=S, rng=rng, effect=effect)
+        for method, truth, b, se, wide in one_draw(
+            name, people, study, effect, epsilon, rng, random
+        ):
+            out = (np.abs(b) > Z95 * se, np.abs(b - truth) < Z95 * wide, se)
+            seen.setdefault(method, []).append(tuple(float(np.mean(x)) for x in out))
+    rows = []
+    for method, values in seen.items():
+        rejected, coverage = np.mean(np.array(values)[:, :2], axis=0)
+        rows.append({
+            "name": f"{name}, {row}, S {S}, M {M}, epsilon {epsilon:g}, {method}",
+            "question": name, "row": row, "sites": S, "people": M, "epsilon": epsilon,
+            "random": random, "method": method, "kind": kind, "draws": draws,
+            "rejected": round(float(rejected), 4),
+            "coverage": round(float(coverage), 4),
+            "power": round(float(rejected), 4) if kind == "real" else None,
+            "se": round(float(np.median(np.array(values)[:, 2])), 4),
+        })  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--questions", default="one,5,24,pattern")
+    parser.add_argument("--rows", default=",".join(ROWS[:-1]))
+    parser.add_argument("--kinds", default="null,real")
+    parser.add_argument("--sites", default="3,4,20")
+    parser.add_argument("--people", default="500,1000,4000")
+    parser.add_argument("--epsilon", default="1")
+    parser.add_argument("--random", action="store_true", help="answers for sites like these")
+    parser.add_argument("--json", type=Path, help="a file that gets one row a line, as they come")
+    asked = parser.parse_args()
+    lists = [
+        getattr(asked, name).split(",")
+        for name in ("questions", "kinds", "rows", "sites", "people", "epsilon")
+    ]
+    print("name | kind | rejected | coverage | power | se")
+    for name, kind, row, S, M, epsilon in itertools.product(*lists):
+        if kind == "real" and row != ROWS[0]:
+            continue
+        for found in cell(
+            name, row, kind, int(S), int(M), float(epsilon), asked.draws, asked.seed, asked.random
+        ):
+            print(*(found[k] for k in ("name", "kind", "rejected", "coverage", "power", "se")),
+                  sep=" | ", flush=True)  # fmt: skip
+            if asked.json:
+                with asked.json.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

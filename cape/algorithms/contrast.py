@@ -1,0 +1,757 @@
+"""Do two groups differ in K outcomes of each person, covariates taken into account: an estimator.
+
+One estimate is T = mean (r - h) v: r weighs a person by group (`cape.algorithms.group_design`), v
+are the outcomes in units of their scale, centred, without the covariates' effects and cut to a ball
+of radius C, and h = lam gamma'x, within [-w_x, w_x], adjusts the weights for the covariates x.
+Design and formulas: docs/group-comparison.md, whose section numbers stand in brackets.
+
+Every look is asked in units of its own bound, so the planned clip is 1 whatever was released
+before.  What does not split into persons is a site's own part (`SubjectQuery.part`).  [9.2] In T:
+- n R(mean -h) Y(mean v), R and Y the projections onto parts of their balls, takes out what h shares
+with the site.  [9.5] Strict form: nothing of the question is public but its range, r = a / 2A, and
+every look that holds r has such a part.
+
+A person's row: K outcomes, p covariates (public units, spread near 1), r, and 1 if asked, else 0.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.estimators import (
+    NO_STEP,
+    Array,
+    Data,
+    PlannedRelease,
+    ReleaseStatus,
+    StepRecord,
+    SubjectQuery,
+    clip_rows,
+    step_record,
+)
+from cape.algorithms.group_design import Groups
+from cape.algorithms.linalg import smat, svec
+from cape.algorithms.significance import benjamini_hochberg, holm, two_sided
+from cape.frozen import dataclass
+
+# Up to here questions are planned; above, the effects of covariates would cost more than they tell.
+FEW = 8
+# Up to here the whole Jacobian of the clip is asked; above, its trace.
+WHOLE_JACOBIAN = 64
+
+# [4] Shares of mu^2.  Of `design` 3/4 go to c_x and 1/4 to S_xx; of `jacobian` half before the
+# effects; above K = 1 .7 to the matrix and .3 to the mean.
+SHARES_FEW = {"scale": 0.03, "centre": 0.05, "design": 0.10, "effects": 0.22, "jacobian": 0.03,
+              "squares": 0.05, "contrast": 0.52}  # fmt: skip
+SHARES_MANY = {"centre": 0.07, "design": 0.11, "jacobian": 0.03, "squares": 0.04, "contrast": 0.75}
+SHARES_STRICT = {"scale": 0.03, "centre": 0.05, "design": 0.14, "separation": 0.08, "effects": 0.20,
+                 "jacobian": 0.03, "squares": 0.04, "contrast": 0.43}  # fmt: skip
+SPREAD_SHARE = 0.06  # [9.4] out of the contrast's
+
+# [5, 9.2] Public priors: what covariates explain of an outcome, each of them of a found pattern,
+# and site means of an outcome's variance; factor on the variance of what adjustment leaves.
+R2, R2_FOUND, SITE_R2, ALLOW = 0.15, 0.3, 0.15, 1.2
+
+# [9.2, 9.5] Radii of the site means in a site's part, as parts of their balls.
+R_PUBLIC, R_STRICT, Y_RADIUS = 0.4, 0.6, 0.6
+
+# [4] Covariates are cut to their public norm, or to this where noise would be larger.
+SHORT_COVARIATES = 2.2
+# Half octaves of |u|, in units of the outcome
+OCTAVES = 2.0 ** (0.5 * np.arange(12) - 2.0)
+HALF_NORMAL = 0.6745  # median of |z|
+# [9.4] sd of effects between sites, in sd, that the spread look must be able to hold
+LIKELY_SPREAD = 0.2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Contrasted:
+    """State of `Contrast`: released quantities only, zeros before their look."""
+
+    looks: int  # releases folded so far
+    scale: Array  # (K,) public units
+    centre: Array  # (K,) c, public units
+    radius: float  # C, in scales
+    imbalance: Array  # (p,) c_x, shrunk
+    kept: float  # J: what the shrinkage kept
+    moments: Array  # (p, p) S_xx
+    separation: float  # D before adjustment
+    slope: float  # of the clip, before the effects
+    effects: Array  # (p, K) B, in scales
+    effect_error: Array  # (p,) variance that is left of a row of B
+    gamma: Array  # (p,) S_xx^-1 c_x
+    lam: float
+    reach: float  # w_x, largest |h|
+    adjusted: float  # D after adjustment
+    leak: float  # variance that imperfect adjustment may leave in T / slope
+    total: Array  # (K,) T
+    pull: Array  # what the clip took, by direction: svec (K, K), or one number
+    kappa: float  # mean factor of the clip
+    squares: Array  # (K,) mean ((r - h) v)^2
+    spread: float  # between sites, as released
+    noise: Array  # (looks,) std of the noise of each release, in its units
+    status: ReleaseStatus
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Estimates:
+    """What is said of K outcomes, in the units of the outcomes."""
+
+    estimate: Array  # (K,) difference of the groups; strict: per unit of r
+    sd: Array  # (K,) of an outcome within groups, as far as it is known
+    # (K,) standard errors: of a true null, and the parts of its square; of the interval
+    se: Array
+    se_sampling: Array
+    se_privacy: Array
+    se_adjustment: Array
+    se_sites: Array  # 0 unless the answer is for sites like these
+    se_interval: Array
+
+    @property
+    def d(self) -> Array:
+        return np.asarray(self.estimate / self.sd)
+
+    @property
+    def p(self) -> Array:
+        return two_sided(self.estimate, self.se)
+
+    @property
+    def p_holm(self) -> Array:
+        return holm(self.p)
+
+    @property
+    def q_bh(self) -> Array:
+        return benjamini_hochberg(self.p)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _People:
+    """Rows of a stack, taken apart; zeros for who has no outcome or covariate."""
+
+    u: Array  # (n, K)
+    x: Array  # (n, p)
+    r: Array  # (n,)
+    counted: Array  # (n,) 1 for who is asked, has all values, else 0
+    asked: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Look:
+    """One release: `bound` makes the clip 1, `own` is the part of it that one row may take."""
+
+    name: str
+    size: int
+    shape: Any
+    share: float  # of mu^2
+    bound: Callable[[Contrast, Contrasted], float]
+    rows: Callable[[Contrast, Contrasted, _People], Array] | None
+    fold: Callable[[Contrast, Contrasted, Array, float], Contrasted]
+    own: Callable[[Contrast, Contrasted], float] | None = None
+    part: Callable[[Contrast, Contrasted, _People], Array] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Contrast:
+    """The looks of one question, in their order: an estimator of `cape.algorithms.estimators`."""
+
+    scales: tuple[float, ...]  # (K,) public unit of each outcome; K = 1 asks for its scale anyway
+    covariates: tuple[float, ...]  # (p,) largest |x_j|: half its range in public units
+    groups: Groups  # who is asked
+    everybody: int  # people that a released mean is over: with those who are not asked
+    found: bool = False  # the outcome is a pattern that the other half found
+    strict: bool = False
+    random: bool = False  # [9.4] the answer is for sites like these: the spread look (K = 1)
+    # (looks,) std of the noise that the plan gives an entry of each mean, the clip being 1
+    noise: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        few = not (self.strict or self.found) or len(self.scales) <= FEW
+        if not self.scales or not few or (self.random and (len(self.scales) > 1 or self.strict)):
+            raise ValueError("no such question")
+
+    @property
+    def n_outcomes(self) -> int:
+        return len(self.scales)
+
+    @property
+    def looks(self) -> tuple[_Look, ...]:
+        return _looks(self)
+
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
+        return tuple(
+            PlannedRelease(size=look.size, clip=1.0, shape=look.shape, weight=look.share)
+            for look in self.looks
+        )
+
+    def start(self, rows: int) -> Contrasted:
+        K, p = self.n_outcomes, len(self.covariates)
+        D = 0.25 if self.strict else self.groups.mean_separation
+        return Contrasted(
+            looks=0, scale=np.array(self.scales), centre=np.zeros(K), radius=1.0,
+            imbalance=np.zeros(p), kept=0.0, moments=np.eye(p), separation=D, slope=1.0,
+            effects=np.zeros((p, K)), effect_error=np.full(p, R2 / max(p, 1)), gamma=np.zeros(p),
+            lam=0.0, reach=0.0, adjusted=D, leak=0.0, total=np.zeros(K),
+            pull=np.zeros(K * (K + 1) // 2 if K <= WHOLE_JACOBIAN else 1), kappa=1.0,
+            squares=np.ones(K), spread=0.0, noise=np.zeros(len(self.looks)), status="waiting",
+            record=NO_STEP,
+        )  # fmt: skip
+
+    def query(self, state: Contrasted) -> SubjectQuery:
+        look = self.looks[state.looks]
+        bound = look.bound(self, state)
+
+        def answer(stack: Data) -> Array:
+            people = _people(self, stack)
+            if look.rows is None:
+                return np.zeros((len(stack), look.size))
+            rows = look.rows(self, state, people)
+            return np.asarray(rows * (people.counted / bound)[:, None])
+
+        def part(stack: Data) -> Array:
+            site = look.part or _no_part
+            return np.asarray(site(self, state, _people(self, stack)) / bound)
+
+        return SubjectQuery(
+            size=look.size,
+            clip=1.0,
+            shape=look.shape,
+            answer=answer,
+            own=look.own(self, state) if look.own else 1.0,
+            part=part if look.part else None,
+        )
+
+    def step(self, state: Contrasted, mean: Array, noise_std: float) -> Contrasted:
+        look = self.looks[state.looks]
+        # People who are not asked add nothing, so a mean over those who are is larger.
+        scale = look.bound(self, state) * self.everybody / self.groups.n
+        noise = state.noise.copy()
+        noise[state.looks] = noise_std * scale
+        after = look.fold(self, replace(state, noise=noise), mean * scale, noise_std * scale)
+        record = step_record(mean, noise_std, step_norm=0.0)
+        return replace(after, looks=state.looks + 1, status="released", record=record)
+
+    def done(self, state: Contrasted) -> bool:
+        return state.looks >= len(self.looks) or state.status == "budget_exhausted"
+
+    def planned(self, name: str) -> float:
+        """Std of the noise that a mean over those who are asked will have, the clip being 1."""
+        place = [look.name for look in self.looks].index(name)
+        return self.noise[place] * self.everybody / self.groups.n if self.noise else 0.0
+
+    def released(self, state: Contrasted, name: str) -> float:
+        """Std of the noise of a release, in its units."""
+        return float(state.noise[[look.name for look in self.looks].index(name)])
+
+    @property
+    def factor(self) -> float:
+        """F: one person moves T by 2 (1/2 + F w_x) C, in the strict form by 2 F (1/2 + w_x) C."""
+        return 1.0 + Y_RADIUS + (R_STRICT if self.strict else R_PUBLIC)
+
+    @property
+    def covariate_norm(self) -> float:
+        """b, the norm that covariates are cut to."""
+        norm = float(np.sqrt(np.sum(np.square(self.covariates))))
+        strict = self.factor if self.strict else 1.0
+        return norm if norm / 2 * strict * self.planned("imbalance") < 0.05 else SHORT_COVARIATES
+
+
+def projected_part(z: float, v: Array, n: int, z_most: float, v_most: float) -> Array:
+    """Return - n R(mean z) Y(mean v) of a site, for sums z and v (K,) over its n people.
+
+    R and Y are projections, which never stretch: with |z| <= a and |v| <= b for each person, one
+    person moves it by at most 2 a v_most + 2 b z_most.
+    """
+    if not n:
+        return np.zeros(len(v))
+    mean = clip_rows(v[None] / n, v_most)[0]
+    return np.asarray(-n * np.clip(z / n, -z_most, z_most) * mean)
+
+
+# -- one person ------------------------------------------------------------------------------------
+
+
+def _people(question: Contrast, stack: Data) -> _People:
+    K, p = question.n_outcomes, len(question.covariates)
+    rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), -1)
+    if rows.shape[1] != K + p + 2:
+        raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + p + 2}")
+    asked = rows[:, -1] > 0
+    counted = asked & np.all(np.isfinite(rows), axis=1)
+    rows = np.where(counted[:, None], rows, 0.0)
+    x = np.clip(rows[:, K : K + p], -np.array(question.covariates), question.covariates)
+    return _People(
+        u=rows[:, :K],
+        x=clip_rows(x, question.covariate_norm) if p else x,
+        # Of who has no outcome r stays: in the public form it must not tell who that is.
+        r=np.clip(np.asarray(stack, dtype=np.float64).reshape(len(stack), -1)[:, -2], -0.5, 0.5),
+        counted=counted.astype(np.float64),
+        asked=int(asked.sum()),
+    )
+
+
+def _cut(question: Contrast, state: Contrasted, people: _People) -> tuple[Array, Array]:
+    """Return v (n, K) and the factors (n,) by which the clip shrank them."""
+    rest = (people.u - state.centre) / state.scale - people.x @ state.effects
+    v = clip_rows(rest, state.radius) * people.counted[:, None]
+    norm = np.sqrt(np.einsum("ij,ij->i", rest, rest))
+    return v, np.minimum(1.0, state.radius / np.maximum(norm, 1e-12))
+
+
+def _weights(question: Contrast, state: Contrasted, people: _People) -> tuple[Array, Array]:
+    """Return r - h and h, (n,) each."""
+    h = np.clip(state.lam * (people.x @ state.gamma), -state.reach, state.reach)
+    return people.r - h, h
+
+
+def _octave(question: Contrast, state: Contrasted, people: _People) -> Array:
+    away = np.abs(people.u[:, 0] - state.centre[0]) / question.scales[0]
+    place = np.searchsorted(OCTAVES, away)
+    return np.asarray(np.eye(len(OCTAVES) + 1)[place])
+
+
+def _centring(question: Contrast, state: Contrasted, people: _People) -> Array:
+    scaled: Array = people.u / state.scale
+    return clip_rows(scaled, _centre_radius(question))
+
+
+def _imbalance(question: Contrast, state: Contrasted, people: _People) -> Array:
+    return np.asarray(people.r[:, None] * people.x)
+
+
+def _moments(question: Contrast, state: Contrasted, people: _People) -> Array:
+    return svec(people.x[:, :, None] * people.x[:, None, :])
+
+
+def _separation(question: Contrast, state: Contrasted, people: _People) -> Array:
+    return np.asarray(people.r[:, None] ** 2 - 0.125)
+
+
+def _inside(question: Contrast, state: Contrasted, people: _People) -> Array:
+    k, K = _cut(question, state, people)[1], question.n_outcomes
+    return np.asarray(np.where(k < 1.0, k * (1.0 - 1.0 / K), 1.0)[:, None] - 0.5)
+
+
+def _effects(question: Contrast, state: Contrasted, people: _People) -> Array:
+    v, _ = _cut(question, state, people)
+    return np.asarray((people.x[:, :, None] * v[:, None, :]).reshape(len(v), -1))
+
+
+def _contrast(question: Contrast, state: Contrasted, people: _People) -> Array:
+    v, _ = _cut(question, state, people)
+    return np.asarray(_weights(question, state, people)[0][:, None] * v)
+
+
+def _pull(question: Contrast, state: Contrasted, people: _People) -> Array:
+    v, k = _cut(question, state, people)
+    if question.n_outcomes > WHOLE_JACOBIAN:
+        return np.asarray(np.where(k < 1.0, k, 0.0)[:, None] - 0.5)
+    unit = v / np.maximum(np.sqrt(np.einsum("ij,ij->i", v, v)), 1e-12)[:, None]
+    unit = unit * np.sqrt(np.where(k < 1.0, k, 0.0))[:, None]
+    return svec(unit[:, :, None] * unit[:, None, :])
+
+
+def _kappa(question: Contrast, state: Contrasted, people: _People) -> Array:
+    return np.asarray(_cut(question, state, people)[1][:, None] - 0.5)
+
+
+def _squares(question: Contrast, state: Contrasted, people: _People) -> Array:
+    squares = _contrast(question, state, people) ** 2
+    most = _squares_bound(question, state)
+    # One outcome: centred, so that its bound is half.
+    return squares - most if question.n_outcomes == 1 else clip_rows(squares, most)
+
+
+# -- the part of a site ----------------------------------------------------------------------------
+
+
+def _imbalance_part(question: Contrast, state: Contrasted, people: _People) -> Array:
+    r = float(people.r @ people.counted)
+    x, b = people.x.T @ people.counted, question.covariate_norm
+    return projected_part(r, x, people.asked, 0.5 * R_STRICT, Y_RADIUS * b)
+
+
+def _separation_part(question: Contrast, state: Contrasted, people: _People) -> Array:
+    r = float(people.r @ people.counted)
+    return projected_part(r, np.array([r]), people.asked, 0.5 * R_STRICT, 0.5 * R_STRICT)
+
+
+def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Array:
+    v, _ = _cut(question, state, people)
+    weight, h = _weights(question, state, people)
+    if question.strict:
+        z, most = float(weight @ people.counted), R_STRICT * (0.5 + state.reach)
+    else:
+        z, most = -float(h @ people.counted), R_PUBLIC * state.reach
+    return projected_part(z, v.sum(axis=0), people.asked, most, Y_RADIUS * state.radius)
+
+
+def _spread_part(question: Contrast, state: Contrasted, people: _People) -> Array:
+    """[9.4] n min((t - T D_s / D)^2, L^2) of a site."""
+    n = people.asked
+    if not n or not np.any(people.r):
+        return np.zeros(1)
+    whole = _contrast(question, state, people).sum(axis=0)
+    t = (whole + _contrast_part(question, state, people))[0] / n
+    # D_s follows from the public weights of the site: mean r^2 / w_s.
+    own = float(np.sum(people.r**2) / np.ptp(people.r)) / n
+    away = t - state.total[0] * own / question.groups.mean_separation
+    most = _spread_limit(question, state) ** 2
+    return np.array([n * (min(away**2, most))])
+
+
+def _no_part(question: Contrast, state: Contrasted, people: _People) -> Array:
+    raise ValueError("this look is a sum over persons")
+
+
+# -- bounds: how far one person moves a sum, and half of it ----------------------------------------
+
+
+def _centre_radius(question: Contrast) -> float:
+    K = question.n_outcomes
+    if K == 1:
+        return 2.0
+    return float(1.35 * np.sqrt(K) * (1.2 if K <= FEW else 1.0))
+
+
+def _one(question: Contrast, state: Contrasted) -> float:
+    return 1.0
+
+
+def _half(question: Contrast, state: Contrasted) -> float:
+    return 0.5
+
+
+def _nothing(question: Contrast, state: Contrasted) -> float:
+    return 0.0
+
+
+def _centre_bound(question: Contrast, state: Contrasted) -> float:
+    return _centre_radius(question)
+
+
+def _moments_bound(question: Contrast, state: Contrasted) -> float:
+    return question.covariate_norm**2
+
+
+def _effects_bound(question: Contrast, state: Contrasted) -> float:
+    return question.covariate_norm * state.radius
+
+
+def _imbalance_own(question: Contrast, state: Contrasted) -> float:
+    return 1.0 / question.factor
+
+
+def _separation_own(question: Contrast, state: Contrasted) -> float:
+    return 0.125 / _separation_bound(question, state)
+
+
+def _imbalance_bound(question: Contrast, state: Contrasted) -> float:
+    return question.covariate_norm / 2 * (question.factor if question.strict else 1.0)
+
+
+def _separation_bound(question: Contrast, state: Contrasted) -> float:
+    return 0.125 + R_STRICT / 2
+
+
+def contrast_bound(question: Contrast, state: Contrasted) -> float:
+    """Half of what one person moves T: (1/2 + F w_x) C, strict F (1/2 + w_x) C [9.2, 9.5]."""
+    if question.strict:
+        return (0.5 + state.reach) * question.factor * state.radius
+    return (0.5 + question.factor * state.reach) * state.radius
+
+
+def _contrast_own(question: Contrast, state: Contrasted) -> float:
+    return (0.5 + state.reach) * state.radius / contrast_bound(question, state)
+
+
+def _squares_bound(question: Contrast, state: Contrasted) -> float:
+    K = question.n_outcomes
+    most = ((0.5 + state.reach) * state.radius) ** 2
+    return float(most / 2 if K == 1 else most * min(1.0, 1.75 / np.sqrt(K)))
+
+
+def _spread_limit(question: Contrast, state: Contrasted) -> float:
+    groups, sites = question.groups, len(question.groups.people)
+    D = groups.mean_separation
+    return float(2.0 * np.sqrt(state.squares[0] * sites / groups.n + (LIKELY_SPREAD * D) ** 2))
+
+
+def _spread_bound(question: Contrast, state: Contrasted) -> float:
+    return 2.0 * _spread_limit(question, state) * contrast_bound(question, state)
+
+
+# -- what everybody makes of a release -------------------------------------------------------------
+
+
+def _fold_scale(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    """Median of |u| from its histogram, as a standard deviation."""
+    share = np.maximum.accumulate(np.cumsum(mean))
+    share = share / max(share[-1], 1e-9)
+    i = min(max(int(np.searchsorted(share, 0.5)), 0), len(OCTAVES) - 1)
+    below, low = (share[i - 1], OCTAVES[i - 1]) if i else (0.0, OCTAVES[0] / np.sqrt(2.0))
+    within = np.clip((0.5 - below) / max(share[i] - below, 1e-9), 0.0, 1.0)
+    unit = question.scales[0]
+    scale = float(low + (OCTAVES[i] - low) * within) / HALF_NORMAL * unit
+    if state.looks:  # the second time, around the centre
+        first = float(state.scale[0])
+        scale = float(np.clip(scale, 0.2 * first, 1.2 * first))
+    else:
+        scale = float(np.clip(scale, 0.25 * unit, 8.0 * unit))
+    return replace(state, scale=np.array([scale]))
+
+
+def _fold_centre(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    """James-Stein shrinkage of the centre with its known noise; the radius C."""
+    K = question.n_outcomes
+    if K == 1:
+        mean, left, base = np.clip(mean, -1.5, 1.5), 0.0, 1.4
+    else:
+        kept = max(0.0, 1.0 - max(K - 2, 0.5) * std**2 / float(mean @ mean))
+        mean, base = kept * mean, 1.2 if K <= FEW else 1.0
+        left = min(0.75, kept * std**2 + (0.0 if kept > 0 else 0.75))
+    # A wider ball costs noise; where noise is well below the sampling error it is free.
+    wide, noise = base, question.planned("contrast") * (question.factor if question.strict else 1.0)
+    for factor in (1.25, 1.5, 1.8, 2.2):
+        if noise / 2 * base * factor * np.sqrt(K) < 0.3 / np.sqrt(question.groups.n):
+            wide = base * factor
+    return replace(state, centre=mean * state.scale, radius=float(wide * np.sqrt(K * (1 + left))))
+
+
+def _fold_imbalance(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    kept = max(0.0, 1.0 - max(len(mean) - 2, 1) * std**2 / max(float(mean @ mean), 1e-300))
+    return replace(state, imbalance=kept * mean, kept=kept)
+
+
+def _moments_weight(std: float) -> float:
+    return 0.1 / (0.1 + std**2)
+
+
+def _fold_moments(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    w, p = _moments_weight(std), len(question.covariates)
+    values, Q = np.linalg.eigh(w * smat(mean) + (1 - w) * 0.9 * np.eye(p))
+    S = np.asarray((Q * np.maximum(values, 0.3)) @ Q.T)
+    return _adjusted(question, replace(state, moments=S))
+
+
+def _fold_separation(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    D = float(np.clip(mean[0] + 0.125, 0.02, 0.25))
+    return _adjusted(question, replace(state, separation=D, adjusted=D))
+
+
+def _fold_slope(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    return replace(state, slope=float(np.clip(mean[0] + 0.5, 0.4, 1.0)))
+
+
+def _fold_effects(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    """[5, 9.2] B = S_xx^-1 T_x / slope, shrunk by its known noise; what may be left of it."""
+    K, p, sites = question.n_outcomes, len(question.covariates), len(question.groups.people)
+    inverse, slope = np.linalg.inv(state.moments), state.slope
+    B = inverse @ mean.reshape(p, K) / slope
+    n = question.groups.n
+    noise = (std**2 + 1.0 / n) / slope**2 + SITE_R2 / (4 * sites)
+    noise *= float(np.trace(inverse @ inverse)) / p
+    if question.found or question.strict:  # each covariate by itself
+        prior = np.maximum(R2_FOUND if question.found else R2 / p, np.mean(B**2, axis=1) - noise)
+        known = noise
+    else:
+        prior = np.full(p, max(R2 / p, float(np.mean(B**2)) - noise))
+        known = 0.0
+    B = B * (prior / (prior + noise))[:, None]
+    std_moments, std_slope = question.released(state, "moments"), question.released(state, "slope")
+    w = _moments_weight(std_moments)
+    relative = (std_slope / slope) ** 2 + (w * std_moments) ** 2 + (0.2 * (1 - w)) ** 2
+    error = prior * noise / (prior + noise)
+    error = error + relative * np.maximum(np.mean(B**2, axis=1) - known, 0.0)
+    return _adjusted(question, replace(state, effects=B, effect_error=error))
+
+
+def _adjusted(question: Contrast, state: Contrasted) -> Contrasted:
+    """[4, 9.2] Choose lam, how far to adjust the contrast itself: least known error over D^2."""
+    c = state.imbalance
+    if not len(c):
+        return state
+    gamma = np.asarray(np.linalg.solve(state.moments, c), dtype=np.float64)
+    along = float(gamma @ c)
+    amplitude = float(np.sqrt(max(along, 0.0)))
+    std = question.released(state, "imbalance")
+    top = min((2.2 if std > 0.02 and not question.strict else 3.2) * amplitude, 0.5)
+    noise, n = question.planned("contrast"), question.groups.n
+    unsure = std**2 * (state.kept if state.kept > 0 else 1.0)
+    # Without an effects look the prior holds, in the sum over covariates.
+    few = question.n_outcomes <= FEW
+    error = state.effect_error if few else np.full(len(c), R2)
+    sampling = (state.separation if question.strict else 0.25) / n
+    best, chosen = np.inf, state
+    for lam in np.linspace(0.0, 1.0, 11):
+        D = max(state.separation - lam * along, 0.015 if question.strict else 0.05)
+        leak = (1 - lam) ** 2 * float(error @ (c**2 + unsure))
+        leak += lam**2 * std**2 * (float(error.sum()) if few else R2)
+        leak *= ALLOW
+        trial = replace(
+            state, gamma=gamma, lam=float(lam), reach=float(lam * top), adjusted=D, leak=leak
+        )
+        noisy = contrast_bound(question, trial) * noise
+        if (known := (noisy**2 + leak + sampling) / D**2) < best:
+            best, chosen = known, trial
+    return chosen
+
+
+def _fold_contrast(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    return replace(state, total=mean)
+
+
+def _fold_pull(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    return replace(state, pull=mean)
+
+
+def _fold_kappa(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    return replace(state, kappa=float(mean[0] + 0.5))
+
+
+def _fold_squares(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    """Shrink the squares to their mean by their known noise."""
+    K = question.n_outcomes
+    most = ((0.5 + state.reach) * state.radius) ** 2 / K
+    if K == 1:
+        mean = mean + most / 2
+    pool = float(np.clip(mean.mean() + std / np.sqrt(K), 0.02 * most, most))
+    true = max(float(np.var(mean)) - std**2, 0.0)
+    kept = true / (true + std**2) if true else 0.0
+    squares = np.maximum(pool + kept * (mean - mean.mean()), (0.4 if K > 1 else 1.0) * pool)
+    return replace(state, squares=squares)
+
+
+def _fold_spread(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
+    return replace(state, spread=float(mean[0]))
+
+
+# -- the table of looks ----------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=8)
+def _looks(question: Contrast) -> tuple[_Look, ...]:
+    K, p, strict = question.n_outcomes, len(question.covariates), question.strict
+    few = K <= FEW
+    share = dict(SHARES_STRICT if strict else SHARES_FEW if few else SHARES_MANY)
+    if K > 1 and few:
+        share["contrast"] += share.pop("scale")
+    if question.random:
+        share["contrast"] -= SPREAD_SHARE
+    if not p:
+        share["contrast"] += share.pop("design") + share.pop("effects", 0.0)
+    # Before the effects the slope is asked by itself [9.2 e].
+    after = share["jacobian"] * (0.5 if few and p else 1.0)
+    octaves, scale = len(OCTAVES) + 1, {"rows": _octave, "fold": _fold_scale, "bound": _one}
+    looks: list[_Look] = []
+
+    def look(name: str, size: int, shape: str, weight: float, **how: Any) -> None:
+        looks.append(_Look(name=name, size=size, shape=shape, share=weight, **how))
+
+    if K == 1:
+        look("scale", octaves, "psd", share["scale"] / 2, **scale)
+    look("centre", K, "ball", share["centre"],
+         rows=_centring, fold=_fold_centre, bound=_centre_bound)  # fmt: skip
+    if K == 1:
+        look("rescale", octaves, "psd", share["scale"] / 2, **scale)
+    if p:
+        site = {"own": _imbalance_own, "part": _imbalance_part} if strict else {}
+        look("imbalance", p, "ball", 0.75 * share["design"],
+             rows=_imbalance, fold=_fold_imbalance, bound=_imbalance_bound, **site)  # fmt: skip
+        look("moments", p * (p + 1) // 2, "psd", 0.25 * share["design"],
+             rows=_moments, fold=_fold_moments, bound=_moments_bound)  # fmt: skip
+    if strict:
+        look("separation", 1, "ball", share["separation"],
+             rows=_separation, fold=_fold_separation, bound=_separation_bound,
+             own=_separation_own, part=_separation_part)  # fmt: skip
+    if p and few:
+        look("slope", 1, "ball", 0.5 * share["jacobian"],
+             rows=_inside, fold=_fold_slope, bound=_half)  # fmt: skip
+        look("effects", p * K, "ball", share["effects"],
+             rows=_effects, fold=_fold_effects, bound=_effects_bound)  # fmt: skip
+    look("contrast", K, "ball", share["contrast"],
+         rows=_contrast, fold=_fold_contrast, bound=contrast_bound,
+         own=_contrast_own, part=_contrast_part)  # fmt: skip
+    if K == 1:
+        look("kappa", 1, "ball", after, rows=_inside, fold=_fold_kappa, bound=_half)
+    else:
+        whole = K <= WHOLE_JACOBIAN
+        look("pull", K * (K + 1) // 2 if whole else 1, "psd" if whole else "ball", 0.7 * after,
+             rows=_pull, fold=_fold_pull, bound=_one if whole else _half)  # fmt: skip
+        look("kappa", 1, "ball", 0.3 * after, rows=_kappa, fold=_fold_kappa, bound=_half)
+    look("squares", K, "psd" if K > 1 else "ball", share["squares"],
+         rows=_squares, fold=_fold_squares, bound=_squares_bound)  # fmt: skip
+    if question.random:
+        look("spread", 1, "ball", SPREAD_SHARE, rows=None, fold=_fold_spread, bound=_spread_bound,
+             own=_nothing, part=_spread_part)  # fmt: skip
+    return tuple(looks)
+
+
+# -- the answer ------------------------------------------------------------------------------------
+
+
+def estimates(question: Contrast, state: Contrasted) -> Estimates:
+    """[5] beta = J^-1 T / D and its errors, in the units of the outcomes."""
+    K, n, D = question.n_outcomes, question.groups.n, state.adjusted
+    sampling, noise = state.squares / n, question.released(state, "contrast") ** 2
+    relative = 0.0  # of the interval: error of the slope, and of D where that was released
+    if K == 1:
+        slope = float(np.clip(state.kappa, 0.3, 1.0))
+        inverse = np.array([[1.0 / slope]])
+        relative = (question.released(state, "kappa") / slope) ** 2
+        if question.strict:
+            relative += (question.released(state, "separation") / D) ** 2
+        square = 1.0 if not question.strict else D
+        share = np.ones(1)
+    else:
+        inverse = np.linalg.inv(_jacobian(question, state))
+        square = D if question.strict else question.groups.mean_square
+        # What adjustment leaves is a share of each outcome's own variance.
+        share = np.maximum(state.squares / square, 1.0)
+    reach = inverse**2
+    parts = (reach @ sampling / D**2, reach @ np.full(K, noise) / D**2, state.leak * share / D**2)
+    sites = np.zeros(K)
+    if question.random:
+        sites = np.array(
+            [_between(question, state, noise, slope) * question.groups.effective_sites]
+        )
+    var = sum(parts) + sites
+    beta = inverse @ state.total / D
+    wider = var + np.maximum(beta**2 - var, 0.0) * relative
+    sd = state.scale * (np.sqrt(share) if K > 1 else 1.0)
+    to_units = state.scale
+    roots = [to_units * np.sqrt(part) for part in (var, *parts, sites, wider)]
+    return Estimates(
+        estimate=to_units * beta, sd=sd, se=roots[0], se_sampling=roots[1], se_privacy=roots[2],
+        se_adjustment=roots[3], se_sites=roots[4], se_interval=roots[5],
+    )  # fmt: skip
+
+
+def _jacobian(question: Contrast, state: Contrasted) -> Array:
+    """Mean Jacobian of the clip (K, K): mean kappa I less what clipped directions lose."""
+    K = question.n_outcomes
+    if K > WHOLE_JACOBIAN:
+        W = np.eye(K) * max(state.pull[0] + 0.5, 0.0) / K
+    else:
+        W, std = smat(state.pull), question.released(state, "pull")
+        even = np.eye(K) * float(np.trace(W)) / K
+        true = max(float(np.mean((W - even) ** 2)) - std**2 / 2, 0.0)
+        W = even + true / (true + std**2 / 2 + 1e-300) * (W - even)
+    J = np.clip(state.kappa, 0.3, 1.0) * np.eye(K) - W
+    values, Q = np.linalg.eigh((J + J.T) / 2)
+    return np.asarray((Q * np.clip(values, 0.3, 1.0)) @ Q.T)
+
+
+def _between(question: Contrast, state: Contrasted, noise: float, slope: float) -> float:
+    """[9.4] Variance tau^2 of effects between sites, in scales, from the spread look."""
+    groups = question.groups
+    sites = len(groups.people)
+    known = state.squares[0] * (sites - 1) / groups.n + noise
+    square = float(groups.people @ groups.separation**2 / groups.n)
+    most = 2.0 * (_spread_limit(question, state) / (slope * groups.mean_separation)) ** 2
+    return min(max(float(state.spread - known) / slope**2, 0.0) / square, most)
