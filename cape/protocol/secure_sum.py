@@ -22,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery
-from cape.errors import MessageError, PrivacyBudgetError
+from cape.errors import DataError, MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
+from cape.privacy.halves import halves
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
@@ -76,6 +77,9 @@ class SecureSum(Generic[M]):
     may_reduce_rank: bool = False
     # ``carrier(release)``: phases in which its sums travel, if not as the settings say (`carried`)
     carrier: Callable[[Release[M]], tuple[AnyPhase, ...]] | None = None
+    # ``cells(site, model)``: of every label of `input` what is public of that person, where a plan
+    # asks halves of the people: these are drawn inside of each cell.  None: one cell
+    cells: Callable[[Site, M], Mapping[str, str]] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Phases of one release under the chosen aggregation."""
@@ -165,6 +169,9 @@ class Release(Generic[M]):
         subjects = self.stage.input(site, model)
         if event.private:
             check_subjects(event, subjects, own_subjects(site.id, model))
+        if event.part:
+            cells = None if self.stage.cells is None else self.stage.cells(site, model)
+            subjects = half_of(site, model, event, subjects, cells)
         total = clipped_sum(chunks(subjects), query, event)
         # On record before any noise is drawn: a process that dies between the two has spent too
         # much on paper, never too little.
@@ -363,6 +370,43 @@ def check_subjects(event: Event, subjects: Stacks | View, n_subjects: int) -> No
     """
     if sum(len(array) for array in kept(subjects).arrays) != n_subjects:
         raise _uncovered(event, f"does not ask each of {n_subjects} subjects once")
+
+
+# What a run keeps of its halves: a digest of who is in which
+HALVES_NAME = "halves"
+
+
+def half_of(
+    site: Site, model: Model, event: Event, subjects: Stacks | View, cells: Mapping[str, str] | None
+) -> Stacks | View:
+    """Return those subjects whom a release asks; the others' vectors are zero.
+
+    Here and not in a stage: halves of a run that overlap would cost somebody both.  DataError
+    (E161) if a site's list or its cells are others than when the first half was asked.
+    """
+    stacks = kept(subjects)
+    names = [label for labels in stacks.labels for label in labels]
+    own = dict.fromkeys(names, "") if cells is None else {name: cells.get(name) for name in names}
+    known = {name: cell for name, cell in own.items() if cell is not None}
+    if len(known) < len(names):
+        raise _uncovered(event, "asks half of people who are listed twice or in no cell")
+    found = halves(model.fingerprint, site.id, known)
+    digest = hashlib.sha256(wire.dumps([[name, found[name]] for name in sorted(found)])).digest()
+    charges = site.ledger.events if site.ledger else ()
+    if any(charged.part for charged in charges if charged != event):
+        if site.secret(HALVES_NAME) != digest:
+            detail = "the halves would overlap: people, or their groups, are not those of before"
+            raise DataError("E161", site=site.id, detail=detail)
+    else:
+        site.keep(HALVES_NAME, digest)
+    asked = [np.array([found[name] == event.part for name in labels]) for labels in stacks.labels]
+    half = Stacks(
+        arrays=tuple(array[there] for array, there in zip(stacks.arrays, asked, strict=True)),
+        labels=tuple(
+            tuple(name for name in labels if found[name] == event.part) for labels in stacks.labels
+        ),
+    )
+    return replace(subjects, stacks=half) if isinstance(subjects, View) else half
 
 
 def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:

@@ -31,6 +31,7 @@ from support import say, wiretap
 from support.auditor import (
     TOO_MUCH,
     audit_canary,
+    audit_half,
     audit_repeated,
     check_sound,
     check_tight,
@@ -51,6 +52,16 @@ DRAWN_AGAIN = "a repeated request was answered anew"
 def test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more():
     """44,000 bits; false alarm below 1e-6."""
     check_tight(*audit_canary())
+
+
+@pytest.mark.parametrize("part", ["A", "B"])
+def test_a_release_to_one_half_tells_its_mu_of_that_half_and_nothing_of_the_other(part):
+    """22,000 bits of each; false alarm below 1e-6.  On this the rule of the accountant rests."""
+    found = audit_half(part)
+    check_tight(*found.pop(part))
+    ((certified, claimed),) = found.values()
+    check_sound(certified, claimed)
+    assert certified < 0.1
 
 
 def test_the_pca_release_gives_the_claimed_mu_and_no_more():

@@ -16,6 +16,7 @@ from cape.algorithms.linalg import svec
 from cape.algorithms.quasi_newton import turned
 from cape.computations import load
 from cape.computations.capedjica import ITERATE
+from cape.privacy.halves import halves
 from support import say, wiretap
 
 COLLUDER = "local3"
@@ -43,6 +44,39 @@ def audit_canary(*, n_runs: int = 5, n_rounds: int = 11, size: int = 800) -> tup
             bits.append(own)
     claimed = math.sqrt(link.event().cost.mu2)
     return wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits)), claimed
+
+
+def audit_half(
+    part: str, *, n_runs: int = 5, n_rounds: int = 11, size: int = 800
+) -> dict[str, tuple[float, float]]:
+    """Return (certified, claimed) mu of releases to one half, about the people of each half."""
+    statistic, bits, asked = [], [], []
+    for _ in range(n_runs):
+        own = coins(size)
+        link, owned = wiretap.canary_run(own, n_rounds=n_rounds, part=part)
+        link.until("canary")
+        places = half_places(link, owned, size)
+        for round_ in range(1, n_rounds + 1):
+            link.exchange()
+            statistic.append(wiretap.sign_of(round_) * link.seen())
+            bits.append(own)
+            asked.append(places)
+    claimed = math.sqrt(link.event().cost.mu2)
+    seen, truth, place = map(np.concatenate, (statistic, bits, asked))
+    return {
+        half: (wiretap.certified_mu(seen[place == half], truth[place == half]), claimed)
+        for half in ("A", "B")
+    }
+
+
+def half_places(link: wiretap.Wiretap, owned: dict[str, np.ndarray], size: int) -> np.ndarray:
+    """Return the half of every bit, as everybody computes it from names and the run's seed."""
+    places = np.full(size, "A")
+    for site, own in owned.items():
+        names = [f"{m:04d}" for m in range(len(own))]
+        found = halves(link._state.model.fingerprint, site, dict.fromkeys(names, ""))
+        places[own] = [found[name] for name in names]
+    return places
 
 
 def audit_repeated(link, directions: np.ndarray, bits: np.ndarray, n: int) -> tuple[float, float]:

@@ -215,6 +215,7 @@ class CanaryConfig(ZeroSumSettings, Config):
     mu: float = option(2.0)
     zero_sum: Literal["ring", "gaussian"] = option("ring")
     seed_ratio: int = option(1000, low=0)
+    part: Literal["", "A", "B"] = option("")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,7 +266,11 @@ def sign_of(round_: int) -> float:
 
 def _stages(config: Any, rows: int) -> tuple[PlannedStage, ...]:
     asked = CanaryEstimator(n_rounds=config.n_rounds).schedule(rows)
-    return (PlannedStage(phase="canary", releases=asked, mu2_weight=1.0, fixed_mu=config.mu),)
+    return (
+        PlannedStage(
+            phase="canary", releases=asked, mu2_weight=1.0, fixed_mu=config.mu, part=config.part
+        ),
+    )
 
 
 def _plan(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
@@ -312,7 +317,13 @@ def budget(mu: float) -> dict[str, object]:
 
 
 def canary_run(
-    bits: np.ndarray, *, n_rounds: int, mu: float = 2.0, rows: int = 0
+    bits: np.ndarray,
+    *,
+    n_rounds: int,
+    mu: float = 2.0,
+    rows: int = 0,
+    part: str = "",
+    private: bool = True,
 ) -> tuple[Wiretap, dict[str, np.ndarray]]:
     """Return a run of four sites, the last of which colludes, and the subjects of each site.
 
@@ -334,6 +345,8 @@ def canary_run(
         **budget(mu * math.sqrt(n_rounds)),
         "mu": mu,
         "n_rounds": n_rounds,
+        "part": part,
+        "private": private,
         "feature_space": "matrix",
         "basis": "none",
         "max_features": LARGEST_BASIS,

@@ -1,0 +1,110 @@
+"""A release to one half of the people, at the one door."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cape.errors import DataError, PrivacyBudgetError
+from cape.privacy.halves import halves, size_of_half
+from cape.protocol.ports import Stacks, View
+from cape.protocol.secure_sum import half_of
+from support import wiretap
+from support.auditor import coins, half_places
+
+NAMES = tuple(f"sub-{i:02d}" for i in range(9))
+MODEL: Any = SimpleNamespace(fingerprint="a1b2")
+GROUPS = {name: "patient" if i < 4 else "control" for i, name in enumerate(NAMES)}
+
+
+class Kept:
+    """A site, as far as the door asks it for halves."""
+
+    def __init__(self) -> None:
+        self.id, self.secrets = "local0", {}
+        self.ledger = SimpleNamespace(events=())
+
+    def keep(self, name: str, secret: bytes) -> None:
+        self.secrets[name] = secret
+
+    def secret(self, name: str) -> bytes:
+        return self.secrets[name]
+
+
+def event(part: str, phase: str = "") -> Any:
+    return SimpleNamespace(part=part, phase=phase or part, round=1)
+
+
+def stacks(names: tuple[str, ...] = NAMES) -> Stacks:
+    values = np.arange(len(names), dtype=np.float32)[:, None, None]
+    return Stacks(arrays=(values[:4], values[4:]), labels=(names[:4], names[4:]))
+
+
+def asked(site: Any, part: str, subjects: Any = None, cells: Any = GROUPS, phase: str = "") -> set:
+    one = event(part, phase)
+    half = half_of(site, MODEL, one, subjects or stacks(), cells)
+    site.ledger.events = (*site.ledger.events, one)
+    kept = half.stacks if isinstance(half, View) else half
+    for array, labels in zip(kept.arrays, kept.labels, strict=True):
+        assert [NAMES[int(value)] for value in array[:, 0, 0]] == list(labels)
+    return {name for labels in kept.labels for name in labels}
+
+
+def test_each_half_is_asked_once_and_both_are_everybody() -> None:
+    site = Kept()
+    first, second = asked(site, "A"), asked(site, "B")
+    assert first | second == set(NAMES)
+    assert not first & second
+    found = halves("a1b2", "local0", GROUPS)
+    assert first == {name for name in NAMES if found[name] == "A"}
+    n_patients = size_of_half("a1b2", "local0", "patient", 4, "A")
+    assert len([name for name in first if GROUPS[name] == "patient"]) == n_patients == 2
+    view = View(stacks=stacks(), one=lambda Y: Y)
+    assert asked(site, "A", view, phase="again") == first
+
+
+CHANGED = {
+    "a person more": (stacks((*NAMES[:8], "sub-99")), GROUPS | {"sub-99": "control"}),
+    "another group": (stacks(), GROUPS | {"sub-00": "control"}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_halves_that_would_overlap_are_refused(what) -> None:
+    """The table of groups changed between the two halves: somebody would be asked in both."""
+    site = Kept()
+    asked(site, "A")
+    with pytest.raises(DataError, match="E161") as caught:
+        asked(site, "B", *CHANGED[what])
+    assert "overlap" in caught.value.detail
+    assert "sub-" not in caught.value.public
+
+
+def test_the_first_half_may_be_asked_again_before_it_was_answered() -> None:
+    site = Kept()
+    one = asked(site, "A")
+    site.ledger.events = ()  # the process died before its state was stored
+    assert asked(site, "A") == one
+
+
+def test_people_listed_twice_or_in_no_cell_have_no_half() -> None:
+    with pytest.raises(PrivacyBudgetError, match="twice or in no cell"):
+        asked(Kept(), "A", stacks((*NAMES[:8], NAMES[0])))
+    with pytest.raises(PrivacyBudgetError, match="twice or in no cell"):
+        asked(Kept(), "A", cells={name: "patient" for name in NAMES[1:]})
+
+
+@pytest.mark.parametrize("part", ["", "A", "B"])
+def test_the_sum_of_a_run_holds_the_half_that_was_asked(part) -> None:
+    """Without noise every entry of the sum shows whether its subject was asked."""
+    bits = coins(60)
+    link, owned = wiretap.canary_run(bits, n_rounds=1, part=part, private=False)
+    link.until("canary")
+    places = half_places(link, owned, 60)
+    link.exchange()
+    total = sum((reply.total for reply in link.replies.values()), np.zeros(60, dtype=np.uint64))
+    signs = np.sign(total.view(np.int64))
+    np.testing.assert_array_equal(signs, np.where((places == part) | (part == ""), bits, 0))
