@@ -12,6 +12,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
+from random import Random
 from typing import Any, NamedTuple
 
 from cape.privacy import holds
@@ -350,6 +351,22 @@ class Site:
             ends = run.state == "held" and holds.may_end(run, "closed")
             if not ends or closed is None or closed.held != closed.cost:
                 self.violate("what is held is not listed, or cannot be closed", state)
+
+    def wander(self, orders: int, random: Random) -> None:
+        """Go `orders` ways from the start to an end, at each state to any that may follow.
+
+        For sites of which nobody can visit all states.
+        """
+        ledgers: set[tuple[Event, ...]] = set()
+        for _ in range(orders):
+            state, following = self.start(), list(self.following(self.start()))
+            while following:
+                state = random.choice(following)
+                following = list(self.following(state))
+                self.check(state, nothing_follows=not following)
+                if state.ledger not in ledgers:
+                    ledgers.add(state.ledger)
+                    self.check_ledger(state.ledger, state)
 
     def explore(self, most: int, *, first: bool = False) -> int:
         """Visit every state, `most` at most; with `first` until something is violated."""
