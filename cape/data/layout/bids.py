@@ -60,6 +60,23 @@ def without_label(path: str, label: str) -> str:
     return re.sub(rf"sub-{re.escape(label)}(?![A-Za-z0-9])", "sub-{subject}", path)
 
 
+def pattern_of(path: str, label: str) -> str:
+    """Return a path with {subject}, {session} and {run} in place of what it says of them."""
+    values: dict[str, set[str]] = {}
+    for key, value in _ENTITY.findall(path):
+        if key in words("run_entities"):
+            values.setdefault(key, set()).add(value)
+    runs = [key for key in values if not key.startswith("ses")]
+    roles = {key: f"run{n}" for n, key in enumerate(runs[1:], 2)} | dict.fromkeys(runs[:1], "run")
+
+    def role(found: re.Match[str]) -> str:
+        if len(values.get(found[1], ())) != 1:
+            return found[0]
+        return f"{found[1]}-{{{roles.get(found[1], 'session')}=[^/_]+}}"
+
+    return _ENTITY.sub(role, without_label(path, label))
+
+
 def version_of(path: str, label: str) -> str:
     """Return what is left of a path without its person and its run, whole folders or words."""
     text = without_label(path, label)

@@ -558,8 +558,9 @@ def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
         alike = next((each for each in stems.values() if len(each) > 1), None)
         if alike is None:
             continue
+        known = [p.replace("{session", "{session2") for p in _templates(reading)]
         patterns = dict.fromkeys(
-            p.replace("{subject}", role, 1).replace("{subject}", "*") for p in _templates(reading)
+            p.replace("{subject}", role, 1).replace("{subject}", "*") for p in known
         )
         one = tuple(word for pattern in patterns for word in ("--layout", pattern))
         # Who confirms a layout says that its labels are people.
@@ -579,9 +580,10 @@ def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
 
 
 def _templates(reading: Reading) -> list[str]:
-    """Return the patterns of a reading, {subject} for its people."""
-    blank = bids.without_label if reading.evidence == "BIDS" else (lambda path, label: "")
-    return list(dict.fromkeys(blank(i.path, i.subject) or i.version for i in reading.images))
+    """Return the patterns of a reading, {subject} for its people; none of what repeats others."""
+    blank = bids.pattern_of if reading.evidence == "BIDS" else (lambda path, label: "")
+    parts = (image for image in reading.images if not image.whole)
+    return list(dict.fromkeys(blank(i.path, i.subject) or i.version for i in parts))
 
 
 def same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:

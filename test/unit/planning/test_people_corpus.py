@@ -8,19 +8,20 @@ Belongs to `cape/planning/people.py`.
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cape.cli import main
 from cape.data.discovery import discover
 from cape.data.issues import Findings
+from cape.data.people import entities_of
 from cape.planning.consortium_folder import read_whole, sites_below
-from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.settings.config import Config
 from test.support.file_lists import Case, corpus
+from test.support.true_epsilon import SIZE, charge, true_epsilons, write_series, write_space
 
 CASES = corpus()
 LEVELS = {"right": "proved", "typed": "inferred", "choice": "choice", "refused": "unknown"}
@@ -28,10 +29,14 @@ EPSILON, DELTA = 8.0, 1e-5
 
 
 def laid_out(case: Case, base: Path) -> Path:
-    for path in case.paths:
+    rng = np.random.default_rng(0)
+    for path, truth in case.files.items():
         place = base / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(b"\x5c\x01\0\0")
+        if truth.role == "beside":
+            place.write_bytes(b"\x5c\x01\0\0")
+        else:
+            write_series(place, rng)
     return base
 
 
@@ -41,8 +46,7 @@ def asked(folder: Path, capsys, *typed: str) -> dict[str, object]:
     return json.loads(out.splitlines()[-1]) if code == 0 else {"level": "refused"}
 
 
-def private_run(case: Case, folder: Path) -> tuple[list[tuple[str, list[str]]], set[str]]:
-    """Return the people of a private run with their files, and the findings that stop the site."""
+def settings(case: Case, bids_filter: str = "") -> Config:
     if case.kind == "matrix":
         space = "matrix"
     elif case.kind == "volume":
@@ -50,14 +54,25 @@ def private_run(case: Case, folder: Path) -> tuple[list[tuple[str, list[str]]], 
     else:
         dense = any(path.endswith(".dtseries.nii") for path in case.paths)
         space = "grayordinates" if dense else "parcels"
-    config = Config(epsilon=EPSILON, delta=DELTA, feature_space=space, bids_filter="")
-    found: list[tuple[str, list[str]]] = []
+    return Config(
+        epsilon=EPSILON, delta=DELTA, feature_space=space, bids_filter=bids_filter, min_timepoints=5,
+        n_basis=SIZE, n_features=SIZE if space == "matrix" else 0,
+    )  # fmt: skip
+
+
+Found = dict[Path, dict[str, list[str]]]
+
+
+def private_run(case: Case, folder: Path, config: Config) -> tuple[Found, set[str]]:
+    """Return the people of each site with their files, and the findings that stop a private run."""
+    found: Found = {}
     stops: set[str] = set()
     for base in sites_of(folder).values():
         findings = Findings("B")
         front = "" if base == folder else f"{base.name}/"
-        for each in discover(base, {}, config, findings):
-            found.append((each.label, [front + run.name for run in each.runs]))
+        people = discover(base, {}, config, findings)
+        found[base] = {each.label: [front + run.name for run in each.runs] for each in people}
+        assert len(found[base]) == len(people)
         stops |= {finding.code for finding in findings.listing() if finding.severity == "E"}
     return found, stops
 
@@ -66,23 +81,38 @@ def sites_of(folder: Path) -> dict[str, Path]:
     return sites_below(folder, read_whole(folder)) or {"": folder}
 
 
-def check_people(case: Case, found: list[tuple[str, list[str]]]) -> None:
+def check_people(case: Case, found: Found) -> None:
     """Nobody is two subjects, no subject is two people, and nobody's scan counts as two runs."""
     everybody = {truth.person for truth in case.files.values() if truth.role != "beside"}
-    assert len(found) == len(everybody)
-    held: dict[str, int] = {}
-    for label, files in found:
-        persons = {case.files[name].person for name in files}
-        assert len(persons) <= 1, (label, files)
-        for person in persons:
-            held[person] = held.get(person, 0) + 1
+    assert sum(map(len, found.values())) == len(everybody)
+    for files in (files for people in found.values() for files in people.values()):
+        assert len({case.files[name].person for name in files}) <= 1, files
         scans = [case.files[name].acquired for name in files]
-        assert len(scans) == len(set(scans)), (label, files)
-    # What a person's runs cost together, of the ledger's charge for one subject of the run.
-    mu = gdp_mu(epsilon=EPSILON, delta=DELTA)
-    for person, n_subjects in held.items():
-        true = gdp_epsilon(mu=mu * math.sqrt(n_subjects), delta=DELTA)
+        assert len(scans) == len(set(scans)), files
+
+
+def check_charged(case: Case, folder: Path, found: Found, config: Config) -> None:
+    """What the ledgers of the sites charge each person of the list is what was promised."""
+    ledgers: dict[Path, dict[str, str]] = {}
+    for base, people in found.items():
+        write_space(base, config.feature_space)
+        ledger = folder.parent / f"home{len(ledgers)}" / "ledger.jsonl"
+        charge(base, config, ledger)
+        ledgers[ledger] = {name: case.files[files[0]].person for name, files in people.items()}
+    files_of: dict[str, list[Path]] = {}
+    for path, truth in case.files.items():
+        if truth.role != "beside":
+            files_of.setdefault(truth.person, []).append(folder / path)
+    for person, true in true_epsilons(ledgers, files_of, DELTA).items():
         assert true == pytest.approx(EPSILON, rel=1e-6), person
+        assert true <= EPSILON, person
+
+
+def filter_of_one_version(path: str) -> str:
+    """Return what an owner would write to name the version that a file is."""
+    entities = entities_of(Path(path).name)
+    words = ("space", "res", "desc", "echo", "rec", "part", "reg")
+    return "_".join(f"{k}-{v}" for k, v in entities.items() if k in words and v.isalnum())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -96,12 +126,21 @@ def test_a_layout_is_taken_right_or_asked_about_and_what_is_printed_works(
     assert said["level"] == LEVELS[case.outcome] or (
         of_sites and said["level"] in ("proved", "choice")
     )
-    found, stops = private_run(case, folder)
+    config = settings(case)
+    found, stops = private_run(case, folder, config)
     if said["level"] == "proved":
         assert "CAPE-E165" not in stops
-        check_people(case, found)
-        return
-    assert stops & {"CAPE-E165", "CAPE-E101", "CAPE-E104"}, "a private run goes on"
+        for chosen in ("", filter_of_one_version(next(iter(case.files)))):
+            # Where nobody chooses a version nothing is joined: the owner names one, or a line does.
+            config = settings(case, chosen)
+            found, _ = private_run(case, folder, config)
+            check_people(case, found)
+            if all(files for people in found.values() for files in people.values()):
+                check_charged(case, folder, found, config)
+                return
+        config = settings(case)
+    else:
+        assert stops & {"CAPE-E165", "CAPE-E101", "CAPE-E104"}, "a private run goes on"
     if case.outcome == "refused":
         assert not said["lines"]
         return
@@ -118,17 +157,18 @@ def test_a_layout_is_taken_right_or_asked_about_and_what_is_printed_works(
             for base, typed in zip(lines, together, strict=True)
         ]
         assert set(levels) <= {"proved", "refused"}
-        found, stops = private_run(case, folder)
+        found, stops = private_run(case, folder, config)
+        if set(levels) == {"proved"}:
+            assert "CAPE-E165" not in stops
+            try:
+                check_people(case, found)
+            except AssertionError:
+                # Of a choice one line is right; of an inferred layout every one is.
+                assert case.outcome == "choice", together
+            else:
+                right += 1
+                if right == 1:
+                    check_charged(case, folder, found, config)
         for base in lines:
             (base / "site-policy.toml").unlink(missing_ok=True)
-        if set(levels) != {"proved"}:
-            continue
-        assert "CAPE-E165" not in stops
-        try:
-            check_people(case, found)
-        except AssertionError:
-            # Of a choice one line is right; of an inferred layout every one is.
-            assert case.outcome == "choice", together
-            continue
-        right += 1
     assert right, said["lines"]
