@@ -117,7 +117,8 @@ def true_epsilons(
             Person(label=name, files=()).digests(key, "B", ""): who for name, who in names.items()
         }
         (run,) = read_ledger(ledger).runs
-        assert run.charges and run.promised
+        assert run.charges
+        assert run.promised
         for line in run.people:
             held = {owner[known] for known in line.split() if known in owner}
             assert held, "a subject of the ledger is nobody"

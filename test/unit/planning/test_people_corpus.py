@@ -55,8 +55,8 @@ def settings(case: Case, bids_filter: str = "") -> Config:
         dense = any(path.endswith(".dtseries.nii") for path in case.paths)
         space = "grayordinates" if dense else "parcels"
     return Config(
-        epsilon=EPSILON, delta=DELTA, feature_space=space, bids_filter=bids_filter, min_timepoints=5,
-        n_basis=SIZE, n_features=SIZE if space == "matrix" else 0,
+        epsilon=EPSILON, delta=DELTA, feature_space=space, bids_filter=bids_filter,
+        min_timepoints=5, n_basis=SIZE, n_features=SIZE if space == "matrix" else 0,
     )  # fmt: skip
 
 
