@@ -78,6 +78,8 @@ CATALOGUE: Final[dict[str, str]] = {
     "E164": "Confounds and filters leave nothing of a run at site {site}; see site-error.txt there.",
     "E165": "Site {site}: who its files are of is not confirmed; the site runs cape people.",
     "E167": "Site {site} lacks the package that confound_strategy needs; install the extra 'confounds' there.",
+    "E168": "Site {site} says nothing of the counts of {column}: a line public_counts = "
+    '["{column}"] in its own site policy lets them be said, or ask with labels=protected.',
     # 2nn: protocol
     "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",
     "E202": "message refused: {problem}.",

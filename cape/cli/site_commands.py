@@ -53,6 +53,8 @@ def policy_command(
         for name, value in policy.items()
     ]
     lines += [f"# {name}: {promise_text(pair)}" for name in PAIRS for pair in policy[name]]
+    lines += [f"# public_counts: how many people are in each level of {column} is said to all"
+              for column in policy["public_counts"]]  # fmt: skip
     lines += [f"sha256 of the file: {digest}"] if digest else []
     lines += [f"this software, for image_digests: {code}"]
     result({"policy": policy, "sha256": digest, "software": code}, *lines, as_json=as_json)

@@ -224,6 +224,11 @@ class Config:
         # A method: a computation of the papers has another carrier (`cape.papers.carriers`).
         return 0
 
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Columns of whose levels every site says its counts; its policy must name them."""
+        return ()
+
     def colluders(self, n_sites: int) -> int:
         # S_C: max(1, ceil(S/3) - 1) by default, the papers' number but at least one site; with one
         # site in all there is nobody to collude.

@@ -29,6 +29,7 @@ from cape.site.places import SitePlaces
 NO_LEDGER = "none"
 # Keys that are neither tighter nor looser: they stay as they were first read.
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
+ANY_COLUMN = "*"
 # Keys that are no limits.
 OWN_WORDS = ("layout", "not_exclusions")
 
@@ -65,6 +66,9 @@ class SitePolicy:
     # Whether the key of a site that was never met is believed, once (``key_trust=first-use``)
     allow_new_sites: bool = True
     allow_computations: tuple[str, ...] = ()  # names; empty = all
+    # Columns of which the site says how many people are in each level; empty = none: an owner could
+    # else count any column for nothing.  `ANY_COLUMN`, in simulations only, is all
+    public_counts: tuple[str, ...] = ()
     max_features: int = 0  # largest public basis; 0 = the owner's
     allow_not_private: bool = False  # whether runs with ``private=false`` may use this site's data
     # Seed of the noise, in simulations only; -1 = none, noise from the operating system
@@ -101,6 +105,7 @@ class SitePolicy:
             "min_subjects": 1, "max_run": (), "max_delta": 0.0, "min_assumed_colluders": 0,
             "max_sites": 0, "ledger_file": NO_LEDGER, "max_total": (),
             "allow_local_noise": True, "allow_relayed_keys": True, "allow_not_private": True,
+            "public_counts": (ANY_COLUMN,),
         }  # fmt: skip
         return cls(**(open_to_all | chosen))
 
@@ -146,6 +151,9 @@ class SitePolicy:
             elif name in PAIRS:
                 # All of them hold, so the tightest says it all.
                 values[name] = tuple(sorted({*mine, *theirs}, key=_mu))[:1]
+            elif name == "public_counts":
+                said = {one for one in (*mine, *theirs) if _says(mine, one) and _says(theirs, one)}
+                values[name] = tuple(sorted(said))
             elif isinstance(mine, tuple):
                 both = tuple(sorted(set(mine or theirs) & set(theirs or mine)))
                 values[name], unrelated = both, unrelated or bool(mine and theirs and not both)
@@ -169,6 +177,10 @@ class SitePolicy:
             raise self._refused(site, "veto")
         if self.allow_computations and computation not in self.allow_computations:
             raise self._refused(site, "allow_computations")
+        for column in config.counted:
+            if not _says(self.public_counts, column):
+                detail = f"public_counts = {', '.join(self.public_counts) or 'none'}"
+                raise PrivacyBudgetError("E168", site=site, column=column, detail=detail)
         if not config.private and not self.allow_not_private:
             raise self._refused(site, "allow_not_private", got="a run without noise")
         if config.private and config.noise == "local" and not self.allow_local_noise:
@@ -233,6 +245,10 @@ def _smaller(a: float, b: float) -> float:
     return min(a or b, b or a)
 
 
+def _says(columns: Sequence[str], column: str) -> bool:
+    return column in columns or ANY_COLUMN in columns
+
+
 # Keys that are pairs of epsilon and delta, each with the key of older files: epsilon at `OLD_DELTA`
 PAIRS: dict[str, str] = {"max_run": "max_epsilon", "max_total": "max_total_epsilon"}
 OLD_DELTA = 1e-5
@@ -294,6 +310,7 @@ def _value(name: str, kind: type, value: Any) -> object:
         return _pairs_of(name, value)
     if kind is tuple:
         fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+        fits = fits and not (name == "public_counts" and ANY_COLUMN in value)
     elif kind in (bool, str):
         fits = type(value) is kind
     else:

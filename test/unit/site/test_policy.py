@@ -85,7 +85,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "stop_for_data": True, "max_refusals": 1, "hold_days": 3, "total_steps": 8,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
-        "layout": ["{subject}/rest.nii"], "not_exclusions": "qc, use",
+        "layout": ["{subject}/rest.nii"], "not_exclusions": "qc, use", "public_counts": ["dx"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
@@ -117,6 +117,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"allow_computations": "capedjica"}, "allowed a list of texts"),
         ({"allow_computations": [1]}, "allowed a list of texts"),
         ({"dataset_id": 1}, "allowed a text"),
+        ({"public_counts": ["dx", "*"]}, "allowed a list of texts"),  # for simulations only
         ({"allowed_owners": "ann"}, "allowed a list of texts"),
         (
             {"max_total_epsilon": 2, "ledger_file": "none"},
@@ -260,6 +261,40 @@ def test_a_policy_that_is_read_again_may_only_forbid_more() -> None:
     assert accepted.tightened("A", SitePolicy(allow_computations=("other",))).veto
     assert accepted.tightened("A", SitePolicy(veto=True)).veto
     assert SitePolicy(veto=True).tightened("A", accepted).veto
+
+
+class Comparison(Config):
+    """Settings of a run whose sites say how many patients and controls they have."""
+
+    counted = ("dx",)
+
+
+def test_counts_of_a_column_leave_only_where_the_site_names_it() -> None:
+    """Without the rule an owner reads the counts of any column of any table for nothing."""
+    config = Comparison(epsilon=1.0, delta=1e-5)
+    for silent in (SitePolicy(), SitePolicy(public_counts=("sex", "DX"))):
+        with pytest.raises(PrivacyBudgetError, match=r'E168 .*counts = \["dx"\]') as caught:
+            silent.check_settings("B", "capedjica", config)
+        assert "sex" not in caught.value.public
+        silent.check_settings("B", "capedjica", CONFIG)  # who counts nothing needs no line
+    SitePolicy(public_counts=("sex", "dx")).check_settings("B", "capedjica", config)
+    SitePolicy.of_simulation().check_settings("B", "capedjica", config)
+
+
+@pytest.mark.parametrize(
+    ("own", "later", "held"),
+    [
+        (("dx", "sex"), ("dx", "site"), ("dx",)),
+        (("dx",), (), ()),
+        ((), ("dx",), ()),  # no file that was sent lets a count out
+        (("*",), ("dx",), ("dx",)),
+        (("dx",), ("*",), ("dx",)),
+    ],
+)
+def test_a_later_reading_lets_no_more_counts_out(own, later, held) -> None:
+    now = SitePolicy(public_counts=own).tightened("A", SitePolicy(public_counts=later))
+    assert now.public_counts == held
+    assert not now.veto
 
 
 def test_a_seed_that_appears_during_a_run_ends_it() -> None:
