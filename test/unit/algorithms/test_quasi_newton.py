@@ -366,22 +366,32 @@ def test_the_filter_steps_by_its_gain_and_leaves_the_dither_out_of_the_result() 
     assert filter_gain(0.06**2, 10.0)[0] < 1e-4
 
 
-def test_what_was_found_in_space_is_not_lost_to_the_noise_of_a_small_budget() -> None:
-    """Angles of .05 at the start, noise as at G 110, 20 runs of fixed seeds: .65 of them is left.
+@pytest.mark.parametrize(("noise_std", "left"), [(0.02, 0.5), (0.045, 0.8), (0.1, 1.0)])
+def test_what_was_found_in_space_is_not_lost_to_the_noise_of_a_small_budget(noise_std, left):
+    """Angles of .05 at the start, 20 runs of fixed seeds: .44, .73 and .92 of them is left.
 
-    A filter that expected answers twice as steep, and less of the start, left .87.
+    It looked at what the verdict puts back, which is the optimum here, and so at nothing.
     """
     R, ratio = 10, []
-    estimator = solver(dither=0.06, origin=np.eye(R))
+    estimator = solver(n_rounds=41, dither=0.06, origin=np.eye(R))
     upper = np.triu_indices(R, 1)
     for seed in range(20):
         rng = np.random.default_rng(seed)
         off = 0.05 * rng.standard_normal(len(upper[0]))
-        begun = replace(estimator.start(R), W=expm(skew(off, R)))
-        state = play(estimator, R, 0.14, 0.1, seed=100 + seed, state=begun)
+        state = replace(estimator.start(R), W=expm(skew(off, R)))
+        state = play(estimator, R, 0.14, noise_std, seed=100 + seed, state=state, rounds=40)
         angles = (state.W - state.W.T)[upper] / 2
         ratio.append(np.mean(angles**2) / np.mean(off**2))
-    assert np.sqrt(np.mean(ratio)) < 0.7
+    assert 0.5 * left < np.sqrt(np.mean(ratio)) < left
+
+
+@pytest.mark.parametrize("curvature", [0.14, 0.28])
+def test_the_filter_expects_answers_as_steep_as_they_were_measured(curvature):
+    """Without noise a round takes away what it sees: .3 of an error is left, or .4 beyond it."""
+    estimator = solver(origin=np.eye(2))
+    begun = replace(estimator.start(2), W=expm(skew(np.array([0.05]), 2)))
+    state = estimator.step(begun, np.array([curvature * 0.05]), 1e-9)
+    assert abs(state.W[0, 1] - state.W[1, 0]) / 2 < 0.42 * 0.05
 
 
 def test_a_step_of_the_filter_is_limited() -> None:
@@ -400,11 +410,12 @@ def play(
     s: float,
     seed: int,
     state: Unmixing | None = None,
+    rounds: int = 1000,
 ) -> Unmixing:
-    """Rounds whose answers are those of an optimum at W = I with noise of std s."""
+    """At most `rounds` whose answers are those of an optimum at W = I with noise of std s."""
     rng, state = np.random.default_rng(seed), state or estimator.start(R)
     upper = np.triu_indices(R, 1)
-    while not estimator.done(state):
+    while state.round < rounds and not estimator.done(state):
         turn = estimator.turn(state.round, R * (R - 1) // 2)
         angle = (state.W - state.W.T)[upper] / 2 + (0.0 if turn is None else turn)
         mean = curvature * angle + s * rng.standard_normal(len(angle))

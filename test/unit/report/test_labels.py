@@ -72,7 +72,7 @@ def test_a_map_of_a_network_gets_its_name_above_chance():
 @pytest.mark.parametrize("sides", [False, True])
 @pytest.mark.parametrize("width", [6.0, 12.0])
 def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, sides):
-    """Of 300 maps of noise at most 15 are expected above chance; 31 come in 1 of 10,000 runs."""
+    """Of 300 maps of noise 3 are expected above a level of 99 in 100; 13 in 1 of 60,000 runs."""
     space, rng = brain(), np.random.default_rng(1)
     template = labels.bundled(space)
     mask, mm = space.labels() > 0, (10.0, 10.0, 10.0)
@@ -81,7 +81,7 @@ def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, s
         mirror = labels._mirror(space)
         z[mirror >= 0] += z[mirror[mirror >= 0]]
     found = labels.match(z, template, space)
-    assert sum(abs(m.r) > m.chance for m in found) <= 30
+    assert sum(abs(m.r) > m.chance for m in found) <= 12
     # Nor is it out of reach: the level of rough maps is low, of smooth and symmetric ones higher.
     low, high = {6.0: (0.13, 0.3), 12.0: (0.28, 0.65)}[width]
     assert low < np.median([m.chance for m in found]) < high
