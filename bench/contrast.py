@@ -33,6 +33,7 @@ from cape.privacy.accounting import gdp_mu
 DELTA, COLLUDERS = 1e-5, 1
 QUESTIONS = ("one", "5", "24", "190", "pattern", "age")
 AGE_RANGE = 2.0  # public half of the range of age in the continuous question
+PLANTED = 0.3  # sd, of the one planned difference
 BLOCK = 1  # which block of edges the planned question is about
 Truth = np.ndarray
 
@@ -210,6 +211,9 @@ def one_draw(
         truth, found = np.full(1, effect * 0.25), age(study, u, epsilon, rng)
         b, se = pooled(study, u, "age")
     else:
+        if name == "one":  # whatever the block: a difference of PLANTED
+            u = u + np.outer(study.case, effect * PLANTED - truth)
+            truth = np.full(1, effect * PLANTED)
         found = planned(study, u, epsilon, rng, random=random and name == "one")
         b, se = pooled(study, u)
     yield "cape", truth, found.estimate, found.se, found.se_interval

@@ -35,7 +35,7 @@ from cape.algorithms.estimators import (
     step_record,
 )
 from cape.algorithms.group_design import Groups
-from cape.algorithms.linalg import smat, svec
+from cape.algorithms.linalg import above_diagonal, smat
 from cape.algorithms.significance import benjamini_hochberg, holm, two_sided
 from cape.frozen import dataclass
 
@@ -57,8 +57,10 @@ SPREAD_SHARE = 0.06  # [9.4] out of the contrast's
 # and site means of an outcome's variance; factor on the variance of what adjustment leaves.
 R2, R2_FOUND, SITE_R2, ALLOW = 0.15, 0.3, 0.15, 1.2
 
-# [9.2, 9.5] Radii of the site means in a site's part, as parts of their balls.
-R_PUBLIC, R_STRICT, Y_RADIUS = 0.4, 0.6, 0.6
+# [9.2, 9.5] Radii of the site means in a site's part, as parts of their balls.  A public mean of v
+# needs no smaller ball: `contrast_bound` is the same.
+R_PUBLIC, Y_PUBLIC = 0.4, 1.0
+R_STRICT, Y_STRICT = 0.6, 0.6
 
 # [4] Covariates are cut to their public norm, or to this where noise would be larger.
 SHORT_COVARIATES = 2.2
@@ -143,7 +145,7 @@ class _People:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Look:
-    """One release: `bound` makes the clip 1, `own` is the part of it that one row may take."""
+    """One release: `bound` makes the clip 1."""
 
     name: str
     size: int
@@ -152,7 +154,6 @@ class _Look:
     bound: Callable[[Contrast, Contrasted], float]
     rows: Callable[[Contrast, Contrasted, _People], Array] | None
     fold: Callable[[Contrast, Contrasted, Array, float], Contrasted]
-    own: Callable[[Contrast, Contrasted], float] | None = None
     part: Callable[[Contrast, Contrasted, _People], Array] | None = None
 
 
@@ -222,7 +223,6 @@ class Contrast:
             clip=1.0,
             shape=look.shape,
             answer=answer,
-            own=look.own(self, state) if look.own else 1.0,
             part=part if look.part else None,
         )
 
@@ -249,23 +249,17 @@ class Contrast:
         return float(state.noise[[look.name for look in self.looks].index(name)])
 
     @property
-    def factor(self) -> float:
-        """F: one person moves T by 2 (1/2 + F w_x) C, in the strict form by 2 F (1/2 + w_x) C."""
-        return 1.0 + Y_RADIUS + (R_STRICT if self.strict else R_PUBLIC)
-
-    @property
     def covariate_norm(self) -> float:
         """b, the norm that covariates are cut to."""
         norm = float(np.sqrt(np.sum(np.square(self.covariates))))
-        strict = self.factor if self.strict else 1.0
-        return norm if norm / 2 * strict * self.planned("imbalance") < 0.05 else SHORT_COVARIATES
+        factor = strict_factor(len(self.covariates)) if self.strict else 1.0
+        return norm if norm / 2 * factor * self.planned("imbalance") < 0.05 else SHORT_COVARIATES
 
 
 def projected_part(z: float, v: Array, n: int, z_most: float, v_most: float) -> Array:
     """Return - n R(mean z) Y(mean v) of a site, for sums z and v (K,) over its n people.
 
-    R and Y are projections, which never stretch: with |z| <= a and |v| <= b for each person, one
-    person moves it by at most 2 a v_most + 2 b z_most.
+    R and Y are projections, which never stretch.
     """
     if not n:
         return np.zeros(len(v))
@@ -325,7 +319,13 @@ def _imbalance(question: Contrast, state: Contrasted, people: _People) -> Array:
 
 
 def _moments(question: Contrast, state: Contrasted, people: _People) -> Array:
-    return svec(people.x[:, :, None] * people.x[:, None, :])
+    return _outer(people.x)
+
+
+def _outer(rows: Array) -> Array:
+    """Return `svec` of every row's outer product with itself, without the matrices."""
+    one, two = above_diagonal(rows.shape[1])
+    return np.hstack([rows**2, np.sqrt(2.0) * rows[:, one] * rows[:, two]])
 
 
 def _separation(question: Contrast, state: Contrasted, people: _People) -> Array:
@@ -353,7 +353,7 @@ def _pull(question: Contrast, state: Contrasted, people: _People) -> Array:
         return np.asarray(np.where(k < 1.0, k, 0.0)[:, None] - 0.5)
     unit = v / np.maximum(np.sqrt(np.einsum("ij,ij->i", v, v)), 1e-12)[:, None]
     unit = unit * np.sqrt(np.where(k < 1.0, k, 0.0))[:, None]
-    return svec(unit[:, :, None] * unit[:, None, :])
+    return _outer(unit)
 
 
 def _kappa(question: Contrast, state: Contrasted, people: _People) -> Array:
@@ -373,7 +373,7 @@ def _squares(question: Contrast, state: Contrasted, people: _People) -> Array:
 def _imbalance_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     r = float(people.r @ people.counted)
     x, b = people.x.T @ people.counted, question.covariate_norm
-    return projected_part(r, x, people.asked, 0.5 * R_STRICT, Y_RADIUS * b)
+    return projected_part(r, x, people.asked, 0.5 * R_STRICT, Y_STRICT * b)
 
 
 def _separation_part(question: Contrast, state: Contrasted, people: _People) -> Array:
@@ -388,13 +388,14 @@ def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Ar
         z, most = float(weight @ people.counted), R_STRICT * (0.5 + state.reach)
     else:
         z, most = -float(h @ people.counted), R_PUBLIC * state.reach
-    return projected_part(z, v.sum(axis=0), people.asked, most, Y_RADIUS * state.radius)
+    radius = (Y_STRICT if question.strict else Y_PUBLIC) * state.radius
+    return projected_part(z, v.sum(axis=0), people.asked, most, radius)
 
 
 def _spread_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     """[9.4] n min((t - T D_s / D)^2, L^2) of a site."""
     n = people.asked
-    if not n or not np.any(people.r):
+    if not n or not np.ptp(people.r):
         return np.zeros(1)
     whole = _contrast(question, state, people).sum(axis=0)
     t = (whole + _contrast_part(question, state, people))[0] / n
@@ -427,10 +428,6 @@ def _half(question: Contrast, state: Contrasted) -> float:
     return 0.5
 
 
-def _nothing(question: Contrast, state: Contrasted) -> float:
-    return 0.0
-
-
 def _centre_bound(question: Contrast, state: Contrasted) -> float:
     return _centre_radius(question)
 
@@ -443,31 +440,39 @@ def _effects_bound(question: Contrast, state: Contrasted) -> float:
     return question.covariate_norm * state.radius
 
 
-def _imbalance_own(question: Contrast, state: Contrasted) -> float:
-    return 1.0 / question.factor
-
-
-def _separation_own(question: Contrast, state: Contrasted) -> float:
-    return 0.125 / _separation_bound(question, state)
-
-
 def _imbalance_bound(question: Contrast, state: Contrasted) -> float:
-    return question.covariate_norm / 2 * (question.factor if question.strict else 1.0)
+    factor = strict_factor(len(question.covariates)) if question.strict else 1.0
+    return question.covariate_norm / 2 * factor
 
 
 def _separation_bound(question: Contrast, state: Contrasted) -> float:
-    return 0.125 + R_STRICT / 2
+    # |r' - r| |r' + r - rho (R + R')| with |r' - r| + |r' + r| <= 1 and |R + R'| <= R_STRICT
+    return (1.0 + R_STRICT) ** 2 / 8
+
+
+def strict_factor(size: int) -> float:
+    """F: one person moves sum z v - n R(mean z) Y(mean v) by at most 2 F, with |z|, |v| <= 1.
+
+    The part moves by R' dY + rho Y dz, rho in [0, 1] and |dY| <= |v' - v|; z'v' - z v - rho Y dz is
+    convex in everything, so z, z' = +-1.  Equal signs: 2 (1 + R).  Others, v and v' at an angle of
+    2 t: 2 (cos t + Y) + 2 R sin t.  A single number has t = 0 or a right angle.
+    """
+    if size == 1:
+        return 1.0 + max(R_STRICT, Y_STRICT)
+    return float(max(1.0 + R_STRICT, np.hypot(1.0, R_STRICT) + Y_STRICT))
 
 
 def contrast_bound(question: Contrast, state: Contrasted) -> float:
-    """Half of what one person moves T: (1/2 + F w_x) C, strict F (1/2 + w_x) C [9.2, 9.5]."""
+    """Half of what one person moves T.  Strict: F (1/2 + w_x) C.
+
+    Public, in units of C: with a = r - h, r kept, a'v' - a v + rho Y (a - a') is at most |a| + |a'|
+    + Y |a - a'|: 2 (1/2 + w_x) where a and a' have one sign, as Y <= 1, else 2 (1 + Y) w_x; and
+    R' dY at most 2 R w_x.  This replaces 2 (1/2 + (1 + R + Y) w_x) of section 9.2.
+    """
+    w = state.reach
     if question.strict:
-        return (0.5 + state.reach) * question.factor * state.radius
-    return (0.5 + question.factor * state.reach) * state.radius
-
-
-def _contrast_own(question: Contrast, state: Contrasted) -> float:
-    return (0.5 + state.reach) * state.radius / contrast_bound(question, state)
+        return (0.5 + w) * strict_factor(question.n_outcomes) * state.radius
+    return (max(0.5 + w, (1.0 + Y_PUBLIC) * w) + R_PUBLIC * w) * state.radius
 
 
 def _squares_bound(question: Contrast, state: Contrasted) -> float:
@@ -479,7 +484,9 @@ def _squares_bound(question: Contrast, state: Contrasted) -> float:
 def _spread_limit(question: Contrast, state: Contrasted) -> float:
     groups, sites = question.groups, len(question.groups.people)
     D = groups.mean_separation
-    return float(2.0 * np.sqrt(state.squares[0] * sites / groups.n + (LIKELY_SPREAD * D) ** 2))
+    limit = 2.0 * np.sqrt(state.squares[0] * sites / groups.n + (LIKELY_SPREAD * D) ** 2)
+    # No site's own mean is farther away; a site's part then fits the integers of its people.
+    return float(min(limit, 2.0 * contrast_bound(question, state)))
 
 
 def _spread_bound(question: Contrast, state: Contrasted) -> float:
@@ -491,8 +498,13 @@ def _spread_bound(question: Contrast, state: Contrasted) -> float:
 
 def _fold_scale(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
     """Median of |u| from its histogram, as a standard deviation."""
-    share = np.maximum.accumulate(np.cumsum(mean))
-    share = share / max(share[-1], 1e-9)
+    # Sums from below and, as all shares make 1, from above, each as good as it has few terms; then
+    # made to rise.  Dividing by the largest noisy sum made scales 8 % too large.
+    terms = np.arange(len(mean), 0, -1.0) - 1.0
+    above = 1.0 - (np.cumsum(mean[::-1])[::-1] - mean)
+    share = (terms * np.cumsum(mean) + (len(mean) - terms) * above) / len(mean)
+    falling = np.minimum.accumulate(share[::-1])[::-1]
+    share = (np.maximum.accumulate(share) + falling) / 2
     i = min(max(int(np.searchsorted(share, 0.5)), 0), len(OCTAVES) - 1)
     below, low = (share[i - 1], OCTAVES[i - 1]) if i else (0.0, OCTAVES[0] / np.sqrt(2.0))
     within = np.clip((0.5 - below) / max(share[i] - below, 1e-9), 0.0, 1.0)
@@ -516,7 +528,8 @@ def _fold_centre(question: Contrast, state: Contrasted, mean: Array, std: float)
         mean, base = kept * mean, 1.2 if K <= FEW else 1.0
         left = min(0.75, kept * std**2 + (0.0 if kept > 0 else 0.75))
     # A wider ball costs noise; where noise is well below the sampling error it is free.
-    wide, noise = base, question.planned("contrast") * (question.factor if question.strict else 1.0)
+    wide, noise = base, question.planned("contrast")
+    noise *= strict_factor(K) if question.strict else 1.0
     for factor in (1.25, 1.5, 1.8, 2.2):
         if noise / 2 * base * factor * np.sqrt(K) < 0.3 / np.sqrt(question.groups.n):
             wide = base * factor
@@ -660,7 +673,7 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
     if K == 1:
         look("rescale", octaves, "psd", share["scale"] / 2, **scale)
     if p:
-        site = {"own": _imbalance_own, "part": _imbalance_part} if strict else {}
+        site = {"part": _imbalance_part} if strict else {}
         look("imbalance", p, "ball", 0.75 * share["design"],
              rows=_imbalance, fold=_fold_imbalance, bound=_imbalance_bound, **site)  # fmt: skip
         look("moments", p * (p + 1) // 2, "psd", 0.25 * share["design"],
@@ -668,7 +681,7 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
     if strict:
         look("separation", 1, "ball", share["separation"],
              rows=_separation, fold=_fold_separation, bound=_separation_bound,
-             own=_separation_own, part=_separation_part)  # fmt: skip
+             part=_separation_part)  # fmt: skip
     if p and few:
         look("slope", 1, "ball", 0.5 * share["jacobian"],
              rows=_inside, fold=_fold_slope, bound=_half)  # fmt: skip
@@ -676,7 +689,7 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
              rows=_effects, fold=_fold_effects, bound=_effects_bound)  # fmt: skip
     look("contrast", K, "ball", share["contrast"],
          rows=_contrast, fold=_fold_contrast, bound=contrast_bound,
-         own=_contrast_own, part=_contrast_part)  # fmt: skip
+         part=_contrast_part)  # fmt: skip
     if K == 1:
         look("kappa", 1, "ball", after, rows=_inside, fold=_fold_kappa, bound=_half)
     else:
@@ -688,7 +701,7 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
          rows=_squares, fold=_fold_squares, bound=_squares_bound)  # fmt: skip
     if question.random:
         look("spread", 1, "ball", SPREAD_SHARE, rows=None, fold=_fold_spread, bound=_spread_bound,
-             own=_nothing, part=_spread_part)  # fmt: skip
+             part=_spread_part)  # fmt: skip
     return tuple(looks)
 
 

@@ -59,9 +59,8 @@ class SubjectQuery:
     # (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed, and
     # a test compares every row with the answer of its subject alone.
     answer: Callable[[Data], Array]
-    # What does not split into persons: ``part(stack) -> (size,)`` of all subjects of a site, of
-    # which one subject moves it by at most 2 C (1 - own); an answer is cut to own C then.
-    own: float = 1.0
+    # What does not split into persons: ``part(stack) -> (size,)`` of all subjects of a site.  One
+    # subject moves the sum of the answers and this by at most 2 C, up to rounding.
     part: Callable[[Data], Array] | None = None
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -329,8 +330,22 @@ def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
 
 
 def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:
-    """Exact sum (size,) of bounded integer answers; PrivacyBudgetError for one of another form."""
+    """Exact sum (size,) of bounded integer answers; PrivacyBudgetError for one of another form.
+
+    With the site's own part, if the question has one.
+    """
     total = np.zeros(query.size, dtype=np.int64)
+    inner = 1.0
+    if query.part is not None:
+        stacks = [stack for stack in stacks if stack.shape[2]]
+        # Rounding answers and part moves two sums apart by at most 2 sqrt(d), float error by less
+        # than 2: what one subject may move is made smaller by that, so that Delta_int = 2 C_int.
+        inner = max(0.0, 1.0 - (math.sqrt(query.size) + 1.0) / event.clip_int)
+        if stacks:
+            part = query.part(np.concatenate(stacks))
+            if part.shape != (query.size,) or not np.all(np.isfinite(part)):
+                raise _uncovered(event, "has a part of the site of another form than planned")
+            total += np.rint(part * inner * (event.clip_int / query.clip)).astype(np.int64)
     for stack in stacks:
         if stack.shape[2] == 0:
             continue  # nobody of these passed the site's checks: the zero vector
@@ -339,7 +354,10 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
             raise _uncovered(event, "does not ask each subject for one vector of the planned size")
         # Integers before noise: a float sum would leak through its rounding (Mironov, CCS 2012).
         total += quantized_sum(
-            answers, log2_gamma=event.log2_gamma, clip_int=event.clip_int, shape=event.shape
+            answers if query.part is None else answers * inner,
+            log2_gamma=event.log2_gamma,
+            clip_int=event.clip_int,
+            shape=event.shape,
         )
     return total
 

@@ -131,7 +131,7 @@ def test_a_look_has_its_planned_form_and_a_row_is_of_one_person(asked: Contrast)
         query, stack = asked.query(state), people[1][:, None, :] * 3.0
         answers = query.answer(stack)
         assert (query.size, query.clip, query.shape) == (planned.size, 1.0, planned.shape)
-        assert np.all(np.linalg.norm(answers, axis=1) <= query.own + 1e-9)
+        assert np.all(np.linalg.norm(answers, axis=1) <= 1 + 1e-9)
         alone = np.concatenate([query.answer(one[None]) for one in stack])
         np.testing.assert_allclose(alone, answers, atol=1e-15)
 
