@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.contrast import Contrast, Estimates, estimates
-from cape.algorithms.group_design import Groups, half_of_cell, half_of_sites, weights
+from cape.algorithms.group_design import Groups, half_of_sites, weights
 from cape.algorithms.significance import Z95
 from cape.lab.synthetic.groups import LARGEST, ROWS, People, Population, draw, population
 from cape.privacy.accounting import gdp_mu
+from cape.privacy.halves import halves
 
 DELTA, COLLUDERS = 1e-5, 1
 QUESTIONS = ("one", "5", "24", "190", "pattern", "age")
@@ -71,7 +72,7 @@ def rows_of(study: People, u: np.ndarray, asked: np.ndarray) -> tuple[list[np.nd
             continue
         case = study.case[here].astype(int)
         r = weights(case)
-        sites.append(np.column_stack([u[here], study.x[here], r, np.ones(len(r))]))
+        sites.append(np.column_stack([u[here], study.x[here], r]))
         people.append(len(case))
         cases.append(int(case.sum()))
     return sites, Groups(people=np.array(people), cases=np.array(cases))
@@ -103,9 +104,10 @@ def pattern(
         inside = half_of_sites(seed, names, people)[study.site]
     else:
         inside = np.zeros(len(u), dtype=bool)
-        for s, g in itertools.product(range(len(names)), (0, 1)):
-            cell = np.flatnonzero((study.site == s) & (study.case == g))
-            inside[cell] = half_of_cell(seed, names[s], str(g), len(cell))
+        for s, name in enumerate(names):
+            cells = {f"{i:05}": str(study.case[i]) for i in np.flatnonzero(study.site == s)}
+            for label, part in halves(seed.hex(), name, cells).items():
+                inside[int(label)] = part == "A"
     found = planned(study, u, epsilon, rng, asked=inside)
     w = found.estimate / np.linalg.norm(found.estimate)
     score = planned(study, (u @ w)[:, None], epsilon, rng, asked=~inside, found=True, random=random)
@@ -117,7 +119,7 @@ def age(study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator) 
     a = np.clip(study.x[:, 0], -AGE_RANGE, AGE_RANGE) / (2 * AGE_RANGE)
     x = np.column_stack([2 * study.case - 1, study.x[:, 1:]])
     sites = [
-        np.column_stack([u[here], x[here], a[here], np.ones(here.sum())])
+        np.column_stack([u[here], x[here], a[here]])
         for here in (study.site == s for s in np.unique(study.site))
     ]
     groups = Groups(people=np.bincount(study.site), cases=None)

@@ -11,7 +11,8 @@ before.  What does not split into persons is a site's own part (`SubjectQuery.pa
 with the site.  [9.5] Strict form: nothing of the question is public but its range, r = a / 2A, and
 every look that holds r has such a part.
 
-A person's row: K outcomes, p covariates (public units, spread near 1), r, and 1 if asked, else 0.
+A person's row: K outcomes, p covariates (public units, spread near 1), r.  Who has no outcome or no
+covariate has NaN there, stays counted and adds zeros.
 """
 
 from __future__ import annotations
@@ -134,13 +135,12 @@ class Estimates:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _People:
-    """Rows of a stack, taken apart; zeros for who has no outcome or covariate."""
+    """Rows of a stack, taken apart; zeros for who has no outcome or covariate, but for r."""
 
     u: Array  # (n, K)
     x: Array  # (n, p)
     r: Array  # (n,)
-    counted: Array  # (n,) 1 for who is asked, has all values, else 0
-    asked: int
+    counted: Array  # (n,) 1 for who has all values, else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -273,19 +273,18 @@ def projected_part(z: float, v: Array, n: int, z_most: float, v_most: float) -> 
 def _people(question: Contrast, stack: Data) -> _People:
     K, p = question.n_outcomes, len(question.covariates)
     rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), -1)
-    if rows.shape[1] != K + p + 2:
-        raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + p + 2}")
-    asked = rows[:, -1] > 0
-    counted = asked & np.all(np.isfinite(rows), axis=1)
+    if rows.shape[1] != K + p + 1:
+        raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + p + 1}")
+    # Of who has no outcome r stays: in the public form it must not tell who that is.
+    r = np.clip(np.nan_to_num(rows[:, -1]), -0.5, 0.5)
+    counted = np.all(np.isfinite(rows), axis=1)
     rows = np.where(counted[:, None], rows, 0.0)
     x = np.clip(rows[:, K : K + p], -np.array(question.covariates), question.covariates)
     return _People(
         u=rows[:, :K],
         x=clip_rows(x, question.covariate_norm) if p else x,
-        # Of who has no outcome r stays: in the public form it must not tell who that is.
-        r=np.clip(np.asarray(stack, dtype=np.float64).reshape(len(stack), -1)[:, -2], -0.5, 0.5),
+        r=r,
         counted=counted.astype(np.float64),
-        asked=int(asked.sum()),
     )
 
 
@@ -373,12 +372,12 @@ def _squares(question: Contrast, state: Contrasted, people: _People) -> Array:
 def _imbalance_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     r = float(people.r @ people.counted)
     x, b = people.x.T @ people.counted, question.covariate_norm
-    return projected_part(r, x, people.asked, 0.5 * R_STRICT, Y_STRICT * b)
+    return projected_part(r, x, len(people.r), 0.5 * R_STRICT, Y_STRICT * b)
 
 
 def _separation_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     r = float(people.r @ people.counted)
-    return projected_part(r, np.array([r]), people.asked, 0.5 * R_STRICT, 0.5 * R_STRICT)
+    return projected_part(r, np.array([r]), len(people.r), 0.5 * R_STRICT, 0.5 * R_STRICT)
 
 
 def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Array:
@@ -389,12 +388,12 @@ def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Ar
     else:
         z, most = -float(h @ people.counted), R_PUBLIC * state.reach
     radius = (Y_STRICT if question.strict else Y_PUBLIC) * state.radius
-    return projected_part(z, v.sum(axis=0), people.asked, most, radius)
+    return projected_part(z, v.sum(axis=0), len(people.r), most, radius)
 
 
 def _spread_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     """[9.4] n min((t - T D_s / D)^2, L^2) of a site."""
-    n = people.asked
+    n = len(people.r)
     if not n or not np.ptp(people.r):
         return np.zeros(1)
     whole = _contrast(question, state, people).sum(axis=0)

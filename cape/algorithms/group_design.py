@@ -1,4 +1,4 @@
-"""Who is compared with whom: public counts by site and group, weights of people, halves.
+"""Who is compared with whom: public counts by site and group, weights of people, halves of sites.
 
 A neighbouring data set replaces one person by another of the same site and the same group, so all
 that stands here is public.  With p_s the share of cases at site s and w_s = .5 / max(p_s, 1 - p_s),
@@ -71,20 +71,6 @@ def _weight(p: Array) -> Array:
     return np.asarray(0.5 / np.maximum(p, 1.0 - p))
 
 
-def half_of_cell(seed: bytes, site: str, group: str, n: int) -> Flags:
-    """Return who of the n people of a cell, in the order of their sorted labels, is in half A.
-
-    A function of the public seed: everybody can draw it again.  A person's place in the list is
-    what a neighbouring data set keeps, so the half of the one who differs is public.
-    """
-    cell = b"\0".join((b"cape/1/half", seed, site.encode(), group.encode()))
-    lots = [hashlib.sha256(cell + b"\0" + str(i).encode()).digest() for i in range(n)]
-    chosen = sorted(range(n), key=lots.__getitem__)[: n // 2 + _coin(cell, n)]
-    inside = np.zeros(n, dtype=bool)
-    inside[chosen] = True
-    return inside
-
-
 def half_of_sites(seed: bytes, sites: Sequence[str], people: Counts) -> Flags:
     """Return which sites are in half A: one of each pair of like size, by the public seed.
 
@@ -98,8 +84,3 @@ def half_of_sites(seed: bytes, sites: Sequence[str], people: Counts) -> Flags:
         label = b"\0".join((b"cape/1/half-site", seed, sites[pair[0]].encode()))
         inside[pair[hashlib.sha256(label).digest()[0] % len(pair)]] = True
     return inside
-
-
-def _coin(cell: bytes, n: int) -> int:
-    # Whom an odd cell has left over: half A of one cell, half B of another.
-    return n % 2 and hashlib.sha256(cell + b"\0odd").digest()[0] % 2

@@ -34,7 +34,7 @@ def sites(K: int, effect: float = 0.0, groups: Groups = PUBLIC, seed: int = 0) -
         x[:, 2] = np.clip(x[:, 2] + 0.8 * (case - 0.5), -2, 2)
         u = rng.standard_normal((n, K)) + rng.standard_normal(K) + effect * case[:, None]
         u += 0.3 * x[:, [2]]
-        made.append(np.column_stack([u, x, weights(case), np.ones(n)]))
+        made.append(np.column_stack([u, x, weights(case)]))
     return made
 
 
@@ -82,7 +82,7 @@ def test_what_is_common_to_a_site_drops_out() -> None:
     asked, people = question(3), sites(3)
     place = [look.name for look in asked.looks].index("contrast")
     state = replace(asked.start(0), looks=place, radius=50.0)
-    moved = [site + np.array([9.0 * i, -i, 3.0, 0, 0, 0, 0, 0]) for i, site in enumerate(people)]
+    moved = [site + np.array([9.0 * i, -i, 3.0, 0, 0, 0, 0]) for i, site in enumerate(people)]
     np.testing.assert_allclose(total(asked, state, moved), total(asked, state, people), atol=1e-9)
 
 
@@ -96,13 +96,13 @@ def test_a_site_with_one_group_adds_zeros_to_the_contrast() -> None:
     assert np.any(total(asked, state, [first]))
 
 
-def test_who_has_no_outcome_or_is_not_asked_adds_nothing() -> None:
+def test_who_has_no_outcome_or_covariate_adds_nothing() -> None:
     asked = question(3)
     people = sites(3)
     for state in states_of(asked, people):
         rows = asked.query(state).answer
         stack = people[0][:, None, :].copy()
-        stack[0, 0, 1], stack[1, 0, -1] = np.nan, 0.0
+        stack[0, 0, 1], stack[1, 0, -2] = np.nan, np.inf
         answers = rows(stack)
         assert not np.any(answers[:2])
         assert np.all(np.isfinite(answers))

@@ -63,7 +63,7 @@ def hostile(asked: Contrast, state: Contrasted, rng: np.random.Generator, n: int
         r = np.full(n, rng.choice([-0.5, 0.5, -0.29, 0.29, 0.0]))
     else:
         r = rng.choice([-0.5, 0.5]) * np.where(rng.random(n) < 0.5, 1.0, rng.uniform(-1, 1, n))
-    return np.column_stack([u, x, r, np.ones(n)])
+    return np.column_stack([u, x, r])
 
 
 def neighbours(
@@ -83,13 +83,13 @@ def neighbours(
     corners = [np.zeros(K), edge, *(1e6 * a for a in (direction, -direction, across, *turned))]
     covariates = [s * np.sign(state.gamma) * LARGEST for s in (-1.0, 0.0, 1.0)]
     covariates += [rng.choice([-1.0, 1.0], p) * LARGEST for _ in range(3)]
-    questions = [-0.5, 0.5, -0.3, 0.3] if asked.strict else [rows[0, -2]]
+    questions = [-0.5, 0.5, -0.3, 0.3] if asked.strict else [rows[0, -1]]
     people = []
     for _ in range(16):
         one = rows[0].copy()
         one[:K] = corners[rng.integers(len(corners))]
         one[K : K + p] = covariates[rng.integers(len(covariates))]
-        one[-2] = questions[rng.integers(len(questions))]
+        one[-1] = questions[rng.integers(len(questions))]
         if rng.random() < 0.05:
             one[0] = np.nan  # no outcome
         people.append(np.vstack([one, rows[1:]]))
