@@ -74,6 +74,14 @@ class IssueCode(Enum):
     PERSON_COLUMN = (39, "E", "A list of who is left out does not say who is who", "a column participant_id", "call the column of the names participant_id")
     COLUMN_TWICE = (39, "E", "A list has two columns for one thing", "one", "remove one of the two")
     LIST_BESIDE = (39, "E", "A file looks like a list of people or runs, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, or move it out of the folder")
+    # ---- who is compared with whom
+    GROUP_COLUMN = (39, "E", "A table of people lacks a column of the comparison", "columns {columns}", "call the column as the settings do, or ask the owner for another one")
+    GROUP_OTHER = (38, "E", "The table of groups names nobody who is here", "names such as {example}", "write the names as they are here, or name another table")
+    GROUP_TWICE = (38, "W", "Rows of one person contradict each other; the person stays counted and adds zeros", "one answer in all rows of a person", "correct the rows")
+    GROUP_NONE = (38, "W", "Somebody is in none of the groups that are compared; the person stays counted and adds zeros", "", "correct the cell if it is meant to be one of them")
+    COVARIATE_NONE = (38, "W", "Somebody has no value of a covariate; the person stays counted and adds zeros", "", "fill the cell if the value is known")
+    COVARIATE_UNCLEAR = (38, "W", "A cell of a covariate is neither a number nor a level; the person stays counted and adds zeros", "a number with a decimal point, or a level of the settings", "correct the cell")
+    COVARIATE_CLIPPED = (38, "W", "A covariate lies outside the range of the settings and counts as its end", "", "correct the cell, or ask the owner for a wider range")
     # ---- several of one
     RUN_VERSIONS = (5, "X", "One run of a subject is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2 or echo-2; keep .nii or .nii.gz, not both")
     PEOPLE_UNPROVED = (65, "E", "Who the files are of is not proved, and a private run counts people", "a layout that proves it, a list that says it, or a layout that the site confirmed", "run cape people in this folder: it prints the line to type, or writes a manifest.csv to fill in")

@@ -1,0 +1,113 @@
+"""Who is in which group, and the covariates: from a site's own table of people, by label.
+
+A row that cannot be understood fails its person, who stays counted and adds zeros; that is told to
+the site alone.  Only columns that are missing, and names that fit nobody, stop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cape.data.exclusions import PERSON, alike, bare, read_list, spellings
+from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.manifest import COLUMNS
+from cape.data.outcomes import People
+from cape.data.runs import leads_out
+from cape.data.tables import MISSING_CELLS
+from cape.settings.comparison import Covariate, Levels
+from cape.settings.option import did_you_mean
+
+# What the column of names is called: in participants.tsv, or as in a manifest
+NAMES: Final = (PERSON, *COLUMNS["subject"])
+
+
+def read_people(
+    base: Path,
+    name: str,
+    listed: Sequence[str],
+    group: Levels,
+    covariates: Sequence[Covariate],
+    findings: Findings,
+) -> People:
+    """Return groups and covariates of those whom a site lists, by a table of its folder.
+
+    Whatever is wrong stands in `findings`, for the site's eyes; where the table cannot be used
+    nobody is in a group.
+    """
+    rows: Mapping[str, Sequence[str]] = {}
+    try:
+        columns = (group.column, *(one.column for one in covariates))
+        if leads_out(name):
+            raise UnusableFile(IssueCode.OUTSIDE_FOLDER, "a name that leads out of the folder")
+        rows = _rows_by_label(base / name, name, columns, listed, findings)
+    except OSError as err:
+        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, name)
+    groups = np.full(len(listed), -1, dtype=np.int8)
+    x = np.full((len(listed), len(covariates)), np.nan)
+    clipped = [0] * len(covariates)
+    for m, label in enumerate(listed):
+        if (cells := rows.get(bare(label))) is None:
+            continue
+        level = group.which(cells[0])
+        if level < 0:
+            findings.add(IssueCode.GROUP_NONE, f"'{label}': {group.column} '{cells[0][:20]}'")
+        groups[m] = (1, 0, -1)[level]
+        for j, (one, cell) in enumerate(zip(covariates, cells[1:], strict=True)):
+            x[m, j], was_clipped = one.public(cell)
+            clipped[j] += was_clipped
+            if np.isnan(x[m, j]):
+                place = f"'{label}': {one.column} '{cell[:20]}'"
+                missing = cell.strip().lower() in MISSING_CELLS
+                code = IssueCode.COVARIATE_NONE if missing else IssueCode.COVARIATE_UNCLEAR
+                findings.add(code, place)
+            elif was_clipped:
+                findings.add(IssueCode.COVARIATE_CLIPPED, f"'{label}': {one.column} '{cell[:20]}'")
+    return People(subjects=tuple(listed), group=groups, covariates=x, clipped=tuple(clipped))
+
+
+def _rows_by_label(
+    path: Path, name: str, columns: Sequence[str], listed: Sequence[str], findings: Findings
+) -> dict[str, tuple[str, ...]]:
+    """Return the wanted cells of everybody who is listed; `UnusableFile` for the table itself."""
+    (first, header), *lines = read_list(path, comments=False)
+    known = [cell.lstrip("\ufeff").strip().lower() for cell in header]
+    person = next((one for one in NAMES if one in known), "")
+    if not person:
+        raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {', '.join(header)[:80]}")
+    for column in (person, *columns):
+        if (count := known.count(column.lower())) > 1:
+            raise UnusableFile(IssueCode.COLUMN_TWICE, f"{count} columns {column}")
+        if not count:
+            near = did_you_mean(column.lower(), known)
+            observed = f"{first} has no {column}{near}"
+            raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=", ".join(columns))
+    places = [known.index(column.lower()) for column in columns]
+    rows: dict[str, tuple[str, ...]] = {}
+    unclear = set()
+    for _, cells in lines:
+        label = bare(cells[known.index(person)])
+        own = tuple(cells[i].strip() for i in places)
+        # A table of sessions has several rows of a person: they must say the same.
+        if rows.setdefault(label, own) != own:
+            unclear.add(label)
+    own_labels = {bare(label): label for label in listed}
+    if own_labels and not set(rows) & set(own_labels):
+        shown = next(iter(rows), "nobody")
+        observed = f"{len(rows)} names such as '{shown}', none of {len(listed)} people here"
+        raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
+    near_names = {text: label for label in rows for text in (alike(label), *spellings(label))}
+    for label, own_label in own_labels.items():
+        if label in unclear:
+            del rows[label]
+            findings.add(IssueCode.GROUP_TWICE, f"'{own_label}'")
+        elif label not in rows:
+            other = near_names.get(alike(label))
+            hint = f" (did you mean '{other}' there?)" if other else ""
+            findings.add(IssueCode.GROUP_NONE, f"'{own_label}': not in {name}{hint}")
+    return rows

@@ -1,0 +1,152 @@
+"""Settings of a comparison of groups: whose groups, and the public ranges of covariates.
+
+Levels and ranges are the owner's words, never taken from data: what a site adds to a sum is bounded
+by them, and a range that followed people would tell of the oldest one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from cape.frozen import dataclass
+from cape.settings.option import out_of_range
+
+# A covariate of a range lies within so many public units, in which people's spread is near 1: a
+# range is mostly about four standard deviations wide.  One of two levels is -1 and 1.
+HALF_RANGE: Final = 2.0
+# More would leave their design no room in a budget.
+MOST_COVARIATES: Final = 12
+
+_EXAMPLE_GROUP: Final = "a column and its two levels, such as dx: patient, control"
+_EXAMPLE: Final = (
+    "columns with a range or two levels, such as age 18:90, fd_mean 0:.5, sex female/male"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Levels:
+    """A column whose cells are one of two words; as a covariate the first is 1, the second -1."""
+
+    column: str
+    levels: tuple[str, str]
+
+    @property
+    def most(self) -> float:
+        """Largest size in public units."""
+        return 1.0
+
+    def which(self, cell: str) -> int:
+        """Return 0 or 1, the level of a cell; -1 if it is neither."""
+        wanted = _plain(cell)
+        return next((i for i, one in enumerate(self.levels) if _plain(one) == wanted), -1)
+
+    def public(self, cell: str) -> tuple[float, bool]:
+        """Return a cell in public units (NaN: neither level), and whether it was clipped."""
+        return (1.0, -1.0, math.nan)[self.which(cell)], False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """A column of numbers and the range that counts, in the column's own unit."""
+
+    column: str
+    low: float
+    high: float
+
+    @property
+    def unit(self) -> float:
+        """What one public unit is."""
+        return (self.high - self.low) / (2 * HALF_RANGE)
+
+    @property
+    def most(self) -> float:
+        return HALF_RANGE
+
+    def public(self, cell: str) -> tuple[float, bool]:
+        value = _number(cell)
+        if not math.isfinite(value):
+            return math.nan, False
+        inside = min(max(value, self.low), self.high)
+        return (inside - (self.low + self.high) / 2) / self.unit, inside != value
+
+
+Covariate = Levels | Range
+
+
+def parse_group(text: str) -> Levels:
+    """Return the column and the levels of ``"dx: patient, control"``; ConfigError.
+
+    The difference is that of the first level less the second.
+    """
+    column, colon, words = text.partition(":")
+    levels = [word.strip() for word in words.split(",")]
+    if not column.strip() or not colon or not words.strip():
+        raise out_of_range("group", text, _EXAMPLE_GROUP)
+    if len(levels) != 2:
+        do = "name the two that are compared: others stay counted and add zeros."
+        raise out_of_range("group", text, _EXAMPLE_GROUP, do)
+    return _two(text, "group", column.strip(), levels, _EXAMPLE_GROUP)
+
+
+def parse_covariates(text: str) -> tuple[Covariate, ...]:
+    """Return the covariates of ``"age 18:90, sex female/male"``; ConfigError."""
+    found: list[Covariate] = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part and not text.strip():
+            continue
+        column, _, said = part.rpartition(" ")
+        column = column.strip().removesuffix(":").strip()
+        if not column or not said:
+            raise out_of_range("covariates", part or text, _EXAMPLE)
+        found.append(_covariate(part, column, said))
+    columns = [one.column.lower() for one in found]
+    twice = next((name for name in columns if columns.count(name) > 1), "")
+    if twice:
+        raise out_of_range("covariates", text, "every column once", f"name {twice} once.")
+    if len(found) > MOST_COVARIATES:
+        allowed = f"at most {MOST_COVARIATES} columns"
+        raise out_of_range("covariates", len(found), allowed, "leave out what matters least.")
+    return tuple(found)
+
+
+def check_question(group: Levels, covariates: Sequence[Covariate]) -> None:
+    """ConfigError if a question adjusts for the groups that it compares."""
+    if any(one.column.lower() == group.column.lower() for one in covariates):
+        allowed, do = f"other columns than that of group ({group.column})", "leave it out."
+        raise out_of_range("covariates", group.column, allowed, do)
+
+
+def _covariate(part: str, column: str, said: str) -> Covariate:
+    if "/" in said:
+        return _two(part, "covariates", column, said.split("/"), _EXAMPLE)
+    low, colon, high = said.partition(":")
+    ends = _number(low), _number(high)
+    if not colon or not all(map(math.isfinite, ends)):
+        raise out_of_range("covariates", part, _EXAMPLE)
+    if not ends[0] < ends[1]:
+        raise out_of_range("covariates", part, "the lower end first", "turn the ends around.")
+    return Range(column=column, low=ends[0], high=ends[1])
+
+
+def _two(text: str, setting: str, column: str, words: Sequence[str], allowed: str) -> Levels:
+    levels = [word.strip() for word in words]
+    if len(levels) != 2 or not all(levels) or len({_plain(word) for word in levels}) < 2:
+        raise out_of_range(setting, text, allowed, "name two different levels.")
+    return Levels(column=column, levels=(levels[0], levels[1]))
+
+
+def _plain(cell: str) -> str:
+    """Return a cell without case, and numbers as one spelling: 1.0 is what pandas makes of 1."""
+    word = cell.strip().casefold()
+    value = _number(word)
+    return repr(value) if math.isfinite(value) else word
+
+
+def _number(text: str) -> float:
+    # Python would read 2_5 as 25, and digits of all scripts.
+    word = text.strip()
+    plain = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", word, re.ASCII | re.IGNORECASE)
+    return float(word) if plain else math.nan

@@ -1,0 +1,115 @@
+"""Groups and covariates of people, from the table of a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.data.groups import read_people
+from cape.data.issues import Findings
+from cape.settings.comparison import parse_covariates, parse_group
+
+GROUP = parse_group("dx: patient, control")
+COVARIATES = parse_covariates("age 18:90, sex f/m")
+LISTED = ("sub-01", "sub-02", "sub-03", "sub-04")
+TABLE = """participant_id\tage\tDx\tsex\tnote
+sub-01\t54\tpatient\tf\t"a, b"
+sub-02\t95\tcontrol\tm\t
+03\tn/a\tother\tf\t
+sub-04\t17\tControl\t?\t
+sub-99\t20\tpatient\tf\t
+"""
+
+
+def read(folder: Path, text: str = TABLE, name: str = "participants.tsv", listed=LISTED):
+    (folder / name).write_text(text, encoding="utf-8")
+    findings = Findings("B")
+    people = read_people(folder, name, listed, GROUP, COVARIATES, findings)
+    return people, findings
+
+
+def said(findings: Findings) -> str:
+    return "\n".join(f"{one.private}\n{one.places}" for one in findings.listing())
+
+
+def test_everybody_who_is_listed_is_read_by_label_and_told_what_is_missing(tmp_path) -> None:
+    people, findings = read(tmp_path)
+    assert people.subjects == LISTED
+    assert people.group.tolist() == [1, 0, -1, 0]
+    expected = [[0.0, 1.0], [2.0, -1.0], [np.nan, 1.0], [-2.0, np.nan]]
+    np.testing.assert_allclose(people.covariates, expected)
+    assert people.clipped == (2, 0)
+    assert not findings.blocked
+    text = said(findings)
+    for part in ("'sub-03': dx 'other'", "'sub-03': age 'n/a'", "'sub-04': sex '?'",
+                 "'sub-02': age '95'", "'sub-04': age '17'", "adds zeros"):  # fmt: skip
+        assert part in text
+    assert "sub-99" not in text
+    # what stands in a row leaves in no public text
+    assert all(not one.public for one in findings.listing())
+
+
+def test_nobody_moves_when_another_row_changes(tmp_path) -> None:
+    """What is read of a person hangs on that person's row alone."""
+    people, _ = read(tmp_path)
+    changed, _ = read(tmp_path, TABLE.replace("95\tcontrol", "n/a\tnobody knows"))
+    others = [0, 2, 3]
+    np.testing.assert_array_equal(people.group[others], changed.group[others])
+    np.testing.assert_array_equal(people.covariates[others], changed.covariates[others])
+    assert changed.group[1] == -1
+
+
+def test_a_manifest_or_another_table_may_say_it(tmp_path) -> None:
+    text = "subject,dx,age,sex\n1,patient,54,f\n2,control,54,m\n"
+    people, _ = read(tmp_path, text, "scores.csv", ("1", "2"))
+    assert people.group.tolist() == [1, 0]
+
+
+def test_rows_of_sessions_must_say_the_same(tmp_path) -> None:
+    again = TABLE + "sub-01\t54\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\tm\t\n"
+    people, findings = read(tmp_path, again)
+    assert people.group.tolist() == [1, -1, -1, 0]
+    assert np.isnan(people.covariates[1]).all()
+    assert "contradict" in said(findings)
+
+
+def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
+    people, findings = read(tmp_path, listed=(*LISTED, "sub-5", "sub-099"))
+    assert people.group.tolist() == [1, 0, -1, 0, -1, -1]
+    assert "'sub-5': not in participants.tsv" in said(findings)
+    assert "'sub-099': not in participants.tsv (did you mean '99' there?)" in said(findings)
+    assert not findings.blocked
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (TABLE.replace("Dx", "diagnosis"), "has no dx"),
+        (TABLE.replace("Dx", "dxx"), "did you mean 'dxx'"),
+        (TABLE.replace("note", "DX"), "2 columns dx"),
+        (TABLE.replace("participant_id", "who"), "participant_id"),
+        (TABLE.replace("sub-", "case-").replace("\n03", "\ncase-03"), "none of 4 people here"),
+        (TABLE.replace("\t", ","), "TABLE"),
+        ("", "no lines"),
+    ],
+)  # fmt: skip
+def test_a_table_that_cannot_be_used_stops_the_site_with_what_to_do(tmp_path, text, part) -> None:
+    people, findings = read(tmp_path, text)
+    assert (people.group == -1).all()
+    assert findings.blocked
+    if part != "TABLE":
+        assert part in said(findings)
+
+
+def test_no_table_is_read_outside_of_the_folder(tmp_path) -> None:
+    (tmp_path / "secret.tsv").write_text(TABLE)
+    (tmp_path / "site").mkdir()
+    findings = Findings("B")
+    people = read_people(tmp_path / "site", "../secret.tsv", LISTED, GROUP, COVARIATES, findings)
+    assert (people.group == -1).all()
+    assert findings.blocked
+    findings = Findings("B")
+    read_people(tmp_path / "site", "participants.tsv", LISTED, GROUP, COVARIATES, findings)
+    assert findings.blocked  # it is not there
