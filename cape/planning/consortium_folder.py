@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import tomllib
 import typing
 import warnings
@@ -212,22 +211,15 @@ def _may_be_site(folder: Path) -> bool:
 
 
 def site_folders(directory: Path) -> dict[str, Path]:
-    """Return the folders of the sites by id, sorted; DataError if there are none.
+    """Return the folders of the sites by id, sorted; of one site the folder itself.
 
-    For commands that are told that a folder is a consortium.
+    DataError E104: there are no data.
     """
-    folders = _folders(directory)
     whole = read_whole(directory)
-    # Folders that are people's would be sites by their names, which all sites read.
-    tops = _tops(whole)
-    of_people = len({top for top, _ in tops}) == len(tops) > 1 and whole.level == "proved"
-    if of_people and not sites_below(directory, whole):
-        detail = f"the folders in {directory} are of {len(tops)} people, not of sites; if they are "
-        detail += f"sites, type: cape people {shlex.quote(str(directory))} --folders sites"
-        raise DataError("E104", site="(none)", detail=detail)
-    if not folders:
-        detail = (
-            f"{directory} holds no folder of a site; a consortium has one folder of data per site"
-        )
-        raise DataError("E104", site="(none)", detail=detail)
-    return folders
+    if folders := sites_below(directory, whole):
+        return folders
+    own = (*MANIFEST_NAMES, *RECORDS)
+    if whole.images or whole.left or any((directory / n).is_file() for n in own):
+        return {directory.resolve().name: directory.resolve()}
+    detail = f"{directory} holds no data; a consortium has one folder of data per site"
+    raise DataError("E104", site="(none)", detail=detail)

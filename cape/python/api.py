@@ -25,7 +25,7 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.computations import load, planner_of
-from cape.errors import ConfigError, NoiseWarning
+from cape.errors import CapeWarning, ConfigError, NoiseWarning
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
@@ -35,6 +35,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.report import privacy_json, write_results
+from cape.settings.config import ALONE, ONE_SITE
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
@@ -206,7 +207,7 @@ class Consortium:
         # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
         chosen: dict[str, object] = {
             "feature_space": self.space.kind,
-            "min_sites": max(2, min(3, len(self._sites))),
+            **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
             "n_sites": len(self._sites),
             "accept_low_quality": True,
             "delta": delta,
@@ -226,6 +227,8 @@ class Consortium:
         options = {option.name for option in dataclasses.fields(table.config)}
         meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
         config = table.config.from_input(meant)
+        if len(self._sites) == 1 and "min_sites" not in (settings or {}):
+            warnings.warn(ALONE, CapeWarning, stacklevel=2)
         # Where a real run would be refused; here a trial is allowed, but never in silence.
         planner, noise = planner_of(computation), ""
         if planner is not None:

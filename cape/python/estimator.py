@@ -78,8 +78,8 @@ class JointICA(_Base):
     def fit(self, X: Any, y: None = None, *, groups: Iterable[Any] | None = None) -> Self:
         """Run the protocol on people: images for the masker, or arrays (T_m, D).
 
-        X: one entry per person with `groups`, the site of each; or a mapping from sites to lists;
-        or one list per site, named site1, site2 ...
+        X: one entry per person, all of one site or of `groups`, the site of each; or a mapping from
+        sites to lists; or one list per site, named site1, site2 ...
         """
         del y  # scikit-learn's pipelines pass it
         # scikit-learn has time points in rows, the protocol features.
@@ -121,10 +121,8 @@ class JointICA(_Base):
     def fit_transform(self, X: Any, y: None = None, *, groups: Any = None) -> list[Any]:
         """Fit, then transform the people of all sites in the order they came."""
         self.fit(X, y, groups=groups)
-        if groups is not None:
-            return self.transform(X)
-        subjects = X.values() if isinstance(X, Mapping) else X
-        return self.transform([one for site in subjects for one in site])
+        people = X if groups is not None else [x for of in _by_site(X, None).values() for x in of]
+        return self.transform(people)
 
     def inverse_transform(self, X: Sequence[Any]) -> list[Array]:
         """Return what time courses (T_m, n_components) stand for: (T_m, D), centred in time."""
@@ -228,6 +226,8 @@ def _by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
     if isinstance(X, Mapping):
         return X
     people = _several(X)
+    if groups is None and any(map(_is_person, people)):
+        return {"site1": people}
     if groups is None:
         return {f"site{k}": subjects for k, subjects in enumerate(people, 1)}
     sites = [str(site) for site in groups]
@@ -237,6 +237,11 @@ def _by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
     return {
         s: [x for x, of in zip(people, sites, strict=True) if of == s] for s in dict.fromkeys(sites)
     }
+
+
+def _is_person(x: Any) -> bool:
+    """Whether an entry of X is an image or a table of one person, not the people of a site."""
+    return isinstance(x, str | os.PathLike) or hasattr(x, "dataobj") or getattr(x, "ndim", 0) == 2
 
 
 def _several(X: Any) -> Sequence[Any]:

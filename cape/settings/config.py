@@ -51,6 +51,14 @@ class Recipe:
 # -- the settings of every computation -----------------------------------------------------------
 
 
+# Settings of a run of one site: nobody is there to share noise or masks with.
+ONE_SITE: Final[Mapping[str, object]] = {"min_sites": 1, "noise": "local"}
+ALONE: Final = (
+    "one site: any noise is all its own; the sites of a consortium share one noise at the same "
+    "epsilon, and nobody sees the sum of one"
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """Settings that every computation has: the budget, the parties, the secure sum, the data."""
@@ -143,7 +151,7 @@ class Config:
                 "E011", setting="delta", got=self.delta, allowed="1e-15 to 0.1", do="1e-5 is usual."
             )
         self._check_roster()
-        if self.min_sites < 2 and not (self.noise == "local" and self.private):
+        if self.min_sites < 2 and self.private and self.noise != "local":
             problem = "min_sites=1: the noise of one site alone must be all of it"
             raise ConfigError("E012", problem=problem, do="use noise=local, or more sites.")
         if self.mask.startswith("MNI152-"):

@@ -14,13 +14,20 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured, planner_of
-from cape.errors import CapeError, ConfigError, ConsortiumError, NoiseWarning, PrivacyBudgetError
+from cape.errors import (
+    CapeError,
+    CapeWarning,
+    ConfigError,
+    ConsortiumError,
+    NoiseWarning,
+    PrivacyBudgetError,
+)
 from cape.forecast.rule import WORDS
 from cape.planning.consortium_folder import merged, proposed, read_file, site_folders
 from cape.protocol.model import settings_of
 from cape.report import add_score
 from cape.report.results import MapResults, read_results
-from cape.settings.config import Config
+from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, may_go_on, read_checkpoint
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, OnSubject, Play, Way, find_way
 from cape.site.files import folder_lock
@@ -121,7 +128,10 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
     if not config.private or computation.simulation_only:
         return ""  # it says so on every page
     try:
-        SitePolicy().check_settings("any", computation.name, config)
+        # The people of one lab see its sums in any case.
+        SitePolicy(allow_local_noise=len(site_folders(directory)) == 1).check_settings(
+            "any", computation.name, config
+        )
     except PrivacyBudgetError as err:
         return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
     return ""
@@ -164,6 +174,9 @@ def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object
     # All sites are at hand here; a real owner counts and names them.
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))
+    if len(sites) == 1 and "min_sites" not in chosen:
+        warnings.warn(ALONE, CapeWarning, stacklevel=3)
+        chosen = {**ONE_SITE, **chosen}
     return chosen
 
 

@@ -183,8 +183,11 @@ class SitePolicy:
                 raise PrivacyBudgetError("E168", site=site, column=column, detail=detail)
         if not config.private and not self.allow_not_private:
             raise self._refused(site, "allow_not_private", got="a run without noise")
-        if config.private and config.noise == "local" and not self.allow_local_noise:
-            raise self._refused(site, "allow_local_noise", got="noise=local")
+        # Without partners there are no masks either.
+        seen = (config.private and config.noise == "local") or config.min_sites < 2
+        if seen and not self.allow_local_noise:
+            got = "noise=local" if config.private else "min_sites=1"
+            raise self._refused(site, "allow_local_noise", got=got)
         if config.private and config.key_trust == "aggregator" and not self.allow_relayed_keys:
             raise self._refused(site, "allow_relayed_keys", got="key_trust=aggregator")
         if 0 < self.max_delta < config.delta:

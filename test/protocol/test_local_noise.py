@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 
 from cape.computations import load
-from cape.errors import CapeError, ConfigError, ConsortiumError, PrivacyBudgetError
+from cape.errors import CapeError, CapeWarning, ConfigError, ConsortiumError, PrivacyBudgetError
 from cape.protocol.messages import Masked, Released
 from cape.protocol.phases import advance_aggregator
 from cape.simulation import memory as driver
-from cape.simulation.simulate import simulate
+from cape.simulation.simulate import refused_by_the_shipped_policy, simulate
+from cape.site.policy import SitePolicy
 from support import consortium, tiny
 
 SEED = 3
@@ -112,10 +114,32 @@ def test_one_site_alone_runs_with_its_own_noise_only(tmp_path) -> None:
     assert "noisy by themselves" in text
 
 
-@pytest.mark.parametrize("wrong", [{}, {"noise": "local", "private": "false"}])
-def test_one_site_alone_needs_all_of_the_noise(wrong: dict[str, str]) -> None:
+@pytest.mark.parametrize("private", [True, False])
+def test_the_folder_of_one_lab_is_simulated_as_it_is(tmp_path, private: bool) -> None:
+    """It took E104, then E152, then E012, each proposing what had been given."""
+    data = consortium.write_data(tmp_path, {"mylab": consortium.subjects(5, seed=1)}) / "mylab"
+    chosen = consortium.settings_of("capemean", computation="capemean", private=private)
+    with pytest.warns(CapeWarning, match="one site: any noise is all its own"):
+        folder = simulate(data, out=tmp_path / "out", settings=chosen)
+    stated = json.loads((folder / "privacy.json").read_text())
+    assert stated["private"] is private
+    assert stated["n_sites"] == 1
+    assert (tmp_path / "out" / "mylab" / "cape-site.json").is_file()
+    # Its own sum is no secret in one lab; all else is said as ever.
+    assert "noise" not in refused_by_the_shipped_policy(data, chosen)
+
+
+def test_one_site_alone_needs_all_of_the_noise() -> None:
     with pytest.raises(ConfigError, match="use noise=local"):
-        tiny.settings(min_sites=1, **wrong)
+        tiny.settings(min_sites=1)
+
+
+def test_a_real_site_may_not_be_alone_with_an_owner_without_noise() -> None:
+    """Without partners a site's sum has no masks: its policy says whether it may be seen."""
+    policy = SitePolicy(allow_not_private=True)
+    policy.check_settings("a", "capemean", tiny.settings(private=False))
+    with pytest.raises(PrivacyBudgetError, match="got min_sites=1"):
+        policy.check_settings("a", "capemean", tiny.settings(private=False, min_sites=1))
 
 
 def test_a_site_that_refuses_ends_the_run_at_the_last_good_state() -> None:

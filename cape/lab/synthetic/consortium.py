@@ -356,7 +356,7 @@ def _write_texts(out: Path, request: Request) -> None:
     values = {
         "of": request,
         "n_sites": n_sites,
-        "min_sites": min(3, max(2, n_sites)),
+        "min_sites": min(3, n_sites),
         "min_timepoints": min(100, int(shortest * request.n_timepoints)),
         "n_x": N_X,
         "matrices": PRESETS,

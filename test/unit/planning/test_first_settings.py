@@ -322,9 +322,10 @@ def test_settings_that_all_sites_read_name_nobody(tmp_path):
     assert "P101" not in str(refused.value)
 
 
-def test_a_folder_of_people_is_no_consortium_for_a_simulation(tmp_path):
+def test_a_folder_of_people_is_one_site_for_a_simulation(tmp_path):
+    """One lab's folder was refused (E104), its people's folders having been sites once."""
+    with pytest.raises(DataError, match="E104"):
+        site_folders(tmp_path)
     for label in ("sub-1", "sub-2", "sub-3"):
         run(tmp_path, label, "MNI152NLin2009cAsym")
-    with pytest.raises(DataError, match="E104") as refused:
-        site_folders(tmp_path)
-    assert "--folders sites" in refused.value.detail
+    assert site_folders(tmp_path) == {tmp_path.name: tmp_path.resolve()}

@@ -255,6 +255,19 @@ def test_groups_name_the_site_of_every_person() -> None:
         cape.JointICA(3, private=False, settings=SMALL).fit(X, groups=["a", "b"])
 
 
+def test_people_without_groups_are_of_one_site() -> None:
+    """Every person was taken for a site; one data set in the hands of one scientist is usual."""
+    X = people(9, seed=1)
+    model = cape.JointICA(3, private=False, settings=SMALL)
+    with pytest.warns(cape.CapeWarning, match="one site"):
+        courses = model.fit_transform(X)
+    assert [one.shape for one in courses] == [(len(x), 3) for x in X]
+    assert model.result_.outcome.roster.n_sites == 1
+    with pytest.warns(cape.CapeWarning, match="one site"):
+        private = cape.JointICA(3, epsilon=8, settings=SMALL).fit(np.stack([x[:60] for x in X]))
+    assert private.result_.epsilon == pytest.approx(8, rel=1e-6)
+
+
 def test_time_courses_come_back_as_data_and_as_frames_with_names() -> None:
     model, X = fitted(), people(9, seed=1)
     (courses,) = model.transform(X[:1])
