@@ -30,6 +30,8 @@ from cape.secagg.graph import GraphPlan, plan_graph, unknown_shares
 from cape.settings.documents import UNLESS_EMPTY
 
 RELATION = "replace-one"
+# Where sites say how many people are in each group
+RELATION_OF_GROUPS = "replace-one, by a person of the same site and group"
 
 
 def running(events: Iterable[Event]) -> Iterator[tuple[Event, Cost]]:
@@ -231,9 +233,12 @@ def statement(outcome: Outcome) -> PrivacyStatement:
     texts: dict[str, Any] = {
         name: settings.get(name) for name in ("noise", "aggregation", "key_trust")
     }
+    # Of a comparison whose groups are public (`Config.counted`)
+    groups = bool(settings.get("group")) and settings.get("labels") != "protected"
     return PrivacyStatement(
         guarantee=outcome.label,
         private=outcome.label == "dp",
+        relation=RELATION_OF_GROUPS if groups else RELATION,
         epsilon=numbers.epsilon,
         epsilon_planned=numbers.epsilon_planned,
         delta=numbers.delta,
@@ -259,8 +264,13 @@ def statement(outcome: Outcome) -> PrivacyStatement:
             mu_unspent=numbers.mu_unspent,
             epsilon_unspent=numbers.epsilon_unspent,
         ),
-        assumptions=_lines("assumptions.txt.j2", settings=settings, graph=_graph(outcome)),
-        not_covered=_lines("not_covered.txt.j2", settings=settings),
+        assumptions=_lines(
+            "assumptions.txt.j2",
+            settings=settings,
+            graph=_graph(outcome),
+            halves=any(event.part for event in roster.plan),
+        ),
+        not_covered=_lines("not_covered.txt.j2", settings=settings, groups=groups),
         events=tuple(_releases(outcome, numbers.delta)),
         ledger=Chain(head=outcome.ledger.head, entries=tuple(outcome.ledger.entries())),
         warnings=tuple(outcome.warnings),

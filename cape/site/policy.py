@@ -67,7 +67,7 @@ class SitePolicy:
     allow_new_sites: bool = True
     allow_computations: tuple[str, ...] = ()  # names; empty = all
     # Columns of which the site says how many people are in each level; empty = none: an owner could
-    # else count any column for nothing.  `ANY_COLUMN`, in simulations only, is all
+    # else count any column for nothing.  `ANY_COLUMN`, as in simulations, is all
     public_counts: tuple[str, ...] = ()
     max_features: int = 0  # largest public basis; 0 = the owner's
     allow_not_private: bool = False  # whether runs with ``private=false`` may use this site's data
@@ -313,7 +313,6 @@ def _value(name: str, kind: type, value: Any) -> object:
         return _pairs_of(name, value)
     if kind is tuple:
         fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
-        fits = fits and not (name == "public_counts" and ANY_COLUMN in value)
     elif kind in (bool, str):
         fits = type(value) is kind
     else:
