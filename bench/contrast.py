@@ -32,9 +32,10 @@ from cape.privacy.accounting import gdp_mu
 from cape.privacy.halves import halves
 
 DELTA, COLLUDERS = 1e-5, 1
-QUESTIONS = ("one", "5", "24", "190", "pattern", "age")
+QUESTIONS = ("one", "5", "24", "45", "190", "pattern", "age")
 AGE_RANGE = 2.0  # public half of the range of age in the continuous question
 PLANTED = 0.3  # sd, of the one planned difference
+SLOPE = 0.25  # sd for a unit of age
 BLOCK = 1  # which block of edges the planned question is about
 Truth = np.ndarray
 
@@ -127,8 +128,11 @@ def age(study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator) 
         scales=(1.0,), covariates=(1.0, *LARGEST[1:]), groups=groups, everybody=len(u), strict=True
     )
     found = ask(question, sites, size(len(u), len(sites), epsilon), rng)
-    names = [n for n in Estimates.__slots__ if n != "sd"]
-    return replace(found, **{name: getattr(found, name) / (2 * AGE_RANGE) for name in names})
+    return in_units(found, 2 * AGE_RANGE)
+
+
+def in_units(found: Estimates, unit: float) -> Estimates:
+    return replace(found, **{name: getattr(found, name) / unit for name in Estimates.__slots__})
 
 
 def only(study: People, kept: np.ndarray) -> People:
@@ -182,7 +186,7 @@ def generic(
 
 def outcomes(people: Population, name: str) -> np.ndarray:
     """Return what a question's outcomes are of the edges, (q, K), in units of their sd."""
-    if name in ("pattern", "190"):
+    if name in ("pattern", "45", "190"):
         return np.diag(1 / people.sd)
     blocks = people.blocks[[BLOCK]] if name in ("one", "age") else people.blocks
     blocks = blocks[:5] if name == "5" else blocks
@@ -192,96 +196,91 @@ def outcomes(people: Population, name: str) -> np.ndarray:
 
 def one_draw(
     name: str, people: Population, study: People, effect: float, epsilon: float,
-    rng: np.random.Generator, random: bool,
+    rng: np.random.Generator, random: bool, yardsticks: bool,
 ) -> Iterator[tuple[str, Truth, np.ndarray, np.ndarray, np.ndarray]]:  # fmt: skip
     """Yield method, truth, estimate, error of the null, of the interval: in sd of each outcome."""
     how = outcomes(people, name)
     u, truth = study.u @ how, effect * people.effect @ how
+    usual, of = study, "group"
     if name == "pattern":
         found, w, other = pattern(study, u, epsilon, rng, random)
         sd = float(np.sqrt(w @ (how.T @ people.covariance @ how) @ w))
-        truth, u = np.array([truth @ w]) / sd, (u @ w)[:, None] / sd
-        yield "cape", truth, found.estimate / sd, found.se / sd, found.se_interval / sd
+        truth, found = np.array([truth @ w]) / sd, in_units(found, sd)
         # The same direction on the other half's own data: a yardstick.
-        b, se = pooled(only(study, other), u[other])
-        yield "pooled", truth, b, se, se
-        return
-    if name == "age":
-        slope = people.slopes[0] @ how
+        u, usual = (u[other] @ w)[:, None] / sd, only(study, other)
+    elif name == "age":
         # Null rows have no slope; what the study was drawn with is taken out and put in.
-        u = u + np.outer(study.x[:, 0], effect * 0.25 - slope)
-        truth, found = np.full(1, effect * 0.25), age(study, u, epsilon, rng)
-        b, se = pooled(study, u, "age")
+        u = u + np.outer(study.x[:, 0], effect * SLOPE - people.slopes[0] @ how)
+        truth, of = np.full(1, effect * SLOPE), "age"
+        found = age(study, u, epsilon, rng)
     else:
         if name == "one":  # whatever the block: a difference of PLANTED
             u = u + np.outer(study.case, effect * PLANTED - truth)
             truth = np.full(1, effect * PLANTED)
         found = planned(study, u, epsilon, rng, random=random and name == "one")
-        b, se = pooled(study, u)
     yield "cape", truth, found.estimate, found.se, found.se_interval
-    yield "pooled", truth, b, se, se
-    if name != "age":
+    if yardsticks:
+        b, se = pooled(usual, u, of)
+        yield "pooled", truth, b, se, se
+    if yardsticks and name not in ("pattern", "age"):
         b, se = generic(study, u, epsilon, rng)
         yield "generic", truth, b, se, se
 
 
 def cell(
-    name: str, row: str, kind: str, S: int, M: int, epsilon: float, draws: int, seed: int,
-    random: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
-    people = population(20 if name == "190" else 10)
+    names: list[str], row: str, kind: str, S: int, M: int, epsilon: float, asked: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each question and method, of the same studies."""
+    people = population(20 if "190" in names else 10)
     effect = 1.0 if kind == "real" else 0.0
-    seen: dict[str, list[tuple[float, float, float]]] = {}
-    for i in range(draws):
-        # One study for all questions, methods and epsilons of a row: they move together.
-        rng = np.random.default_rng([seed, i, S, M, ROWS.index(row)])
+    seen: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    for i in range(asked.draws):
+        rng = np.random.default_rng([asked.seed, i, S, M, ROWS.index(row)])
         study = draw(people, row, n_people=M, n_sites=S, rng=rng, effect=effect)
-        for method, truth, b, se, wide in one_draw(
-            name, people, study, effect, epsilon, rng, random
-        ):
-            out = (np.abs(b) > Z95 * se, np.abs(b - truth) < Z95 * wide, se)
-            seen.setdefault(method, []).append(tuple(float(np.mean(x)) for x in out))
-    rows = []
-    for method, values in seen.items():
-        rejected, coverage = np.mean(np.array(values)[:, :2], axis=0)
-        rows.append({
+        for name in names:
+            answers = one_draw(
+                name, people, study, effect, epsilon, rng, asked.random, not asked.alone
+            )
+            for method, truth, b, se, wide in answers:
+                out = (np.abs(b) > Z95 * se, np.abs(b - truth) < Z95 * wide, se)
+                seen.setdefault((name, method), []).append(tuple(float(np.mean(x)) for x in out))
+    for (name, method), values in seen.items():
+        rejected, coverage = (round(float(x), 4) for x in np.mean(values, axis=0)[:2])
+        yield {
             "name": f"{name}, {row}, S {S}, M {M}, epsilon {epsilon:g}, {method}",
+            "kind": kind, "rejected": rejected, "coverage": coverage,
+            "power": rejected if kind == "real" else None,
+            "se": round(float(np.median(values, axis=0)[2]), 4),
             "question": name, "row": row, "sites": S, "people": M, "epsilon": epsilon,
-            "random": random, "method": method, "kind": kind, "draws": draws,
-            "rejected": round(float(rejected), 4),
-            "coverage": round(float(coverage), 4),
-            "power": round(float(rejected), 4) if kind == "real" else None,
-            "se": round(float(np.median(np.array(values)[:, 2])), 4),
-        })  # fmt: skip
-    return rows
+            "random": asked.random, "method": method, "draws": asked.draws, "seed": asked.seed,
+        }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--questions", default="one,5,24,pattern")
+    parser.add_argument("--questions", default="one,5,24,pattern", help=", ".join(QUESTIONS))
     parser.add_argument("--rows", default=",".join(ROWS[:-1]))
     parser.add_argument("--kinds", default="null,real")
     parser.add_argument("--sites", default="3,4,20")
     parser.add_argument("--people", default="500,1000,4000")
     parser.add_argument("--epsilon", default="1")
     parser.add_argument("--random", action="store_true", help="answers for sites like these")
+    parser.add_argument("--alone", action="store_true", help="without what it is compared with")
     parser.add_argument("--json", type=Path, help="a file that gets one row a line, as they come")
     asked = parser.parse_args()
     lists = [
-        getattr(asked, name).split(",")
-        for name in ("questions", "kinds", "rows", "sites", "people", "epsilon")
+        getattr(asked, name).split(",") for name in ("kinds", "rows", "sites", "people", "epsilon")
     ]
-    print("name | kind | rejected | coverage | power | se")
-    for name, kind, row, S, M, epsilon in itertools.product(*lists):
+    columns = ("name", "kind", "rejected", "coverage", "power", "se")
+    print(*columns, sep=" | ")
+    for kind, row, S, M, epsilon in itertools.product(*lists):
         if kind == "real" and row != ROWS[0]:
             continue
-        for found in cell(
-            name, row, kind, int(S), int(M), float(epsilon), asked.draws, asked.seed, asked.random
-        ):
-            print(*(found[k] for k in ("name", "kind", "rejected", "coverage", "power", "se")),
-                  sep=" | ", flush=True)  # fmt: skip
+        names = asked.questions.split(",")
+        for found in cell(names, row, kind, int(S), int(M), float(epsilon), asked):
+            print(*(found[column] for column in columns), sep=" | ", flush=True)
             if asked.json:
                 with asked.json.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(found) + "\n")

@@ -62,6 +62,8 @@ R2, R2_FOUND, SITE_R2, ALLOW = 0.15, 0.3, 0.15, 1.2
 # needs no smaller ball: `contrast_bound` is the same.
 R_PUBLIC, Y_PUBLIC = 0.4, 1.0
 R_STRICT, Y_STRICT = 0.6, 0.6
+# `strict_factor` of these: 1 + max(R, Y), and the largest over t, 1.647, rounded up
+STRICT_ONE, STRICT_MORE = 1.6, 1.65
 
 # [4] Covariates are cut to their public norm, or to this where noise would be larger.
 SHORT_COVARIATES = 2.2
@@ -452,13 +454,12 @@ def _separation_bound(question: Contrast, state: Contrasted) -> float:
 def strict_factor(size: int) -> float:
     """F: one person moves sum z v - n R(mean z) Y(mean v) by at most 2 F, with |z|, |v| <= 1.
 
-    The part moves by R' dY + rho Y dz, rho in [0, 1] and |dY| <= |v' - v|; z'v' - z v - rho Y dz is
-    convex in everything, so z, z' = +-1.  Equal signs: 2 (1 + R).  Others, v and v' at an angle of
-    2 t: 2 (cos t + Y) + 2 R sin t.  A single number has t = 0 or a right angle.
+    The part moves by R' P dv + rho Y dz, rho in [0, 1], P a mean of derivatives of a projection:
+    symmetric, 0 <= P <= I.  z'v' - z v - rho Y dz is convex in z and z', so they are +-1.  Equal
+    signs: 2 (1 + R).  Others, v and v' at an angle of 2 t: 2 (cos t + Y) along v + v' and, as P =
+    (I + N) / 2 with |N| <= 1, R sin t across it and R sin t anywhere.  A single number has t = 0.
     """
-    if size == 1:
-        return 1.0 + max(R_STRICT, Y_STRICT)
-    return float(max(1.0 + R_STRICT, np.hypot(1.0, R_STRICT) + Y_STRICT))
+    return STRICT_ONE if size == 1 else STRICT_MORE
 
 
 def contrast_bound(question: Contrast, state: Contrasted) -> float:
