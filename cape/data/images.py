@@ -171,6 +171,14 @@ def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resamplin
 # ------------------------------------------------------------------------------- header
 
 
+def header_alone(path: Path) -> Nifti1Header:
+    """Return the header of an image; UnusableFile, or an error of the system."""
+    pair = suffix_of(path.name) == ".img"
+    with (path.with_suffix(".hdr") if pair else path).open("rb") as raw:
+        packed = path.name.lower().endswith(".gz")
+        return _header((Unpacked(HashingReader(raw)) if packed else raw).read(HEADER_BYTES), path)
+
+
 def _header(head: bytes, path: Path) -> Nifti1Header:
     import nibabel as nib
 

@@ -6,7 +6,7 @@ Discovery, first settings, checks and `cape people` all read this one answer.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
@@ -30,6 +30,9 @@ RESULTS: Final = frozenset(("results.json", "cape-site.json", "privacy.json", "s
 MOST_ENTITIES: Final = 6
 # Folders below each other: links may lead in a circle.
 DEEPEST: Final = 16
+# Of a disk, not of a study; nobody may read them.
+SYSTEM: Final = frozenset(("lost+found", "System Volume Information"))
+_DATA: Final = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
 
 
 def kind_of(config: Config) -> Kind:
@@ -39,33 +42,37 @@ def kind_of(config: Config) -> Kind:
 
 
 def names_below(base: Path, reserved: Collection[str] = ()) -> list[str]:
-    """Return the names of all files below a folder but those of results, hidden and `reserved`."""
-    return sorted(_walk(base, "", frozenset((*reserved, *NO_DATA)), DEEPEST))
+    """Return the names of all files below a folder but those of results, hidden and `reserved`.
+
+    OSError where any folder cannot be read: whoever lies in it would be left out in silence.
+    """
+    if not base.exists():
+        return []
+    found: list[str] = []
+    _walk(str(base), "", frozenset((*reserved, *NO_DATA)), DEEPEST, found)
+    return sorted(found)
 
 
-def _walk(folder: Path, above: str, reserved: frozenset[str], deeper: int) -> Iterator[str]:
-    try:
-        entries = list(os.scandir(folder))
-    except FileNotFoundError:
-        return
-    except OSError:
-        if not above:
-            raise
-        return  # of a folder that may be nobody's, such as lost+found
-    names = {entry.name for entry in entries}
-    if above and names & RESULTS:
+def _walk(folder: str, above: str, reserved: frozenset[str], deeper: int, found: list[str]) -> None:
+    entries = list(os.scandir(folder))
+    if above and any(entry.name in RESULTS for entry in entries):
         return
     for entry in entries:
-        path = f"{above}{entry.name}"
-        if entry.name.startswith(".") or (not above and entry.name in reserved):
+        name = entry.name
+        if name.startswith(".") or name in SYSTEM or (not above and name in reserved):
             continue
         # A folder that is called like an image is named as what it is, not passed over.
-        data = entry.name.lower().endswith((*IMAGE_SUFFIXES, *MATRIX_SUFFIXES))
-        if not data and Path(entry.path).is_dir():
-            if deeper:
-                yield from _walk(folder / entry.name, f"{path}/", reserved, deeper - 1)
-        else:
-            yield path
+        if name.lower().endswith(_DATA) or not _is_folder(entry):
+            found.append(f"{above}{name}")
+        elif deeper:
+            _walk(entry.path, f"{above}{name}/", reserved, deeper - 1, found)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or to where nobody may look
+        return False
 
 
 def read_folder(

@@ -6,17 +6,20 @@ import dataclasses
 import tomllib
 import typing
 import warnings
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cape.computations import load
+from cape.data.discovery import readable
 from cape.data.exclusions import MANIFEST_NAMES
+from cape.data.issues import Findings
 from cape.data.layout.reading import MARKS, Reading, read_names
-from cape.data.layout.words import KINDS, of_kind, refused_ends, words
+from cape.data.layout.words import KINDS, Kind, of_kind, refused_ends, words
 from cape.data.space import ATLAS_FILES
 from cape.data.tables import RECORDS
-from cape.data.whose import RESULTS, names_below
+from cape.data.whose import NO_DATA, RESULTS, names_below
 from cape.data.words_beside import words_beside
 from cape.errors import CapeWarning, ConfigError, DataError, own_words
 from cape.frozen import dataclass
@@ -130,31 +133,46 @@ def _meant_for(config: type[Config], shared: type[Config], name: str, value: obj
     return True
 
 
-def read_whole(folder: Path) -> Reading:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Whole:
+    """All files below a folder, and whose they are; private."""
+
+    folder: Path
+    names: Sequence[str]
+    kind: Kind
+    reading: Reading
+
+    def of(self, kind: Kind) -> Reading:
+        """Return whose the files of a kind are."""
+        said = words_beside(self.folder).layout
+        return self.reading if kind == self.kind else read_names(self.names, kind, said=said)
+
+
+def read_whole(folder: Path) -> Whole:
     """Return whose all files below a folder are: images, else surfaces, else matrices."""
-    paths, said = names_below(folder), words_beside(folder).layout
-    readings = [read_names(paths, kind, said=said) for kind in KINDS[:1]]
+    with readable(folder, Findings(folder.name)):
+        names, said = names_below(folder), words_beside(folder).layout
+    readings = [read_names(names, KINDS[0], said=said)]
     for kind in KINDS[1:]:
         if not (readings[-1].images or readings[-1].left):
-            readings.append(read_names(paths, kind, said=said))
-    return next(
-        (each for each in readings if each.images or each.left or each.commands), readings[0]
-    )
+            readings.append(read_names(names, kind, said=said))
+    at = (n for n, each in enumerate(readings) if each.images or each.left or each.commands)
+    n = next(at, 0)
+    return Whole(folder=folder, names=names, kind=KINDS[n], reading=readings[n])
 
 
-def sites_below(folder: Path, whole: Reading) -> dict[str, Path]:
+def sites_below(whole: Whole) -> dict[str, Path]:
     """Return the folders of sites by id; {}: the folder is one site's own.
 
-    A folder of people is no consortium: `whole` says what the folders are.  Where it cannot say,
-    marks of data sets do, or the owner's settings.toml beside the folders.
+    A folder of people is no consortium: its reading says what the folders are.  Where it cannot
+    say, marks of data sets do, or the owner's settings.toml beside the folders.
     """
-    folders = _folders(folder)
+    folder, reading = whole.folder, whole.reading
+    if any("/" not in image.path for image in reading.images):
+        return {}
+    folders = _folders(whole)
     names = {path.name for path in folder.iterdir() if path.is_file() or path.is_symlink()}
-    if (
-        not folders
-        or names & {*MANIFEST_NAMES, *RECORDS}
-        or any("/" not in i.path for i in whole.images)
-    ):
+    if not folders or names & {*MANIFEST_NAMES, *RECORDS}:
         return {}
     said = words_beside(folder).layout
     if "--folders sites" in said:
@@ -165,41 +183,47 @@ def sites_below(folder: Path, whole: Reading) -> dict[str, Path]:
         any((path / mark).is_file() for mark in (*MARKS, *RECORDS)) for path in folders.values()
     )
     # The owner's atlas lies in a site's folder; one in a person's may be anything.
-    of_people = any(subject in top for top, (_, subject) in _tops(whole))
+    of_people = any(subject in top for top, (_, subject) in _tops(reading))
     marked |= not of_people and all(
         any((path / name).is_file() for name in ATLAS_FILES) for path in folders.values()
     )
-    tops = {image.path.split("/")[0] for image in whole.images} | {
-        path.split("/")[0] for path in whole.left
+    tops = {image.path.split("/")[0] for image in reading.images} | {
+        path.split("/")[0] for path in reading.left
     }
-    if whole.level in ("proved", "inferred") and not whole.left:
+    if reading.level in ("proved", "inferred") and not reading.left:
         apart = {
             image.path.split("/")[0]
-            for image in whole.images
+            for image in reading.images
             if image.site.split(" ")[0] == image.path.split("/")[0]
         }
         alone = not marked and apart != tops
     else:
-        alone = not marked and "settings.toml" not in names and bool(whole.images)
+        alone = not marked and "settings.toml" not in names and bool(reading.images)
     return {} if alone else folders
 
 
-def _tops(whole: Reading) -> set[tuple[str, tuple[str, str]]]:
+def _tops(reading: Reading) -> set[tuple[str, tuple[str, str]]]:
     """Return every first folder with everybody who has images below it."""
-    return {(image.path.split("/")[0], image.person) for image in whole.images}
+    return {(image.path.split("/")[0], image.person) for image in reading.images}
 
 
-def _folders(directory: Path) -> dict[str, Path]:
+def _folders(whole: Whole) -> dict[str, Path]:
     """Return the folders that may be a site's: not hidden, not of code, logs or results."""
+    below: dict[str, list[str]] = defaultdict(list)
+    for name in whole.names:
+        top, _, rest = name.partition("/")
+        if rest and rest not in NO_DATA:
+            below[top].append(rest)
     return {
         path.name: path.resolve()
-        for path in sorted(directory.iterdir())
-        if path.is_dir() and not path.name.startswith((".", "_")) and _may_be_site(path)
+        for path in sorted(whole.folder.iterdir())
+        if not path.name.startswith((".", "_"))
+        and path.is_dir()
+        and _may_be_site(path, below[path.name])
     }
 
 
-def _may_be_site(folder: Path) -> bool:
-    names = names_below(folder)
+def _may_be_site(folder: Path, names: Sequence[str]) -> bool:
     if folder.name.lower() in words("no_site") or any((folder / name).exists() for name in RESULTS):
         return False
     # An empty folder is a site without data, and its own check says so best.
@@ -216,10 +240,11 @@ def site_folders(directory: Path) -> dict[str, Path]:
     DataError E104: there are no data.
     """
     whole = read_whole(directory)
-    if folders := sites_below(directory, whole):
+    if folders := sites_below(whole):
         return folders
     own = (*MANIFEST_NAMES, *RECORDS)
-    if whole.images or whole.left or any((directory / n).is_file() for n in own):
+    reading = whole.reading
+    if reading.images or reading.left or any((directory / n).is_file() for n in own):
         return {directory.resolve().name: directory.resolve()}
     detail = f"{directory} holds no data; a consortium has one folder of data per site"
     raise DataError("E104", site="(none)", detail=detail)

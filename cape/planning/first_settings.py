@@ -20,10 +20,10 @@ from cape.data.bids import confounds_beside
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
 from cape.data.discovery import discover
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
-from cape.data.images import read_image, sidecar_tr
+from cape.data.images import header_alone, read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.label_table import read_label_table
-from cape.data.layout.reading import Image, Reading, read_names
+from cape.data.layout.reading import Image, Reading
 from cape.data.layout.words import Kind, is_series
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import entities_of, has_all, natural_key
@@ -31,15 +31,12 @@ from cape.data.runs import RunFile, Series
 from cape.data.space import ATLAS_FILES, LABEL_TABLES, STRUCTURE_FILES, mask_space, space_of
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
-from cape.data.whose import names_below
-from cape.data.words_beside import words_beside
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.planning.consortium_folder import read_whole, sites_below
+from cape.planning.consortium_folder import Whole, read_whole, sites_below
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.orientation import BY_FEATURE, BY_TIME, Ask, counted, orientation_of, refuse
-from cape.report.files import load_image
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
 from cape.settings.words import parse_entities
@@ -58,6 +55,7 @@ MOST_COMPONENTS, PEOPLE_PER_COMPONENT = 20, 3
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 
 Entities = Mapping[str, str]
+Sites = Mapping[str, Whole]
 T = TypeVar("T")
 
 
@@ -91,11 +89,11 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
     import jinja2
 
     whole = read_whole(folder)
-    sites = sites_below(folder, whole)
+    sites = {site: read_whole(base) for site, base in sites_below(whole).items()}
     alone = not sites
-    sites = sites or {folder.resolve().name: folder}
+    sites = sites or {folder.resolve().name: whole}
     if alone:
-        _check_said(whole, folder)
+        _check_said(whole.reading, folder)
     survey = _survey(folder, sites, bids_filter, ask)
     total = sum(survey.people.values())
     # Plain text: nothing is escaped, and a value that is not there is an error.
@@ -112,13 +110,13 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         **survey.values,
     )
-    _check_nobody_named(text, [whole] if alone else map(read_whole, sites.values()))
+    _check_nobody_named(text, [site.reading for site in sites.values()])
     lines = [f"{site}: {_people(n)}" for site, n in survey.people.items()]
     return Proposal(text=text, counts=(*lines, *survey.counts), files=survey.files)
 
 
-def _survey(folder: Path, sites: Mapping[str, Path], bids_filter: str, ask: Ask) -> _Found:
-    names = [name.lower() for base in sites.values() for name in names_below(base)]
+def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
+    names = [name.lower() for site in sites.values() for name in site.names]
     volumes = _readings(sites, "volume")
     if any(reading.evidence == "BIDS" for reading in volumes.values()):
         return _of_bids(sites, volumes, bids_filter)
@@ -135,15 +133,12 @@ def _survey(folder: Path, sites: Mapping[str, Path], bids_filter: str, ask: Ask)
     raise _nothing(folder, "it holds no image, matrix or table")
 
 
-def _readings(sites: Mapping[str, Path], kind: Kind) -> dict[str, Reading]:
+def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:
     """Return whose the files of each site are; ConfigError where nobody can tell."""
-    readings = {
-        site: read_names(names_below(base), kind, said=words_beside(base).layout)
-        for site, base in sites.items()
-    }
+    readings = {site: whole.of(kind) for site, whole in sites.items()}
     for site, reading in readings.items():
         if reading.images:
-            _check_said(reading, sites[site])
+            _check_said(reading, sites[site].folder)
     return readings
 
 
@@ -183,16 +178,14 @@ def _people(n: int) -> str:
 # ------------------------------------------------------------------------------- names of BIDS
 
 
-def _of_bids(
-    sites: Mapping[str, Path], readings: Mapping[str, Reading], bids_filter: str
-) -> _Found:
+def _of_bids(sites: Sites, readings: Mapping[str, Reading], bids_filter: str) -> _Found:
     people, images, tables = _surveyed(sites, readings)
     counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
     usable = {p: e for p, e in tables.items() if e.get("space", "").startswith(MNI152)}
     if not usable:
         found = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
         problem = f"the names of {len(tables)} images name no MNI152 space (space- is {found})"
-        raise _nothing(next(iter(sites.values())), problem)
+        raise _nothing(next(iter(sites.values())).folder, problem)
     space = _choose(usable, "space", SPACES)
     rests = sorted({e["task"] for e in tables.values() if e.get("task", "").startswith("rest")})
     # Of the echoes their combination, which has no entity; else one that BOLD is strong in.
@@ -217,7 +210,7 @@ def _of_bids(
     return _Found(people=people, counts=counts, values=values)
 
 
-def _of_cifti(sites: Mapping[str, Path], names: Sequence[str], bids_filter: str) -> _Found:
+def _of_cifti(sites: Sites, names: Sequence[str], bids_filter: str) -> _Found:
     dense = any(name.endswith(".dtseries.nii") for name in names)
     end = ".dtseries.nii" if dense else ".ptseries.nii"
     readings = _readings(sites, "cifti")
@@ -233,8 +226,9 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str], bids_filter: str)
         return not any((base / name).is_file() for name in files)
 
     structure, name = structure_file(chosen)
-    without = [base for base in sites.values() if structure and lacks(base, STRUCTURE_FILES)]
-    spheres = [n[0] for n in SPHERE_FILES.values() if any(lacks(b, n) for b in sites.values())]
+    bases = [site.folder for site in sites.values()]
+    without = [base for base in bases if structure and lacks(base, STRUCTURE_FILES)]
+    spheres = [n[0] for n in SPHERE_FILES.values() if any(lacks(b, n) for b in bases)]
     if spheres:
         counts.append(f"not there yet: {' and '.join(spheres)} (docs/howto-inputs.md)")
     values = {
@@ -251,14 +245,16 @@ def _of_cifti(sites: Mapping[str, Path], names: Sequence[str], bids_filter: str)
 
 
 def _surveyed(
-    sites: Mapping[str, Path], readings: Mapping[str, Reading], end: str = ""
+    sites: Sites, readings: Mapping[str, Reading], end: str = ""
 ) -> tuple[dict[str, int], dict[str, dict[Path, Image]], dict[Path, Entities]]:
     """Return how many people each site has, its images, and the entities of every image's name."""
     images = {
         site: {
-            base / i.path: i for i in readings[site].images if i.path.endswith(end) and not i.whole
+            whole.folder / i.path: i
+            for i in readings[site].images
+            if i.path.endswith(end) and not i.whole
         }
-        for site, base in sites.items()
+        for site, whole in sites.items()
     }
     people = {site: len({image.person for image in each.values()}) for site, each in images.items()}
     return (
@@ -374,7 +370,7 @@ def _scanned(
 def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
     """Return what `read` finds in the header of an image, `otherwise` where there is none."""
     try:
-        return read(load_image(path).header)
+        return read(header_alone(path))
     except Exception:  # of a reader of whatever lies there; `cape validate` says what is wrong
         return otherwise
 
@@ -437,20 +433,22 @@ def _columns(table: Path) -> Iterable[str]:
 # ------------------------------------------------------------------------------- other files
 
 
-def _listed(sites: Mapping[str, Path], feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
+def _listed(sites: Sites, feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
     """Return how many people each site lists, and all their runs."""
     _readings(sites, "matrix" if feature_space == "matrix" else "volume")
     config = Config.from_input({"private": False, "feature_space": feature_space})
-    listed = {name: discover(base, {}, config, Findings(name)) for name, base in sites.items()}
+    listed = {
+        name: discover(site.folder, {}, config, Findings(name)) for name, site in sites.items()
+    }
     runs = [run for subjects in listed.values() for files in subjects for run in files.runs]
     return {site: len(subjects) for site, subjects in listed.items()}, runs
 
 
-def _of_images(sites: Mapping[str, Path]) -> _Found:
+def _of_images(sites: Sites) -> _Found:
     people, runs = _listed(sites, "mask")
     if not runs:
         problem = "it holds images, but no list and no layout that is known names them"
-        raise _nothing(next(iter(sites.values())), problem)
+        raise _nothing(next(iter(sites.values())).folder, problem)
     paths = [run.path for run in runs]
     spaces = Counter(_told(path, partial(space_of, path.name), "") for path in paths)
     said = ", ".join(f"{space or 'none'} {n}" for space, n in spaces.items())
@@ -465,16 +463,16 @@ def _of_images(sites: Mapping[str, Path]) -> _Found:
     return _Found(people=people, counts=counts, values=values)
 
 
-def _atlases(sites: Mapping[str, Path]) -> list[str]:
+def _atlases(sites: Sites) -> list[str]:
     """Return the label images that all sites have."""
-    found = [{n for n in ATLAS_FILES if (base / n).is_file()} for base in sites.values()]
+    found = [{n for n in ATLAS_FILES if (s.folder / n).is_file()} for s in sites.values()]
     return sorted(set.intersection(*found))
 
 
-def _of_parcels(sites: Mapping[str, Path], ask: Ask) -> _Found:
+def _of_parcels(sites: Sites, ask: Ask) -> _Found:
     """Of an atlas: images, or tables of its parcels' series."""
     people, runs = _listed(sites, "atlas")
-    base, atlas = next(iter(sites.values())), _atlases(sites)[0]
+    base, atlas = next(iter(sites.values())).folder, _atlases(sites)[0]
     config = Config.from_input(
         {"epsilon": 1, "delta": 1e-5, "feature_space": "atlas", "atlas": atlas}
     )
@@ -505,7 +503,7 @@ def _orientation(runs: Sequence[RunFile], ask: Ask, n_features: int = 0) -> Orie
     return orientation_of(names, _shapes(runs), columns, ask=ask, n_features=n_features)
 
 
-def _of_matrices(sites: Mapping[str, Path], ask: Ask) -> _Found:
+def _of_matrices(sites: Sites, ask: Ask) -> _Found:
     people, runs = _listed(sites, "matrix")
     shapes, orientation = _shapes(runs), _orientation(runs, ask)
     rows, columns = {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
@@ -534,9 +532,10 @@ def _as_setting(names: tuple[str, ...]) -> str:
     return json.dumps(",".join(names), ensure_ascii=False) if names else ""
 
 
-def _of_records(sites: Mapping[str, Path]) -> _Found:
+def _of_records(sites: Sites) -> _Found:
     people, widths = dict.fromkeys(sites, 0), set()
-    for site, base in sites.items():
+    for site, whole in sites.items():
+        base = whole.folder
         table = next((base / name for name in RECORDS if (base / name).is_file()), None)
         try:
             records = None if table is None else read_records(table)

@@ -17,11 +17,17 @@ from cape.data.layout.reading import AS_NAMED, FOLDERS, Line, Reading, version_l
 from cape.data.layout.words import is_series
 from cape.data.manifest import read_manifest
 from cape.data.runs import ListedRun
-from cape.data.whose import Taken, kind_of, names_below, read_folder, reading_of_rows, rows_of, take
+from cape.data.whose import Taken, kind_of, read_folder, reading_of_rows, rows_of, take
 from cape.data.words_beside import words_beside
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.planning.consortium_folder import read_settings, read_whole, settings_beside, sites_below
+from cape.planning.consortium_folder import (
+    Whole,
+    read_settings,
+    read_whole,
+    settings_beside,
+    sites_below,
+)
 from cape.settings.config import Config
 from cape.settings.own_words import POLICY_FILE, OwnWords
 
@@ -59,16 +65,19 @@ def words_typed(layout: Sequence[str], folders: str, *, as_named: bool) -> tuple
 
 def read_people(folder: Path) -> list[FolderOfPeople]:
     """Return whose the files of a site are, or of every site of a folder."""
-    sites = sites_below(folder, read_whole(folder))
+    whole = read_whole(folder)
+    sites = sites_below(whole)
     if not sites:
-        return [_read(folder, "", words_beside(folder))]
-    return [_read(folder / site, site, words_beside(base)) for site, base in sites.items()]
+        return [_read(whole, "", words_beside(folder))]
+    return [
+        _read(read_whole(folder / site), site, words_beside(base)) for site, base in sites.items()
+    ]
 
 
 def confirm(folder: Path, typed: Sequence[str]) -> FolderOfPeople:
     """Keep what a site says of its files in its own file, if that proves whose they are."""
     words = replace(words_beside(folder), layout=tuple(typed))
-    found = _read(folder, "", words)
+    found = _read(read_whole(folder), "", words)
     if found.reading.level != "proved" or not found.reading.images:
         problem = f"this does not say whose the files are: {found.reading.why or 'it fits none'}"
         do = "cape people prints lines that do; nothing was kept."
@@ -93,11 +102,11 @@ def _keep(path: Path, typed: Sequence[str]) -> None:
     path.write_text(changed, encoding="utf-8")
 
 
-def _read(folder: Path, site: str, words: OwnWords) -> FolderOfPeople:
-    config, findings = _config(folder), Findings(site or folder.name)
+def _read(whole: Whole, site: str, words: OwnWords) -> FolderOfPeople:
+    folder, paths = whole.folder, whole.names
+    config, findings = _config(whole), Findings(site or folder.name)
     table = next((name for name in MANIFEST_NAMES if (folder / name).is_file()), "")
     lists = lists_of_people(folder, ".", (table,), findings, words.other_columns)
-    paths = names_below(folder)
     reading = read_folder(paths, config, words.layout, [n for each in lists for n in each.said])
     rows: tuple[ListedRun, ...] = ()
     if table:
@@ -127,13 +136,12 @@ def _read(folder: Path, site: str, words: OwnWords) -> FolderOfPeople:
     )
 
 
-def _config(folder: Path) -> Config:
+def _config(whole: Whole) -> Config:
     """Return the owner's settings beside a folder, else what its files are of."""
-    beside = settings_beside(folder)
+    beside = settings_beside(whole.folder)
     if beside is not None:
         return read_settings(beside, {}).config
-    whole = read_whole(folder)
-    names = [image.path for image in whole.images] or list(whole.left)
+    names = [image.path for image in whole.reading.images] or list(whole.reading.left)
     space = "matrix"
     for end, its_space in ((".dtseries.nii", "grayordinates"), (".ptseries.nii", "parcels")):
         if any(name.endswith(end) for name in names):

@@ -116,7 +116,7 @@ def check_folder(
     headers_only: bool = False,
 ) -> FolderCheck:
     """Check a site's data, or those of every site; `given` names the files of one."""
-    sites = {} if given else sites_below(folder, read_whole(folder))
+    sites = {} if given else sites_below(read_whole(folder))
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
         check_site(

@@ -7,6 +7,7 @@ programs will think of, makes another version of the same one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from cape.data.layout.words import any_of, stem, words
@@ -16,6 +17,7 @@ _FOLDER: Final = re.compile(r"(?:^|[_.])sub-(.+)$")
 _NAME: Final = re.compile(r"(?:^|[._]|^[A-Za-z]{1,12})sub-(.+)$")
 # sub-01, sub-01_bold, sub-01_task-..: what follows the label is known to be none of it.
 _CLEAN: Final = re.compile(r"(.+?)(?:_[a-z]+-.*|\..*|_[A-Za-z]+|)")
+_GOES_ON: Final = re.compile(r"[A-Za-z0-9]")
 _ENTITY: Final = re.compile(r"(?<![A-Za-z0-9])([a-z]+)-([A-Za-z0-9+]+)")
 
 
@@ -34,7 +36,7 @@ def label_of(path: str) -> tuple[str, str]:
     label = labels.pop() if labels else own
     if label.startswith(own + "_"):  # of a folder, which holds more words than the label
         label = own
-    if text and not re.match(rf"{re.escape(label)}(?![A-Za-z0-9])", text):
+    if text and (not text.startswith(label) or _GOES_ON.match(text, len(label))):
         return "", f"{path}: the folder says {label}, the name {own or text}"
     # BIDS has no signs in labels: only folder and name together, and an entity behind, show the end
     # of one, sub-NDAR_INV1/sub-NDAR_INV1_task-rest; sub-01_drug_run-1 is of nobody known.
@@ -57,7 +59,19 @@ def run_of(path: str) -> dict[str, str]:
 
 
 def without_label(path: str, label: str) -> str:
-    return re.sub(rf"sub-{re.escape(label)}(?![A-Za-z0-9])", "sub-{subject}", path)
+    text, at, whole = "", 0, f"sub-{label}"
+    for start in _places(path, whole):
+        if start >= at and not _GOES_ON.match(path, start + len(whole)):
+            text, at = f"{text}{path[at:start]}sub-{{subject}}", start + len(whole)
+    return text + path[at:]
+
+
+def _places(path: str, text: str) -> Iterator[int]:
+    # No regex of its own for every label: thousands of people would each compile one.
+    at = path.find(text)
+    while at >= 0:
+        yield at
+        at = path.find(text, at + 1)
 
 
 def pattern_of(path: str, label: str) -> str:
@@ -87,7 +101,14 @@ def version_of(path: str, label: str) -> str:
 def top_of(path: str, label: str) -> str:
     """Return what stands above and before the first that says whose an image is."""
     folders = path.split("/")
-    mine = re.compile(rf"sub-|(?<![A-Za-z0-9]){re.escape(label)}(?![A-Za-z0-9])")
-    at = next((n for n, part in enumerate(folders) if mine.search(part)), len(folders) - 1)
+    at = next((n for n, part in enumerate(folders) if _names(part, label)), len(folders) - 1)
     before = re.match(r"(.*)[_.\- ]sub-", folders[at]) if at == len(folders) - 1 else None
     return "/".join([*folders[:at], *([before[1]] if before else [])])
+
+
+def _names(part: str, label: str) -> bool:
+    """Tell whether a part of a path says sub- or a label, whole."""
+    return "sub-" in part or any(
+        not _GOES_ON.match(part[at - 1 : at]) and not _GOES_ON.match(part, at + len(label))
+        for at in _places(part, label)
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cape.cli import main
 from cape.data.discovery import discover
 from cape.data.issues import Findings, IssueCode, in_full
 from cape.data.pipeline import inspect_site, load_site
@@ -217,6 +218,30 @@ def test_an_owners_name_that_no_file_can_have_is_told_as_that(tmp_path, setting)
     with pytest.raises(DataError, match="E101") as caught:
         inspect_site(tmp_path, {}, Config(epsilon=1.0, delta=1e-5, **setting), site="B")
     assert "File name too long" in caught.value.detail
+
+
+def test_nobody_is_left_out_because_a_folder_below_cannot_be_read(tmp_path, monkeypatch, capsys):
+    """It was passed over: a person without a word, or a list of who is left out."""
+    for name in ("sub-01", "sub-02"):
+        site_with(tmp_path / name / "func", f"{name}_task-rest_bold.nii.gz")
+    listed, locked = os.scandir, ["sub-02"]
+
+    def refused(path: str) -> object:
+        if Path(path).name in locked:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(DataError, match="E101"):
+        discover(tmp_path, {}, IMAGES, Findings("B"))
+    for command in (["people"], ["init"], ["validate", "--fast"]):
+        assert main([*command, str(tmp_path)]) == 1
+        said = capsys.readouterr()
+        assert "CAPE-E101" in said.err + said.out
+        assert "sub-02: Permission denied" in said.err + said.out
+    locked[:] = ["lost+found"]  # of the disk, which is nobody's
+    (tmp_path / "lost+found").mkdir()
+    assert len(discover(tmp_path, {}, IMAGES, Findings("B"))) == 2
 
 
 @pytest.mark.parametrize("look", ["scandir", "exists", "is_file"])

@@ -78,7 +78,7 @@ def private_run(case: Case, folder: Path, config: Config) -> tuple[Found, set[st
 
 
 def sites_of(folder: Path) -> dict[str, Path]:
-    return sites_below(folder, read_whole(folder)) or {"": folder}
+    return sites_below(read_whole(folder)) or {"": folder}
 
 
 def check_people(case: Case, found: Found) -> None:
