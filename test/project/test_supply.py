@@ -101,6 +101,18 @@ def rows() -> dict[str, tuple[str, str]]:
     }
 
 
+def test_actions_of_the_forge_are_commits_not_names_that_move() -> None:
+    used = [
+        line.strip()
+        for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    pinned = re.compile(r"- uses: [\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+")
+    assert [line for line in used if not pinned.fullmatch(line)] == []
+
+
 def test_every_package_that_ships_has_a_licence_that_is_allowed() -> None:
     licences, listed = script("licences"), rows()
     locked_here = locked("lock")

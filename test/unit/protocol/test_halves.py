@@ -1,4 +1,7 @@
-"""A release to one half of the people, at the one door."""
+"""A release to one half of the people, at the one door.
+
+Belongs to `cape/protocol/secure_sum.py`.
+"""
 
 from __future__ import annotations
 
