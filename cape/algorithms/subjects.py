@@ -52,7 +52,7 @@ def noise_agreement(smooth: Callable[[Array], Array], common: Array, n_times: in
     return agreement(subject_maps(X, courses), common)
 
 
-def connectivity(S: Data) -> Array:
+def connectivity(S: Data | Array) -> Array:
     """Correlations of the time courses (R, T), shape (R, R); 0 for constant ones."""
     courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
     length = np.linalg.norm(courses, axis=1, keepdims=True)
@@ -64,7 +64,7 @@ def fisher(r: Array) -> Array:
     return np.arctanh(np.clip(r, -LIMIT_R, LIMIT_R))
 
 
-def spectrum(S: Data, tr: float) -> Spectrum:
+def spectrum(S: Data | Array, tr: float) -> Spectrum:
     """Power density of every time course (R, T) by Welch's method; `tr` in s, 0 if unknown.
 
     Hann windows of at most 64 points, overlap half, own means out; they may span two joined runs.
