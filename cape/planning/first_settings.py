@@ -31,6 +31,7 @@ from cape.data.runs import RunFile, Series
 from cape.data.space import ATLAS_FILES, LABEL_TABLES, STRUCTURE_FILES, mask_space, space_of
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
+from cape.data.whose import label_of, take
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -53,6 +54,8 @@ LONG_RUN: Final = 100
 # More than G pays for are noise, and the consortium must have more people than components.
 MOST_COMPONENTS, PEOPLE_PER_COMPONENT = 20, 3
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+
+_READ_IMAGE: Final = partial(read_image, grid=None, headers_only=True)
 
 Entities = Mapping[str, str]
 Sites = Mapping[str, Whole]
@@ -205,7 +208,7 @@ def _of_bids(sites: Sites, readings: Mapping[str, Reading], bids_filter: str) ->
         "bids_filter": bids_filter,
         "bids_exclude": without,
         **_grid(space, chosen, counts),
-        **_scanned(chosen, partial(read_image, grid=None, headers_only=True), counts),
+        **_scanned(sites, _runs_of(chosen), _READ_IMAGE, counts),
     }
     return _Found(people=people, counts=counts, values=values)
 
@@ -238,7 +241,9 @@ def _of_cifti(sites: Sites, names: Sequence[str], bids_filter: str) -> _Found:
         "bids_filter": bids_filter,
         "bids_exclude": _without(tables, wanted),
         "space": "",
-        **_scanned(chosen, partial(read_series, space=None, headers_only=True), counts),
+        **_scanned(
+            sites, _runs_of(chosen), partial(read_series, space=None, headers_only=True), counts
+        ),
     }
     files = {base / name: structure for base in without}
     return _Found(people=people, counts=counts, values=values, files=files)
@@ -352,19 +357,40 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
 
 
 def _scanned(
-    images: Sequence[Path], read: Callable[[RunFile], Series], counts: list[str]
+    sites: Sites, runs: Sequence[RunFile], read: Callable[[RunFile], Series], counts: list[str]
 ) -> dict[str, object]:
+    """Return time and confounds; of pointers of git-annex what their sidecars, which are here, say.
+
+    A site of another repetition time is named: nobody is left out for it before the owner said so.
+    """
+    trs: dict[str, list[float]] = {site: [] for site in sites}
     headers: list[Series] = []
-    unread: list[Path] = []
-    for path in images:
-        found = _headers([RunFile(path=path, name=path.name)], read)
+    unread = 0
+    for run in runs:
+        found = _headers([run], read)
         headers += found
-        unread += [] if found else [path]
+        unread += not found
+        site = next(s for s, whole in sites.items() if run.path.is_relative_to(whole.folder))
+        trs[site].append(found[0].tr if found else run.tr or sidecar_tr(run.path, []))
     if unread:
-        counts.append(f"not readable: {len(unread)} images; cape validate says why")
-    # Of pointers of git-annex, above all: their sidecars are here, and say the time.
-    trs = [*(series.tr for series in headers), *(sidecar_tr(path, []) for path in unread)]
-    return {**_repetition(trs, counts), **_confounds(images, headers, counts)}
+        counts.append(f"not readable: {unread} images; cape validate says why")
+    told = _repetition([tr for each in trs.values() for tr in each], counts)
+    by_site = {site: "/".join(f"{tr:g} s" for tr in _times(each)) for site, each in trs.items()}
+    if len({each for each in by_site.values() if each}) > 1:
+        which = ", ".join(f"{site} {each}" for site, each in by_site.items() if each)
+        counts.append(
+            f"repetition times of sites: {which}; are these the images you mean? "
+            "All are taken; tr in the file takes those of one time"
+        )
+    return {**told, **_confounds(runs, headers, counts)}
+
+
+def _times(seconds: Iterable[float]) -> list[float]:
+    return sorted({round(tr, 3) for tr in seconds} - {0.0})
+
+
+def _runs_of(paths: Iterable[Path]) -> list[RunFile]:
+    return [RunFile(path=p, name=p.name, confounds=confounds_beside(p)) for p in paths]
 
 
 def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
@@ -392,24 +418,24 @@ def _repetition(seconds: Iterable[float], counts: list[str]) -> dict[str, object
 
 
 def _confounds(
-    images: Sequence[Path], headers: Sequence[Series], counts: list[str]
+    runs: Sequence[RunFile], headers: Sequence[Series], counts: list[str]
 ) -> dict[str, object]:
-    beside = [confounds_beside(path) for path in images]
-    tables = [path for path in beside if path is not None]
+    tables = [run.confounds for run in runs if run.confounds is not None]
     columns = [names for path in tables if (names := set(_columns(path)))]
     common = set.intersection(*columns) if columns else set()
     counts.append(
-        f"confound tables: {len(tables)} of {len(images)} runs, {len(common)} columns in all"
+        f"confound tables: {len(tables)} of {len(runs)} runs, {len(common)} columns in all"
     )
     if len(columns) < len(tables):
         counts.append(f"not readable: {len(tables) - len(columns)} tables; cape validate says why")
-    if len(tables) < len(images) or not common.issuperset(MOTION):
+    if len(tables) < len(runs) or not common.issuperset(MOTION):
         return {"confound_strategy": "", "confounds": "none"}
     shortest = min((series.values.shape[1] for series in headers), default=0)
     suffixes = ("_derivative1", "_power2", "_derivative1_power2")
     derived = {name + suffix for name in MOTION for suffix in suffixes}
     full = shortest >= LONG_RUN and common >= derived
-    if not has_nilearn():
+    fmriprep = all(run.confounds == confounds_beside(run.path) for run in runs)
+    if not (fmriprep and has_nilearn()):  # nilearn looks for tables by their names
         return {"confound_strategy": "", "confounds": "motion24" if full else "motion6"}
     strategy = ["motion=full" if full else "motion=basic"]
     strategy += ["wm_csf=basic"] if common >= {"white_matter", "csf"} else []
@@ -437,11 +463,21 @@ def _listed(sites: Sites, feature_space: str) -> tuple[dict[str, int], list[RunF
     """Return how many people each site lists, and all their runs."""
     _readings(sites, "matrix" if feature_space == "matrix" else "volume")
     config = Config.from_input({"private": False, "feature_space": feature_space})
-    listed = {
-        name: discover(site.folder, {}, config, Findings(name)) for name, site in sites.items()
-    }
-    runs = [run for subjects in listed.values() for files in subjects for run in files.runs]
-    return {site: len(subjects) for site, subjects in listed.items()}, runs
+    people, runs = {}, []
+    for name, whole in sites.items():
+        listed = discover(whole.folder, {}, config, Findings(name))
+        here = _not_fetched(whole, config) if feature_space == "mask" else {}
+        runs += [*(run for files in listed for run in files.runs), *_runs_of(here)]
+        people[name] = len({files.label for files in listed} | set(here.values()))
+    return people, runs
+
+
+def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:
+    """Return the images that are links of git-annex without content, and whose they are."""
+    reading = whole.of("volume")
+    images = {whole.folder / i.path: i for i in take(reading, config, filtered=False).runs}
+    links = (path for path in images if path.is_symlink() and not path.exists())
+    return {path: label_of(images[path], reading) for path in links}
 
 
 def _of_images(sites: Sites) -> _Found:
@@ -454,11 +490,10 @@ def _of_images(sites: Sites) -> _Found:
     said = ", ".join(f"{space or 'none'} {n}" for space, n in spaces.items())
     counts = [f"images: {len(runs)}", f"images by space: {said}"]
     known = [space for space in spaces if space.startswith(MNI152)]
-    headers = _headers(runs, partial(read_image, grid=None, headers_only=True))
     values = {
         "kind": "images",
         **(_grid(known[0], paths, counts) if len(known) == 1 else {"space": ""}),
-        **_repetition((header.tr for header in headers), counts),
+        **_scanned(sites, runs, _READ_IMAGE, counts),
     }
     return _Found(people=people, counts=counts, values=values)
 

@@ -67,6 +67,7 @@ def test_sites_side_by_side_agree_on_the_space_that_most_people_have(tmp_path):
     assert (said["n_sites"], said["site_names"], said["min_sites"]) == (2, "a,b", 2)
     assert said["tr"] == 0.0  # they differ
     assert "images by repetition time: 2 s 2, 2.5 s 2" in counts
+    assert "repetition times of sites: a 2 s, b 2.5 s; are these the images you mean?" in counts
     assert "images by task: nback 1, rest 8" in counts
     assert "a: 2 people\nb: 3 people" in counts
     assert "epsilon" not in said
@@ -216,6 +217,24 @@ def test_hidden_files_are_nobody_and_a_task_of_rest_comes_first(tmp_path):
     listed = {s.label: len(s.runs) for s in discover(tmp_path, {}, config, findings)}
     # A mean is no series, whatever filter there is.
     assert (listed, findings.listing()) == ({"sub-1": 2, "sub-2": 2}, ())
+
+
+def test_links_that_were_not_fetched_say_time_and_confounds_without_names_of_bids(tmp_path):
+    """It was "no list and no layout that is known names them": content is fetched after init."""
+    data = tmp_path / "data"
+    for who in ("S01", "S02", "S03"):
+        stem = data / who / f"{who}_task-rest"
+        stem.parent.mkdir(parents=True)
+        Path(f"{stem}_desc-preproc_bold.nii.gz").symlink_to("../../.git/annex/objects/x/x.nii.gz")
+        Path(f"{stem}_desc-preproc_bold.json").write_text('{"RepetitionTime": 2.2}')
+        table = "\t".join(COLUMNS) + "\n" + "\t".join("0" * 7) + "\n"
+        Path(f"{stem}_desc-confounds_timeseries.tsv").write_text(table)
+    said, text, counts = settings(data)
+    assert said["tr"] == 2.2
+    assert "3 people" in text
+    assert said.get("confounds") == "motion6" or said["confound_strategy"] == "motion=basic"
+    assert "not readable: 3 images" in counts
+    assert "confound tables: 3 of 3 runs" in counts
 
 
 def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
