@@ -43,17 +43,23 @@ Truth = np.ndarray
 # -- one question, as the sites and the aggregator would play it -----------------------------------
 
 
+def noise_of(question: Contrast, g: float) -> tuple[float, ...]:
+    """Standard deviations of the noise of each mean, as `plan_event` would choose them."""
+    asked = question.schedule(0)
+    whole = sum(one.weight for one in asked)
+    deltas = [2.0 if one.shape == "ball" else np.sqrt(2.0) for one in asked]
+    return tuple(
+        float(d / (g * np.sqrt(one.weight / whole))) for d, one in zip(deltas, asked, strict=True)
+    )
+
+
 def ask(
     question: Contrast, sites: list[np.ndarray], g: float, rng: np.random.Generator
 ) -> Estimates:
     """Return the answer of people's rows at each site, for G = M mu sqrt(h / S) of the run."""
-    deltas = [2.0 if asked.shape == "ball" else np.sqrt(2.0) for asked in question.schedule(0)]
-    shares = [asked.weight for asked in question.schedule(0)]
-    # As `plan_event`: the standard deviation of a mean whose replace-one distance is `delta`.
-    noise = tuple(d / (g * np.sqrt(s / sum(shares))) for d, s in zip(deltas, shares, strict=True))
-    question = replace(question, noise=noise)
+    question = replace(question, noise=noise_of(question, g))
     state, everybody = question.start(0), np.concatenate(sites)[:, None, :]
-    for std in noise:
+    for std in question.noise:
         query = question.query(state)
         blocks = np.array_split(everybody, max(1, len(everybody) * query.size // 4_000_000))
         total = sum(query.answer(block).sum(axis=0) for block in blocks)
@@ -116,7 +122,7 @@ def pattern(
 
 
 def age(study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator) -> Estimates:
-    """[9.5] The continuous question, strict: slope of one outcome on age; covariates: the rest."""
+    """[7] The continuous question, strict: slope of one outcome on age; covariates: the rest."""
     a = np.clip(study.x[:, 0], -AGE_RANGE, AGE_RANGE) / (2 * AGE_RANGE)
     x = np.column_stack([2 * study.case - 1, study.x[:, 1:]])
     sites = [

@@ -6,9 +6,9 @@ of radius C, and h = lam gamma'x, within [-w_x, w_x], adjusts the weights for th
 Design and formulas: docs/group-comparison.md, whose section numbers stand in brackets.
 
 Every look is asked in units of its own bound, so the planned clip is 1 whatever was released
-before.  What does not split into persons is a site's own part (`SubjectQuery.part`).  [9.2] In T:
+before.  What does not split into persons is a site's own part (`SubjectQuery.part`).  [3] In T:
 - n R(mean -h) Y(mean v), R and Y the projections onto parts of their balls, takes out what h shares
-with the site.  [9.5] Strict form: nothing of the question is public but its range, r = a / 2A, and
+with the site.  [7] Strict form: nothing of the question is public but its range, r = a / 2A, and
 every look that holds r has such a part.
 
 A person's row: K outcomes, p covariates (public units, spread near 1), r.  Who has no outcome or no
@@ -52,13 +52,13 @@ SHARES_FEW = {"scale": 0.03, "centre": 0.05, "design": 0.10, "effects": 0.22, "j
 SHARES_MANY = {"centre": 0.07, "design": 0.11, "jacobian": 0.03, "squares": 0.04, "contrast": 0.75}
 SHARES_STRICT = {"scale": 0.03, "centre": 0.05, "design": 0.14, "separation": 0.08, "effects": 0.20,
                  "jacobian": 0.03, "squares": 0.04, "contrast": 0.43}  # fmt: skip
-SPREAD_SHARE = 0.06  # [9.4] out of the contrast's
+SPREAD_SHARE = 0.06  # [8] out of the contrast's
 
-# [5, 9.2] Public priors: what covariates explain of an outcome, each of them of a found pattern,
+# [5, 6] Public priors: what covariates explain of an outcome, each of them of a found pattern,
 # and site means of an outcome's variance; factor on the variance of what adjustment leaves.
 R2, R2_FOUND, SITE_R2, ALLOW = 0.15, 0.3, 0.15, 1.2
 
-# [9.2, 9.5] Radii of the site means in a site's part, as parts of their balls.  A public mean of v
+# [3, 7] Radii of the site means in a site's part, as parts of their balls.  A public mean of v
 # needs no smaller ball: `contrast_bound` is the same.
 R_PUBLIC, Y_PUBLIC = 0.4, 1.0
 R_STRICT, Y_STRICT = 0.6, 0.6
@@ -70,7 +70,7 @@ SHORT_COVARIATES = 2.2
 # Half octaves of |u|, in units of the outcome
 OCTAVES = 2.0 ** (0.5 * np.arange(12) - 2.0)
 HALF_NORMAL = 0.6745  # median of |z|
-# [9.4] sd of effects between sites, in sd, that the spread look must be able to hold
+# [8] sd of effects between sites, in sd, that the spread look must be able to hold
 LIKELY_SPREAD = 0.2
 
 
@@ -169,7 +169,7 @@ class Contrast:
     everybody: int  # people that a released mean is over: with those who are not asked
     found: bool = False  # the outcome is a pattern that the other half found
     strict: bool = False
-    random: bool = False  # [9.4] the answer is for sites like these: the spread look (K = 1)
+    random: bool = False  # [8] the answer is for sites like these: the spread look (K = 1)
     # (looks,) std of the noise that the plan gives an entry of each mean, the clip being 1
     noise: tuple[float, ...] = ()
 
@@ -394,7 +394,7 @@ def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Ar
 
 
 def _spread_part(question: Contrast, state: Contrasted, people: _People) -> Array:
-    """[9.4] n min((t - T D_s / D)^2, L^2) of a site."""
+    """[8] n min((t - T D_s / D)^2, L^2) of a site."""
     n = len(people.r)
     if not n or not np.ptp(people.r):
         return np.zeros(1)
@@ -467,7 +467,7 @@ def contrast_bound(question: Contrast, state: Contrasted) -> float:
 
     Public, in units of C: with a = r - h, r kept, a'v' - a v + rho Y (a - a') is at most |a| + |a'|
     + Y |a - a'|: 2 (1/2 + w_x) where a and a' have one sign, as Y <= 1, else 2 (1 + Y) w_x; and
-    R' dY at most 2 R w_x.  This replaces 2 (1/2 + (1 + R + Y) w_x) of section 9.2.
+    R' dY at most 2 R w_x.  Both parts are not added: nobody moves them at once [4].
     """
     w = state.reach
     if question.strict:
@@ -562,7 +562,7 @@ def _fold_slope(question: Contrast, state: Contrasted, mean: Array, std: float) 
 
 
 def _fold_effects(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
-    """[5, 9.2] B = S_xx^-1 T_x / slope, shrunk by its known noise; what may be left of it."""
+    """[5, 6] B = S_xx^-1 T_x / slope, shrunk by its known noise; what may be left of it."""
     K, p, sites = question.n_outcomes, len(question.covariates), len(question.groups.people)
     inverse, slope = np.linalg.inv(state.moments), state.slope
     B = inverse @ mean.reshape(p, K) / slope
@@ -585,7 +585,7 @@ def _fold_effects(question: Contrast, state: Contrasted, mean: Array, std: float
 
 
 def _adjusted(question: Contrast, state: Contrasted) -> Contrasted:
-    """[4, 9.2] Choose lam, how far to adjust the contrast itself: least known error over D^2."""
+    """[5] Choose lam, how far to adjust the contrast itself: least known error over D^2."""
     c = state.imbalance
     if not len(c):
         return state
@@ -658,7 +658,7 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
         share["contrast"] -= SPREAD_SHARE
     if not p:
         share["contrast"] += share.pop("design") + share.pop("effects", 0.0)
-    # Before the effects the slope is asked by itself [9.2 e].
+    # Before the effects the slope is asked by itself [4].
     after = share["jacobian"] * (0.5 if few and p else 1.0)
     octaves, scale = len(OCTAVES) + 1, {"rows": _octave, "fold": _fold_scale, "bound": _one}
     looks: list[_Look] = []
@@ -761,7 +761,7 @@ def _jacobian(question: Contrast, state: Contrasted) -> Array:
 
 
 def _between(question: Contrast, state: Contrasted, noise: float, slope: float) -> float:
-    """[9.4] Variance tau^2 of effects between sites, in scales, from the spread look."""
+    """[8] Variance tau^2 of effects between sites, in scales, from the spread look."""
     groups = question.groups
     sites = len(groups.people)
     known = state.squares[0] * (sites - 1) / groups.n + noise

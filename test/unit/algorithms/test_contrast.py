@@ -1,4 +1,4 @@
-"""Formulas of a comparison of groups; numbers in names are sections of its design page."""
+"""Formulas of a comparison of groups; sections are those of docs/group-comparison.md."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_scale_is_the_median_of_absolute_values() -> None:
 
 
 def test_the_part_of_a_site_takes_out_what_weights_and_outcomes_share() -> None:
-    """Section 9.2: - n R(mean z) Y(mean v), projections and not tests of a bound."""
+    """Section 3: - n R(mean z) Y(mean v), projections and not tests of a bound."""
     part = contrast.projected_part(4.0, np.array([3.0, 0.0]), 10, 1.0, 1.0)
     np.testing.assert_allclose(part, [-10 * 0.4 * 0.3, 0.0])
     part = contrast.projected_part(-40.0, np.array([30.0, 40.0]), 10, 1.0, 1.0)
@@ -157,7 +157,7 @@ def test_the_part_of_a_site_takes_out_what_weights_and_outcomes_share() -> None:
 
 
 def test_covariates_may_explain_more_of_a_found_pattern() -> None:
-    """Section 9.2 b: half A points it at the covariates, so each may explain .3 of it."""
+    """Section 6: half A points it at the covariates, so each may explain .3 of it."""
     noise = (0.5**2 + 1 / PUBLIC.n) + contrast.SITE_R2 / (4 * 3)
     for found, prior in ((True, 0.3), (False, 0.15 / 3)):
         asked = question(found=found)

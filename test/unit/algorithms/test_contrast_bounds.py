@@ -1,7 +1,7 @@
 """How far one person moves the integers of every look: hostile people, exact distances.
 
 A neighbouring site replaces one person inside a cell of site and group: outcomes and covariates are
-others, r stays; in the strict form r is another, too.  Sections 4, 9.2, 9.4, 9.5.
+others, r stays; in the strict form r is another, too.  Sections 4, 7 and 8 of docs/group-comparison.md.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_one_person_moves_the_integers_of_a_look_by_its_bound_at_most(
 
 
 def test_factors_of_the_strict_form_are_the_largest_over_all_angles() -> None:
-    """Section 9.5 gave 1 + R + Y = 2.2: nobody moves both parts at once."""
+    """Section 7: an earlier bound gave 1 + R + Y = 2.2: nobody moves both parts at once."""
     t, R, Y = np.linspace(0, np.pi / 2, 100_001), contrast.R_STRICT, contrast.Y_STRICT
     along, across = 2 * (np.cos(t) + Y), R * np.sin(t)
     largest = float(np.max(np.hypot(along, across) + across)) / 2
