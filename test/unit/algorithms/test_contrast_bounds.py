@@ -1,7 +1,7 @@
 """How far one person moves the integers of every look: hostile people, exact distances.
 
 A neighbouring site replaces one person inside a cell of site and group: outcomes and covariates are
-others, r stays; in the strict form r is another, too.  Sections 4, 7 and 8 of docs/group-comparison.md.
+others, r stays; in the strict form r is another, too.  docs/group-comparison.md, sections 4, 7, 8.
 """
 
 from __future__ import annotations
