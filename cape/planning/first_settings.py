@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from cape.data.bids import confounds_beside
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
@@ -28,7 +31,16 @@ from cape.data.layout.words import Kind, is_series
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import entities_of, has_all, natural_key
 from cape.data.runs import RunFile, Series
-from cape.data.space import ATLAS_FILES, LABEL_TABLES, STRUCTURE_FILES, mask_space, space_of
+from cape.data.space import (
+    ATLAS_FILES,
+    LABEL_TABLES,
+    SCANNER_CODE,
+    STRUCTURE_FILES,
+    grid_of,
+    mask_space,
+    space_of,
+    transform_code,
+)
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
 from cape.data.whose import label_of, take
@@ -49,6 +61,8 @@ TEMPLATE: Final = Path(__file__).with_suffix(".toml.j2")
 SPACES: Final = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 # mm, from the default on, which suits fMRIPrep's 2 mm and what scanners give.
 BUNDLED: Final = (4, 6, 8, 10)
+# Of the voxels of a mask, the share that a grid must hold to be taken for one of the whole brain
+WHOLE: Final = 0.9
 # Volumes of the shortest run that leave enough beside 24 signals of motion.
 LONG_RUN: Final = 100
 # More than G pays for are noise, and the consortium must have more people than components.
@@ -115,7 +129,13 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
     )
     _check_nobody_named(text, [site.reading for site in sites.values()])
     lines = [f"{site}: {_people(n)}" for site, n in survey.people.items()]
-    return Proposal(text=text, counts=(*lines, *survey.counts), files=survey.files)
+    confirm = [
+        f"only names say so; if it is right, type: cape people {shlex.quote(str(whole.folder))} "
+        + shlex.join(whole.reading.lines[0].typed)
+        for whole in sites.values()
+        if whole.reading.level == "inferred" and whole.reading.lines
+    ]
+    return Proposal(text=text, counts=(*lines, *confirm, *survey.counts), files=survey.files)
 
 
 def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
@@ -186,6 +206,9 @@ def _of_bids(sites: Sites, readings: Mapping[str, Reading], bids_filter: str) ->
     counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
     usable = {p: e for p, e in tables.items() if e.get("space", "").startswith(MNI152)}
     if not usable:
+        unnamed = not any("space" in e for e in tables.values())
+        if unnamed and (by_header := _of_images(sites)).values["mm"]:
+            return by_header
         found = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
         problem = f"the names of {len(tables)} images name no MNI152 space (space- is {found})"
         raise _nothing(next(iter(sites.values())).folder, problem)
@@ -382,7 +405,11 @@ def _scanned(
             f"repetition times of sites: {which}; are these the images you mean? "
             "All are taken; tr in the file takes those of one time"
         )
-    return {**told, **_confounds(runs, headers, counts)}
+    return {
+        "min_timepoints": _fewest(headers, counts),
+        **told,
+        **_confounds(runs, headers, counts),
+    }
 
 
 def _times(seconds: Iterable[float]) -> list[float]:
@@ -402,11 +429,54 @@ def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
 
 
 def _grid(space: str, images: Sequence[Path], counts: list[str]) -> dict[str, object]:
-    edges = [_told(path, lambda header: float(max(header.get_zooms()[:3])), 0.0) for path in images]
-    mm = next((mm for mm in BUNDLED if mm >= max(edges, default=0.0) - 0.5), BUNDLED[-1])
+    mm = _bundled(images)
     why = "the default" if mm == BUNDLED[0] else "images are that coarse"
     counts.append(f"mask: MNI152-{mm}mm ({why}), maps in {space}")
     return {"space": space, "mm": mm, "why": why}
+
+
+def _bundled(images: Sequence[Path]) -> int:
+    """Return the voxel size of the mask that suits images, mm."""
+    edges = [_told(path, lambda header: float(max(header.get_zooms()[:3])), 0.0) for path in images]
+    return next((mm for mm in BUNDLED if mm >= max(edges, default=0.0) - 0.5), BUNDLED[-1])
+
+
+def _of_one_grid(images: Sequence[Path], counts: list[str]) -> dict[str, object]:
+    """Return a mask for images that name no space and lie on one grid, as normalised ones do.
+
+    Those of scanners lie on a grid of each person, or say that it is a scanner's.
+    """
+    places = {_told(path, _place, None) for path in images}
+    place = places.pop()
+    if places or place is None or place[2] in (0, SCANNER_CODE) or len(images) < 2:
+        return {"space": "", "mm": 0}
+    mm, affine = _bundled(images), np.reshape(place[1], (4, 4))
+    mask = Config.from_input({"private": False, "mask": f"MNI152-{mm}mm"})
+    grid = grid_of(mask_space(mask))
+    to_voxel = np.linalg.inv(affine) @ grid.affine
+    voxels = np.argwhere(grid.inside) @ to_voxel[:3, :3].T + to_voxel[:3, 3]
+    inside = np.all((voxels > -0.5) & (voxels < np.array(place[0]) - 0.5), axis=1)
+    if inside.mean() < WHOLE:
+        return {"space": "", "mm": 0}
+    same = place[0] == grid.shape and np.allclose(affine, grid.affine, atol=1e-3)
+    counts.append(f"mask: MNI152-{mm}mm (no image names a space; one grid of them all holds it)")
+    return {"space": "", "mm": mm, "resample": "" if same else "to_mask"}
+
+
+def _place(header: Any) -> tuple[tuple[int, ...], tuple[float, ...], int]:
+    affine = tuple(float(x) for x in np.round(header.get_best_affine(), 3).ravel())
+    return header.get_data_shape()[:3], affine, transform_code(header)
+
+
+def _fewest(headers: Sequence[Series], counts: list[str]) -> int:
+    """Return a `min_timepoints` that suits runs shorter than its default; 0: the default does."""
+    lengths = [series.values.shape[1] for series in headers]
+    usual = median(lengths) if lengths else LONG_RUN
+    fewest = int(0.9 * usual) // 10 * 10
+    if usual >= LONG_RUN or fewest < MOST_COMPONENTS + 2:  # too short for any settings
+        return 0
+    counts.append(f"volumes: {counted(Counter(lengths))}, so min_timepoints = {fewest}")
+    return fewest
 
 
 def _repetition(seconds: Iterable[float], counts: list[str]) -> dict[str, object]:
@@ -492,7 +562,7 @@ def _of_images(sites: Sites) -> _Found:
     known = [space for space in spaces if space.startswith(MNI152)]
     values = {
         "kind": "images",
-        **(_grid(known[0], paths, counts) if len(known) == 1 else {"space": ""}),
+        **(_grid(known[0], paths, counts) if len(known) == 1 else _of_one_grid(paths, counts)),
         **_scanned(sites, runs, _READ_IMAGE, counts),
     }
     return _Found(people=people, counts=counts, values=values)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -348,3 +350,35 @@ def test_a_folder_of_people_is_one_site_for_a_simulation(tmp_path):
     for label in ("sub-1", "sub-2", "sub-3"):
         run(tmp_path, label, "MNI152NLin2009cAsym")
     assert site_folders(tmp_path) == {tmp_path.name: tmp_path.resolve()}
+
+
+def normalised(folder: Path, code: int, *, moved: float = 0.0) -> None:
+    """Write three people as SPM's tools name them, on its 6 mm grid, 60 volumes."""
+    folder.mkdir()
+    affine = np.array([[-6.0, 0, 0, 78], [0, 6, 0, -112], [0, 0, 6, -70], [0, 0, 0, 1]])
+    for m in range(3):
+        values = np.random.default_rng(m).integers(900, 1100, (27, 32, 26, 60)).astype(np.int16)
+        brain = nib.Nifti1Image(values, affine)
+        affine = affine + moved * np.eye(4, k=3)
+        brain.set_sform(brain.affine, code)
+        brain.header.set_zooms((6, 6, 6, 2.0))
+        brain.to_filename(folder / f"swraS{m:02d}_rest.nii")
+
+
+def test_data_of_no_known_producer_validate_after_the_one_line_that_init_prints(tmp_path, capsys):
+    """It took four tries: a mask that nobody had, E117, resample=to_mask, min_timepoints."""
+    normalised(tmp_path / "spm", code=2)
+    assert main(["init", str(tmp_path / "spm")]) == 0
+    (line,) = re.findall(r"if it is right, type: cape (.*)", capsys.readouterr().out)
+    assert main(shlex.split(line)) == 0
+    assert main(["validate", str(tmp_path / "spm")]) == 0
+    assert "READY: 3 subjects" in capsys.readouterr().out
+    said, _, _ = settings(tmp_path / "spm")
+    assert (said["mask"], said["resample"], said["min_timepoints"]) == ("MNI152-6mm", "to_mask", 50)
+
+
+@pytest.mark.parametrize(("code", "moved"), [(1, 0.0), (0, 0.0), (2, 3.0)])
+def test_images_that_may_be_native_get_no_mask_of_a_template(tmp_path, code, moved):
+    normalised(tmp_path / "raw", code, moved=moved)
+    said, _, _ = settings(tmp_path / "raw")
+    assert said["mask"] == "file"
