@@ -405,11 +405,7 @@ def _scanned(
             f"repetition times of sites: {which}; are these the images you mean? "
             "All are taken; tr in the file takes those of one time"
         )
-    return {
-        "min_timepoints": _fewest(headers, counts),
-        **told,
-        **_confounds(runs, headers, counts),
-    }
+    return {"min_timepoints": _fewest(headers, counts), **told, **_confounds(runs, headers, counts)}
 
 
 def _times(seconds: Iterable[float]) -> list[float]:
