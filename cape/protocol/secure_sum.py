@@ -81,6 +81,8 @@ class SecureSum(Generic[M]):
     # ``cells(site, model)``: of every label of `input` what is public of that person, where a plan
     # asks halves of the people: these are drawn inside of each cell.  None: one cell
     cells: Callable[[Site, M], Mapping[str, str]] | None = None
+    # ``by_site(config)``: whether halves are of whole sites, drawn in pairs of like size, instead
+    by_site: Callable[[Any], bool] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Phases of one release under the chosen aggregation."""
@@ -171,8 +173,7 @@ class Release(Generic[M]):
         if event.private:
             check_subjects(event, subjects, own_subjects(site.id, model))
         if event.part:
-            cells = None if self.stage.cells is None else self.stage.cells(site, model)
-            subjects = half_of(site, model, event, subjects, cells)
+            subjects = self._half(site, model, event, subjects)
         total = clipped_sum(chunks(subjects), query, event)
         # On record before any noise is drawn: a process that dies between the two has spent too
         # much on paper, never too little.
@@ -292,6 +293,14 @@ class Release(Generic[M]):
             model.drop_outs.survivors if model.drop_outs else (),
         )
         return replace(after, trace=trace)
+
+    def _half(self, site: Site, model: M, event: Event, subjects: Stacks | View) -> Stacks | View:
+        stage = self.stage
+        if stage.by_site is not None and stage.by_site(self.config):
+            asked = site_is_asked(site.id, model, event)
+            return subjects if asked else Stacks(arrays=(), labels=())
+        cells = None if stage.cells is None else stage.cells(site, model)
+        return half_of(site, model, event, subjects, cells)
 
     def _query(self, model: M) -> SubjectQuery:
         state = self.stage.current(self.config, model)
@@ -425,6 +434,16 @@ def half_of(
         ),
     )
     return replace(subjects, stacks=half) if isinstance(subjects, View) else half
+
+
+def site_is_asked(site: str, model: Model, event: Event) -> bool:
+    """Tell whether a release to half of the sites asks one: everybody there, or nobody."""
+    from cape.algorithms.group_design import half_of_sites  # no other round pays for it
+
+    entries = joined(model).sites
+    names, people = zip(*((entry.site, entry.n_subjects) for entry in entries), strict=True)
+    first = half_of_sites(model.fingerprint.encode(), names, np.array(people))
+    return bool(first[names.index(site)]) == (event.part == "A")
 
 
 def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:

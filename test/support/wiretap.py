@@ -216,6 +216,7 @@ class CanaryConfig(ZeroSumSettings, Config):
     zero_sum: Literal["ring", "gaussian"] = option("ring")
     seed_ratio: int = option(1000, low=0)
     part: Literal["", "A", "B"] = option("")
+    by_site: bool = option(False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -299,6 +300,7 @@ CANARY = Computation(
             rows=lambda model: joined(model).n_basis,
             input=lambda site, model: prepared(site, joined(model).space),
             close=lambda config, model: model.canary,
+            by_site=lambda config: config.by_site,
             carrier=zero_sum_carrier,
         ),
         report(
@@ -317,13 +319,7 @@ def budget(mu: float) -> dict[str, object]:
 
 
 def canary_run(
-    bits: np.ndarray,
-    *,
-    n_rounds: int,
-    mu: float = 2.0,
-    rows: int = 0,
-    part: str = "",
-    private: bool = True,
+    bits: np.ndarray, *, n_rounds: int, mu: float = 2.0, rows: int = 0, **more: object
 ) -> tuple[Wiretap, dict[str, np.ndarray]]:
     """Return a run of four sites, the last of which colludes, and the subjects of each site.
 
@@ -345,8 +341,7 @@ def canary_run(
         **budget(mu * math.sqrt(n_rounds)),
         "mu": mu,
         "n_rounds": n_rounds,
-        "part": part,
-        "private": private,
+        **more,
         "feature_space": "matrix",
         "basis": "none",
         "max_features": LARGEST_BASIS,

@@ -14,7 +14,7 @@ import pytest
 from cape.errors import DataError, PrivacyBudgetError
 from cape.privacy.halves import halves, size_of_half
 from cape.protocol.ports import Stacks, View
-from cape.protocol.secure_sum import half_of
+from cape.protocol.secure_sum import half_of, site_is_asked
 from support import wiretap
 from support.auditor import coins, half_places
 
@@ -111,3 +111,20 @@ def test_the_sum_of_a_run_holds_the_half_that_was_asked(part) -> None:
     total = sum((reply.total for reply in link.replies.values()), np.zeros(60, dtype=np.uint64))
     signs = np.sign(total.view(np.int64))
     np.testing.assert_array_equal(signs, np.where((places == part) | (part == ""), bits, 0))
+
+
+def test_halves_of_sites_ask_everybody_of_a_site_or_nobody() -> None:
+    """The two halves are all sites; who is asked in A is not asked in B."""
+    bits = coins(60)
+    for part in ("A", "B"):
+        link, owned = wiretap.canary_run(bits, n_rounds=1, part=part, by_site=True, private=False)
+        link.until("canary")
+        model = link._state.model
+        asked = {site: site_is_asked(site, model, event(part)) for site in owned}
+        other = {site: site_is_asked(site, model, event("AB".strip(part))) for site in owned}
+        assert all(asked[site] != other[site] for site in owned)
+        link.exchange()
+        total = sum((reply.total for reply in link.replies.values()), np.zeros(60, dtype=np.uint64))
+        seen = np.sign(total.view(np.int64))
+        for site, own in owned.items():
+            np.testing.assert_array_equal(seen[own], bits[own] if asked[site] else 0 * bits[own])
