@@ -238,15 +238,15 @@ def _methods(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {} if folder.about.data else None
 
 
-# The page from top to bottom
+# As the page of the consortium: what came out, how sure it is, what left, what was done
 SITE_CHAPTERS: page.Outline[PrivateFolder] = (
-    ("site/subjects", "Subjects", _subjects),
-    ("site/checks", "Checks", None),
-    ("site/clipping", "Clipping", _clipping),
+    ("site/maps", "Maps of single subjects", _maps),
     ("site/courses", "Time courses", _time_courses),
     ("site/spectra", "Spectra", _spectra),
     ("site/connectivity", "Network connectivity", _connectivity),
-    ("site/maps", "Maps of single subjects", _maps),
+    ("site/subjects", "Subjects", _subjects),
+    ("site/checks", "Checks", None),
+    ("site/clipping", "Clipping", _clipping),
     ("site/sent", "What left this site", _sent),
     ("site/ledger", "Ledger of this site", None),
     ("site/methods", "What was done to the data", _methods),

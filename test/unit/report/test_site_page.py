@@ -178,6 +178,18 @@ def test_the_page_shows_every_chapter_with_pictures(private):
     assert len(page) < 3_000_000
 
 
+def test_the_page_begins_with_who_took_part_and_with_maps_as_that_of_the_consortium(private):
+    """It began with a row of five figures and a chart of coverage."""
+    page = (private / "index.html").read_text()
+    assert re.search(r"<h1>\d+ of \d+ people of this site took part\.</h1>", page)
+    first = page.partition("<section")[0]
+    assert '<a href="#checks">Checks</a> says why' in first
+    assert "was charged here" in first
+    titles = re.findall("<h2>(.*?)</h2>", page)
+    assert titles[0] == "Maps of single subjects"
+    assert titles.index("Subjects") < titles.index("What left this site")
+
+
 def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
     # A policy without limits was shown as "max_epsilon 0.0" and "simulation_seed -1".
     made = example.outcome()
