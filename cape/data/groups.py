@@ -1,4 +1,4 @@
-"""Who is in which group, and the covariates: from a site's own table of people, by label.
+"""Groups, covariates and outcomes of people: from tables of their site, by label.
 
 A row that cannot be understood fails its person, who stays counted and adds zeros; that is told to
 the site alone.  Only columns that are missing, and names that fit nobody, stop it.
@@ -15,10 +15,10 @@ import numpy as np
 from cape.data.exclusions import PERSON, alike, bare, read_list, spellings
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import COLUMNS
-from cape.data.outcomes import People
+from cape.data.outcomes import Outcomes, People
 from cape.data.runs import leads_out
 from cape.data.tables import MISSING_CELLS
-from cape.settings.comparison import Covariate, Levels
+from cape.settings.comparison import Covariate, Levels, number
 from cape.settings.option import did_you_mean
 
 # What the column of names is called: in participants.tsv, or as in a manifest
@@ -38,16 +38,8 @@ def read_people(
     Whatever is wrong stands in `findings`, for the site's eyes; where the table cannot be used
     nobody is in a group.
     """
-    rows: Mapping[str, Sequence[str]] = {}
-    try:
-        columns = (group.column, *(one.column for one in covariates))
-        if leads_out(name):
-            raise UnusableFile(IssueCode.OUTSIDE_FOLDER, "a name that leads out of the folder")
-        rows = _rows_by_label(base / name, name, columns, listed, findings)
-    except OSError as err:
-        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
-    except UnusableFile as verdict:
-        findings.add_issue(verdict.issue, name)
+    columns = (group.column, *(one.column for one in covariates))
+    rows = _rows_of(base, name, columns, listed, findings)
     groups = np.full(len(listed), -1, dtype=np.int8)
     x = np.full((len(listed), len(covariates)), np.nan)
     clipped = [0] * len(covariates)
@@ -62,13 +54,48 @@ def read_people(
             x[m, j], was_clipped = one.public(cell)
             clipped[j] += was_clipped
             if np.isnan(x[m, j]):
-                place = f"'{label}': {one.column} '{cell[:20]}'"
-                missing = cell.strip().lower() in MISSING_CELLS
-                code = IssueCode.COVARIATE_NONE if missing else IssueCode.COVARIATE_UNCLEAR
-                findings.add(code, place)
+                _note_no_value(label, one.column, cell, findings)
             elif was_clipped:
                 findings.add(IssueCode.COVARIATE_CLIPPED, f"'{label}': {one.column} '{cell[:20]}'")
     return People(subjects=tuple(listed), group=groups, covariates=x, clipped=tuple(clipped))
+
+
+def read_columns(
+    base: Path, name: str, listed: Sequence[str], columns: Sequence[str], findings: Findings
+) -> Outcomes:
+    """Return columns of a site's own table as outcomes of everybody whom it lists, by label.
+
+    Numbers as they stand there, NaN where one is missing: that person adds zeros.
+    """
+    rows = _rows_of(base, name, columns, listed, findings)
+    values = np.full((len(listed), len(columns)), np.nan)
+    for m, label in enumerate(listed):
+        for j, cell in enumerate(rows.get(bare(label), ())):
+            values[m, j] = number(cell)
+            if np.isnan(values[m, j]):
+                _note_no_value(label, columns[j], cell, findings)
+    return Outcomes(names=tuple(columns), units=("",) * len(columns), values=values)
+
+
+def _note_no_value(label: str, column: str, cell: str, findings: Findings) -> None:
+    missing = cell.strip().lower() in MISSING_CELLS
+    code = IssueCode.VALUE_NONE if missing else IssueCode.VALUE_UNCLEAR
+    findings.add(code, f"'{label}': {column} '{cell[:20]}'")
+
+
+def _rows_of(
+    base: Path, name: str, columns: Sequence[str], listed: Sequence[str], findings: Findings
+) -> Mapping[str, Sequence[str]]:
+    """Return the cells of everybody in a table; none where it cannot be used, which is noted."""
+    try:
+        if leads_out(name):
+            raise UnusableFile(IssueCode.OUTSIDE_FOLDER, "a name that leads out of the folder")
+        return _rows_by_label(base / name, name, columns, listed, findings)
+    except OSError as err:
+        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, name)
+    return {}
 
 
 def _rows_by_label(
@@ -109,5 +136,5 @@ def _rows_by_label(
         elif label not in rows:
             other = near_names.get(alike(label))
             hint = f" (did you mean '{other}' there?)" if other else ""
-            findings.add(IssueCode.GROUP_NONE, f"'{own_label}': not in {name}{hint}")
+            findings.add(IssueCode.PERSON_NOWHERE, f"'{own_label}': not in {name}{hint}")
     return rows

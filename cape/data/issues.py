@@ -76,11 +76,12 @@ class IssueCode(Enum):
     LIST_BESIDE = (39, "E", "A file looks like a list of people or runs, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, or move it out of the folder")
     # ---- who is compared with whom
     GROUP_COLUMN = (39, "E", "A table of people lacks a column of the comparison", "columns {columns}", "call the column as the settings do, or ask the owner for another one")
-    GROUP_OTHER = (38, "E", "The table of groups names nobody who is here", "names such as {example}", "write the names as they are here, or name another table")
+    GROUP_OTHER = (38, "E", "A table of people names nobody who is here", "names such as {example}", "write the names as they are here, or name another table")
     GROUP_TWICE = (38, "W", "Rows of one person contradict each other; the person stays counted and adds zeros", "one answer in all rows of a person", "correct the rows")
     GROUP_NONE = (38, "W", "Somebody is in none of the groups that are compared; the person stays counted and adds zeros", "", "correct the cell if it is meant to be one of them")
-    COVARIATE_NONE = (38, "W", "Somebody has no value of a covariate; the person stays counted and adds zeros", "", "fill the cell if the value is known")
-    COVARIATE_UNCLEAR = (38, "W", "A cell of a covariate is neither a number nor a level; the person stays counted and adds zeros", "a number with a decimal point, or a level of the settings", "correct the cell")
+    PERSON_NOWHERE = (38, "W", "Somebody is in no row of a table of people; the person stays counted and adds zeros", "", "add a row, or write the name as it is here")
+    VALUE_NONE = (38, "W", "Somebody has no value in a column of the comparison; the person stays counted and adds zeros", "", "fill the cell if the value is known")
+    VALUE_UNCLEAR = (38, "W", "A cell of the comparison is neither a number nor a level; the person stays counted and adds zeros", "a number with a decimal point, or a level of the settings", "correct the cell")
     COVARIATE_CLIPPED = (38, "W", "A covariate lies outside the range of the settings and counts as its end", "", "correct the cell, or ask the owner for a wider range")
     # ---- several of one
     RUN_VERSIONS = (5, "X", "One run of a subject is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2 or echo-2; keep .nii or .nii.gz, not both")

@@ -66,7 +66,7 @@ class Range:
         return HALF_RANGE
 
     def public(self, cell: str) -> tuple[float, bool]:
-        value = _number(cell)
+        value = number(cell)
         if not math.isfinite(value):
             return math.nan, False
         inside = min(max(value, self.low), self.high)
@@ -123,7 +123,7 @@ def _covariate(part: str, column: str, said: str) -> Covariate:
     if "/" in said:
         return _two(part, "covariates", column, said.split("/"), _EXAMPLE)
     low, colon, high = said.partition(":")
-    ends = _number(low), _number(high)
+    ends = number(low), number(high)
     if not colon or not all(map(math.isfinite, ends)):
         raise out_of_range("covariates", part, _EXAMPLE)
     if not ends[0] < ends[1]:
@@ -141,12 +141,14 @@ def _two(text: str, setting: str, column: str, words: Sequence[str], allowed: st
 def _plain(cell: str) -> str:
     """Return a cell without case, and numbers as one spelling: 1.0 is what pandas makes of 1."""
     word = cell.strip().casefold()
-    value = _number(word)
+    value = number(word)
     return repr(value) if math.isfinite(value) else word
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """Return the finite number that a cell is, else NaN."""
     # Python would read 2_5 as 25, and digits of all scripts.
     word = text.strip()
     plain = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", word, re.ASCII | re.IGNORECASE)
-    return float(word) if plain else math.nan
+    value = float(word) if plain else math.nan
+    return value if math.isfinite(value) else math.nan
