@@ -116,7 +116,8 @@ def test_no_table_is_read_outside_of_the_folder(tmp_path) -> None:
 
 
 def test_columns_of_a_table_are_outcomes_by_label(tmp_path) -> None:
-    text = "participant_id,hippocampus,Score\nsub-02,4012.5,7\n1,3990,n/a\nsub-09,1,1\nsub-4,1e999,inf\n"
+    text = "participant_id,hippocampus,Score\nsub-02,4012.5,7\n1,3990,n/a\nsub-09,1,1\n"
+    text += "sub-4,1e999,inf\n"
     (tmp_path / "volumes.csv").write_text(text)
     findings = Findings("B")
     columns = ("score", "hippocampus")
