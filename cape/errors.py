@@ -20,7 +20,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E015": "{what} needs the package {package}; {do}",
     "E016": "results cannot be written there: {problem}; {do}",
     "E017": "this is not a privacy.json of cape; name the file in the consortium folder.",
-    "E018": "no settings can be proposed: {problem}; {do}",
+    "E018": "no settings can be proposed or sent: {problem}; {do}",
     "E019": "there is no settings.toml in the folder or beside it, and setting '{setting}' is required; write one with cape init FOLDER.",
     "E020": "{what} needs {wing}, which is not installed here; install the whole package: pip install --force-reinstall coinstac-cape (the image leaves parts out).",
     # 1nn: rows of the table of bad inputs (docs/errors.md)

@@ -58,7 +58,7 @@ def job_command(
 
     from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
     from cape.planning.budget import check_before_sending
-    from cape.planning.consortium_folder import merged, read_file
+    from cape.planning.consortium_folder import check_before_it_leaves, merged, read_file
 
     if resume is not None:
         if settings or set_values or subjects:
@@ -73,6 +73,7 @@ def job_command(
             raise typer.BadParameter("needed: --subjects, as with too few the sites refuse the run")
         chosen = merged(read_file(settings), assignments(set_values))
         check_before_sending(chosen, n_subjects=subjects)
+        check_before_it_leaves(str(chosen), settings)
         plan = JobPlan(
             run=new_run(), settings=chosen, patience=patience, join_patience=join_patience
         )
@@ -157,13 +158,19 @@ def neuroflame_command(
 ) -> None:
     """Lay the author files of this computation into a checkout of NeuroFLAME's boilerplate."""
     from cape.engines.neuroflame.author_files import lay
-    from cape.planning.consortium_folder import merged, read_file, read_settings
+    from cape.planning.consortium_folder import (
+        check_before_it_leaves,
+        merged,
+        read_file,
+        read_settings,
+    )
 
     parameters = None
     if settings is not None or set_values:
         given = assignments(set_values)
         read_settings(settings, given)  # refused here, not in the first exchange
         parameters = merged(read_file(settings), given)
+        check_before_it_leaves(str(parameters), settings)
     paths = lay(checkout, parameters)
     lines = (f"written: {checkout / path}" for path in paths)
     result({"written": paths}, *lines, as_json=as_json)

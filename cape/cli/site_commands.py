@@ -73,7 +73,7 @@ def settings_command(
     """Turn a form's inputs (.json) into the settings.toml for members, and back."""
     from cape.engines.coinstac.form import form_of, read_form, settings_text
     from cape.planning.budget import check_before_sending
-    from cape.planning.consortium_folder import read_file
+    from cape.planning.consortium_folder import check_before_it_leaves, read_file
 
     if file.suffix == ".json":
         text = settings_text(read_form(file))
@@ -82,6 +82,7 @@ def settings_command(
         chosen = read_file(file)
         text = json.dumps(form_of(chosen), indent=2) + "\n"
     check_before_sending(chosen, n_subjects=subjects)
+    check_before_it_leaves(text, file)
     if out is not None:
         out.write_text(text, encoding="utf-8")
     unplanned = "" if subjects else "; whether there are enough subjects: --subjects"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import tomllib
 import typing
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +250,37 @@ def site_folders(directory: Path) -> dict[str, Path]:
         return {directory.resolve().name: directory.resolve()}
     detail = f"{directory} holds no data; a consortium has one folder of data per site"
     raise DataError("E104", site="(none)", detail=detail)
+
+
+def check_nobody_named(text: str, readings: Iterable[Reading]) -> None:
+    """Raise ConfigError E018 if settings, which all sites read, would hold the name of a person."""
+    said = set(re.findall(r"[A-Za-z0-9_-]+", text))
+    for reading in readings:
+        for _, subject in reading.people:
+            bare = subject.rpartition(" ")[2]
+            # Numbers stand in settings, too, and so do short words.
+            if f"sub-{bare}" in said or (bare in said and re.search(r"(?i)[a-z].*\d", bare)):
+                do = "give folders and columns names that are nobody's; nothing was written."
+                problem = "a name in settings, which all sites read, is that of a person here"
+                raise ConfigError("E018", problem=problem, do=do)
+
+
+def check_before_it_leaves(text: str, settings: Path | None) -> None:
+    """Raise ConfigError E018 if a file to be sent names a person of a folder at hand.
+
+    At hand are the folder of the settings and those in it, as far as they are marked as data; no
+    other is walked through.
+    """
+    if settings is None:
+        return
+    here = settings.resolve().parent
+    folders = [here, *(path for path in here.iterdir() if path.is_dir())]
+    check_nobody_named(text, (read_whole(path).reading for path in folders if _is_data(path)))
+
+
+def _is_data(folder: Path) -> bool:
+    try:
+        names = os.listdir(folder)
+    except OSError:  # somebody else's folder, which has said nothing to who owns the settings
+        return False
+    return any(name in MARKS or name.startswith("sub-") for name in names)

@@ -7,7 +7,6 @@ sites, so it holds names of spaces, tasks and columns, and no number but how man
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +46,7 @@ from cape.data.whose import label_of, take
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.planning.consortium_folder import Whole, read_whole, sites_below
+from cape.planning.consortium_folder import Whole, check_nobody_named, read_whole, sites_below
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.orientation import BY_FEATURE, BY_TIME, Ask, counted, orientation_of, refuse
 from cape.settings.config import Config
@@ -127,7 +126,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         **survey.values,
     )
-    _check_nobody_named(text, [site.reading for site in sites.values()])
+    check_nobody_named(text, [site.reading for site in sites.values()])
     lines = [f"{site}: {_people(n)}" for site, n in survey.people.items()]
     confirm = [
         f"only names say so; if it is right, type: cape people {shlex.quote(str(whole.folder))} "
@@ -173,19 +172,6 @@ def _check_said(reading: Reading, folder: Path) -> None:
             f"type cape people {shlex.quote(str(folder))}: it says what can be said, and prints it."
         )
         raise ConfigError("E018", problem=problem, do=do, detail=str(folder))
-
-
-def _check_nobody_named(text: str, readings: Iterable[Reading]) -> None:
-    """Raise ConfigError E018 if settings, which all sites read, would hold the name of a person."""
-    said = set(re.findall(r"[A-Za-z0-9_-]+", text))
-    for reading in readings:
-        for _, subject in reading.people:
-            bare = subject.rpartition(" ")[2]
-            # Numbers stand in settings, too, and so do short words.
-            if f"sub-{bare}" in said or (bare in said and re.search(r"(?i)[a-z].*\d", bare)):
-                do = "give folders and columns names that are nobody's; nothing was written."
-                problem = "a name in settings.toml, which all sites read, is that of a person here"
-                raise ConfigError("E018", problem=problem, do=do)
 
 
 def _nothing(folder: Path, problem: str) -> ConfigError:

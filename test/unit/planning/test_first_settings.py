@@ -343,6 +343,31 @@ def test_settings_that_all_sites_read_name_nobody(tmp_path):
     assert "P101" not in str(refused.value)
 
 
+@pytest.mark.parametrize("where", ["in it", "beside it"])
+def test_no_file_that_is_sent_names_a_person_of_the_folder_at_hand(tmp_path, capsys, where):
+    """Only `cape init` looked; a line written by hand went to all sites."""
+    data = tmp_path / "data"
+    for label in ("P101", "P102", "P103"):
+        run(data, f"sub-{label}", "MNI152NLin2009cAsym")
+    file = (data if where == "in it" else tmp_path) / "settings.toml"
+    (tmp_path / "checkout").mkdir()
+    out, job = tmp_path / "form.json", tmp_path / "job"
+    commands = (
+        ["settings", str(file), "--out", str(out)],
+        ["flare", "job", str(job), "--settings", str(file), "--subjects", "300"],
+        ["neuroflame", str(tmp_path / "checkout"), "--settings", str(file)],
+    )
+    for sites, allowed in (("sub-P101,b,c", False), ("P102,b,c", False), ("a,b,c", True)):
+        text = f'epsilon = 3.0\ndelta = 1e-5\nmask = "MNI152-4mm"\nsite_names = "{sites}"\n'
+        file.write_text(text)
+        for command in commands[: 3 if not allowed else 2]:
+            assert (main(command) == 0) == allowed, capsys.readouterr()
+            said = capsys.readouterr().err
+            assert ("CAPE-E018" in said) != allowed
+            assert "P10" not in said
+        assert out.exists() == job.exists() == allowed
+
+
 def test_a_folder_of_people_is_one_site_for_a_simulation(tmp_path):
     """One lab's folder was refused (E104), its people's folders having been sites once."""
     with pytest.raises(DataError, match="E104"):
