@@ -42,7 +42,7 @@ from cape.data.space import (
 )
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
-from cape.data.whose import label_of, take
+from cape.data.whose import kind_of, label_of, take
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -167,11 +167,12 @@ def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:
 def _check_said(reading: Reading, folder: Path) -> None:
     """Raise ConfigError E018 where names leave a choice: settings would be a guess about people."""
     if reading.level in ("choice", "unknown") and (reading.images or reading.commands):
-        problem = f"{reading.why or 'nobody can tell whose its files are'}"
-        do = (
-            f"type cape people {shlex.quote(str(folder))}: it says what can be said, and prints it."
-        )
-        raise ConfigError("E018", problem=problem, do=do, detail=str(folder))
+        raise _ask_people(folder, reading.why or "nobody can tell whose its files are")
+
+
+def _ask_people(folder: Path, problem: str) -> ConfigError:
+    do = f"type cape people {shlex.quote(str(folder))}: it says what can be said, and prints it."
+    return ConfigError("E018", problem=problem, do=do, detail=str(folder))
 
 
 def _nothing(folder: Path, problem: str) -> ConfigError:
@@ -513,15 +514,25 @@ def _columns(table: Path) -> Iterable[str]:
 
 def _listed(sites: Sites, feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
     """Return how many people each site lists, and all their runs."""
-    _readings(sites, "matrix" if feature_space == "matrix" else "volume")
     config = Config.from_input({"private": False, "feature_space": feature_space})
+    _readings(sites, kind_of(config))
     people, runs = {}, []
     for name, whole in sites.items():
         listed = discover(whole.folder, {}, config, Findings(name))
         here = _not_fetched(whole, config) if feature_space == "mask" else {}
-        runs += [*(run for files in listed for run in files.runs), *_runs_of(here)]
+        found = [*(run for files in listed for run in files.runs), *_runs_of(here)]
+        if not found:
+            _check_one_version(whole, config)
+        runs += found
         people[name] = len({files.label for files in listed} | set(here.values()))
     return people, runs
+
+
+def _check_one_version(whole: Whole, config: Config) -> None:
+    """Raise ConfigError E018 where nobody has a run because nothing chooses among its versions."""
+    if take(whole.of(kind_of(config)), config, filtered=False).doubled:
+        problem = "every run is there in several versions, and nothing chooses among them"
+        raise _ask_people(whole.folder, problem)
 
 
 def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:

@@ -1,0 +1,87 @@
+"""Trees of producers from `cape people` to `cape validate`, with real content and no edit.
+
+Belongs to `cape/planning/first_settings.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape.cli import main
+from test.support.file_lists import Case, corpus
+
+N_TIMES, SIZE, TR = 120, 6, 2.0
+CASES = {case.name: case for case in corpus()}
+# fMRIPrep 25.1 names its images as 23.2 does, and has more beside them.
+TREES = (
+    "fmriprep-20.2", "fmriprep-23.2-runs-res", "fmriprep-multiecho-acq-dir", "fmriprep-flat-copies",
+    "abide-pcp", "abide-rois", "gift-subject-session",
+)  # fmt: skip
+
+
+def volume(path: Path, rng: np.random.Generator) -> None:
+    """Write a brain of 20 mm voxels in MNI space."""
+    values = 500 + 20 * rng.standard_normal((10, 12, 10, N_TIMES))
+    affine = np.diag([20.0, 20.0, 20.0, 1.0])
+    affine[:3, 3] = (-90.0, -126.0, -72.0)
+    image = nib.Nifti1Image(values.astype(np.int16), affine)
+    image.set_sform(affine, 4)
+    image.header.set_zooms((20.0, 20.0, 20.0, TR))
+    image.header.set_xyzt_units("mm", "sec")
+    image.to_filename(path)
+
+
+def laid_out(case: Case, base: Path) -> Path:
+    rng = np.random.default_rng(1)
+    for name, truth in case.files.items():
+        path = base / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if truth.role == "beside":
+            path.write_bytes(b"")
+        elif case.kind == "matrix":
+            np.savetxt(path, rng.standard_normal((N_TIMES, SIZE)))
+        else:
+            volume(path, rng)
+    return base
+
+
+def fetched_by_datalad(base: Path) -> None:
+    """Move every file into an annex, to which links lead."""
+    annex = base / ".git" / "annex" / "objects"
+    annex.mkdir(parents=True)
+    for n, path in enumerate(sorted(p for p in base.rglob("*") if p.is_file())):
+        path.rename(annex / f"{n}{path.name}")
+        path.symlink_to(annex / f"{n}{path.name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "annexed"),
+    [*((name, False) for name in TREES), ("fmriprep-20.2", True), ("abide-pcp", True)],
+)
+def test_a_tree_goes_from_init_to_validate_without_an_edit(name, annexed, tmp_path, capsys) -> None:
+    case = CASES[name]
+    data = laid_out(case, tmp_path / "data")
+    if annexed:
+        fetched_by_datalad(data)
+    assert main(["people", str(data), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    line = shlex.split(said["lines"][0])[1:] if said["lines"] else []
+    if said["level"] == "inferred":
+        assert main(line) == 0
+    if main(["init", str(data)]) != 0:  # nothing chooses among versions
+        assert f"cape people {data}" in capsys.readouterr().err
+        assert main(line) == 0
+        assert main(["init", str(data)]) == 0, capsys.readouterr()
+    code = main(["validate", str(data)])
+    told = capsys.readouterr().out
+    assert code == 0, told
+    everybody = {truth.person for truth in case.files.values() if truth.role != "beside"}
+    assert (
+        f"data: {len(everybody)} people" in told or f"{len(everybody)} of {len(everybody)}" in told
+    )
