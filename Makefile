@@ -79,8 +79,8 @@ $(OUT)/brain/settings.toml: | $(RUN)
 	@mv $(OUT)/brain.partial $(OUT)/brain
 
 run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files, one process per site and round
-	@test ! -d $(OUT)/consortium || echo "Using the data in $(OUT)/brain again; the earlier results in" \
-		"$(OUT)/ are replaced when this run has ended (keep them: make run OUT=another)."
+	@test ! -d $(OUT)/consortium || { kept=$(OUT)/earlier-$$(date +%Y%m%d-%H%M%S); mkdir $$kept && \
+		mv $(OUT)/consortium $(OUT)/local* $$kept/ && echo "The earlier run is kept in $$kept."; }
 	$(BIN)/cape simulate $(OUT)/brain --through process --out $(OUT) --epsilon $(EPSILON) --delta $(DELTA)
 
 test: $(DEV)  ## all fast tests, then the statistical ones

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cape.errors import CapeError, CapeWarning, NoiseWarning, PrivacyWarning, SubjectsWarning
     from cape.lab import datasets as datasets
     from cape.planning.validate import validate
-    from cape.python.api import Consortium, Result, budget, resume
+    from cape.python.api import Consortium, Result, budget, rerun, resume
     from cape.python.api import simulate_folder as simulate
     from cape.python.comparison import Comparison, compare
     from cape.python.estimator import JointICA
@@ -44,6 +44,7 @@ _HOMES = {
     "datasets": ("cape.lab.datasets", ""),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
+    "rerun": ("cape.python.api", "rerun"),
     "resume": ("cape.python.api", "resume"),
     "budget": ("cape.python.api", "budget"),
     "simulate": ("cape.python.api", "simulate_folder"),
@@ -68,6 +69,7 @@ __all__ = [
     "compare",
     "load",
     "names",
+    "rerun",
     "resume",
     "simulate",
     "validate",

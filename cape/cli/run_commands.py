@@ -43,7 +43,7 @@ Layout = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
 def simulate_command(
     directory: Annotated[Path, folder_argument("A consortium: one folder per site.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
     through: Annotated[
         Through,
         typer.Option(
@@ -73,6 +73,9 @@ def simulate_command(
     memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
     surrogate: Annotated[
         bool, typer.Option("--surrogate", help="Run smooth noise too and show its figures beside.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Give up the run that was stopped or ended in --out.")
     ] = False,
     set_values: SetValues = None,
     show: Show = False,
@@ -104,6 +107,7 @@ def simulate_command(
             image=image,
             memory=memory,
             surrogate=surrogate,
+            replace=replace,
             on_progress=progress,
             on_subject=progress.subject,
         )
@@ -134,6 +138,23 @@ def resume_command(
     progress = RunProgress(as_json=as_json, quiet=quiet)
     with offering_resume(out, as_json=as_json), progress:
         folder = go_on(out, on_progress=progress, on_subject=progress.subject)
+    print_results(folder, as_json=as_json, quiet=quiet, show=show)
+
+
+def rerun_command(
+    finished: Annotated[Path, folder_argument("Results folder of a finished cape simulate.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    show: Show = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a finished simulation again, from its own files, with new noise where it had any."""
+    from cape.cli.ending import print_results
+    from cape.python.api import rerun
+
+    progress = RunProgress(as_json=as_json, quiet=quiet)
+    with offering_resume(out, as_json=as_json), progress:
+        folder = rerun(finished, out=out, on_progress=progress, on_subject=progress.subject)
     print_results(folder, as_json=as_json, quiet=quiet, show=show)
 
 

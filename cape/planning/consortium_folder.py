@@ -27,6 +27,7 @@ from cape.errors import CapeWarning, ConfigError, DataError, own_words
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
+from cape.settings.documents import parse_json
 from cape.settings.option import coerce
 
 # Of settings that name no computation, for images and for matrices.  On real brains temporal ICA
@@ -85,12 +86,20 @@ def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettin
 
 
 def read_file(path: Path | None) -> dict[str, object]:
-    """Return what a settings.toml says, nothing without one; ConfigError: it cannot be read."""
+    """Return what a settings.toml says, or the settings.json of a finished run; {} without one.
+
+    ConfigError E014: it cannot be read.
+    """
     if path is None:
         return {}
     try:
+        if path.suffix == ".json":
+            beside = parse_json((path.parent / "results.json").read_text(encoding="utf-8"))
+            said = parse_json(path.read_text(encoding="utf-8"))
+            return {**said["settings"], "computation": beside["computation"]}
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
+    # Its reader has no limits of its own.
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as err:
         detail = own_words(err, "no UTF-8, or too many brackets within brackets")
         raise ConfigError("E014", detail=f"{path}: {detail}") from err
 

@@ -276,6 +276,7 @@ def simulate_folder(
     image: str = "",
     memory: str = "",
     surrogate: bool = False,
+    replace: bool = False,
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
@@ -286,7 +287,8 @@ def simulate_folder(
     docker, coinstac (both of an `image`) and nvflare too.  `epsilon` and `private` are as for
     `Consortium.run`.  With a `seed` the result is not private.  `drops` are ``site@phase:round``,
     `policy` is every site's, `memory` that of a container.  `surrogate` runs smooth noise too and
-    shows its figures.
+    shows its figures.  ConfigError E016: a run was stopped or has ended in `out`; only `replace`
+    gives it up.
     """
     if surrogate:
         require(LABORATORY, "surrogate")
@@ -303,6 +305,7 @@ def simulate_folder(
         policy=policy,
         image=image,
         memory=memory,
+        replace=replace,
         store=_kept(),
         find_way=_find_way,
         on_progress=on_progress,
@@ -326,6 +329,23 @@ def resume(
     return simulation.resume(
         Path(out), store=_kept(), find_way=_find_way, on_progress=on_progress, on_subject=on_subject
     )
+
+
+def rerun(
+    finished: str | Path,
+    *,
+    out: str | Path,
+    on_progress: OnProgress | None = None,
+    on_subject: OnSubject | None = None,
+) -> Path:
+    """Run again what ended in a folder, into another one; return the folder of the results.
+
+    ConfigError E264: there is none, E016: something lies in `out`.
+    """
+    return simulation.rerun(
+        Path(finished), out=Path(out), store=_kept(), find_way=_find_way,
+        on_progress=on_progress, on_subject=on_subject,
+    )  # fmt: skip
 
 
 def _kept() -> Path | None:

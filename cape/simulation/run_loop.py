@@ -23,6 +23,8 @@ from cape.site.files import write_atomically
 from cape.site.policy import SitePolicy
 
 CHECKPOINT_FILE = "run.json"
+# In the folder of a run that has ended: what `cape rerun` repeats.
+SETUP_FILE = "run.json"
 # Bytes: all parties, each with its cache.
 MAX_CHECKPOINT = 2**30
 # Of one run; far more than any settings ask for.
@@ -53,6 +55,25 @@ class RunSetup:
     drops: tuple[str, ...]
     image: str = ""
     memory: str = ""
+
+    def write(self, out: Path) -> None:
+        text = json.dumps(wire.encode(self, RunSetup), allow_nan=False, indent=1)
+        write_atomically(out / SETUP_FILE, text.encode("ascii"))
+
+
+def read_setup(out: Path) -> RunSetup:
+    """Return what was run in a folder of results, from its own file; ConfigError E264."""
+    path = out / SETUP_FILE
+    if not path.is_file():
+        do = f"name the --out of cape simulate, which holds {SETUP_FILE}."
+        raise ConfigError("E264", problem="this folder holds no finished run", do=do)
+    try:
+        document = wire.loads(path.read_bytes(), MAX_CHECKPOINT)
+        return wire.decode_document(document, RunSetup, SETUP_FILE)
+    except MessageError as err:
+        problem = "what this folder says of its run is damaged, or of another version"
+        detail = f"{path}: {err}"
+        raise ConfigError("E264", problem=problem, do="type it anew.", detail=detail) from err
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

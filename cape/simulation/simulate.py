@@ -28,7 +28,14 @@ from cape.protocol.model import settings_of
 from cape.report import add_score
 from cape.report.results import MapResults, read_results
 from cape.settings.config import ALONE, ONE_SITE, Config
-from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, may_go_on, read_checkpoint
+from cape.simulation.run_loop import (
+    Checkpoint,
+    OnProgress,
+    RunSetup,
+    may_go_on,
+    read_checkpoint,
+    read_setup,
+)
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, OnSubject, Play, Way, find_way
 from cape.site.files import folder_lock
 from cape.site.policy import NO_LEDGER, SitePolicy
@@ -53,6 +60,7 @@ def simulate(
     policy: SitePolicy | None = None,
     image: str = "",
     memory: str = "",
+    replace: bool = True,
     store: Path | None = None,
     find_way: FindWay = find_way,
     on_progress: OnProgress | None = None,
@@ -61,7 +69,8 @@ def simulate(
     """Run a consortium that lies in one folder and return the folder of its common results.
 
     `settings` go over ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
-    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.  `store`: folder
+    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.  `replace`: also
+    a run that was stopped in `out`, or has ended there; else ConfigError E016.  `store`: folder
     of what was read of files before, None for none.  `find_way` says what `through` means.
     """
     sites = site_folders(directory)
@@ -70,6 +79,8 @@ def simulate(
     chosen = _chosen(directory, settings or {})
     out = out.resolve()
     check_places(sites, out)
+    if not replace:
+        _check_no_result(out)
     chosen |= _layout(sites, chosen)
     computation, config = configured(chosen)
     # Comparisons that protect nobody never run with noise that looks real.
@@ -90,12 +101,6 @@ def simulate(
     # Before anything is read, which takes minutes, and again when the maps lie there.
     if reason := _expected_noise(sites, computation.name, config):
         warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
-    work = out / ".work"
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        problem, do = "the folder cannot be made", "choose another --out."
-        raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
     setup = RunSetup(
         directory=str(directory.resolve()),
         through=through,
@@ -105,8 +110,48 @@ def simulate(
         image=image,
         memory=memory,
     )
+    return _begin(setup, out, replace, store, find_way, on_progress, on_subject)
+
+
+def rerun(
+    finished: Path,
+    *,
+    out: Path,
+    store: Path | None = None,
+    find_way: FindWay = find_way,
+    on_progress: OnProgress | None = None,
+    on_subject: OnSubject | None = None,
+) -> Path:
+    """Run again what ended in a folder, as its own file says, with new noise where it had any.
+
+    ConfigError E264: it holds no such file, E016: something lies in `out`, which is another folder.
+    """
+    setup = read_setup(finished)
+    out = out.resolve()
+    check_places(site_folders(Path(setup.directory)), out)
+    _check_no_result(out)
+    return _begin(setup, out, False, store, find_way, on_progress, on_subject)
+
+
+def _begin(
+    setup: RunSetup,
+    out: Path,
+    replace: bool,
+    store: Path | None,
+    find_way: FindWay,
+    on_progress: OnProgress | None,
+    on_subject: OnSubject | None,
+) -> Path:
+    way, work = find_way(setup.through), out / ".work"
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        problem, do = "the folder cannot be made", "choose another --out."
+        raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
     with folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: another simulation may still use what lies there.
+        if not replace:
+            _check_not_stopped(out, find_way)
         empty(work)
         begin = Checkpoint(setup=setup)
         begin.write(work)
@@ -282,6 +327,7 @@ def _go_on(
     except BaseException:  # passed on
         _keep_errors(work, out)
         raise
+    begin.setup.write(out)
     consortium = out / "consortium"
     truth = directory / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
@@ -325,6 +371,23 @@ def empty(work: Path) -> None:
         # A link goes, what it points at stays.
         else:
             path.unlink(missing_ok=True)
+
+
+def _check_no_result(out: Path) -> None:
+    """Refuse (ConfigError) to write over a finished run: its figures have to be added up."""
+    if (out / "consortium" / "privacy.json").is_file():
+        problem = f"{out} holds a finished run, and its privacy.json says what was spent"
+        raise ConfigError("E016", problem=problem, do="choose another --out, or type --replace.")
+
+
+def _check_not_stopped(out: Path, find_way: FindWay) -> None:
+    try:
+        resumes = find_way(read_checkpoint(out / ".work").setup.through).resumes
+    except ConfigError:  # there is none, or none that could go on
+        return
+    if resumes:
+        do = f"go on with: cape resume {out}; or give it up with --replace."
+        raise ConfigError("E016", problem="a run that was stopped lies there", do=do)
 
 
 def check_places(sites: Mapping[str, Path], out: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from cape.cli import main
 from cape.errors import CapeError, StoppedError
+from cape.planning.consortium_folder import read_settings
 from cape.report.site_page import render_site as drawn
 from cape.simulation import run_loop, transports
 from cape.simulation import simulate as module
@@ -314,6 +315,39 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
     assert rounds[0] == (6, "iterate")
     assert maps(out / "consortium") == undisturbed["ring"]
     assert main(["resume", str(out)]) == 2
+    # A finished run is evidence: it was replaced without a word.
+    evidence = (out / "consortium" / "privacy.json").read_bytes()
+    assert main(["simulate", str(data), "--out", str(out), "--seed", "4", *given]) == 2
+    assert "type --replace" in capsys.readouterr().err
+    assert (out / "consortium" / "privacy.json").read_bytes() == evidence
+    # And it can be repeated from what lies there, into another folder.
+    assert main(["rerun", str(out), "--out", str(out)]) == 2
+    assert main(["rerun", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert maps(tmp_path / "again" / "consortium") == maps(out / "consortium")
+    assert main(["rerun", str(data), "--out", str(tmp_path / "third")]) == 2
+    assert "holds no finished run" in capsys.readouterr().err
+    kept = out / "consortium" / "settings.json"
+    owner = read_settings(kept, {})
+    assert owner.config.settings() == json.loads(kept.read_text())["settings"]
+
+
+def test_a_stopped_run_is_not_given_up_unless_that_is_typed(data, tmp_path, capsys) -> None:
+    """Its folder was emptied without a word, and with it what could be resumed."""
+
+    def stop(line: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        simulate(data, out=out, settings=SETTINGS, seed=3, on_progress=stop)
+    held = (out / ".work" / "run.json").read_bytes()
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    line = ["simulate", str(data), "--out", str(out), "--seed", "3", "--quiet", *given]
+    assert main(line) == 2
+    assert f"go on with: cape resume {out}; or give it up with --replace" in capsys.readouterr().err
+    assert (out / ".work" / "run.json").read_bytes() == held
+    assert main([*line, "--replace"]) == 0
+    assert main([*line, "--replace"]) == 0
 
 
 KILLED = """
