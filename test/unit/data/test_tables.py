@@ -57,6 +57,17 @@ def test_a_row_more_makes_no_other_people_of_the_rows_before(tmp_path) -> None:
     assert {p.label for p in before} == {p.label for p in changed} == {"sub-1", "sub-2", "sub-3"}
 
 
+def test_labels_of_rows_that_differ_in_spelling_are_asked_about(tmp_path) -> None:
+    """P01 and p01 of one table were two people of a private run without a word."""
+    base = written(tmp_path, GOOD.replace("sub-2,", "P01,").replace("sub-3,", "p1,"))
+    with pytest.raises(DataError, match="E165") as refused:
+        load_site(base, {}, CONFIG, site="A")
+    assert "P01" not in str(refused.value)
+    assert "P01 and p1: one person or two?" in refused.value.detail
+    (base / "site-policy.toml").write_text('layout = ["--as-named"]\n')
+    assert len(load_site(base, {}, CONFIG, site="A").subjects) == 3
+
+
 def test_a_table_may_be_mapped_by_name(tmp_path) -> None:
     base = written(tmp_path, GOOD)
     written(tmp_path, GOOD, "other.csv")

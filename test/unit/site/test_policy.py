@@ -13,6 +13,7 @@ import pytest
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_mu
 from cape.settings.config import Config
+from cape.site import policy
 from cape.site.policy import NO_LEDGER, SitePolicy, limit_of
 
 CONFIG = Config(epsilon=4.0, delta=1e-5, n_sites=4)
@@ -420,3 +421,20 @@ def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> Non
     )
     with pytest.raises(PrivacyBudgetError, match="E154"):  # names are not numbers
         replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)
+
+
+@pytest.mark.parametrize("name", ["data/layout/producers.toml", "data/whose.py"])
+def test_the_digest_of_the_code_changes_with_the_table_that_says_who_is_a_person(
+    tmp_path, monkeypatch, name
+) -> None:
+    """A site that named its software took another table of producers for the same."""
+    for path in ("site/policy.py", "data/whose.py", "data/layout/producers.toml"):
+        copy = tmp_path / "cape" / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((Path(policy.__file__).parents[1] / path).read_bytes())
+    monkeypatch.setattr(policy, "__file__", str(tmp_path / "cape" / "site" / "policy.py"))
+    before = policy.code_digest()
+    assert before == policy.code_digest()
+    with (tmp_path / "cape" / name).open("a") as file:
+        file.write("\n")
+    assert policy.code_digest() != before
