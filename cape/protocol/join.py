@@ -44,7 +44,14 @@ class RunPlan:
 Planner = Callable[[Any, int, int, FeatureSpace], RunPlan]
 
 
-def join(name: str, planner: Planner, *, then: str) -> AnyPhase:
+def join(
+    name: str,
+    planner: Planner,
+    *,
+    then: str,
+    counts: Callable[[Site], tuple[int, ...]] | None = None,
+) -> AnyPhase:
+    """Return the phase; `counts`: people in each group, asked where settings name its column."""
 
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # a refusal by policy needs no data
@@ -54,6 +61,8 @@ def join(name: str, planner: Planner, *, then: str) -> AnyPhase:
         prepared(site, source.space)
         nonce = site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
+        if counts is not None and site.config.counted:
+            card = replace(card, counts=counts(site))
         if site.config.aggregation == "secagg":
             from cape.protocol.secagg_stages import commitment_of
 
@@ -121,6 +130,7 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
         ("E250", "columns", lambda c: _plain(c) if c.space.kind == "matrix" else ""),
         ("E124", "mask hash", _plain),
         ("E283", "templates", lambda c: c.space.digest),
+        ("E204", "number of groups", lambda c: len(c.counts)),
     ):
         got = {site: read(card) for site, card in cards.items()}
         if len(set(got.values())) > 1:
@@ -132,6 +142,13 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
     # A sum over nobody, or fewer, would divide by it.
     if empty := [site for site, card in cards.items() if card.n_subjects < 1]:
         raise ConsortiumError("E204", field="number of subjects", sites=f"{', '.join(empty)}: none")
+    if more := [
+        site
+        for site, card in cards.items()
+        if min(card.counts, default=0) < 0 or sum(card.counts) > card.n_subjects
+    ]:
+        problem = f"{', '.join(more)}: more people in groups than there are"
+        raise ConsortiumError("E204", field="number of people in groups", sites=problem)
     if problem := config.wrong_sites(tuple(cards)):
         raise _wrong(problem)
 
@@ -157,7 +174,11 @@ def make_roster(
     return Roster(
         sites=tuple(
             RosterEntry(
-                site=site, nonce=card.nonce, n_subjects=card.n_subjects, commitment=card.commitment
+                site=site,
+                nonce=card.nonce,
+                n_subjects=card.n_subjects,
+                commitment=card.commitment,
+                counts=card.counts,
             )
             for site, card in cards.items()
         ),

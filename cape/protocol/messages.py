@@ -65,6 +65,8 @@ class SiteCard:
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
     # To this site's part of the graph (`cape.secagg.graph`), hex; with ``aggregation=secagg``
     commitment: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    # How many people are in each group that is compared, where the policy lets it be said
+    counts: Annotated[tuple[int, ...], PUBLIC] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,6 +34,7 @@ class RosterEntry:
     nonce: str
     n_subjects: int
     commitment: str = field(default="", metadata={"omittable": True})
+    counts: tuple[int, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

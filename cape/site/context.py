@@ -231,8 +231,12 @@ class SiteContext(_Party):
             # Names on a list decide it, whichever error a policy lets it be.
             self.clear_if_first()
             raise
+        if card.counts and not self.config.counted:
+            column = "a column that no setting names"
+            raise PrivacyBudgetError("E168", site=self.id, column=column)
         labels = self.source.space.packed
-        self.store.card = Card(card.nonce, card.n_subjects, _outline(card.space), labels)
+        outline = _outline(card.space, card.counts)
+        self.store.card = Card(card.nonce, card.n_subjects, outline, labels)
         if self._all_runs is not None:
             promised = self.config.private and card.noise != "seeded"
             decision = self._all_runs.begin(
@@ -243,7 +247,7 @@ class SiteContext(_Party):
     def _admit_roster(self, roster: Roster) -> None:
         """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""
         listed = [
-            (entry.nonce, entry.n_subjects, _outline(roster.space))
+            (entry.nonce, entry.n_subjects, _outline(roster.space, entry.counts))
             for entry in roster.sites
             if entry.site == self.id
         ]
@@ -342,10 +346,12 @@ class SiteContext(_Party):
         return dataclasses.replace(result, met_first=tuple(met), epsilon_if_invented=epsilon)
 
 
-def _outline(space: FeatureSpace) -> str:
+def _outline(space: FeatureSpace, counts: tuple[int, ...]) -> str:
     # Its own digest names less: a site prepares as many features as the roster says, so that number
-    # must be its own too.
-    return wire.digest(space.outline()).hex()
+    # must be its own too.  Counts of groups where some were said.
+    found = wire.digest(space.outline()).hex()
+    text = wire.dumps([found, *counts])
+    return hashlib.sha256(text).hexdigest() if counts else found
 
 
 def write_private_results(

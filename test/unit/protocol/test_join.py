@@ -82,6 +82,7 @@ def test_equal_cards_pass() -> None:
             {"space": replace(SPACE, digest="00")},
             f"E250 The columns of the tables differ between sites: A has {SPACE.digest}, B has 00",
         ),
+        ({"counts": (3, 2)}, "E204 number of groups differs: A has 0, B has 2, C has 0; the run"),
         ({"nonce": f"{2:032x}"}, "E204 nonce differs: B, C sent the same one; the run ends"),
     ],
 )
@@ -89,6 +90,16 @@ def test_a_difference_is_named_with_its_sites(changed, expected) -> None:
     with pytest.raises(ConsortiumError) as caught:
         compare(cards(**changed), CONFIG)
     assert caught.value.public.startswith(f"CAPE-{expected}")
+
+
+def test_people_in_groups_are_people_of_the_site() -> None:
+    own = {name: card(i, counts=(2, 3)) for i, name in enumerate("ABC")}
+    compare(own, CONFIG)
+    for counts in ((3, 4), (-1, 3)):
+        with pytest.raises(ConsortiumError, match="E204 number of people in groups differs: B"):
+            compare(own | {"B": card(1, counts=counts)}, CONFIG)
+    found = make_roster(own, CONFIG, lambda *_: RUN_PLAN)
+    assert [entry.counts for entry in found.sites] == [(2, 3)] * 3
 
 
 def test_fewer_sites_than_the_owner_allows_are_refused() -> None:
@@ -239,9 +250,10 @@ def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expecte
 def test_a_card_has_no_field_for_anything_of_the_content_of_data() -> None:
     """M_s is what a list says; a space is the mask's, or the layout of tables.
 
-    A commitment hides 32 bytes that are drawn like a nonce.
+    A commitment hides 32 bytes that are drawn like a nonce.  Counts are of groups whose column the
+    site's own policy names (`test_counts_leave_only_under_a_setting_that_names_their_column`).
     """
     assert {spec.name for spec in dataclasses.fields(SiteCard)} == {
         "protocol", "version", "computation", "settings", "nonce", "n_subjects", "space", "noise",
-        "commitment",
+        "commitment", "counts",
     }  # fmt: skip

@@ -345,6 +345,31 @@ def test_a_site_checks_its_own_line_of_the_roster() -> None:
             site.admit(told)
 
 
+def test_counts_leave_only_under_a_setting_that_names_their_column() -> None:
+    """The policy looks at settings; a card that says more than they name does not leave."""
+    card = SiteCard(
+        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
+        space=FeatureSpace.of_matrix(6), noise="os", counts=(1, 3),
+    )  # fmt: skip
+    with pytest.raises(PrivacyBudgetError, match="E168"):
+        party(source=SPACE_ONLY).admit(card)
+
+    class Comparison(Config):
+        counted = ("dx",)
+
+    site = party(source=SPACE_ONLY, policy=SitePolicy(public_counts=("dx",)))
+    site.config = Comparison(epsilon=1.0, delta=1e-5)
+    site.admit(card)
+    listed = roster("A", "B", "C")
+    told = [
+        tuple(replace(e, counts=counts if e.site == "B" else (9, 9)) for e in listed.sites)
+        for counts in ((1, 3), (2, 2))
+    ]
+    site.admit(replace(listed, sites=told[0]))
+    with pytest.raises(PrivacyBudgetError, match="not list this site"):
+        site.admit(replace(listed, sites=told[1]))
+
+
 def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
     card = SiteCard(
         protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
