@@ -13,7 +13,7 @@ from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.report import files
-from cape.report.plots import THRESHOLD
+from cape.report.plots import THRESHOLD, colour_limit
 from cape.space.feature_space import coordinates
 
 
@@ -150,7 +150,7 @@ def volumes_of(z: Array, space: FeatureSpace) -> Array:
 
 
 def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
-    from nibabel.nifti1 import Nifti1Image
+    from nibabel.nifti1 import Nifti1Extension, Nifti1Image
 
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
     image = Nifti1Image(volumes_of(z, space), affine)
@@ -160,6 +160,11 @@ def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
     image.set_qform(affine, code=code)
     image.header.set_xyzt_units("mm")
     image.header["descrip"] = stamp.encode()
+    # What viewers name the values, and the range they begin with; names of volumes NIfTI has not.
+    image.header.set_intent("z score", name="z-map")
+    image.header["cal_min"], image.header["cal_max"] = THRESHOLD, colour_limit(z)
+    names = f"volumes: {' '.join(component_names(z.shape[1]))}"
+    image.header.extensions.append(Nifti1Extension("comment", names.encode()))
     # A time of writing in the gzip header would make equal maps differ.
     return gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
 

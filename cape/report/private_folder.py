@@ -30,6 +30,7 @@ Person = tuple[str, str, int]  # label, stem of the names of files, time points
 # Columns of subjects.tsv between label and verdict; tr in s, mean_fd in mm, scrubbed in volumes
 FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minutes".split())
 AGREEMENT = "map_agreement.tsv"
+LOADINGS = "loadings.tsv"
 # Of every spectrum: dynamic range, and low over high frequencies
 BANDS = "spectra_summary.tsv"
 # Of runs whose maps have names on the page of the consortium
@@ -236,6 +237,7 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
         "spectra.tsv": ("subject", "unit", "frequency", *site.names),
         BANDS: ("subject", "measure", *site.names),
         AGREEMENT: ("subject", *site.names),
+        LOADINGS: ("subject", *site.names),
     }
     tables: dict[str, Rows] = {name: [] for name in headers}
     each = zip(site.time_courses, chain(summary.subjects, repeat(None)), strict=False)
@@ -286,6 +288,7 @@ def _add_courses(tables: Mapping[str, Rows], stem: str, courses: Data, tr: float
     upper = np.triu_indices(len(courses), 1)
     z = subjects.fisher(subjects.connectivity(courses)[upper])
     tables["fnc.tsv"].append((stem, *_texts(z, ".6g")))
+    tables[LOADINGS].append((stem, *_texts(courses.std(axis=1, dtype=np.float64), ".6g")))
     spectrum = subjects.spectrum(courses, tr)
     measures = {
         "dynamic_range_db": subjects.dynamic_range(spectrum),

@@ -20,7 +20,7 @@ from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import Cost
 from cape.privacy.ledger import Ledger, read_entries
 from cape.protocol.messages import FeatureSpace
-from cape.report import consortium, files, maps
+from cape.report import consortium, files, maps, plots
 from support import report_example as example
 
 ON_A_GRID = {
@@ -229,6 +229,12 @@ def test_maps_are_z_scores_on_the_grid_of_the_mask(tmp_path):
     assert np.abs(values[inside].mean(axis=0)).max() < 1e-6
     assert np.abs(values[inside].std(axis=0) - 1).max() < 1e-6
     assert image.header["sform_code"] == image.header["qform_code"] == 2
+    # What other tools read: the kind of values, the range that viewers begin with, names.
+    assert image.header.get_intent() == ("z score", (), "z-map")
+    limit = plots.colour_limit(values[inside])
+    assert (image.header["cal_min"], image.header["cal_max"]) == (plots.THRESHOLD, limit)
+    (comment,) = image.header.extensions
+    assert (comment.get_code(), comment.get_content()) == (6, b"volumes: C01 C02 C03")
 
 
 def test_atlas_maps_are_painted_by_label(tmp_path):

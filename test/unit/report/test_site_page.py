@@ -31,6 +31,7 @@ COLUMNS = {
         "clip_pca", "clip_iterate",
     ],
     "checks.tsv": ["code", "severity", "text"],
+    "loadings.tsv": ["subject", "C01", "C02", "C03"],
     "fnc.tsv": ["subject", "C01-C02", "C01-C03", "C02-C03"],
     "spectra.tsv": ["subject", "unit", "frequency", "C01", "C02", "C03"],
     "spectra_summary.tsv": ["subject", "measure", "C01", "C02", "C03"],
@@ -156,6 +157,18 @@ def test_a_constant_time_course_correlates_with_nothing():
     S = np.stack([np.ones(20), np.arange(20.0)]).astype(np.float32)
     assert subjects.connectivity(S)[0, 1] == 0.0
     assert np.isfinite(subjects.fisher(np.array([1.0, -1.0]))).all()
+
+
+def test_loadings_and_connectivity_are_tables_that_pandas_reads(private):
+    pandas = pytest.importorskip("pandas")
+    loadings = pandas.read_csv(private / "loadings.tsv", sep="\t", index_col="subject")
+    assert list(loadings.columns) == ["C01", "C02", "C03"]
+    for stem, row in loadings.iterrows():
+        courses = pandas.read_csv(private / f"{stem}_timecourses.tsv", sep="\t")
+        assert np.allclose(row, courses.std(ddof=0), rtol=1e-4)
+    fnc = pandas.read_csv(private / "fnc.tsv", sep="\t", index_col="subject")
+    assert list(fnc.columns) == ["C01-C02", "C01-C03", "C02-C03"]
+    assert list(fnc.index) == list(loadings.index)
 
 
 @pytest.mark.usefixtures("_no_pictures")
