@@ -2,6 +2,7 @@
 
     python bench/contrast.py --draws 200 --seed 1 --json rows.json
     python bench/contrast.py --rows "motion 1.2 sd" --sites 4 --people 4000 --epsilon 1
+    python bench/contrast.py --table bench/measured/contrast.jsonl
 
 Studies of `cape.lab.synthetic.groups`; the estimator is that of a run, `cape.algorithms.contrast`,
 its noise Gaussian with the planned standard deviations, its sums floats.  Beside it stand ordinary
@@ -262,6 +263,22 @@ def cell(
         }  # fmt: skip
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return how often true nulls were rejected by row of data and question, with draws."""
+    own = [r for r in rows if (r["method"], r["kind"], r["epsilon"]) == ("cape", "null", 1.0)]
+    names = ("one", "5", "24", "pattern")
+    lines = [f"| data | {' | '.join(names)} |", "|---" * 5 + "|"]
+    for row in ROWS[:-1]:
+        cells = []
+        for name in names:
+            found = [r for r in own if (r["question"], r["row"], r["random"]) == (name, row, False)]
+            n = sum(r["draws"] for r in found)
+            rate = sum(r["draws"] * r["rejected"] for r in found) / n
+            cells.append(f"{f'{rate:.3f}'.lstrip('0')} ({n})")
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=100)
@@ -275,7 +292,11 @@ def main() -> None:
     parser.add_argument("--random", action="store_true", help="answers for sites like these")
     parser.add_argument("--alone", action="store_true", help="without what it is compared with")
     parser.add_argument("--json", type=Path, help="a file that gets one row a line, as they come")
+    parser.add_argument("--table", type=Path, help="rows that were measured before")
     asked = parser.parse_args()
+    if asked.table:
+        print(table([json.loads(x) for x in asked.table.read_text("utf-8").splitlines()]))
+        return
     lists = [
         getattr(asked, name).split(",") for name in ("kinds", "rows", "sites", "people", "epsilon")
     ]

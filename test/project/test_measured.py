@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import contrast
 import reliability
 import utility
 import variants
@@ -41,6 +42,12 @@ THIS = [row for row in ROWS if row["tree"] == "this"]
 def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> None:
     shown = PAGE.split(f"<!-- {name}: ")[1].split("-->\n")[1].split(f"<!-- end of {name}")[0]
     assert shown.strip() == made
+
+
+def test_the_table_of_true_nulls_is_that_of_the_rows() -> None:
+    page = (TOP / "docs" / "group-comparison.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- contrast: ")[1].split("-->\n")[1].split("<!-- end of contrast")[0]
+    assert shown.strip() == contrast.table(rows_of("contrast.jsonl"))
 
 
 def test_the_table_of_sizes_and_budgets_is_that_of_the_rows() -> None:
