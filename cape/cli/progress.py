@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,6 +25,20 @@ MANY: Final = 3
 ROUNDS, PAGE, SITE_PAGE = 15.0, 10.0, 10.0
 
 
+# Of phases, in the words of their user; of others their own name
+WORDS: Final = {
+    "join": "reading people",
+    "zero-sum": "exchanging keys",
+    "zero-sum.shares": "exchanging keys",
+    "moment": "finding the common subspace",
+    "spatial": "one noisy sum",
+    "pca": "finding the common subspace",
+    "report": "writing the results",
+}
+# Columns of a line of a terminal that are not its bar
+BESIDE: Final = 70
+
+
 class Progress:
     """Prints events as they come; a context, for the live line of a terminal."""
 
@@ -33,27 +47,50 @@ class Progress:
     ) -> None:
         self._as_json, self._quiet, self._clock = as_json, quiet, clock
         self._status: Status | None = None
-        self._printed = -math.inf
-        self.started = clock()
+        self._live = False
+        # Before the first people are read nobody knows how long it takes.
+        self._printed = self.started = clock()
 
     def __enter__(self) -> Self:
-        if ERR.is_terminal and not (self._quiet or self._as_json):
-            self._status = ERR.status("reading")
-            self._status.start()
+        self._live = ERR.is_terminal and not (self._quiet or self._as_json)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._status is not None:
             self._status.stop()
 
-    def show(self, text: str, event: dict[str, object], left: float) -> None:
+    def show(
+        self, words: Sequence[str], event: dict[str, object], left: float, done: float
+    ) -> None:
+        """Show a step: what it is and how far, `left` s of all, and `done` of it, 0 to 1."""
+        parts = [*words, f"about {duration(left)} left"]
         if self._as_json:
             json_line({"event": "progress", **event, "seconds_left": round(left, 1)})
-        elif self._status is not None:
-            self._status.update(Text(text))
+        elif self._live:
+            text = Text(_line(parts, done, ERR.width))
+            if self._status is None:
+                self._status = ERR.status(text)
+                self._status.start()
+            self._status.update(text)
         elif not self._quiet and self._clock() - self._printed >= EVERY:
             self._printed = self._clock()
-            ERR.print(Text(text))
+            ERR.print(Text(", ".join(parts)))
+
+
+def _line(parts: Sequence[str], done: float, width: int) -> str:
+    """Return a line of at most `width` - 2 characters, a spinner's, with its bar and time left."""
+    n = min(max(width - BESIDE, 8), 30)
+    bar = ("#" * round(n * min(max(done, 0.0), 1.0))).ljust(n, "-")
+    *words, left = parts
+    room = width - 2 - len(bar) - len(left) - 4
+    return f"{bar}  {'  '.join(words)[:room].ljust(room)}  {left}"
+
+
+def _rate(people: int, seconds: float) -> str:
+    rate = people / seconds if seconds > 0 else 0.0
+    if rate >= 1:
+        return f"{rate:.2g} a second" if rate < 10 else f"{rate:.0f} a second"
+    return f"{60 * rate:.0f} a minute" if rate >= 1 / 60 else f"{3600 * rate:.0f} an hour"
 
 
 class SiteProgress(Progress):
@@ -62,11 +99,12 @@ class SiteProgress(Progress):
     def __call__(self, site: str, done: int, total: int) -> None:
         if done <= 1:
             self.started = self._clock() if done == 0 else self.started
-        left = (self._clock() - self.started) / max(done, 1) * (total - done)
+        seconds = self._clock() - self.started
+        left = seconds / max(done, 1) * (total - done)
         if done == total:
             self.started = self._clock()  # of the next site
-        text = f"{site}: {done} of {total} subjects read | {duration(left)} left of this site"
-        self.show(text, {"site": site, "done": done, "total": total}, left)
+        words = (f"{site:.20}: reading people", f"{done} of {total}, {_rate(done, seconds)}")
+        self.show(words, {"site": site, "done": done, "total": total}, left, done / max(total, 1))
 
 
 class RunProgress(Progress):
@@ -94,9 +132,11 @@ class RunProgress(Progress):
             reading = max(now - self._report_began - pages, 0.0)
             a_subject = reading / done if done else self._a_subject
             left = a_subject * (total - done) + self._n_sites * SITE_PAGE - pages + PAGE
-        words = {"read": "subjects read", "report": "subjects read for the sites' own pages"}
-        text = f"{done} of {total} {words[stage]} | {duration(left)} left"
-        self.show(text, {"stage": stage, "done": done, "total": total}, left)
+        what = {"read": "reading people", "report": "drawing pages"}
+        since = self.started if stage == "read" else self._report_began
+        words = (what[stage], f"{done} of {total}, {_rate(done, now - since)}")
+        event = {"stage": stage, "done": done, "total": total}
+        self.show(words, event, left, done / max(total, 1))
 
     def __call__(self, line: ProgressLine) -> None:
         self._n_sites = line.sites
@@ -111,25 +151,17 @@ class RunProgress(Progress):
                 of_rounds = max(of_rounds, ROUNDS)
             left = of_rounds + self._of_report()
         self._report_began = self._clock()
-        text = progress_text(line, left)
-        self.show(text, dataclasses.asdict(line), left)
+        self.show(_words(line), dataclasses.asdict(line), left, line.exchange / line.exchanges)
 
     def _of_report(self) -> float:
         # Maps of single people need their voxels, which are read again.
         return self._total * self._a_subject + self._n_sites * SITE_PAGE + PAGE
 
 
-def progress_text(line: ProgressLine, left: float) -> str:
-    parts = [
-        f"{line.exchange}/{line.exchanges} {line.phase} {line.round}/{line.rounds}",
-        f"stability {number(line.stability or None)}",
-        f"step {number(line.step)}",
-        f"mu {line.mu:.3f}/{line.mu_budget:.3f} (epsilon {number(line.epsilon)})"
-        if math.isfinite(line.mu_budget) and line.mu_budget > 0
-        else "no noise",
-        f"{line.bytes / 1000:.1f} kB/site",
-        f"{line.sites} sites",
-        f"{line.seconds:.2f} s",
-        f"{duration(left)} left",
-    ]
-    return " | ".join(parts)
+def _words(line: ProgressLine) -> tuple[str, ...]:
+    many = line.rounds > 1
+    what = f"round {line.round} of {line.rounds}" if many else WORDS.get(line.phase, line.phase)
+    if not (math.isfinite(line.mu_budget) and line.mu_budget > 0):
+        return what, "no noise"
+    of = f" of {number(line.epsilon_total)}" if line.epsilon_total else ""
+    return what, f"epsilon {number(line.epsilon)}{of}"

@@ -139,6 +139,7 @@ class ProgressLine(Progress):
     seconds: float
     sites: int
     bytes: int
+    epsilon_total: float = 0.0  # what `epsilon` may become; 0: not known, or no noise
 
 
 OnProgress = Callable[[ProgressLine], None]
@@ -176,7 +177,8 @@ def run_to_end(
         if on_progress is not None:
             seconds, n_sites = time.monotonic() - began, len(link.active.left)
             line = progress_line(exchange, last, progress or last, seconds, n_sites, size)
-            on_progress(line)
+            total = 0.0 if begin is None else float(begin.setup.settings.get("epsilon") or 0.0)
+            on_progress(dataclasses.replace(line, epsilon_total=total))
         if progress is None:
             return
         last = progress

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
 from dataclasses import replace
 
 import pytest
@@ -71,8 +80,9 @@ def test_elsewhere_than_in_a_terminal_a_line_a_minute_goes_to_stderr(capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     lines = printed.err.splitlines()
-    assert len(lines) == 1 + 59 * 5 // EVERY
-    assert lines[0] == "a: 1 of 60 subjects read | 5 min left of this site"
+    assert len(lines) == 60 * 5 // EVERY
+    # None of the first person, whose time says nothing of the others: it said "21 min left" of one.
+    assert lines[0] == "a: reading people, 12 of 60, 12 a minute, about 4 min left"
     with SiteProgress(as_json=False, quiet=True, clock=clock) as printer:
         printer("a", 1, 2)
     assert capsys.readouterr().err == ""
@@ -85,7 +95,7 @@ def test_a_terminal_has_one_live_line(monkeypatch):
     monkeypatch.setattr(module, "ERR", console)
     with RunProgress(as_json=False, quiet=False) as printer, console.capture() as capture:
         printer.subject("read", 3, 9)
-        assert "3 of 9 subjects read" in str(printer._status.status)
+        assert "reading people  3 of 9" in str(printer._status.status)
     assert "\n\n" not in capture.get()
 
 
@@ -104,3 +114,36 @@ def test_all_sites_count_their_people_together_and_again_for_their_pages(tmp_pat
         ("read", n, 10) for n in range(1, 11)
     ]
     assert [event[1] for event in told if event[0] == "report"] == list(range(10))
+
+
+def frames(columns: int, words: list[str]) -> list[str]:
+    """Return the live lines of a command in a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "CI")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "cape", *words], stderr=theirs, stdout=subprocess.DEVNULL,
+        env={**env, "TERM": "xterm-256color"},
+    ) as running:  # fmt: skip
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # the other end has gone
+            while part := os.read(ours, 65536):
+                seen += part
+    os.close(ours)
+    assert running.returncode == 0, seen
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    return [line for line in re.split(r"[\r\n]+", text) if re.match("[\u2800-\u28ff] ", line)]
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_every_line_of_a_live_run_has_its_bar_and_the_time_left(tmp_path, columns):
+    """It was 114 columns wide, so its end, the time left, was cut in most terminals."""
+    write_consortium(tmp_path / "s", Request(site_sizes=(4, 3, 3), n_timepoints=40, n_networks=2))
+    words = f"simulate {tmp_path / 's'} --out {tmp_path / 'out'} --epsilon 8 --delta 1e-5"
+    seen = frames(columns, [*words.split(), "--set", "n_rounds=40"])
+    shape = r". [#-]{10,30}  \S.*  about .* left"
+    assert len(seen) > 5
+    assert all(re.fullmatch(shape, line) and len(line) <= columns for line in seen), seen
+    assert any(re.search(r"round \d+ of 40  epsilon [\d.]+ of 8 ", line) for line in seen), seen
+    assert any(re.search(r"reading people  \d+ of 10, [\d.]+ a second", line) for line in seen)
