@@ -15,7 +15,7 @@ from itertools import compress
 from typing import Final, Literal
 
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, INFINITE, Cost, Part, largest, total_cost, total_of
+from cape.privacy.cost import FREE, INFINITE, Cost, Costly, Part, largest, total_cost, total_of
 
 # A ledger of years holds tens of thousands of charges: each is rounded up to 2^-128, which is
 # far below what any limit resolves, so that their sums keep one denominator.
@@ -79,10 +79,10 @@ class RunSpending:
     def cost(self) -> Cost:
         if self.charges and not self.promised:
             return INFINITE
-        return total_of(self.charges, bits=_BITS)
+        return borne(self.charges)
 
     def cost_with(self, charge: Charge) -> Cost:
-        return total_of((*self.charges, charge), bits=_BITS)
+        return borne((*self.charges, charge))
 
     @property
     def held(self) -> Cost:
@@ -92,6 +92,11 @@ class RunSpending:
 
 def sum_up(costs: Iterable[Cost]) -> Cost:
     return total_cost(costs, bits=_BITS)
+
+
+def borne(releases: Iterable[Costly]) -> Cost:
+    """Cost of releases, planned or charged: rounded alike, else a run could not end its plan."""
+    return total_of(releases, bits=_BITS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

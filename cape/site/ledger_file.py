@@ -25,10 +25,10 @@ from typing import Any, Final, Protocol
 from cape.errors import CapeError, ConfigError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy import holds
-from cape.privacy.cost import INFINITE, Cost, Event, total_of
+from cape.privacy.cost import INFINITE, Cost, Event
 from cape.privacy.holds import DAY, Clock, Decision, Ending, Limits
 from cape.privacy.ledger import Budget
-from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Total, sum_up
+from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Total, borne, sum_up
 from cape.protocol import wire
 from cape.settings.config import Config
 from cape.site.access import Access, AccessRecords, clock_of, hear_of, make_place
@@ -311,7 +311,7 @@ class AllRuns:
         """Reserve the plan of a run, of which the roster says whether it promises anything."""
         if not promised:
             self.file.unpromised(nonce)
-        return self.file.hold(nonce, total_of(plan))
+        return self.file.hold(nonce, borne(plan))
 
     def charge(
         self,

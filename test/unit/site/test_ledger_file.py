@@ -684,3 +684,15 @@ def test_the_hold_of_a_plan_of_halves_is_that_of_the_dearer_half(tmp_path) -> No
         file.charge("one", {**entry(9, "1"), "part": "A"}, PLAN)
     assert file.charge("one", {**entry(5, "1"), "part": "B"}, PLAN).word == "in"
     assert file.find("one").cost == cost("3")
+
+
+@pytest.mark.parametrize("part", ["", "A"])
+def test_a_run_may_charge_its_whole_plan(tmp_path, part) -> None:
+    """Each charge is rounded up; a hold that was rounded once for all refused the last of them."""
+    file = ledger(tmp_path, limit=cost("3"))
+    plan = [SimpleNamespace(part=part, cost=cost(f"1/{n}")) for n in (3, 7, 11, 13, 17)]
+    file.join(run("one", "a"), cost("3"))
+    assert all_runs(file, []).hold("one", plan, promised=True).word == "in"
+    for round, release in enumerate(plan, 1):
+        said = {**entry(round, str(release.cost)), "part": part}
+        assert file.charge("one", said, PLAN).word == "in"
