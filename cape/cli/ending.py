@@ -38,6 +38,8 @@ def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = Fals
         out = OUT if OUT.is_terminal else ERR
         out.print(Text(headline, style="bold"))
         out.print(Text("\n".join(rest)))
+    elif not read_results(folder).private:
+        warn("NOT PRIVATE: nothing is promised of these results")
     if not as_json and (quiet or not OUT.is_terminal):
         for path in listed:
             say(path)

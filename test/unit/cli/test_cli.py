@@ -458,9 +458,11 @@ def test_a_run_that_is_not_private_is_called_so(
     simulator.lines = [Line(mu=0.0, mu_budget=math.inf, epsilon=math.inf)]
     run(tmp_path)
     printed = capsys.readouterr()
-    assert "no noise" in printed.err
     assert "NOT PRIVATE" in printed.err
     assert "epsilon" not in printed.err.partition("NOT PRIVATE")[0].splitlines()[-2]
+    (tmp_path / "again").mkdir()
+    run(tmp_path / "again", "--quiet")
+    assert "NOT PRIVATE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
