@@ -255,6 +255,9 @@ def site_folders(directory: Path) -> dict[str, Path]:
         return folders
     own = (*MANIFEST_NAMES, *RECORDS)
     reading = whole.reading
+    # The same labels in every folder: visits of the same people, or sites, as all have named them.
+    if reading.level in ("choice", "unknown") and (folders := _folders(whole)):
+        return folders
     if reading.images or reading.left or any((directory / n).is_file() for n in own):
         return {directory.resolve().name: directory.resolve()}
     detail = f"{directory} holds no data; a consortium has one folder of data per site"

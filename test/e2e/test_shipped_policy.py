@@ -455,5 +455,5 @@ def test_a_simulation_says_by_which_line_real_sites_would_refuse(tmp_path, capsy
         "would refuse this run: max_run=8 at delta 1e-5, the run has 20 at delta 1e-5 (cape policy)"
         in said
     )
-    assert main([*words, "--epsilon", "8"]) == 0
+    assert main([*words, "--epsilon", "8", "--replace"]) == 0
     assert "would refuse" not in capsys.readouterr().err
