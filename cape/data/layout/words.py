@@ -135,7 +135,7 @@ def of_kind(path: str, kind: Kind) -> bool:
 def is_series(path: str, kind: Kind) -> bool:
     """Tell by its name whether a file holds a series: no mask, mean, map or table beside one."""
     *folders, name = path.split("/")
-    if not of_kind(name, kind) or any(part.startswith(".") for part in (*folders, name)):
+    if not of_kind(name, kind):
         return False
     base = stem(name)
     if base.lower() in words("owners"):
