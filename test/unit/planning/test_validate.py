@@ -15,3 +15,7 @@ def test_a_text_beside_the_folders_of_sites_makes_no_site_of_them(tmp_path: Path
     assert list(sites_below(read_whole(tmp_path))) == ["local0"]
     (tmp_path / "sub-1.1D").write_text("1 2\n3 4\n")
     assert not sites_below(read_whole(tmp_path))
+    for name in ("S01.txt", "S02.txt", "S03.txt", "README.txt"):
+        (tmp_path / "local0" / name).write_text("1 2\n3 4\n")
+    people = read_whole(tmp_path / "local0").reading.people
+    assert [subject for _, subject in people] == ["S01", "S02", "S03"]
