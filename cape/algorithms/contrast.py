@@ -17,6 +17,7 @@ covariate has NaN there, stays counted and adds zeros.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,6 +39,7 @@ from cape.algorithms.estimators import (
 from cape.algorithms.group_design import Groups
 from cape.algorithms.linalg import above_diagonal, smat
 from cape.algorithms.significance import benjamini_hochberg, holm, two_sided
+from cape.errors import MessageError
 from cape.frozen import dataclass
 
 # Up to here questions are planned; above, the effects of covariates would cost more than they tell.
@@ -72,6 +74,8 @@ OCTAVES = 2.0 ** (0.5 * np.arange(12) - 2.0)
 HALF_NORMAL = 0.6745  # median of |z|
 # [8] sd of effects between sites, in sd, that the spread look must be able to hold
 LIKELY_SPREAD = 0.2
+# No number of a state is larger, in whatever unit its outcomes are.
+LARGEST = 1e30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -206,6 +210,7 @@ class Contrast:
         )  # fmt: skip
 
     def query(self, state: Contrasted) -> SubjectQuery:
+        _check(self, state)
         look = self.looks[state.looks]
         bound = look.bound(self, state)
 
@@ -256,6 +261,16 @@ class Contrast:
         norm = float(np.sqrt(np.sum(np.square(self.covariates))))
         factor = strict_factor(len(self.covariates)) if self.strict else 1.0
         return norm if norm / 2 * factor * self.planned("imbalance") < 0.05 else SHORT_COVARIATES
+
+
+def _check(question: Contrast, state: Contrasted) -> None:
+    """MessageError for a state that no release gives: a negative reach makes a bound nearly 0."""
+    numbers = (np.abs(getattr(state, spec.name)) for spec in dataclasses.fields(state)[1:-2])
+    looks, radius, reach = state.looks, state.radius, state.reach
+    possible = 0 <= looks < len(question.looks) and radius >= 1e-3 and 0.0 <= reach <= 0.5
+    # Not finite, or about to overflow for some people and not for others: a refusal would tell.
+    if not possible or not all(np.all(one <= LARGEST) for one in numbers):
+        raise MessageError("E202", problem="a comparison in a state that no release gives")
 
 
 def projected_part(z: float, v: Array, n: int, z_most: float, v_most: float) -> Array:

@@ -346,15 +346,20 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
     total = np.zeros(query.size, dtype=np.int64)
     inner = 1.0
     if query.part is not None:
-        stacks = [stack for stack in stacks if stack.shape[2]]
+        stacks = list(stacks)
+        # Whoever is left out would change how many people the part is of; psd knows no part.
+        if event.shape != "ball" or not all(stack.shape[2] for stack in stacks):
+            raise _uncovered(event, "has a part of the site that its bound does not cover")
         # Rounding answers and part moves two sums apart by at most 2 sqrt(d), float error by less
         # than 2: what one subject may move is made smaller by that, so that Delta_int = 2 C_int.
-        inner = max(0.0, 1.0 - (math.sqrt(query.size) + 1.0) / event.clip_int)
+        unit = max(0.0, event.clip_int - math.sqrt(query.size) - 1.0) / query.clip
+        # A plan may have a smaller clip: one unit for both, else answers no longer cancel the part.
+        inner = unit / event.gamma
         if stacks:
             part = query.part(np.concatenate(stacks))
             if part.shape != (query.size,) or not np.all(np.isfinite(part)):
                 raise _uncovered(event, "has a part of the site of another form than planned")
-            total += np.rint(part * inner * (event.clip_int / query.clip)).astype(np.int64)
+            total += np.rint(part * unit).astype(np.int64)
     for stack in stacks:
         if stack.shape[2] == 0:
             continue  # nobody of these passed the site's checks: the zero vector
