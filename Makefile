@@ -80,7 +80,7 @@ $(OUT)/brain/settings.toml: | $(RUN)
 
 run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files, one process per site and round
 	@test ! -d $(OUT)/consortium || { kept=$(OUT)/earlier-$$(date +%Y%m%d-%H%M%S); mkdir $$kept && \
-		mv $(OUT)/consortium $(OUT)/local* $$kept/ && echo "The earlier run is kept in $$kept."; }
+		mv $(OUT)/consortium $(wildcard $(OUT)/run.json) $(OUT)/local* $$kept/ && echo "The earlier run is kept in $$kept."; }
 	$(BIN)/cape simulate $(OUT)/brain --through process --out $(OUT) --epsilon $(EPSILON) --delta $(DELTA)
 
 test: $(DEV)  ## all fast tests, then the statistical ones

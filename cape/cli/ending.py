@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 import webbrowser
 from collections.abc import Iterator, Mapping
@@ -55,7 +56,7 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
     yield from textwrap.wrap(said, WIDTH)
     if isinstance(results, MapResults):
         yield from _by_word(folder)
-    size = f"{results.n_subjects} people, {results.n_sites} sites"
+    size = f"{results.n_subjects} people, {results.n_sites} site{'s' * (results.n_sites != 1)}"
     if results.private:
         spent, of = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
         size = f"{size}; epsilon {spent} of {of} spent (delta {results.delta:g})"
@@ -107,7 +108,7 @@ def _to_open(folder: Path, results: Results, paths: Mapping[str, str]) -> Iterat
     elif isinstance(results, MapResults):
         name = maps.file_of(results.status)
         yield from (f"  maps   {paths[file]}" for file in paths if file.partition(".")[0] == name)
-    yield f"  check  cape budget --check {folder / 'privacy.json'}"
+    yield f"  check  cape budget --check {shlex.quote(str(folder / 'privacy.json'))}"
     if sites := sorted(folder.parent.glob("*/private/index.html")):
         more = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
         yield f"  sites  {sites[0]}{more}: what stays at the sites"

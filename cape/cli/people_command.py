@@ -115,7 +115,7 @@ def _told(found: FolderOfPeople) -> list[str]:
     ]
     if reading.commands:
         texts += ["These commands make files that can be read:", *reading.commands[:MOST_LINES]]
-    if reading.level != "proved":
+    if taken.images and reading.level != "proved":
         where = shlex.quote(str(found.folder))
         manifest = shlex.quote(str(found.folder / "manifest.csv"))
         texts.append(f"None of it? cape people {where} --write {manifest}, and fill in who is who.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def init_command(
         place.write_bytes(content)
     fields = {"path": str(path), "found": list(proposal.counts), "text": proposal.text}
     written = (f"written: {place}" for place in proposal.files)
-    do = f"written: {path}; read it, then: cape validate {folder}"
+    do = f"written: {path}; read it, then: cape validate {shlex.quote(str(folder))}"
     result(fields, *proposal.counts, *written, do, as_json=as_json)
 
 

@@ -29,6 +29,7 @@ ROUNDS, PAGE, SITE_PAGE = 15.0, 10.0, 10.0
 WORDS: Final = {
     "join": "reading people",
     "zero-sum": "exchanging keys",
+    "zero-sum.probe": "exchanging keys",
     "zero-sum.shares": "exchanging keys",
     "moment": "finding the common subspace",
     "spatial": "one noisy sum",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,7 @@ Layout = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
 
 def simulate_command(
-    directory: Annotated[Path, folder_argument("A consortium: one folder per site.")],
+    directory: Annotated[Path, folder_argument("A folder per site, or that of one lab.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
     through: Annotated[
         Through,
@@ -89,7 +90,7 @@ def simulate_command(
 
     chosen = assignments(set_values) | present(epsilon=epsilon, delta=delta)
     if not (directory / "settings.toml").is_file():
-        warn(NO_SETTINGS.format(folder=directory), as_json=as_json)
+        warn(NO_SETTINGS.format(folder=shlex.quote(str(directory))), as_json=as_json)
     line = "" if policy_file else refused_by_the_shipped_policy(directory, chosen)
     if line:
         text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"
@@ -166,7 +167,8 @@ def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
         from cape.simulation.run_loop import CHECKPOINT_FILE, may_go_on
 
         if may_go_on(err) and (out / ".work" / CHECKPOINT_FILE).is_file():
-            warn(f"the run was stopped; it goes on with: cape resume {out}", as_json=as_json)
+            do = f"cape resume {shlex.quote(str(out))}"
+            warn(f"the run was stopped; it goes on with: {do}", as_json=as_json)
         raise
 
 
@@ -229,8 +231,9 @@ def synth_command(
     sizes = ", ".join(str(size) for size in summary.site_sizes)
     megabytes = f"{summary.n_bytes / 1e6:.0f} MB"
     said = f"{out}: subjects per site {sizes}; {summary.n_features} features; {megabytes}"
-    do = f"next: cape simulate {out} --out out --epsilon 8 --delta 1e-5"
-    lines = (said, f"next: cape init {out}" if layout == "fmriprep" else do)
+    where = shlex.quote(str(out))
+    do = f"next: cape simulate {where} --out out --epsilon 8 --delta 1e-5"
+    lines = (said, f"next: cape init {where}" if layout == "fmriprep" else do)
     fields = {**dataclasses.asdict(summary), "folder": str(out)}
     result(fields, *(() if quiet else lines), as_json=as_json)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +85,7 @@ def validate_command(
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
     if settings is None:
-        warn(NO_SETTINGS.format(folder=target), as_json=as_json)
+        warn(NO_SETTINGS.format(folder=shlex.quote(str(target))), as_json=as_json)
     owner = read_settings(settings, assignments(set_values))
     places, base = SitePlaces.from_environment(os.environ), _base(target, manifest, bids)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import shlex
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ from cape.report import add_score
 from cape.report.results import MapResults, read_results
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.simulation.run_loop import (
+    SETUP_FILE,
     Checkpoint,
     OnProgress,
     RunSetup,
@@ -41,6 +43,8 @@ from cape.site.files import folder_lock
 from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.space.feature_space import FeatureSpace
 
+# What alone replaces a run: `cape rerun` never does.
+GIVE_UP = "give it up with cape simulate --replace"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 # What a site's policy file can hold: TOML has no larger whole numbers.
 LARGEST_SEED = 2**63 - 1
@@ -292,7 +296,9 @@ def resume(
     """Go on after the last exchange; ConfigError E264, still going: E263, data changed: E161."""
     work = out.resolve() / ".work"
     if not work.is_dir():
-        raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
+        ended = (out / SETUP_FILE).is_file()
+        do = "it ended; repeat it with: cape rerun." if ended else "start one."
+        raise ConfigError("E264", problem="this folder holds no stopped run", do=do)
     with folder_lock(work, "this results folder", patience=0.0):
         begin = read_checkpoint(work)
         way = find_way(begin.setup.through)
@@ -377,7 +383,7 @@ def _check_no_result(out: Path) -> None:
     """Refuse (ConfigError) to write over a finished run: its figures have to be added up."""
     if (out / "consortium" / "privacy.json").is_file():
         problem = f"{out} holds a finished run, and its privacy.json says what was spent"
-        raise ConfigError("E016", problem=problem, do="choose another --out, or type --replace.")
+        raise ConfigError("E016", problem=problem, do=f"choose another --out, or {GIVE_UP}.")
 
 
 def _check_not_stopped(out: Path, find_way: FindWay) -> None:
@@ -386,7 +392,7 @@ def _check_not_stopped(out: Path, find_way: FindWay) -> None:
     except ConfigError:  # there is none, or none that could go on
         return
     if resumes:
-        do = f"go on with: cape resume {out}; or give it up with --replace."
+        do = f"go on with: cape resume {shlex.quote(str(out))}; or {GIVE_UP}."
         raise ConfigError("E016", problem="a run that was stopped lies there", do=do)
 
 

@@ -373,6 +373,33 @@ def test_the_end_says_what_came_out_and_what_to_open(
     assert "  1024 people, 3 sites; epsilon 1.0000 of 1.0000 spent (delta 1e-05)\n" in told
 
 
+def test_commands_to_type_hold_for_a_folder_with_a_space(
+    tmp_path: Path, simulator: FakeSimulator, monkeypatch: Any, capsys: Any
+) -> None:
+    """Typed as they were printed, they named two folders that are not there."""
+    told = tmp_path / "my lab"
+    small = ("--site-sizes", "2,2", "--timepoints", "60", "--networks", "2")
+    assert cli.main(["synth", str(told), *small]) == 0
+    assert f"next: cape simulate '{told}' --out out" in capsys.readouterr().out
+    (told / "settings.toml").unlink()
+    assert cli.main(["init", str(told)]) == 0
+    assert f"then: cape validate '{told}'" in capsys.readouterr().out
+    (told / "settings.toml").unlink()
+    cli.main(["validate", str(told)])
+    assert f"cape init '{told}'" in capsys.readouterr().err
+    folder = simulator(told, out=told, on_progress=lambda _: None)
+    shown = Console(file=io.StringIO(), force_terminal=True, soft_wrap=True, no_color=True)
+    monkeypatch.setattr(ending, "OUT", shown)
+    ending.print_results(folder, as_json=False, quiet=False)
+    assert f"budget --check '{folder / 'privacy.json'}'" in shown.file.getvalue()
+
+
+def test_where_nothing_lies_nobody_is_asked_to_name_it(tmp_path: Path, capsys: Any) -> None:
+    """It proposed a manifest.csv "of all files", which had a header and no row."""
+    assert cli.main(["people", str(tmp_path)]) == 0
+    assert "--write" not in capsys.readouterr().out
+
+
 def test_in_a_terminal_the_end_names_the_page_the_maps_and_the_check(
     tmp_path: Path, simulator: FakeSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

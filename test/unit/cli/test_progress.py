@@ -88,6 +88,13 @@ def test_elsewhere_than_in_a_terminal_a_line_a_minute_goes_to_stderr(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_phases_of_every_run_have_plain_words():
+    """ "zero-sum.probe" stood there for the longest part of a short run."""
+    from cape.protocol.zero_sum import PROBE
+
+    assert module.WORDS[PROBE] == "exchanging keys"
+
+
 def test_a_terminal_has_one_live_line(monkeypatch):
     from rich.console import Console
 

@@ -210,7 +210,7 @@ def refused(out: Path, words: str) -> CapeError:
 def test_a_folder_without_a_stopped_run_is_refused(data, tmp_path) -> None:
     refused(tmp_path, "E264 this folder holds no stopped run; start one")
     simulate(data, out=tmp_path, settings=SETTINGS, seed=3)
-    refused(tmp_path, "E264 this folder holds no stopped run")
+    refused(tmp_path, "no stopped run; it ended; repeat it with: cape rerun")
 
 
 @pytest.fixture
@@ -318,10 +318,12 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
     # A finished run is evidence: it was replaced without a word.
     evidence = (out / "consortium" / "privacy.json").read_bytes()
     assert main(["simulate", str(data), "--out", str(out), "--seed", "4", *given]) == 2
-    assert "type --replace" in capsys.readouterr().err
+    assert "give it up with cape simulate --replace" in capsys.readouterr().err
     assert (out / "consortium" / "privacy.json").read_bytes() == evidence
     # And it can be repeated from what lies there, into another folder.
+    # It told of an option that `cape rerun` has not.
     assert main(["rerun", str(out), "--out", str(out)]) == 2
+    assert "cape simulate --replace" in capsys.readouterr().err
     assert main(["rerun", str(out), "--out", str(tmp_path / "again")]) == 0
     assert maps(tmp_path / "again" / "consortium") == maps(out / "consortium")
     assert main(["rerun", str(data), "--out", str(tmp_path / "third")]) == 2
@@ -337,14 +339,15 @@ def test_a_stopped_run_is_not_given_up_unless_that_is_typed(data, tmp_path, caps
     def stop(line: object) -> None:
         raise KeyboardInterrupt
 
-    out = tmp_path / "out"
+    out = tmp_path / "my out"  # a command with it was printed without quotes
     with pytest.raises(KeyboardInterrupt):
         simulate(data, out=out, settings=SETTINGS, seed=3, on_progress=stop)
     held = (out / ".work" / "run.json").read_bytes()
     given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
     line = ["simulate", str(data), "--out", str(out), "--seed", "3", "--quiet", *given]
     assert main(line) == 2
-    assert f"go on with: cape resume {out}; or give it up with --replace" in capsys.readouterr().err
+    told = f"go on with: cape resume '{out}'; or give it up with cape simulate --replace"
+    assert told in capsys.readouterr().err
     assert (out / ".work" / "run.json").read_bytes() == held
     assert main([*line, "--replace"]) == 0
     assert main([*line, "--replace"]) == 0
