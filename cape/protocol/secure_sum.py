@@ -297,6 +297,7 @@ class Release(Generic[M]):
     def _half(self, site: Site, model: M, event: Event, subjects: Stacks | View) -> Stacks | View:
         stage = self.stage
         if stage.by_site is not None and stage.by_site(self.config):
+            _settle(site, event, b"whole sites")
             asked = site_is_asked(site.id, model, event)
             return subjects if asked else Stacks(arrays=(), labels=())
         cells = None if stage.cells is None else stage.cells(site, model)
@@ -424,13 +425,7 @@ def half_of(
         raise _uncovered(event, "asks half of people who are listed twice or in no cell")
     found = halves(model.fingerprint, site.id, known)
     digest = hashlib.sha256(wire.dumps([[name, found[name]] for name in sorted(found)])).digest()
-    charges = site.ledger.events if site.ledger else ()
-    if any(charged.part for charged in charges if charged != event):
-        if site.secret(HALVES_NAME) != digest:
-            detail = "the halves would overlap: people, or their groups, are not those of before"
-            raise DataError("E161", site=site.id, detail=detail)
-    else:
-        site.keep(HALVES_NAME, digest)
+    _settle(site, event, digest)
     asked = [np.array([found[name] == event.part for name in labels]) for labels in stacks.labels]
     half = Stacks(
         arrays=tuple(array[there] for array, there in zip(stacks.arrays, asked, strict=True)),
@@ -439,6 +434,16 @@ def half_of(
         ),
     )
     return replace(subjects, stacks=half) if isinstance(subjects, View) else half
+
+
+def _settle(site: Site, event: Event, digest: bytes) -> None:
+    """Keep who is in which half with the first one that is asked; E161 if it is another later."""
+    charges = site.ledger.events if site.ledger else ()
+    if not any(charged.part for charged in charges if charged != event):
+        site.keep(HALVES_NAME, digest)
+    elif site.secret(HALVES_NAME) != digest:
+        detail = "the halves would overlap: people, or their groups, are not those of before"
+        raise DataError("E161", site=site.id, detail=detail)
 
 
 def site_is_asked(site: str, model: Model, event: Event) -> bool:

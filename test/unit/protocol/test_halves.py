@@ -6,15 +6,16 @@ Belongs to `cape/protocol/secure_sum.py`.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from cape.errors import DataError, PrivacyBudgetError
 from cape.privacy.halves import halves, size_of_half
+from cape.protocol import secure_sum
 from cape.protocol.ports import Stacks, View
-from cape.protocol.secure_sum import half_of, site_is_asked
+from cape.protocol.secure_sum import Release, half_of, site_is_asked
 from support import wiretap
 from support.auditor import coins, half_places
 
@@ -84,6 +85,24 @@ def test_halves_that_would_overlap_are_refused(what) -> None:
         asked(site, "B", *CHANGED[what])
     assert "overlap" in caught.value.detail
     assert "sub-" not in caught.value.public
+
+
+@pytest.mark.parametrize("order", ["AB", "BA"])
+def test_halves_of_sites_and_of_people_are_not_mixed(order, monkeypatch) -> None:
+    """Two stages of a run, one by sites and one by people: half of a site bore both."""
+    monkeypatch.setattr(secure_sum, "site_is_asked", lambda *_: True)
+    whole = SimpleNamespace(by_site=lambda config: True, cells=None)
+    release: Any = Release(stage=cast(Any, whole), config=cast(Any, None), then=())
+    site: Any = Kept()
+    release._half(site, MODEL, event(order[0]), stacks())
+    site.ledger.events = (event(order[0]),)
+    release._half(site, MODEL, event(order[0], "again"), stacks())
+    with pytest.raises(DataError, match="E161"):
+        asked(site, order[1])
+    site = Kept()
+    asked(site, order[0])
+    with pytest.raises(DataError, match="E161"):
+        release._half(site, MODEL, event(order[1]), stacks())
 
 
 def test_the_first_half_may_be_asked_again_before_it_was_answered() -> None:
