@@ -132,7 +132,7 @@ def rerun(
     """
     setup = read_setup(finished)
     out = out.resolve()
-    check_places(site_folders(Path(setup.directory)), out)
+    check_places(site_folders(_data_of(setup)), out)
     _check_no_result(out)
     return _begin(setup, out, False, store, find_way, on_progress, on_subject)
 
@@ -308,6 +308,14 @@ def resume(
         return _go_on(out.resolve(), way, begin, store, on_progress, on_subject)
 
 
+def _data_of(setup: RunSetup) -> Path:
+    directory = Path(setup.directory)
+    if not directory.is_dir():
+        problem, do = "the folder with its data is not there", "put it back, or start a new run."
+        raise ConfigError("E264", problem=problem, do=do, detail=str(directory))
+    return directory
+
+
 def _go_on(
     out: Path,
     way: Way,
@@ -316,7 +324,7 @@ def _go_on(
     on_progress: OnProgress | None,
     on_subject: OnSubject | None,
 ) -> Path:
-    work, directory = out / ".work", Path(begin.setup.directory)
+    work, directory = out / ".work", _data_of(begin.setup)
     sites = site_folders(directory)
     try:
         if not begin.ended:

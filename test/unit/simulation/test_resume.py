@@ -333,6 +333,25 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
     assert owner.config.settings() == json.loads(kept.read_text())["settings"]
 
 
+def test_a_run_whose_data_were_moved_says_so_and_stays(data, tmp_path, capsys) -> None:
+    """It ended with an error of the system, without a code or what to do."""
+
+    def stop(line: object) -> None:
+        raise KeyboardInterrupt
+
+    there, out, ended = tmp_path / "there", tmp_path / "out", tmp_path / "ended"
+    shutil.copytree(data, there)
+    simulate(there, out=ended, settings=SETTINGS, seed=3)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(there, out=out, settings=SETTINGS, seed=3, on_progress=stop)
+    there.rename(tmp_path / "moved")
+    for line in (["resume", str(out)], ["rerun", str(ended), "--out", str(tmp_path / "again")]):
+        assert main(line) == 2
+        assert "E264 the folder with its data is not there; put it back" in capsys.readouterr().err
+    (tmp_path / "moved").rename(there)
+    assert main(["resume", str(out), "--quiet"]) == 0
+
+
 def test_a_stopped_run_is_not_given_up_unless_that_is_typed(data, tmp_path, capsys) -> None:
     """Its folder was emptied without a word, and with it what could be resumed."""
 
