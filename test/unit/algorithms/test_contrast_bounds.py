@@ -2,6 +2,7 @@
 
 A neighbouring site replaces one person inside a cell of site and group: outcomes and covariates are
 others, r stays; in the strict form r is another, too.  docs/group-comparison.md, sections 4, 7, 8.
+Belongs to `cape/algorithms/contrast.py`.
 """
 
 from __future__ import annotations

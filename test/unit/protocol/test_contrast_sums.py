@@ -1,4 +1,7 @@
-"""A comparison of groups at the one door: planned integers, parts of sites, states as messages."""
+"""A comparison of groups at the one door: planned integers, parts of sites, states as messages.
+
+Belongs to `cape/protocol/secure_sum.py`.
+"""
 
 from __future__ import annotations
 
