@@ -12,11 +12,10 @@ import io
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 VOLATILE: tuple[tuple[str, str, str], ...] = (
-    (r"\| [0-9.]+ (ms|s|min|h) \| [^|\n]* left$", "| TIME left", "wall time of an exchange"),
     (r"reading takes [0-9.]+ (ms|s|min|h)", "reading takes TIME", "how long `validate` took"),
     (r'"seconds": ?[0-9.e-]+', '"seconds": 0', "the same in JSON"),
     (r"\([0-9]+ MB free\)", "(SPACE free)", "memory and disk of this computer"),
@@ -48,11 +47,15 @@ def normal(path: str, content: bytes) -> bytes:
         another way.  Pictures inside stand by their pixels.
     PNG
         Size and pixels: compression may change with a library.
+    run.json
+        Without the folder of this play.
     Everything else
         The bytes.
     """
     if path.endswith(".html"):
         return _page(content)
+    if PurePath(path).name == "run.json":
+        return re.sub(rb'"directory": "[^"]*"', b'"directory": "FOLDER"', content)
     return _pixels(content) if path.endswith(".png") else content
 
 
@@ -62,7 +65,7 @@ def printed(text: str, folder: Path) -> str:
     for pattern, stands, _ in VOLATILE:
         text = re.sub(pattern, stands, text, flags=re.MULTILINE)
     # Progress is told once a minute: how many lines there are says how fast the computer is.
-    told = r'^(.*\| [^|\n]* left( of this site)?|\{"event": "progress", .*\})\n'
+    told = r'^(.*, about [^,\n]* left|\{"event": "progress", .*\})\n'
     return re.sub(told, "", text, flags=re.MULTILINE)
 
 
