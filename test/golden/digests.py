@@ -48,14 +48,14 @@ def normal(path: str, content: bytes) -> bytes:
     PNG
         Size and pixels: compression may change with a library.
     run.json
-        Without the folder of this play.
+        Without the folder of this play, and the way it went.
     Everything else
         The bytes.
     """
     if path.endswith(".html"):
         return _page(content)
     if PurePath(path).name == "run.json":
-        return re.sub(rb'"directory": "[^"]*"', b'"directory": "FOLDER"', content)
+        return re.sub(rb'"(directory|through)": "[^"]*"', rb'"\1": ""', content)
     return _pixels(content) if path.endswith(".png") else content
 
 
