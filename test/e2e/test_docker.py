@@ -51,11 +51,14 @@ def ours() -> list[str]:
 
 
 def files(folder: Path) -> dict[str, object]:
-    """Return the results by name; pages hold pictures that another library may draw otherwise."""
+    """Return the results by name; pages hold pictures that another library may draw otherwise.
+
+    Without run.json, which says the way it went.
+    """
     return {
         str(path.relative_to(folder)): content(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and "container-logs" not in path.parts
+        if path.is_file() and not {"container-logs", "run.json"} & set(path.parts)
     }
 
 

@@ -76,7 +76,7 @@ def test_every_play_is_recorded_and_nothing_else() -> None:
 
 def test_the_large_arrays_travel_as_files() -> None:
     carried = RECORDED["plays"]["large-arrays"]["by process"]
-    assert any(name.endswith("reply of local0, files") for name in carried)
+    assert any(name.endswith("reply of data, files") for name in carried)
 
 
 # -- the safety net itself ------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_a_memory_and_wire_give_the_same_bytes(name, tmp_path) -> None:
 
 
 def played(name: str, folder: Path, modes: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
-    """Return the files of a run by mode; the pages are left out."""
+    """Return the files of a run by mode, without the pages, and run.json, which says the mode."""
     data = helper.write_data(folder / "data")
     chosen = settings_of(name, computation=name, **helper.SHORTER.get(name, {}))
     found: dict[str, dict[str, bytes]] = {}
@@ -133,7 +133,7 @@ def played(name: str, folder: Path, modes: tuple[str, ...]) -> dict[str, dict[st
         found[through] = {
             str(path.relative_to(out)): path.read_bytes()
             for path in out.rglob("*")
-            if path.is_file() and path.name not in ("index.html", "methods.md")
+            if path.is_file() and path.name not in ("index.html", "methods.md", "run.json")
         }
         assert len(found[through]) > 8
     return found
