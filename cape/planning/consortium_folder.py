@@ -198,19 +198,22 @@ def sites_below(whole: Whole) -> dict[str, Path]:
     marked |= not of_people and all(
         any((path / name).is_file() for name in ATLAS_FILES) for path in folders.values()
     )
-    tops = {image.path.split("/")[0] for image in reading.images} | {
-        path.split("/")[0] for path in reading.left
-    }
     if reading.level in ("proved", "inferred") and not reading.left:
-        apart = {
-            image.path.split("/")[0]
-            for image in reading.images
-            if image.site.split(" ")[0] == image.path.split("/")[0]
-        }
-        alone = not marked and apart != tops
+        alone = not marked and not _apart(reading)
     else:
         alone = not marked and "settings.toml" not in names and bool(reading.images)
     return {} if alone else folders
+
+
+def _apart(reading: Reading) -> bool:
+    """Tell whether every first folder with files is the site of its images."""
+    apart = {
+        image.path.split("/")[0]
+        for image in reading.images
+        if image.site.split(" ")[0] == image.path.split("/")[0]
+    }
+    images = [image.path for image in reading.images]
+    return apart == {path.split("/")[0] for path in (*images, *reading.left)}
 
 
 def _tops(reading: Reading) -> set[tuple[str, tuple[str, str]]]:
@@ -256,7 +259,8 @@ def site_folders(directory: Path) -> dict[str, Path]:
     own = (*MANIFEST_NAMES, *RECORDS)
     reading = whole.reading
     # The same labels in every folder: visits of the same people, or sites, as all have named them.
-    if reading.level in ("choice", "unknown") and (folders := _folders(whole)):
+    # A file of another name beside them makes no lab of sites.
+    if (reading.level in ("choice", "unknown") or _apart(reading)) and (folders := _folders(whole)):
         return folders
     if reading.images or reading.left or any((directory / n).is_file() for n in own):
         return {directory.resolve().name: directory.resolve()}

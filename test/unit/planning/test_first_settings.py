@@ -377,6 +377,16 @@ def test_a_folder_of_people_is_one_site_for_a_simulation(tmp_path):
     assert site_folders(tmp_path) == {tmp_path.name: tmp_path.resolve()}
 
 
+def test_a_file_of_another_name_at_every_site_makes_no_lab_of_them(tmp_path):
+    """Four sites were one for a while: each had a file whose name says nobody."""
+    for site in ("north", "south"):
+        (tmp_path / site).mkdir()
+        for name in ("sub-01", "sub-02", "PILOT7"):
+            np.save(tmp_path / site / f"{name}.npy", np.zeros((4, 30)))
+    np.save(tmp_path / "south" / "sub-03.npy", np.zeros((4, 30)))
+    assert list(site_folders(tmp_path)) == ["north", "south"]
+
+
 def normalised(folder: Path, code: int, *, moved: float = 0.0) -> None:
     """Write three people as SPM's tools name them, on its 6 mm grid, 60 volumes."""
     folder.mkdir()
