@@ -122,7 +122,7 @@ def test_a_container_that_is_killed_ends_the_run_with_its_name(consortium, tmp_p
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_simulation_leaves_no_container(consortium, tmp_path, number):
-    """After SIGKILL nobody can tidy up, so the next run with the same --out does."""
+    """After SIGKILL nobody can tidy up, so the next run with the same --out does (--replace)."""
     command = [sys.executable, "-m", "cape", "simulate", str(consortium), "--through", "docker",
                "--out", str(tmp_path), "--image", IMAGE, "--epsilon", "8", "--delta", "1e-3",
                "--set", "n_rounds=2", "--set", "min_timepoints=50", "--json"]  # fmt: skip
@@ -133,7 +133,9 @@ def test_a_stopped_simulation_leaves_no_container(consortium, tmp_path, number):
         running.wait(30)
     assert (during, len(ours())) == (4, 0 if number == signal.SIGTERM else 4)
     if number == signal.SIGKILL:
-        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE)
+        simulate(
+            consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE, replace=True
+        )
         assert ours() == []
 
 
@@ -188,5 +190,7 @@ def test_a_missing_image_and_a_missing_service_say_what_to_do(consortium, tmp_pa
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
     began = time.monotonic()
     with pytest.raises(CapeError, match="no Docker service answers; start Docker"):
-        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE)
+        simulate(
+            consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE, replace=True
+        )
     assert time.monotonic() - began < 10
