@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -84,7 +85,6 @@ def simulate_command(
     quiet: Quiet = False,
 ) -> None:
     """Run the computation on a consortium of this computer, with the code of a real run."""
-    from cape.cli.ending import print_results
     from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
@@ -95,24 +95,20 @@ def simulate_command(
     if line:
         text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"
         warn(text, as_json=as_json)
-    progress = RunProgress(as_json=as_json, quiet=quiet)
-    with offering_resume(out, as_json=as_json), progress:
-        folder = simulate_folder(
-            directory,
-            out=out,
-            through=through,
-            settings=chosen,
-            seed=seed,
-            drops=drop or (),
-            policy=None if policy_file is None else _policy_of(policy_file),
-            image=image,
-            memory=memory,
-            surrogate=surrogate,
-            replace=replace,
-            on_progress=progress,
-            on_subject=progress.subject,
-        )
-    print_results(folder, as_json=as_json, quiet=quiet, show=show)
+    begin = functools.partial(
+        simulate_folder,
+        out=out,
+        through=through,
+        settings=chosen,
+        seed=seed,
+        drops=drop or (),
+        policy=None if policy_file is None else _policy_of(policy_file),
+        image=image,
+        memory=memory,
+        surrogate=surrogate,
+        replace=replace,
+    )
+    _follow(begin, directory, out, show=show, as_json=as_json, quiet=quiet)
 
 
 def _policy_of(path: Path) -> SitePolicy:
@@ -133,13 +129,9 @@ def resume_command(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
-    from cape.cli.ending import print_results
-    from cape.python.api import resume as go_on
+    from cape.python.api import resume
 
-    progress = RunProgress(as_json=as_json, quiet=quiet)
-    with offering_resume(out, as_json=as_json), progress:
-        folder = go_on(out, on_progress=progress, on_subject=progress.subject)
-    print_results(folder, as_json=as_json, quiet=quiet, show=show)
+    _follow(resume, out, out, show=show, as_json=as_json, quiet=quiet)
 
 
 def rerun_command(
@@ -150,13 +142,22 @@ def rerun_command(
     quiet: Quiet = False,
 ) -> None:
     """Run a finished simulation again, from its own files, with new noise where it had any."""
-    from cape.cli.ending import print_results
     from cape.python.api import rerun
+
+    begin = functools.partial(rerun, out=out)
+    _follow(begin, finished, out, show=show, as_json=as_json, quiet=quiet)
+
+
+def _follow(
+    begin: Callable[..., Path], folder: Path, out: Path, *, show: bool, as_json: bool, quiet: bool
+) -> None:
+    """Begin a run from the files in a folder, show how far it is, and say what came out."""
+    from cape.cli.ending import print_results
 
     progress = RunProgress(as_json=as_json, quiet=quiet)
     with offering_resume(out, as_json=as_json), progress:
-        folder = rerun(finished, out=out, on_progress=progress, on_subject=progress.subject)
-    print_results(folder, as_json=as_json, quiet=quiet, show=show)
+        results = begin(folder, on_progress=progress, on_subject=progress.subject)
+    print_results(results, as_json=as_json, quiet=quiet, show=show)
 
 
 @contextmanager
