@@ -170,6 +170,8 @@ def verify_plan(
         raise refuse("the sites of the roster are not in order, or one stands there twice")
     if min(entry.n_subjects for entry in roster.sites) < 1:
         raise refuse("a site has no subjects")
+    if any(min(s.counts, default=0) < 0 or sum(s.counts) > s.n_subjects for s in roster.sites):
+        raise refuse("a site has more people in groups than it has people, or fewer than none")
     for event in roster.plan:
         asked, part = own[event.phase, event.round]
         # A release to all that is charged to one half would cost the others nothing.

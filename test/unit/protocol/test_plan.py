@@ -247,6 +247,11 @@ def test_a_site_refuses_fewer_sites_than_the_settings_allow_and_empty_ones() -> 
     for sites in ((empty, *honest.sites[1:]), (replace(empty, n_subjects=-5), *honest.sites[1:])):
         with pytest.raises(PrivacyBudgetError, match="a site has no subjects"):
             verify(replace(honest, sites=sites))
+    # Weights of people follow from these counts, which the aggregator might make up.
+    for counts in ((-1, 2), (1, honest.sites[1].n_subjects)):
+        made_up = replace(honest.sites[1], counts=counts)
+        with pytest.raises(PrivacyBudgetError, match="more people in groups than it has"):
+            verify(replace(honest, sites=(honest.sites[0], made_up, *honest.sites[2:])))
     config = replace(CONFIG, min_sites=honest.n_sites + 1)
     with pytest.raises(PrivacyBudgetError, match="4 sites joined, min_sites=5"):
         verify(roster_of(config), config)
