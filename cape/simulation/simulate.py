@@ -30,6 +30,7 @@ from cape.report import add_score
 from cape.report.results import MapResults, read_results
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.simulation.run_loop import (
+    CHECKPOINT_FILE,
     SETUP_FILE,
     Checkpoint,
     OnProgress,
@@ -391,7 +392,10 @@ def _check_no_result(out: Path) -> None:
     """Refuse (ConfigError) to write over a finished run: its figures have to be added up."""
     if (out / "consortium" / "privacy.json").is_file():
         problem = f"{out} holds a finished run, and its privacy.json says what was spent"
-        raise ConfigError("E016", problem=problem, do=f"choose another --out, or {GIVE_UP}.")
+        do = f"choose another --out, or {GIVE_UP}."
+        if (out / ".work" / CHECKPOINT_FILE).is_file():
+            do = f"go on with what was to replace it: cape resume {shlex.quote(str(out))}; or {do}"
+        raise ConfigError("E016", problem=problem, do=do)
 
 
 def _check_not_stopped(out: Path, find_way: FindWay) -> None:

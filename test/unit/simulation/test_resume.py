@@ -369,6 +369,11 @@ def test_a_stopped_run_is_not_given_up_unless_that_is_typed(data, tmp_path, caps
     assert told in capsys.readouterr().err
     assert (out / ".work" / "run.json").read_bytes() == held
     assert main([*line, "--replace"]) == 0
+    with pytest.raises(KeyboardInterrupt):  # of two runs only the finished one was named
+        simulate(data, out=out, settings=SETTINGS, seed=3, on_progress=stop)
+    assert main(line) == 2
+    told = f"go on with what was to replace it: cape resume '{out}'; or choose another --out"
+    assert told in capsys.readouterr().err
     assert main([*line, "--replace"]) == 0
 
 
