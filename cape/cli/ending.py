@@ -83,9 +83,13 @@ def _warnings(results: Results) -> Iterator[str]:
 def _by_word(folder: Path) -> Iterator[str]:
     """Yield the maps by what is said of them, with the words of the page and in its order."""
     said: dict[str, list[str]] = {}
+    earlier: set[tuple[str, str]] = set()
     for row in files.read_rows(folder / "components.tsv", Component):
         word = (row.found_again or row.verdict or "").partition(",")[0]
         of = f"={row.mirror_of}" if row.mirror_of else ""
+        if (word, row.mirror_of) in earlier:  # a pair counts once, as in the sentence
+            continue
+        earlier.add((word, row.name))
         said.setdefault(word, []).append(f"{row.name}{of} {row.label or ''}".strip())
     words = ("yes", "likely", "uncertain", "image")
     said.pop("", None)

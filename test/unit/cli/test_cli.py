@@ -421,7 +421,8 @@ def test_maps_stand_by_what_is_claimed_of_them_and_lines_fit_80_columns(
     one = replace(one, verdict=None, found_again="yes", label="reward")
     rows = [replace(one, name=f"C{k:02d}") for k in range(3, 13)]
     rows.append(replace(one, name="C01", found_again="uncertain"))
-    rows.append(replace(one, name="C02", found_again="likely, sharp", mirror_of="C01"))
+    rows.append(replace(one, name="C02", found_again="likely, sharp", mirror_of="C13"))
+    rows.append(replace(one, name="C13", found_again="likely", mirror_of="C02"))  # a pair is one
     simulator.components = tuple(rows)
     simulator.results = example.spatial_results(
         "networks", "brain", z=9.0, yes=10, likely=1, n_components=12
@@ -433,7 +434,7 @@ def test_maps_stand_by_what_is_claimed_of_them_and_lines_fit_80_columns(
     assert [line.split()[:2] for line in rows] == [
         ["yes", "10"], ["likely", "1"], ["uncertain", "1"]
     ]  # fmt: skip
-    assert "C02=C01" in rows[1]
+    assert "C02=C13" in rows[1]
     assert max(map(len, told[start:])) <= 80
 
 
