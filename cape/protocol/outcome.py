@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from cape.algorithms.claims import Claims
 from cape.algorithms.estimators import Array, Data
@@ -21,6 +22,10 @@ from cape.privacy.spending import Total
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RoundRecord
 from cape.settings.option import Value
+
+if TYPE_CHECKING:  # a round of another computation need not import the estimator
+    from cape.algorithms.contrast import Contrast, Contrasted
+    from cape.settings.comparison import Covariate, Levels
 
 Cell = str | int | float | None
 
@@ -137,6 +142,26 @@ class IcaOutcome(Outcome):
     @property
     def ended(self) -> str:
         return how_it_ended(self.status, self.verdict.components if self.verdict else ())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContrastOutcome(Outcome):
+    """The result of a comparison of groups: its question, and the state after the last release.
+
+    Counts of the roster's sites are those of the first and the second group; none in the strict
+    form.  `asked` is about K outcomes, of everybody or, of a pattern, of half A; then `score` is
+    about the one number w'u of half B.
+    """
+
+    group: Levels | Covariate  # a range: the question is continuous
+    covariates: tuple[Covariate, ...]
+    names: tuple[str, ...]  # (K,)
+    units: tuple[str, ...]  # (K,) in words, "" where nobody said
+    asked: Contrast
+    state: Contrasted
+    score: Contrast | None = None
+    score_state: Contrasted | None = None
+    weights: Array | None = None  # (K,) w of the pattern, by outcome in its own unit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
