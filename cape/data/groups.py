@@ -1,7 +1,8 @@
 """Groups, covariates and outcomes of people: from tables of their site, by label.
 
-A row that cannot be understood fails its person, who stays counted and adds zeros; that is told to
-the site alone.  Only columns that are missing, and names that fit nobody, stop it.
+A row that cannot be read or understood fails its person, who stays counted and adds zeros; that is
+told to the site alone.  Only the table itself stops it: one that is not there or no table, columns
+that are missing, names that fit nobody.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from cape.data.exclusions import PERSON, alike, bare, read_list, spellings
+from cape.data.exclusions import PERSON, alike, bare, spellings
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import COLUMNS
 from cape.data.outcomes import Outcomes, People
 from cape.data.runs import leads_out
-from cape.data.tables import MISSING_CELLS
+from cape.data.tables import MISSING_CELLS, bounded, cells_of, check_width, label_of, table_lines
+from cape.delimited import Line, delimiter_of
 from cape.settings.comparison import Covariate, Levels, number
 from cape.settings.option import did_you_mean
 
@@ -77,6 +79,14 @@ def read_columns(
     return Outcomes(names=tuple(columns), units=("",) * len(columns), values=values)
 
 
+def _cells_of_row(line: Line, width: int) -> tuple[str, ...]:
+    if not line.is_utf8:
+        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
+    cells = cells_of(line)
+    check_width(line, cells, width)
+    return cells
+
+
 def _note_no_value(label: str, column: str, cell: str, findings: Findings) -> None:
     missing = cell.strip().lower() in MISSING_CELLS
     code = IssueCode.VALUE_NONE if missing else IssueCode.VALUE_UNCLEAR
@@ -92,7 +102,7 @@ def _rows_of(
             raise UnusableFile(IssueCode.OUTSIDE_FOLDER, "a name that leads out of the folder")
         return _rows_by_label(base / name, name, columns, listed, findings)
     except OSError as err:
-        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
+        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror or 'not there'}")
     except UnusableFile as verdict:
         findings.add_issue(verdict.issue, name)
     return {}
@@ -102,7 +112,10 @@ def _rows_by_label(
     path: Path, name: str, columns: Sequence[str], listed: Sequence[str], findings: Findings
 ) -> dict[str, tuple[str, ...]]:
     """Return the wanted cells of everybody who is listed; `UnusableFile` for the table itself."""
-    (first, header), *lines = read_list(path, comments=False)
+    # A row is one person: what is wrong with it must not decide whether others count.
+    content, separator = bounded(path), delimiter_of(path.name)
+    first, *lines = table_lines(content, separator, by_line=True, comments=False)
+    header = cells_of(first)
     known = [cell.lstrip("\ufeff").strip().lower() for cell in header]
     person = next((one for one in NAMES if one in known), "")
     if not person:
@@ -116,21 +129,31 @@ def _rows_by_label(
             raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=", ".join(columns))
     places = [known.index(column.lower()) for column in columns]
     rows: dict[str, tuple[str, ...]] = {}
-    unclear = set()
-    for _, cells in lines:
+    unclear: set[str] = set()
+    broken: dict[str, str] = {}
+    for line in lines:
+        try:
+            cells = _cells_of_row(line, len(header))
+        except UnusableFile as verdict:
+            label = label_of(line, name, known.index(person))
+            broken[bare(label)] = verdict.issue.observed
+            continue
         label = bare(cells[known.index(person)])
         own = tuple(cells[i].strip() for i in places)
         # A table of sessions has several rows of a person: they must say the same.
         if rows.setdefault(label, own) != own:
             unclear.add(label)
     own_labels = {bare(label): label for label in listed}
-    if own_labels and not set(rows) & set(own_labels):
+    if own_labels and not {*rows, *broken} & set(own_labels):
         shown = next(iter(rows), "nobody")
         observed = f"{len(rows)} names such as '{shown}', none of {len(listed)} people here"
         raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
     near_names = {text: label for label in rows for text in (alike(label), *spellings(label))}
     for label, own_label in own_labels.items():
-        if label in unclear:
+        if label in broken:
+            rows.pop(label, None)
+            findings.add(IssueCode.ROW_BROKEN, f"'{own_label}': {broken[label]}")
+        elif label in unclear:
             del rows[label]
             findings.add(IssueCode.GROUP_TWICE, f"'{own_label}'")
         elif label not in rows:

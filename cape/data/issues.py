@@ -78,6 +78,7 @@ class IssueCode(Enum):
     GROUP_COLUMN = (39, "E", "A table of people lacks a column of the comparison", "columns {columns}", "call the column as the settings do, or ask the owner for another one")
     GROUP_OTHER = (38, "E", "A table of people names nobody who is here", "names such as {example}", "write the names as they are here, or name another table")
     GROUP_TWICE = (38, "W", "Rows of one person contradict each other; the person stays counted and adds zeros", "one answer in all rows of a person", "correct the rows")
+    ROW_BROKEN = (38, "W", "A row of a table of people cannot be read; the person stays counted and adds zeros", "a row with as many cells as the header", "correct the row")
     GROUP_NONE = (38, "W", "Somebody is in none of the groups that are compared; the person stays counted and adds zeros", "", "correct the cell if it is meant to be one of them")
     PERSON_NOWHERE = (38, "W", "Somebody is in no row of a table of people; the person stays counted and adds zeros", "", "add a row, or write the name as it is here")
     VALUE_NONE = (38, "W", "Somebody has no value in a column of the comparison; the person stays counted and adds zeros", "", "fill the cell if the value is known")

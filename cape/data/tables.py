@@ -177,13 +177,13 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _check_numbers(line: Line, width: int) -> None:
     cells = cells_of(line)
-    _check_width(line, cells, width)
+    check_width(line, cells, width)
     wrong = [cell for cell in cells if not is_number(cell)]
     if wrong:
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
 
 
-def _check_width(line: Line, cells: Sequence[str], width: int) -> None:
+def check_width(line: Line, cells: Sequence[str], width: int) -> None:
     if len(cells) != width:
         observed = f"{line} has {len(cells)} cells, the header {width}"
         raise UnusableFile(IssueCode.TABLE_RAGGED, observed, n_cells=width)
@@ -230,14 +230,14 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     values = np.full((len(lines), len(names)), np.nan)
     problems: dict[int, Issue] = {}
     for i, line in enumerate(lines):
-        labels.append(_label_of(line, path.name))
+        labels.append(label_of(line, path.name))
         try:
             cells = cells_of(line)
             if len(cells) == 1 + len(names):
                 labels[-1] = cells[0]
             if not line.is_utf8:
                 raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
-            _check_width(line, cells, 1 + len(names))
+            check_width(line, cells, 1 + len(names))
             values[i] = [_record(cell, line) for cell in cells[1:]]
         except UnusableFile as verdict:
             problems[i] = verdict.issue
@@ -246,11 +246,13 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     return Records(names=names, labels=tuple(labels), values=table, problems=problems)
 
 
-def _label_of(line: Line, table: str) -> str:
+def label_of(line: Line, table: str, place: int = 0) -> str:
     """Return whose a row is that has not the cells of the header; never its values."""
     # Not its first cell: after a quote without end, or with another separator, that is the row.
     label, separator, _ = line.text.partition(line.delimiter)
-    return label.strip().strip('"').strip() if separator else f"line {line.number} of {table}"
+    if not separator or place:  # further on, cells may have moved
+        return f"line {line.number} of {table}"
+    return label.strip().strip('"').strip()
 
 
 def _record(cell: str, line: Line) -> float:

@@ -67,6 +67,31 @@ def test_a_manifest_or_another_table_may_say_it(tmp_path) -> None:
     assert people.group.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize(
+    "row", ["sub-02\t95\tcontrol", 'sub-02\t"95\tcontrol\tm\t', "sub-02\t95\tcontrol\tm\t\t\t7"]
+)
+def test_a_row_that_cannot_be_read_fails_its_person_alone(tmp_path, row) -> None:
+    """One person's ragged row once put everybody of the site in no group: 100 people added zeros,
+    and whether they did was that one person's secret."""
+    whole, _ = read(tmp_path)
+    people, findings = read(tmp_path, TABLE.replace("sub-02\t95\tcontrol\tm\t", row))
+    assert people.group.tolist() == [1, -1, -1, 0]
+    others = [0, 2, 3]
+    np.testing.assert_array_equal(people.covariates[others], whole.covariates[others])
+    assert not findings.blocked
+    assert "'sub-02'" in said(findings)
+
+
+def test_bytes_of_a_row_that_are_no_text_fail_its_person_alone(tmp_path) -> None:
+    read(tmp_path)
+    table = tmp_path / "participants.tsv"
+    table.write_bytes(TABLE.encode().replace(b"sub-02\t95", b"sub-02\t\xff"))
+    findings = Findings("B")
+    people = read_people(tmp_path, "participants.tsv", LISTED, GROUP, COVARIATES, findings)
+    assert people.group.tolist() == [1, -1, -1, 0]
+    assert not findings.blocked
+
+
 def test_rows_of_sessions_must_say_the_same(tmp_path) -> None:
     again = TABLE + "sub-01\t54\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\tm\t\n"
     people, findings = read(tmp_path, again)
