@@ -1,12 +1,17 @@
-"""What lies beside an image of BIDS: the table of confounds of its run."""
+"""What BIDS says of runs: the table of confounds beside an image, and their names."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from cape.data.layout.words import words
+from cape.data.runs import RunFile
 
+# What tells runs of a session apart, in the order of BIDS
+ENTITIES: Final = ("task", "acq", "ce", "rec", "dir", "run", "echo")
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
 
 
@@ -27,3 +32,32 @@ def confounds_beside(image: Path) -> Path | None:
             return None
         named.pop()
     return None
+
+
+def names_of_runs(runs: Sequence[RunFile]) -> list[tuple[str, str]]:
+    """Return session and other entities of each run of a person, ("ses-1", "task-rest_run-1").
+
+    Where these do not tell runs apart, runs are numbered.
+    """
+    sessions = [_bare(run.ses.removeprefix("ses-")) for run in runs]
+    entities = [_entities(run.run) for run in runs]
+    if len({*zip(sessions, map(_joined, entities), strict=True)}) < len(runs):
+        entities = [{**found, "run": str(k)} for k, found in enumerate(entities, start=1)]
+    return [
+        (session and f"ses-{session}", _joined(found))
+        for session, found in zip(sessions, entities, strict=True)
+    ]
+
+
+def _entities(text: str) -> dict[str, str]:
+    # A list says "2", the name of an image "task-rest_run-2"; a folder's name may say anything.
+    said = dict(part.split("-", 1) for part in text.split("_") if "-" in part) or {"run": text}
+    return {key: _bare(said[key]) for key in ENTITIES if _bare(said.get(key, ""))}
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "", text)
+
+
+def _joined(entities: Mapping[str, str]) -> str:
+    return "_".join(f"{key}-{entities[key]}" for key in ENTITIES if key in entities)

@@ -51,6 +51,10 @@ class Subject:
     # Of motion: volumes that scrubbing left out; seconds that are left, 0 if a repetition time is
     # not known; mean framewise displacement before scrubbing, mm, None if a table does not say
     n_scrubbed: int = 0
+    # Of each file all volumes, and which of them, counted over the files as they are joined, are no
+    # time point: dummies and scrubbed ones
+    n_volumes: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
     seconds: float = 0.0
     mean_fd: float | None = None
 

@@ -242,6 +242,8 @@ def _grouped(
             n_dummy=row.n_dummy,
             confounds=_confounds(base, path, row, missing, findings),
             trust_grid=row.trust_grid,
+            ses=row.ses,
+            run=row.run,
         )
         runs.setdefault(row.subject or row.file, []).append((row, run))
     _note_missing(base, missing, findings)

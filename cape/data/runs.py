@@ -63,6 +63,8 @@ class RunFile:
     # Table of the confounds: the manifest's, or the one beside an image with a BIDS name
     confounds: Path | None = None
     trust_grid: bool = False  # accept an image without affine if its shape is that of the mask
+    ses: str = ""  # session and run, as names or the list have them
+    run: str = ""
     row: int = -1  # row of a table of records, from 0; -1 for a file of its own
     # (D, T): a run that is an array of this process; there is no file then
     values: Array | None = field(default=None, repr=False, compare=False)

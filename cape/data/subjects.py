@@ -86,12 +86,21 @@ def read_subject(
         trs=tuple(series.tr for series in read),
         quality=quality,
         n_scrubbed=sum(series.n_times - series.n_kept for series in read),
+        n_volumes=tuple(int(series.values.shape[1]) for series in read),
+        left_out=_left_out(read),
         seconds=sum(series.n_kept * (series.tr or how.tr) for series in read) if timed else 0.0,
         mean_fd=_mean_fd(read),
         rank=rank,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
     )
     return ReadSubject(subject=subject, shapes=tuple(shapes), notes=tuple(notes)), parts
+
+
+def _left_out(read: Sequence[Series]) -> tuple[int, ...]:
+    """Return which volumes are no time point, counted over the runs one after the other."""
+    kept = [np.ones(s.n_times, dtype=bool) if s.kept is None else s.kept for s in read]
+    used = [np.pad(k, (s.values.shape[1] - len(k), 0)) for s, k in zip(read, kept, strict=True)]
+    return tuple(np.flatnonzero(~np.concatenate(used)).tolist())
 
 
 def _mean_fd(read: Sequence[Series]) -> float | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import chain, combinations, count, repeat, zip_longest
+from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
-from cape.report import files, labels, maps, methods
+from cape.report import derivatives, files, labels, maps, methods
+from cape.report.derivatives import RunFacts
 from cape.report.page import text_of
 from cape.settings.documents import parse_json
 from cape.space.feature_space import FeatureSpace
@@ -46,6 +46,7 @@ class SubjectFacts:
 
     label: str
     files: tuple[str, ...]
+    runs: tuple[RunFacts, ...] = ()  # as their files have them, in the same order
     n_timepoints: int
     tr: float  # s, 0 if unknown
     coverage: float  # part of the mask
@@ -129,8 +130,7 @@ class SiteFacts:
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
     private = folder / "private"
     private.mkdir(parents=True, exist_ok=True)
-    for old in private.glob("sub-*"):  # of an earlier run with other subjects
-        old.unlink()
+    derivatives.begin(private)
     people = _write_subjects(private, site, summary)
     _write_subject_table(private / "subjects.tsv", site, summary, people)
     checks = [replace(check, text=files.line(check.text)) for check in summary.checks]
@@ -231,7 +231,8 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
     people: list[Person] = []
     z = None if site.A is None else z_scores(site.A)
     voxels = summary.voxels() if summary.voxels is not None and z is not None else iter(())
-    pairs = [f"{a}-{b}" for a, b in combinations(site.names, 2)]
+    # In the order of nilearn's vectors, which is that of MATLAB's upper triangle
+    pairs = [f"{a}-{b}" for k, b in enumerate(site.names) for a in site.names[:k]]
     headers = {
         "fnc.tsv": ("subject", *pairs),
         "spectra.tsv": ("subject", "unit", "frequency", *site.names),
@@ -242,9 +243,9 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
     tables: dict[str, Rows] = {name: [] for name in headers}
     each = zip(site.time_courses, chain(summary.subjects, repeat(None)), strict=False)
     for (label, courses), one in each:
-        stem = _free_stem(label, {taken for _, taken, _ in people})
-        table = [_texts(row, ".7g") for row in courses.T]
-        files.write_table(private / f"{stem}_timecourses.tsv", site.names, table)
+        stem = derivatives.stem_of(label, {taken for _, taken, _ in people})
+        runs = () if one is None else one.runs
+        derivatives.write_courses(private, stem, site.names, courses, runs)
         people.append((label, stem, courses.shape[1]))
         # Without a TR the spectrum is per time point.
         _add_courses(tables, stem, courses, 0.0 if one is None else float(one.tr))
@@ -256,7 +257,9 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
             own_maps = subjects.subject_maps(data[1], courses)
             # There are many of them and nobody else reads them: the fastest compression.
             style: dict[str, Any] = {"stamp": "cape PRIVATE subject", "digits": ".6g", "level": 1}
-            maps.write_maps(private, f"{stem}_maps", own_maps, site.space, **style)
+            place, name = derivatives.folder_of(private, stem), f"{stem}_{derivatives.MAPS}"
+            place.mkdir(exist_ok=True, parents=True)
+            maps.write_maps(place, name, own_maps, site.space, **style)
             tables[AGREEMENT].append((stem, *_texts(subjects.agreement(own_maps, z))))
     for name, rows in tables.items() if site.names else ():
         if rows or name != AGREEMENT:
@@ -274,19 +277,10 @@ def _texts(values: Data | Array, digits: str = ".4g") -> tuple[str, ...]:
     return tuple(format(x, digits) for x in values.tolist())
 
 
-def _free_stem(label: str, taken: Collection[str]) -> str:
-    """Return `sub-<label>` without anything harmful in a file name, numbered if it is taken."""
-    # A label comes from file names and tables of the site: "../x" must not leave the folder.
-    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-") or "unnamed"
-    stem = clean if clean.startswith("sub-") else f"sub-{clean}"
-    numbered = (f"{stem}-{number}" for number in count(2))
-    return next(name for name in chain((stem,), numbered) if name not in taken)
-
-
 def _add_courses(tables: Mapping[str, Rows], stem: str, courses: Data, tr: float) -> None:
     # Fisher z, so that means over subjects are means.
-    upper = np.triu_indices(len(courses), 1)
-    z = subjects.fisher(subjects.connectivity(courses)[upper])
+    lower = np.tril_indices(len(courses), -1)
+    z = subjects.fisher(subjects.connectivity(courses)[lower])
     tables["fnc.tsv"].append((stem, *_texts(z, ".6g")))
     tables[LOADINGS].append((stem, *_texts(courses.std(axis=1, dtype=np.float64), ".6g")))
     spectrum = subjects.spectrum(courses, tr)
@@ -366,5 +360,4 @@ class PrivateFolder:
         return rows, np.array(numbers)
 
     def courses(self, row: Mapping[str, str]) -> Array:
-        table = files.read_table(self.path / f"{row['subject']}_timecourses.tsv")
-        return np.array([[float(line[name]) for name in self.names] for line in table]).T
+        return derivatives.read_courses(self.path, row["subject"], self.names)

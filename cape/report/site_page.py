@@ -10,6 +10,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, plots
+from cape.report.derivatives import MAPS, folder_of
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Values
 from cape.report.plots import Picture
@@ -182,11 +183,11 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 def _correlations(z: Array, n: int) -> Array:
     """Correlations of a row of fnc.tsv as a matrix (n, n)."""
-    # fnc.tsv holds each pair once, row by row of the upper triangle.
+    # fnc.tsv holds each pair once, row by row of the lower triangle.
     r = np.eye(n)
-    upper = np.triu_indices(n, 1)
-    r[upper] = np.tanh(z)
-    r.T[upper] = r[upper]
+    lower = np.tril_indices(n, -1)
+    r[lower] = np.tanh(z)
+    r.T[lower] = r[lower]
     return r
 
 
@@ -214,7 +215,7 @@ def _maps(folder: PrivateFolder, drawn: bool) -> Values | None:
 def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
     names = folder.names[:DRAWN]
     for stem in stems:
-        path = folder.path / f"{stem}_maps.nii.gz"
+        path = folder_of(folder.path, stem) / f"{stem}_{MAPS}.nii.gz"
         if path.is_file():
             image = files.load_image(path)
             volumes = np.asarray(image.dataobj[..., : len(names)], dtype=np.float64)

@@ -7,8 +7,11 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.errors import DataError, SubjectsWarning
@@ -21,7 +24,9 @@ from cape.space.public_basis import public_basis, widest_basis
 
 # A round whose working arrays are there reads no data: neither the readers nor the report load.
 if TYPE_CHECKING:
+    from cape.data.checks import Subject
     from cape.data.pipeline import SiteData
+    from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords
     from cape.site.ledger_file import Person
@@ -206,6 +211,7 @@ class FileSource:
         subjects = tuple(
             SubjectFacts(
                 label=subject.label,
+                runs=_runs_of(subject),
                 files=tuple(run.name for run in subject.runs),
                 n_timepoints=subject.n_timepoints,
                 tr=subject.trs[0] if len(set(subject.trs)) == 1 else 0.0,
@@ -230,6 +236,26 @@ class FileSource:
             sent=tuple(replies),
             voxels=voxels,
         )
+
+
+def _runs_of(subject: Subject) -> tuple[RunFacts, ...]:
+    from cape.data.bids import names_of_runs
+    from cape.report.derivatives import RunFacts
+
+    # One after the other, as they are joined: where each begins and ends.
+    ends = np.cumsum((0, *subject.n_volumes)).tolist()
+    out = np.array(subject.left_out, dtype=int)
+    each = zip(names_of_runs(subject.runs), subject.trs, pairwise(ends), strict=True)
+    return tuple(
+        RunFacts(
+            session=session,
+            entities=entities,
+            tr=tr,
+            n_volumes=end - start,
+            left_out=tuple((out[(start <= out) & (out < end)] - start).tolist()),
+        )
+        for (session, entities), tr, (start, end) in each
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

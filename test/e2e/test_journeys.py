@@ -132,3 +132,18 @@ def test_the_real_scan_as_several_people_goes_through_a_run_without_special_case
     assert np.isfinite(values).all()
     assert not values[~inside].any()
     assert (values[inside].std(axis=0) > 0.5).all()
+    other_tools_read_what_stays_at_a_site(tmp_path / "out" / "a" / "private")
+
+
+def other_tools_read_what_stays_at_a_site(private: Path) -> None:
+    pandas, second_level = map(pytest.importorskip, ("pandas", "nilearn.glm.second_level"))
+    found = sorted(private.rglob("*_statmap.nii.gz"))
+    images = [nib.load(path).slicer[..., 0] for path in found]
+    table = pandas.DataFrame({"intercept": [1.0] * len(images)})
+    inside = np.all([np.asarray(image.dataobj) != 0 for image in images], axis=0)
+    mask = nib.Nifti1Image(inside.astype(np.uint8), images[0].affine)
+    model = second_level.SecondLevelModel(mask).fit(images, design_matrix=table)
+    assert model.compute_contrast().shape == images[0].shape
+    courses = pandas.read_csv(min(private.rglob("*_timeseries.tsv")), sep="\t")
+    assert list(courses.columns) == ["volume", "time", "censored", "C01", "C02", "C03"]
+    assert len(images) == 5

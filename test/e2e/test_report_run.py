@@ -54,8 +54,8 @@ def content(folder: Path) -> bytes:
 
 def texts_of(private: Path) -> list[bytes]:
     """Return what is written of single subjects: a label, long enough numbers."""
-    courses = next(private.glob("*_timecourses.tsv")).read_text().splitlines()[1:20]
-    cells = [cell for line in courses for cell in line.split("\t")]
+    courses = next(private.rglob("*_timeseries.tsv")).read_text().splitlines()[1:20]
+    cells = [cell for line in courses for cell in line.split("\t")[3:]]
     for name in ("fnc.tsv", "map_agreement.tsv"):
         cells += (private / name).read_text().splitlines()[1].split("\t")[1:]
     return [CANARY.encode(), *(c.encode() for c in cells if len(c.strip("-0.")) >= 6)]
@@ -63,7 +63,8 @@ def texts_of(private: Path) -> list[bytes]:
 
 def binaries_of(private: Path) -> list[bytes]:
     """Return time points of a subject as the bytes of doubles and of single floats."""
-    table = np.loadtxt(next(private.glob("*_timecourses.tsv")), skiprows=1)
+    path = next(private.rglob("*_timeseries.tsv"))
+    table = np.genfromtxt(path, skip_header=1, delimiter="\t")[:, 3:]
     singles = table.ravel()[:60].astype(np.float32)
     return [x.tobytes() for x in (*singles, *singles.astype(np.float64))]
 
@@ -106,4 +107,4 @@ def test_the_clip_factors_and_maps_of_every_subject_are_there(out):
         factors = [float(row[name]) for row in rows]
         assert all(0.0 < factor <= 1.0 for factor in factors)
     assert {row["clip_pca"] for row in rows} == {"1"}  # a projector is never clipped
-    assert len(list((out / "local1" / "private").glob("*_maps.csv"))) == 4
+    assert len(list((out / "local1" / "private").rglob("*_statmap.csv"))) == 4

@@ -414,9 +414,10 @@ def test_a_site_keeps_time_courses_and_ledger_in_a_folder_of_its_own(tmp_path):
     cape.report.write_site(tmp_path, example.site_outcome(made, ("sub-07", "bold_08")))
     assert [p.name for p in tmp_path.iterdir()] == ["private"]
     private = tmp_path / "private"
-    lines = (private / "sub-07_timecourses.tsv").read_text().splitlines()
-    assert lines[0].split("\t") == ["C01", "C02", "C03"]
-    assert np.loadtxt(lines[1:]).shape == (70, 3)
+    (path,) = private.glob("sub-07/func/sub-07_desc-cape_timeseries.tsv")
+    lines = path.read_text().splitlines()
+    assert lines[0].split("\t") == ["volume", "time", "censored", "C01", "C02", "C03"]
+    assert np.loadtxt(lines[1:], usecols=(0, 2, 3, 4, 5)).shape == (70, 5)
     kept = load(private, "ledger.json")
     assert read_entries(kept["entries"], head=kept["head"]) == made.ledger.events
     page = (private / "index.html").read_text()
@@ -428,9 +429,9 @@ def test_hostile_labels_of_subjects_cannot_leave_the_folder_or_overwrite_each_ot
     labels = ("../../etc/passwd", "a/b", "a-b", "", "sub-1\n", "<script>")
     made = example.outcome()
     cape.report.write_site(tmp_path, example.site_outcome(made, labels))
-    written = sorted(tmp_path.rglob("*_timecourses.tsv"))
+    written = sorted(tmp_path.rglob("*_timeseries.tsv"))
     assert len(written) == len(labels)
-    assert {p.parent for p in written} == {tmp_path / "private"}
+    assert {p.parents[2] for p in written} == {tmp_path / "private"}
     assert "<script>" not in (tmp_path / "private" / "index.html").read_text()
 
 

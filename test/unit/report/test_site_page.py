@@ -37,7 +37,9 @@ COLUMNS = {
     "spectra_summary.tsv": ["subject", "measure", "C01", "C02", "C03"],
     "map_agreement.tsv": ["subject", "C01", "C02", "C03"],
     "map_agreement_noise.tsv": ["subject", "C01", "C02", "C03"],
-    "sub-01_timecourses.tsv": ["C01", "C02", "C03"],
+    "sub-01/func/sub-01_desc-cape_timeseries.tsv": [
+        "volume", "time", "censored", "C01", "C02", "C03",
+    ],
 }  # fmt: skip
 SENT = {"seq", "phase", "round", "message", "fields", "bytes", "sha256"}
 
@@ -59,9 +61,11 @@ def _no_pictures(monkeypatch):
 
 
 def test_exactly_the_promised_files_are_written(private):
-    found = {path.name for path in private.iterdir()}
-    single = {f"{label}_{kind}" for label in LABELS for kind in ("timecourses.tsv", "maps.nii.gz")}
+    found = {p.relative_to(private).as_posix() for p in private.rglob("*") if p.is_file()}
+    kinds = ("desc-cape_timeseries.tsv", "desc-cape_stat-z_statmap.nii.gz")
+    single = {f"{label}/func/{label}_{kind}" for label in LABELS for kind in kinds}
     fixed = {"index.html", "ledger.json", "methods.md", "sent.jsonl", "site.json"}
+    fixed |= {"dataset_description.json", "desc-cape_timeseries.json", ".bidsignore"}
     tables = {name for name in COLUMNS if not name.startswith("sub-")}
     assert found == single | fixed | tables
 
@@ -107,7 +111,7 @@ def test_subject_maps_are_least_squares_and_agree_with_the_common_ones(private):
     S -= S.mean(axis=1, keepdims=True)
     fitted = np.linalg.lstsq(S.T, X.T, rcond=None)[0].T
     z = (fitted - fitted.mean(axis=0)) / fitted.std(axis=0)
-    image = nibabel.load(private / "sub-01_maps.nii.gz")
+    image = nibabel.load(private / "sub-01/func/sub-01_desc-cape_stat-z_statmap.nii.gz")
     found = np.asarray(image.dataobj)[made.space.labels() > 0]
     assert np.abs(found - z).max() < 1e-5
     assert b"PRIVATE" in image.header["descrip"].tobytes()
@@ -164,7 +168,8 @@ def test_loadings_and_connectivity_are_tables_that_pandas_reads(private):
     loadings = pandas.read_csv(private / "loadings.tsv", sep="\t", index_col="subject")
     assert list(loadings.columns) == ["C01", "C02", "C03"]
     for stem, row in loadings.iterrows():
-        courses = pandas.read_csv(private / f"{stem}_timecourses.tsv", sep="\t")
+        (path,) = (private / stem).rglob("*_timeseries.tsv")
+        courses = pandas.read_csv(path, sep="\t")[["C01", "C02", "C03"]]
         assert np.allclose(row, courses.std(ddof=0), rtol=1e-4)
     fnc = pandas.read_csv(private / "fnc.tsv", sep="\t", index_col="subject")
     assert list(fnc.columns) == ["C01-C02", "C01-C03", "C02-C03"]
@@ -172,9 +177,21 @@ def test_loadings_and_connectivity_are_tables_that_pandas_reads(private):
 
 
 @pytest.mark.usefixtures("_no_pictures")
+def test_a_row_of_the_table_of_connectivity_is_a_vector_of_nilearn(tmp_path):
+    # Of 3 components both triangles have one order: of 4 the table was one that nilearn took apart.
+    pandas, nilearn = pytest.importorskip("pandas"), pytest.importorskip("nilearn.connectome")
+    private = written(tmp_path, example.outcome(FeatureSpace.of_matrix(40), rank=4))
+    rows = pandas.read_csv(private / "fnc.tsv", sep="\t", index_col="subject")
+    assert list(rows.columns)[2:4] == ["C02-C03", "C01-C04"]
+    z = nilearn.vec_to_sym_matrix(rows.to_numpy(), diagonal=np.zeros((len(rows), 4)))
+    wanted = [np.corrcoef(S.astype(float)) - np.eye(4) for S in example.time_courses(4, 3)]
+    assert np.allclose(np.tanh(z), wanted, atol=1e-4)
+
+
+@pytest.mark.usefixtures("_no_pictures")
 def test_matrices_get_maps_as_columns(tmp_path):
     private = written(tmp_path, example.outcome(FeatureSpace.of_matrix(40)))
-    lines = (private / "sub-02_maps.csv").read_text().splitlines()
+    lines = (private / "sub-02/func/sub-02_desc-cape_stat-z_statmap.csv").read_text().splitlines()
     assert lines[0] == "C01,C02,C03"
     assert len(lines) == 41
 
@@ -246,8 +263,8 @@ def test_files_that_cannot_be_read_again_cost_maps_but_not_the_rest(tmp_path):
     site = example.site_outcome(made, LABELS)
     cape.report.write_site(tmp_path, site, dataclasses.replace(known, voxels=broken))
     private = tmp_path / "private"
-    assert len(list(private.glob("sub-*_maps.nii.gz"))) == 1
-    assert len(list(private.glob("sub-*_timecourses.tsv"))) == 3
+    assert len(list(private.rglob("sub-*_statmap.nii.gz"))) == 1
+    assert len(list(private.rglob("sub-*_timeseries.tsv"))) == 3
     assert "2 subjects have no maps" in (private / "index.html").read_text()
 
 
@@ -289,7 +306,7 @@ def test_the_page_says_whom_the_site_met_first_and_what_hung_on_them(tmp_path):
 @pytest.mark.usefixtures("_no_pictures")
 def test_files_of_an_earlier_run_do_not_stay(tmp_path):
     private = written(tmp_path, labels=("sub-01", "sub-77"))
-    assert (private / "sub-77_maps.nii.gz").exists()
+    assert list(private.glob("sub-77/func/*_statmap.nii.gz"))
     written(tmp_path)
     assert not list(private.glob("sub-77*"))
 

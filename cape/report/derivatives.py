@@ -1,0 +1,108 @@
+"""What is of single people, as BIDS derivatives: time courses run by run, and maps."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
+from cape.report import files
+from cape.settings.config import VERSION
+
+BIDS: Final = "1.10.0"
+FOLDER: Final = "func"
+# What time courses and maps are called in it, behind the name of the person or run
+COURSES: Final = "desc-cape_timeseries"
+MAPS: Final = "desc-cape_stat-z_statmap"
+COLUMNS: Final = {
+    "volume": {"Description": "Number of the volume in the file it was read from, from 0"},
+    "time": {"Description": "Volume times repetition time", "Units": "s"},
+    "censored": {
+        "Description": "Whether the volume was left out and has no values",
+        "Levels": {"0": "used", "1": "dummy, scrubbed, or beyond max_timepoints"},
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFacts:
+    """One run of a person, as its file has it."""
+
+    session: str = ""  # "ses-1"
+    entities: str = ""  # the others of BIDS that tell runs apart: "task-rest_run-1"
+    tr: float = 0.0  # s, 0 if unknown
+    n_volumes: int
+    left_out: tuple[int, ...] = ()  # volumes from 0 that no time course has
+
+
+def begin(folder: Path) -> None:
+    """Describe the data set, without the people of an earlier run."""
+    for old in folder.glob("sub-*"):
+        shutil.rmtree(old)
+    maker = {"Name": "coinstac-cape", "Version": VERSION}
+    about = {
+        "Name": "Time courses and maps of the people of one site",
+        "BIDSVersion": BIDS,
+        "DatasetType": "derivative",
+        "GeneratedBy": [maker],
+    }
+    files.write_json(folder / "dataset_description.json", about)
+    files.write_json(folder / f"{COURSES}.json", COLUMNS)
+    # The tables of all people and the page, which BIDS has no names for
+    files.write_text(folder / ".bidsignore", "/*.tsv\n/*.jsonl\n/*.md\n/*.html\n/[ls]*.json\n")
+
+
+def stem_of(label: str, taken: Collection[str]) -> str:
+    """Return the ``sub-`` of a label, numbered if it is taken; BIDS has letters and digits only."""
+    # A label comes from file names and tables of the site: "../x" must not leave the folder.
+    bare = re.sub(r"[^A-Za-z0-9]+", "", label.replace("sub-", "")) or "unnamed"
+    numbered = (f"sub-{bare}n{number}" for number in count(2))
+    return next(name for name in chain((f"sub-{bare}",), numbered) if name not in taken)
+
+
+def write_courses(
+    folder: Path, stem: str, names: Sequence[str], courses: Data, runs: Sequence[RunFacts]
+) -> None:
+    """Write the time courses (k, T_m) of a person, a table for each run; volumes as in its file."""
+    # Who was not read by us has one series.
+    runs = runs or (RunFacts(n_volumes=courses.shape[1]),)
+    columns, nothing = iter(courses.T), [files.EMPTY_CELL] * len(names)
+    for run in runs:
+        out, rows = set(run.left_out), []
+        for volume in range(run.n_volumes):
+            # The last ones have none where a person has more than max_timepoints.
+            values = None if volume in out else next(columns, None)
+            time = files.cell(volume * run.tr if run.tr else None)
+            cells = nothing if values is None else [format(x, ".7g") for x in values.tolist()]
+            rows.append((str(volume), time, str(int(values is None)), *cells))
+        name = "_".join(filter(None, (stem, run.session, run.entities, COURSES)))
+        place = folder_of(folder, stem, run.session)
+        place.mkdir(parents=True, exist_ok=True)
+        files.write_table(place / f"{name}.tsv", (*COLUMNS, *names), rows)
+
+
+def folder_of(folder: Path, stem: str, session: str = "") -> Path:
+    return folder / stem / session / FOLDER
+
+
+def read_courses(folder: Path, stem: str, names: Sequence[str]) -> Array:
+    """Return the time courses (k, T) of a person, all runs one after the other."""
+    found = (folder / stem).rglob(f"*_{COURSES}.tsv")
+    rows = [
+        [float(row[name]) for name in names]
+        for path in sorted(found, key=lambda path: _natural(str(path.relative_to(folder))))
+        for row in files.read_table(path)
+        if row["censored"] == "0"
+    ]
+    return np.array(rows).T
+
+
+def _natural(name: str) -> list[str | int]:
+    return [int(part) if k % 2 else part for k, part in enumerate(re.split(r"(\d+)", name))]
