@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cape.algorithms.estimators import Array
+from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_KEPT
 from cape.cifti_xml import MOST_XML, axes_of
 from cape.data.file_type import CIFTI_SERIES, check_type
@@ -77,17 +77,33 @@ def read_series(run: RunFile, space: FeatureSpace | None, *, headers_only: bool 
         tr = run.tr or sidecar_tr(run.path, issues) or _series_tr(head.axes[0], issues)
         values, digest = unread(n_features, n_times), ""
         if not headers_only:
-            reader.read(head.offset - head.read)
-            values = np.empty((n_features, n_times), dtype=np.float32)
-            step, plain = max(1, BLOCK // n_times), head.slope == 1.0 and head.inter == 0.0
-            for first in range(0, n_features, step):
-                rows = values[first : first + step]
-                block = reader.read(rows.size * head.dtype.itemsize)
-                stored = np.frombuffer(block, dtype=head.dtype).reshape(rows.shape)
-                with np.errstate(over="ignore", invalid="ignore"):  # counted as infinite
-                    rows[:] = stored if plain else stored * head.slope + head.inter
+            values = _values(reader, head)
             digest = reader.finish()
     return Series(values=values, tr=tr, digest=digest, grid="ok", issues=tuple(issues))
+
+
+def read_scalars(path: Path, space: FeatureSpace) -> Array:
+    """Return maps (D, K) of the features of `space`; UnusableFile: a file of other things."""
+    with path.open("rb") as raw:
+        reader = HashingReader(raw)
+        head = _open(reader, path)
+        _check_axes(head, space, kind="scalar")
+        return _values(reader, head).astype(np.float64)
+
+
+def _values(reader: HashingReader, head: _Opened) -> Data:
+    """Return features by time, in blocks of rows."""
+    n_times, n_features = head.shape
+    reader.read(head.offset - head.read)
+    values = np.empty((n_features, n_times), dtype=np.float32)
+    step, plain = max(1, BLOCK // n_times), head.slope == 1.0 and head.inter == 0.0
+    for first in range(0, n_features, step):
+        rows = values[first : first + step]
+        block = reader.read(rows.size * head.dtype.itemsize)
+        stored = np.frombuffer(block, dtype=head.dtype).reshape(rows.shape)
+        with np.errstate(over="ignore", invalid="ignore"):  # counted as infinite
+            rows[:] = stored if plain else stored * head.slope + head.inter
+    return values
 
 
 def _open(reader: HashingReader, path: Path) -> _Opened:
@@ -148,13 +164,14 @@ def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     return axes, structure_of_axis(axes[1]) if known else None
 
 
-def _check_axes(head: _Opened, space: FeatureSpace) -> None:
-    from nibabel.cifti2.cifti2_axes import SeriesAxis
+def _check_axes(head: _Opened, space: FeatureSpace, kind: str = "tseries") -> None:
+    from nibabel.cifti2.cifti2_axes import ScalarAxis, SeriesAxis
 
-    kind = "dtseries" if space.kind == "grayordinates" else "ptseries"
+    rows = SeriesAxis if kind == "tseries" else ScalarAxis
+    kind = f"{'d' if space.kind == 'grayordinates' else 'p'}{kind}"
     (along, features), found = head.axes, head.structure
-    right = found is not None and bool(found.names) == (kind == "ptseries")
-    if found is None or not right or not isinstance(along, SeriesAxis):
+    right = found is not None and bool(found.names) == kind.startswith("p")
+    if found is None or not right or not isinstance(along, rows):
         observed = f"axes {type(along).__name__} and {type(features).__name__}"
         raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted=f"a {kind}.nii file")
     wanted = space.structure()
@@ -163,7 +180,7 @@ def _check_axes(head: _Opened, space: FeatureSpace) -> None:
         raise UnusableFile(IssueCode.PARCELS_OTHER, observed, wanted=wanted.summary())
     if _plain(found) == _plain(wanted) and _grid(features) == (space.shape, space.affine):
         return
-    code = IssueCode.PARCELS_OTHER if kind == "ptseries" else IssueCode.GRAYORDINATES_OTHER
+    code = IssueCode.PARCELS_OTHER if wanted.names else IssueCode.GRAYORDINATES_OTHER
     observed = found.summary()
     if observed == wanted.summary():
         observed = f"{observed}, but other vertices or voxels"

@@ -16,6 +16,7 @@ MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat", ".1d", ".txt")
 # By feature space; every other one is of images.
 CIFTI_SUFFIX: Final = {"grayordinates": ".dtseries.nii", "parcels": ".ptseries.nii"}
 CIFTI_SERIES: Final = tuple(CIFTI_SUFFIX.values())
+CIFTI_MAPS: Final = (".dscalar.nii", ".pscalar.nii")
 TABLES: Final = (".csv", ".tsv", ".1d", ".txt")
 # Bytes of a table of one run: as text it takes a few times more than in memory.
 MOST_TABLE: Final = 2**30

@@ -28,8 +28,9 @@ from cape.data.discovery import SiteListing
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
 from cape.data.runs import RunFile, SubjectFiles
-from cape.data.space import stated_space, with_templates
+from cape.data.space import stated_space
 from cape.data.subjects import ReadSubject
+from cape.data.templates import with_templates
 from cape.errors import CapeError, DataError
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json, plain

@@ -6,10 +6,14 @@ is said of them in public (units, ranges) stands in `cape.settings.comparison`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array
+from cape.algorithms.estimators import Array, Data
+from cape.algorithms.person_outcomes import UNITS, Measure
+from cape.data.checks import Subject
 from cape.frozen import dataclass
 
 
@@ -33,3 +37,30 @@ class People:
     covariates: Array  # (people, P) in public units, inside their ranges; NaN where missing
     # Of each covariate, how many values lay outside its range; for the site's own eyes
     clipped: tuple[int, ...] = ()
+
+
+def measured(
+    courses: Iterable[tuple[str, Data]], trs: Mapping[str, float], measure: Measure
+) -> Iterator[tuple[str, Data]]:
+    """Yield label and outcomes (K, 1) of the time courses (R, T) of everybody.
+
+    (K, 0) of who fails or lacks one of them, such as by a constant course: that person adds zeros.
+    `trs` are in s, 0 or absent where they are not known.
+    """
+    for label, S in courses:
+        values = measure.of(S.astype(np.float64), trs.get(label, 0.0))[:, None]
+        yield label, values[:, : int(np.isfinite(values).all())].astype(np.float32)
+
+
+def outcomes_of(people: Iterable[tuple[str, Data]], measure: Measure) -> Outcomes:
+    """Return what `measured` yields as a table: a row each, NaN of who has none."""
+    nothing = np.full(len(measure.names), np.nan)
+    rows = [u[:, 0] if u.shape[1] else nothing for _, u in people]
+    units = (UNITS[measure.kind][0],) * len(measure.names)
+    return Outcomes(names=measure.names, units=units, values=np.array(rows, dtype=np.float64))
+
+
+def repetition_times(subjects: Sequence[Subject], tr: float) -> dict[str, float]:
+    """Return the repetition time of people, s, `tr` where files do not say it; 0: runs differ."""
+    times = {subject.label: {one or tr for one in subject.trs} for subject in subjects}
+    return {label: found.pop() if len(found) == 1 else 0.0 for label, found in times.items()}

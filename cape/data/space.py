@@ -1,4 +1,4 @@
-"""The public feature space of a run, from files: bundled masks, a mapped mask, atlas, templates.
+"""The public feature space of a run, from files: bundled masks, a mapped mask, atlas.
 
 All are reoriented to the closest RAS axes before hashing: storage order does not change a digest.
 """
@@ -16,15 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
-from cape.arrays import read_array
-from cape.data.file_type import check_type
+from cape.data.file_type import CIFTI_MAPS, check_type
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.delimited import is_number, read_matrix_lines, split_lines
-from cape.errors import DataError, FoundError, own_words
+from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
-from cape.space.feature_space import MNI152, MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
+from cape.space.feature_space import MNI152, MOST_LABELS, FeatureSpace
 
 MASKS: Final = Path(__file__).resolve().parents[1] / "space" / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
@@ -33,6 +31,8 @@ ATLAS_FILES: Final = ("atlas.nii", "atlas.nii.gz")
 LABEL_TABLES: Final = ("atlas.tsv", "atlas.csv", "atlas.txt")
 STRUCTURE_FILES: Final = ("structure.dscalar.nii", "structure.pscalar.nii")
 TEMPLATE_FILES: Final = ("templates.nii.gz", "templates.nii", "templates.npy", "templates.csv")
+# The maps of a finished run are templates of the next
+RUN_MAPS: Final = tuple(f"group_maps{kind}" for kind in (".nii.gz", ".csv", *CIFTI_MAPS))
 
 # Largest mask: a whole brain at 1 mm has 1.8 million voxels.
 MOST_VOXELS: Final = 2_000_000
@@ -145,7 +145,7 @@ def check_hash(space: FeatureSpace, config: Config, name: str, findings: Finding
 
 def reserved_names(config: Config) -> tuple[str, ...]:
     """Return file names in a site's folder that are mask, atlas or templates, not data."""
-    own = (*MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES)
+    own = (*MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES, *RUN_MAPS)
     return (*own, config.atlas, config.mask)
 
 
@@ -275,79 +275,3 @@ def check_feature_count(n_features: int, config: Config, findings: Findings) -> 
     remedy = "use fewer parcels or columns, or basis = dct."
     public = {"setting": "max_features", "got": n_features, "allowed": most, "do": remedy}
     findings.add(IssueCode.FEATURES_TOO_MANY, place, public=public, most=most)
-
-
-# ------------------------------------------------------------------------------- templates
-
-
-def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
-    """Return the space with the maps of ``templates.nii.gz`` (4-D), ``.npy`` or ``.csv``.
-
-    A csv has a row per feature, a column per map.  DataError CAPE-E280: no file, another grid,
-    numbers that are not finite, constant or too many maps.
-    """
-    # Templates must be public: never computed from the consortium's data.  Nothing can check that,
-    # so the owner sends the file, and the digests of all sites are compared.
-    path = next((base / name for name in TEMPLATE_FILES if (base / name).is_file()), None)
-    if path is None:
-        problem = f"none of {', '.join(TEMPLATE_FILES)} is in {base}; put the owner's there"
-        raise DataError("E280", site=site, detail=problem)
-    try:
-        maps = _template_image(path, space) if ".nii" in path.name else _template_array(path)
-    except Exception as err:  # readers raise what they like; the text stays here
-        detail = f"{path.name} cannot be read: {own_words(err, 'no numbers for every feature')}"
-        raise DataError("E280", site=site, detail=detail) from err
-    if problem := _template_problem(maps, space.n_features):
-        raise DataError("E280", site=site, detail=f"{path.name} {problem}")
-    return space.with_templates(maps)
-
-
-def _template_problem(maps: Array, n_features: int) -> str:
-    """Return what is wrong with template maps, shape (D, K), or ""."""
-    if maps.ndim != 2 or len(maps) != n_features or maps.shape[1] < 2:
-        return f"holds {maps.shape}, needed {n_features} features and 2 maps or more"
-    if not np.all(np.isfinite(maps)):
-        return "holds NaN or infinite numbers; replace them"
-    if maps.size > MOST_TEMPLATE_NUMBERS:
-        problem = f"holds {maps.size} numbers, allowed {MOST_TEMPLATE_NUMBERS}"
-        return f"{problem}; use a coarser grid or fewer maps"
-    # The maps are regressors: one that others explain leaves their time courses undetermined.
-    if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
-        return "has a constant map, or maps that depend on each other"
-    return ""
-
-
-def _template_array(path: Path) -> Array:
-    if path.suffix == ".npy":
-        with path.open("rb") as stream:
-            return np.asarray(read_array(stream, path.stat().st_size), dtype=np.float64)
-    lines = split_lines(path.read_bytes(), ",")
-    # Maps may have names; a header of numbers cannot be told from a feature.
-    head = 0 if all(is_number(cell) for cell in lines[0].text.split(",")) else 1
-    return read_matrix_lines(lines[head:])
-
-
-def _template_image(path: Path, space: FeatureSpace) -> Array:
-    import nibabel as nib
-
-    image = _nifti(path)
-    if not space.on_grid:
-        raise FoundError("an image, but the features are no voxels of one")
-    grid = grid_of(space)
-    # By the header, before anything is unpacked or turned: axes may come in another order.
-    shape = tuple(int(n) for n in image.shape)
-    expected = f"shape {shape}, expected {(*grid.shape, 'K')}"
-    if len(shape) != 4 or sorted(shape[:3]) != sorted(grid.shape):
-        raise FoundError(expected)
-    if shape[3] * space.n_features > MOST_TEMPLATE_NUMBERS:
-        problem = f"{shape[3]} maps of {space.n_features} features"
-        raise FoundError(f"{problem}, at most {MOST_TEMPLATE_NUMBERS} numbers")
-    plain: Any = nib.as_closest_canonical(image)
-    values = np.asarray(plain.dataobj, dtype=np.float64)
-    if values.shape[:3] != grid.shape:
-        raise FoundError(expected)
-    off = displacement(np.asarray(plain.affine), grid.affine, grid.shape)
-    if off > ACCEPTED * grid.voxel_size:
-        raise FoundError(f"the grid is {off:.2f} mm off; resample it to the mask")
-    maps = [grid.gather(values[..., k][grid.inside]) for k in range(values.shape[3])]
-    return np.stack(maps, axis=1).astype(np.float64)

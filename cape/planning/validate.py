@@ -194,7 +194,7 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
-    from cape.data.space import with_templates
+    from cape.data.templates import with_templates
 
     filled, findings = None, list(inspection.findings)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):

@@ -44,6 +44,7 @@ class Recipe:
     smooth_basis: Literal["dct", "kernel"] = "dct"  # of voxels
     brains: bool = False  # cleaning, kernel and mirror are those of spatial maps of real brains
     templates: bool = False  # public template maps are part of the feature space
+    courses: bool = False  # people are read as the time courses of those maps
     widest: int  # largest d that may be chosen
     max_components: int  # largest R that may be chosen; 0 without components
 

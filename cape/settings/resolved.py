@@ -14,7 +14,7 @@ from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.words import CIFTI, ENTITIES, confound_columns, parse_shape, parse_strategy
 
-BasisKind = Literal["dct", "kernel", "templates", "none"]
+BasisKind = Literal["dct", "kernel", "templates", "courses", "none"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,7 @@ def resolve(config: Config) -> Resolved:
         reading=_reading(config, brains=brains),
         entities=_entities(config),
         own_entities=config.bids_filter != "auto",
-        basis=_basis(config, recipe.smooth_basis),
+        basis="courses" if recipe.courses else _basis(config, recipe.smooth_basis),
         all_voxels=brains and not config.private and auto_basis,
         brains=brains,
         templates=recipe.templates or config.basis == "templates",

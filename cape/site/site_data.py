@@ -167,7 +167,7 @@ class FileSource:
         if not resolve(self.config).templates:
             return space
         if self._templated is None:
-            from cape.data.space import with_templates
+            from cape.data.templates import with_templates
 
             self._templated = with_templates(space, self._base, site=self._site)
         return self._templated

@@ -52,7 +52,7 @@ def widest_basis(how: Resolved, space: FeatureSpace) -> int:
     kind = basis_kind(how, space)
     if kind == "none":
         return space.n_features
-    if kind == "templates" and space.n_templates:
+    if kind in ("templates", "courses") and space.n_templates:
         return space.n_templates
     # d is known only once all sites have joined, and no file is read twice: prepare for the most.
     return min(how.widest, space.n_features)
@@ -61,6 +61,8 @@ def widest_basis(how: Resolved, space: FeatureSpace) -> int:
 def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | None:
     """Return B (D, d) with orthonormal columns, or None where the features are the basis.
 
+    Of ``courses`` it is what B' X regresses the templates with: columns are not orthonormal.
+
     ConfigError (E011): templates beside a smooth basis on a mask too fine for an array.
     """
     kind = basis_kind(how, space)
@@ -68,6 +70,10 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
         return None
     if kind == "templates":
         return basis.spanned_by(space.templates()[:, :n_basis])
+    if kind == "courses":
+        from cape.algorithms.person_outcomes import regressor
+
+        return regressor(space.templates())
     plain = _smooth_basis(kind, space, how.image_shape, n_basis, wide=how.brains)
     if not space.n_templates:
         return plain

@@ -24,7 +24,8 @@ from cape.data.gifti import read_vertices
 from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site, load_site
 from cape.data.subjects import subject_matrix
-from cape.errors import FoundError, MessageError
+from cape.data.templates import with_templates
+from cape.errors import DataError, FoundError, MessageError
 from cape.planning.first_settings import propose
 from cape.report import maps, surfaces
 from cape.report.files import load_image
@@ -494,6 +495,15 @@ def test_maps_of_parcels_come_back_as_a_pscalar_file(tmp_path) -> None:
     assert isinstance(image.header.get_axis(1), ParcelsAxis)
     assert image.nifti_header.get_intent()[0] == "ConnParcelScalr"
     np.testing.assert_allclose(surfaces.read_cifti(path), z, atol=1e-6)
+    # and are templates of the next run, on the same parcels only
+    found = with_templates(space, tmp_path, site="B").templates()
+    np.testing.assert_allclose(found, z, atol=1e-6)
+    with pytest.raises(DataError) as caught:
+        with_templates(FeatureSpace.of_matrix(24), path, site="B")
+    assert "cannot be read" in caught.value.detail
+    with pytest.raises(DataError) as caught:
+        with_templates(space, tmp_path / f"{PEOPLE[0]}_bold.ptseries.nii", site="B")
+    assert "cannot be read" in caught.value.detail
 
 
 def test_maps_of_grayordinates_come_back_as_a_dscalar_file(tmp_path) -> None:

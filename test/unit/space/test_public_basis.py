@@ -11,7 +11,7 @@ import pytest
 from cape.algorithms.scores import match_maps
 from cape.cli import main
 from cape.computations import capedjica, load
-from cape.data.space import with_templates
+from cape.data.templates import with_templates
 from cape.errors import CapeError, ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.protocol.messages import FeatureSpace
@@ -127,3 +127,17 @@ def test_other_templates_at_one_site_are_found_by_validate_and_by_the_run(study,
 def test_validate_needs_no_template_where_none_is_asked(study):
     assert main(["validate", str(study), "--quiet"]) == 0
     assert replace(config(), basis="none").basis == "none"
+
+
+def test_people_are_read_as_time_courses_where_a_computation_wants_them() -> None:
+    """The first step of dual regression is a basis: all that reads data gives courses then."""
+    from cape.algorithms.person_outcomes import courses
+    from cape.settings.resolved import Resolved
+    from cape.space.public_basis import project
+
+    maps = np.random.default_rng(0).standard_normal((D, K)) + 3.0
+    how: Resolved = replace(resolve(config()), basis="courses")
+    B = public_basis(how, space(maps), widest_basis(how, space(maps)))
+    X = np.random.default_rng(1).standard_normal((D, 9)).astype(np.float32)
+    expected = courses(X, space(maps).templates())
+    np.testing.assert_allclose(project(X, B), expected, rtol=1e-4, atol=1e-6)

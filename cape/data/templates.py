@@ -1,0 +1,105 @@
+"""Public template maps of the features: the owner's file, or the maps of a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.arrays import read_array
+from cape.data.cifti import read_scalars
+from cape.data.file_type import CIFTI_MAPS
+from cape.data.images import Resampling, header_alone, read_image
+from cape.data.issues import UnusableFile
+from cape.data.runs import RunFile
+from cape.data.space import RUN_MAPS, TEMPLATE_FILES, grid_of
+from cape.delimited import is_number, read_matrix_lines, split_lines
+from cape.errors import DataError, FoundError, own_words
+from cape.space.feature_space import MOST_TEMPLATE_NUMBERS, FeatureSpace
+
+
+def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
+    """Return the space with the maps of ``templates.nii.gz`` (4-D), ``.npy`` or ``.csv``.
+
+    `base`: the folder of a site or of a finished run (its ``group_maps``), or a file of maps.  A
+    csv has a row per feature, a column per map.  An image of another grid is resampled if it says
+    that it is of the same space.  DataError CAPE-E280: no file, another grid or space, numbers that
+    are not finite, constant or too many maps.
+    """
+    # Templates must be public: never computed from the consortium's data, but by a release.
+    # Nothing can check that, so the owner sends the file, and the digests of all sites are
+    # compared.
+    path = next(filter(Path.is_file, _places_of_maps(base)), None)
+    if path is None:
+        problem = f"none of {', '.join(TEMPLATE_FILES)} is in {base}; put the owner's there"
+        raise DataError("E280", site=site, detail=problem)
+    try:
+        maps = _read_maps(path, space)
+    except Exception as err:  # readers raise what they like; the text stays here
+        said = own_words(err, "no numbers for every feature")
+        if isinstance(err, UnusableFile):
+            said = f"{err.issue.code.problem}: {err.issue.observed}"
+        detail = f"{path.name} cannot be read: {said}"
+        raise DataError("E280", site=site, detail=detail) from err
+    if problem := _template_problem(maps, space.n_features):
+        raise DataError("E280", site=site, detail=f"{path.name} {problem}")
+    return space.with_templates(maps)
+
+
+def _places_of_maps(base: Path) -> Iterator[Path]:
+    yield base
+    for folder in (base, base / "consortium"):
+        yield from (folder / name for name in (*TEMPLATE_FILES, *RUN_MAPS))
+
+
+def _read_maps(path: Path, space: FeatureSpace) -> Array:
+    if path.name.endswith(CIFTI_MAPS):
+        return read_scalars(path, space)
+    return _template_image(path, space) if ".nii" in path.name else _template_array(path)
+
+
+def _template_problem(maps: Array, n_features: int) -> str:
+    """Return what is wrong with template maps, shape (D, K), or ""."""
+    if maps.ndim != 2 or len(maps) != n_features or maps.shape[1] < 2:
+        return f"holds {maps.shape}, needed {n_features} features and 2 maps or more"
+    if not np.all(np.isfinite(maps)):
+        return "holds NaN or infinite numbers; replace them"
+    if maps.size > MOST_TEMPLATE_NUMBERS:
+        problem = f"holds {maps.size} numbers, allowed {MOST_TEMPLATE_NUMBERS}"
+        return f"{problem}; use a coarser grid or fewer maps"
+    # The maps are regressors: one that others explain leaves their time courses undetermined.
+    if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
+        return "has a constant map, or maps that depend on each other"
+    return ""
+
+
+def _template_array(path: Path) -> Array:
+    if path.suffix == ".npy":
+        with path.open("rb") as stream:
+            return np.asarray(read_array(stream, path.stat().st_size), dtype=np.float64)
+    lines = split_lines(path.read_bytes(), ",")
+    # Maps may have names; a header of numbers cannot be told from a feature.
+    head = 0 if all(is_number(cell) for cell in lines[0].text.split(",")) else 1
+    return read_matrix_lines(lines[head:])
+
+
+def _template_image(path: Path, space: FeatureSpace) -> Array:
+    if not space.on_grid:
+        raise FoundError("an image, but the features are no voxels of one")
+    # By the header, before anything is unpacked.
+    shape = header_alone(path).get_data_shape()
+    if len(shape) == 4 and shape[3] * space.n_features > MOST_TEMPLATE_NUMBERS:
+        problem = f"{shape[3]} maps of {space.n_features} features"
+        raise FoundError(f"{problem}, at most {MOST_TEMPLATE_NUMBERS} numbers")
+    run = RunFile(path=path, name=path.name)
+    found = read_image(run, grid_of(space), Resampling(resample="within_space"))
+    maps = found.values.astype(np.float64)
+    return maps if found.grid != "resampled" else _coarse(maps)
+
+
+def _coarse(maps: Array) -> Array:
+    """Round what was resampled: last bits differ between processors, digests may not."""
+    steps = 2.0 ** (np.ceil(np.log2(np.maximum(np.max(np.abs(maps), axis=0), 1e-300))) - 14)
+    return np.asarray(np.rint(maps / steps) * steps)

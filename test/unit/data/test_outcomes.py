@@ -1,0 +1,101 @@
+"""Outcomes of everybody whom a site lists: from images, by public maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.algorithms.person_outcomes import Kind, Measure, courses, edges
+from cape.data import pipeline
+from cape.data.outcomes import measured, outcomes_of, repetition_times
+from cape.data.subjects import subject_matrix
+from cape.data.templates import with_templates
+from cape.lab.synthetic.consortium import Request, write_consortium
+from cape.settings.config import Config, Recipe
+
+RNG = np.random.default_rng(4)
+NETWORKS = ("a", "b", "c")
+
+
+class OfCourses(Config):
+    """A computation that reads people as the courses of public maps."""
+
+    def recipe(self) -> Recipe:
+        return Recipe(templates=True, courses=True, widest=50, max_components=0)
+
+
+CONFIG = OfCourses(epsilon=1.0, delta=1e-5, mask="MNI152-10mm", min_timepoints=20)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("study") / "study"
+    request = Request(n_sites=1, n_subjects=5, n_timepoints=40, n_networks=3, templates=1.0)
+    write_consortium(out, request)
+    return out / "local0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "n"), [("fnc", 3), ("domains", 2), ("power", 6), ("falff", 3), ("loadings", 3)]
+)
+def test_names_are_known_before_anybody_is_measured(kind: Kind, n: int) -> None:
+    measure = Measure(kind=kind, networks=NETWORKS, domains=("x", "x", "y"))
+    S = RNG.standard_normal((3, 200))
+    assert len(measure.names) == n == len(set(measure.names))
+    found = measure.of(S, 2.0)
+    assert found.shape == (n,)
+    assert np.isfinite(found).all()
+    assert np.isnan(measure.of(S[:, :0], 2.0)).all()
+    if kind in ("power", "falff"):
+        assert np.isnan(measure.of(S, 0.0)).all()
+
+
+def test_who_lacks_an_outcome_adds_zeros_and_stays(study) -> None:
+    measure = Measure(kind="fnc", networks=NETWORKS)
+    S = RNG.standard_normal((3, 50)).astype(np.float32)
+    constant = S.copy()
+    constant[1] = 0.0
+    people = [("1", S), ("2", constant), ("3", S[:, :0])]
+    found = list(measured(people, {}, measure))
+    assert [(label, u.shape) for label, u in found] == [("1", (3, 1)), ("2", (3, 0)), ("3", (3, 0))]
+    table = outcomes_of(found, measure)
+    assert table.names == measure.names
+    assert table.units == ("Fisher z",) * 3
+    np.testing.assert_allclose(table.values[0], edges(S.astype(float)), rtol=1e-6)
+    assert np.isnan(table.values[1:]).all()
+
+
+def test_images_become_courses_on_the_road_of_all_images(study) -> None:
+    """Discovery, cleaning and checks are those of the maps; a broken file fails one person."""
+    broken = sorted(study.glob("sub-*"))[1]
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[: len(whole) // 2])
+    try:
+        site, people = pipeline.load_site(study, {}, CONFIG, site="A")
+    finally:
+        broken.write_bytes(whole)
+    assert [S.shape[0] for _, S in people] == [3] * 5
+    assert people[1][1].shape == (3, 0)
+    maps = with_templates(site.space, study, site="A").templates()
+    X = subject_matrix(site.subjects[0], site.space, CONFIG)
+    np.testing.assert_allclose(people[0][1], courses(X, maps), rtol=1e-3, atol=1e-5)
+    trs = repetition_times(site.subjects, 0.0)
+    assert set(trs.values()) == {2.0}
+    table = outcomes_of(
+        measured(people, trs, Measure(kind="falff", networks=NETWORKS)),
+        Measure(kind="falff", networks=NETWORKS),
+    )
+    assert np.isnan(table.values).all(axis=1).tolist() == [False, True, False, False, False]
+
+
+def test_the_repetition_time_of_a_person_is_known_if_all_runs_have_it(study) -> None:
+    site, _ = pipeline.load_site(study, {}, CONFIG, site="A")
+    one = site.subjects[0]
+    said = [
+        replace(one, label=str(k), trs=trs)
+        for k, trs in enumerate([(2.0, 2.0), (0.0,), (2.0, 1.0)])
+    ]
+    assert repetition_times(said, 1.5) == {"0": 2.0, "1": 1.5, "2": 0.0}
