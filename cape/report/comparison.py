@@ -312,8 +312,8 @@ def nodes(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(end for name in names for end in name.split(" - ")))
 
 
-def write_tables(folder: Path, tables: Tables, *, edges: bool) -> None:
-    means = "mean_fnc.tsv" if edges else "means.tsv"
+def write_tables(folder: Path, tables: Tables, names: Sequence[str]) -> None:
+    means = "mean_fnc.tsv" if _are_edges(names) else "means.tsv"
     for name, kind, rows in (
         ("effects.tsv", Effect, tables.effects),
         ("pattern.tsv", PatternRow, tables.pattern),

@@ -19,8 +19,16 @@ from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.errors import ConfigError
 from cape.protocol.model import Roster
-from cape.protocol.outcome import IcaOutcome, Outcome, SpatialSet, Table, TemplateReading
+from cape.protocol.outcome import (
+    ContrastOutcome,
+    IcaOutcome,
+    Outcome,
+    SpatialSet,
+    Table,
+    TemplateReading,
+)
 from cape.report import (
+    comparison,
     confidence,
     consortium_page,
     files,
@@ -38,6 +46,7 @@ from cape.report.public_networks import Template
 from cape.report.results import (
     SPATIAL_TABLE,
     ClaimFigures,
+    ComparisonResults,
     LeftRightFigures,
     MapResults,
     ModelFigures,
@@ -71,6 +80,10 @@ def write_results(folder: Path, outcome: Outcome) -> None:
     if isinstance(outcome, IcaOutcome) and isinstance(results, MapResults):
         consortium_page.write_methods(folder, results, privacy, settings.settings)
         _write_maps(folder, outcome, results.separation)
+    if isinstance(outcome, ContrastOutcome) and isinstance(results, ComparisonResults):
+        consortium_page.write_methods(folder, results, privacy, settings.settings)
+        _, tables = comparison.comparison_of(outcome)
+        comparison.write_tables(folder, tables, outcome.names)
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last, because it reads the files: what is on the page stands in them too.
@@ -90,7 +103,7 @@ def add_score(
 def _write_again(folder: Path, results: Results) -> Path:
     """Write changed results, and what is made of them."""
     files.write_json(folder / "results.json", results)
-    if isinstance(results, MapResults):
+    if isinstance(results, MapResults | ComparisonResults):
         privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
         settings = files.read_record(folder / "settings.json", RunSettings).settings
         consortium_page.write_methods(folder, results, privacy, settings)
@@ -135,9 +148,12 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
     return _write_again(folder, replace(results, labels=labels.source(used, results.feature_space)))
 
 
-def results_of(outcome: Outcome) -> MapResults | TableResults:
+def results_of(outcome: Outcome) -> MapResults | TableResults | ComparisonResults:
     if isinstance(outcome, IcaOutcome):
         return map_results_of(outcome)
+    if isinstance(outcome, ContrastOutcome):
+        said, _ = comparison.comparison_of(outcome)
+        return ComparisonResults(**_facts(outcome), comparison=said)
     tables = tuple(
         TableFile(file=f"{table.name}.csv", title=table.title, note=table.note)
         for table in outcome.tables

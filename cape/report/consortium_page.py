@@ -12,13 +12,27 @@ import numpy as np
 from cape.computations.ica.recipe import CALIBRATED
 from cape.delimited import read_matrix_lines, split_lines
 from cape.privacy.accounting import right_guesses
-from cape.privacy.cost import FREE, total_of
-from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
+from cape.privacy.cost import total_of
+from cape.report import (
+    brain,
+    comparison,
+    confidence,
+    files,
+    maps,
+    methods,
+    page,
+    plots,
+    surfaces,
+    viewer,
+)
+from cape.report.comparison import Comparison, Effect
 from cape.report.maps import Component
 from cape.report.page import Values, text_of
 from cape.report.plots import Picture
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
 from cape.report.results import (
+    ComparisonFolder,
+    ComparisonResults,
     MapFolder,
     MapResults,
     Results,
@@ -30,6 +44,11 @@ from cape.report.sentence import next_step, sentence
 from cape.space.feature_space import is_cifti, is_mni
 
 Settings = Mapping[str, object]
+
+AnyFolder = MapFolder | TableFolder | ComparisonFolder
+
+# Rows of a forest plot; more cannot be read
+MOST_EFFECTS = 30
 
 # Of single maps, best first; those without a claim keep their order
 LEVELS = ("", "yes", "likely", "uncertain", "image")
@@ -45,6 +64,12 @@ def render(folder: Path) -> Path:
         )
         return page.write_html(folder, text)
 
+    if isinstance(source, ComparisonFolder):
+        compared = source
+        return page.write_page(
+            folder, lambda drawn, failure: page_of_groups(compared, drawn, failure)
+        )
+
     def compose(drawn: bool, failure: str | None) -> str:
         if drawn and source.results.feature_space in ("mask", "atlas"):
             _write_figures(source)
@@ -58,7 +83,15 @@ def page_of_maps(folder: MapFolder, *, drawn: bool, failure: str | None = None) 
     return page.html_of(template, MAP_CHAPTERS, folder, values, illustrated=drawn, failure=failure)
 
 
-def _common(folder: MapFolder | TableFolder) -> Values:
+def page_of_groups(folder: ComparisonFolder, drawn: bool, failure: str | None) -> str:
+    values = {**_common(folder), "said": folder.results.comparison}
+    template = "comparison/page.html.j2"
+    return page.html_of(
+        template, GROUP_CHAPTERS, folder, values, illustrated=drawn, failure=failure
+    )
+
+
+def _common(folder: AnyFolder) -> Values:
     return {
         "results": folder.results,
         "privacy": folder.privacy,
@@ -81,7 +114,7 @@ def _promise(privacy: PrivacyStatement) -> Values:
     }
 
 
-def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
+def _ledger(folder: AnyFolder, drawn: bool) -> Values:
     privacy = folder.privacy
     events = privacy.events
     curve = None
@@ -106,7 +139,7 @@ def _phases(
     total = total_of(events).mu2
     for phase in dict.fromkeys(event.phase for event in events):
         group = [event for event in events if event.phase == phase]
-        spent = sum((event.cost for event in group), FREE).mu2
+        spent = total_of(group).mu2  # of halves the dearer, as in the whole
         part = float(100 * spent / total) if spent and total else None
         yield group[0], group[-1], len(group), None if group[-1].mu is None else part
 
@@ -314,7 +347,7 @@ def _tables(folder: TableFolder, drawn: bool) -> Values:
     return {"tables": [(table, *folder.table(table.file)) for table in folder.results.tables]}
 
 
-def _settings(folder: MapFolder | TableFolder, drawn: bool) -> Values:
+def _settings(folder: AnyFolder, drawn: bool) -> Values:
     return {"files": sorted(path.name for path in folder.path.iterdir())}
 
 
@@ -323,11 +356,105 @@ def label_line(results: Results) -> str:
     return text_of("label.txt.j2", results=results)
 
 
-def _methods(folder: MapFolder, drawn: bool) -> Values:
+def _answer(folder: ComparisonFolder, drawn: bool) -> Values | None:
+    said = folder.results.comparison
+    if said is None:
+        return None
+    # The row of the pattern is its own test; pictures are of the outcomes.
+    rows = [row for row in folder.tables.effects if row.outcome != comparison.PATTERN]
+    leave = [row for row in rows if row.q_bh < comparison.LEVEL]
+    picture = None
+    if drawn and said.edges and leave:
+        picture = _edges_that_differ(rows, said)
+    elif drawn and not said.edges:
+        shown = sorted(rows, key=lambda row: row.p)[:MOST_EFFECTS]
+        low, high = np.array([row.interval for row in shown]).T
+        after = "" if len(rows) == 1 else " (Benjamini and Hochberg, .05)"
+        alt = f"Effects on {len(shown)} of {len(rows)} outcomes; blue leaves zero{after}."
+        picture = plots.draw_effects(
+            [row.outcome for row in shown],
+            np.array([row.d for row in shown]),
+            low,
+            high,
+            [row.q_bh < comparison.LEVEL for row in shown],
+            alt,
+        )
+    return {"rows": folder.tables.effects, "leave": leave, "picture": picture}
+
+
+def _edges_that_differ(rows: Sequence[Effect], said: Comparison) -> Picture:
+    d = [row.d if row.q_bh < comparison.LEVEL else math.nan for row in rows]
+    n = int(np.sum(np.isfinite(d)))
+    alt = (
+        f"Connectivity, {said.first} less {said.second}: {n} of {len(rows)} pairs of networks "
+        "leave zero (Benjamini and Hochberg, .05). Of the others, grey, nothing is said."
+    )
+    names = comparison.nodes([row.outcome for row in rows])
+    return plots.draw_edges(names, _square(d, len(names)), alt)
+
+
+def _square(values: Sequence[float], n: int) -> np.ndarray:
+    matrix = np.zeros((n, n))
+    matrix[np.triu_indices(n, 1)] = values
+    return matrix + matrix.T
+
+
+def _means(folder: ComparisonFolder, drawn: bool) -> Values | None:
+    said, rows = folder.results.comparison, folder.tables.means
+    if said is None:
+        return None
+    picture = None
+    if drawn and said.edges:
+        names = comparison.nodes([row.outcome for row in rows])
+        r = np.tanh(_square([row.mean for row in rows], len(names)))
+        picture = plots.draw_connectivity(names, r, "Mean connectivity of all people")
+    return {"rows": rows, "picture": picture, "error": float(np.median([row.se for row in rows]))}
+
+
+def _balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
+    if folder.results.comparison is None:
+        return None
+    return {"rows": folder.tables.balance}
+
+
+def _groups(folder: ComparisonFolder, drawn: bool) -> Values:
+    said = folder.results.comparison
+    names = ("first", "second") if said is None else (said.first, said.second)
+    return {"rows": folder.tables.groups, "names": names}
+
+
+def _sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
+    said = folder.results.comparison
+    return None if said is None else {"test": said.answer}
+
+
+def _methods(folder: MapFolder | ComparisonFolder, drawn: bool) -> Values:
     return methods_values(folder.results, folder.privacy, folder.settings)
 
 
-def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Settings) -> Values:
+def _methods_of_groups(
+    results: ComparisonResults, privacy: PrivacyStatement, settings: Settings
+) -> Values:
+    said = results.comparison
+    values = {"results": results, "privacy": privacy, "settings": settings, "said": said}
+    place = (results.grid, results.affine, results.template_space)
+    of_images = results.feature_space != "matrix"
+    data = "Outcomes were columns of tables of the sites."
+    if of_images:
+        data = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
+    kind = "planned" if said is None else said.kind
+    return {
+        "paragraph": text_of("comparison/methods_paragraph.txt.j2", **values),
+        "data": data,
+        "references": methods.references_of(settings, kind=kind, labels=None),
+    }
+
+
+def methods_values(
+    results: MapResults | ComparisonResults, privacy: PrivacyStatement, settings: Settings
+) -> Values:
+    if isinstance(results, ComparisonResults):
+        return _methods_of_groups(results, privacy, settings)
     paragraph = text_of(
         "methods_paragraph.txt.j2",
         results=results,
@@ -342,7 +469,10 @@ def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Set
 
 
 def write_methods(
-    folder: Path, results: MapResults, privacy: PrivacyStatement, settings: Settings
+    folder: Path,
+    results: MapResults | ComparisonResults,
+    privacy: PrivacyStatement,
+    settings: Settings,
 ) -> None:
     values = methods_values(results, privacy, settings)
     text = text_of("methods.md.j2", label=label_line(results), results=results, **values)
@@ -361,6 +491,18 @@ MAP_CHAPTERS: page.Outline[MapFolder] = (
     ("consortium/privacy", "Privacy in plain words", None),
     ("consortium/ledger", "What it cost", _ledger),
     ("consortium/sites", "Sites", None),
+    ("consortium/methods", "Methods and citation", _methods),
+    ("consortium/settings", "Settings and files", _settings),
+)
+
+GROUP_CHAPTERS: page.Outline[ComparisonFolder] = (
+    ("comparison/answer", "What differs", _answer),
+    ("comparison/sure", "How sure is this?", _sure),
+    ("comparison/balance", "Were the groups alike?", _balance),
+    ("comparison/groups", "Who was compared", _groups),
+    ("comparison/means", "Means", _means),
+    ("consortium/privacy", "Privacy in plain words", None),
+    ("consortium/ledger", "What it cost", _ledger),
     ("consortium/methods", "Methods and citation", _methods),
     ("consortium/settings", "Settings and files", _settings),
 )

@@ -96,6 +96,11 @@ def references_of(
 ) -> tuple[Reference, ...]:
     """Return what a run with these settings and these sets of network names rests on."""
     keys = ["imtiaz2021", "baker2019", "dong2022", "canonne2020", "bonawitz2017"]
+    if kind in ("planned", "pattern"):
+        keys.remove("baker2019")
+        keys += ["cox1975"] if kind == "pattern" else []
+        keys += ["holm1979", "benjamini1995"]
+        keys += ["filippini2009"] if settings.get("feature_space") != "matrix" else []
     if kind == "spatial":
         keys.append("hyvarinen1999")
     strategy = str(settings.get("confound_strategy", "none"))

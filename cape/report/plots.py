@@ -257,6 +257,39 @@ def paint_bar(axes: Axes, limit: float, threshold: float) -> None:
         axes.annotate(beside, (1.03, 0.5), xycoords="axes fraction", va="center", fontsize=9)
 
 
+# -- a comparison of groups -----------------------------------------------------------------------
+
+
+def draw_effects(
+    names: Sequence[str], d: Array, low: Array, high: Array, which: Sequence[bool], alt: str
+) -> Picture:
+    """Draw effects in d with intervals of 95 %; those of `which` leave zero."""
+    n = len(names)
+    figure = new_figure(7.2, 1.1 + 0.24 * n)
+    axes = _axes(figure, "difference in standard deviations (d), interval of 95 %", "")
+    for k, leaves in enumerate(which):
+        colour = BLUE if leaves else GREY
+        axes.plot([low[k], high[k]], [k, k], color=colour, linewidth=2.0)
+        axes.plot([d[k]], [k], "o", color=colour, markersize=5)
+    axes.axvline(0.0, color=GREY, linewidth=1.0)
+    axes.set_ylim(n - 0.5, -0.5)
+    axes.set_yticks(range(n), [name[:40] for name in names], fontsize=8)
+    return _chart(figure, alt)
+
+
+def draw_edges(names: Sequence[str], d: Array, alt: str) -> Picture:
+    """Draw differences of pairs of networks (R, R) in d; NaN is not drawn."""
+    figure = new_figure(5.6, 4.8)
+    axes = figure.add_subplot(111)
+    limit = max(math.ceil(10 * float(np.nanmax(np.abs(d), initial=0.0))) / 10, 0.1)
+    image = _matrix(axes, d, limit)
+    _name_ticks(axes.set_xticks, names, rotation=90)
+    _name_ticks(axes.set_yticks, names, rotation=0)
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-limit, 0.0, limit])
+    bar.set_label("difference (d)", fontsize=9)
+    return _chart(figure, alt)
+
+
 # -- one site's subjects --------------------------------------------------------------------------
 
 
@@ -376,12 +409,12 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
     return _chart(figure, alt)
 
 
-def _matrix(axes: Axes, r: Array) -> Any:
+def _matrix(axes: Axes, r: Array, limit: float = FNC_LIMIT) -> Any:
     pairs = r.copy()
     # A diagonal of ones would be the strongest colour and say nothing.
     np.fill_diagonal(pairs, np.nan)
     axes.set_facecolor(EMPTY)
-    return axes.imshow(pairs, cmap=COLOURS, vmin=-FNC_LIMIT, vmax=FNC_LIMIT)
+    return axes.imshow(pairs, cmap=COLOURS, vmin=-limit, vmax=limit)
 
 
 def _off_diagonal(r: Array) -> Array:

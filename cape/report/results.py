@@ -13,6 +13,7 @@ from cape.delimited import split_lines
 from cape.forecast.rule import Kind
 from cape.frozen import dataclass
 from cape.report import files
+from cape.report.comparison import Comparison, Tables, read_tables
 from cape.report.maps import Component
 from cape.report.privacy_json import RELATION, PrivacyStatement
 
@@ -229,6 +230,13 @@ class TableResults(Results):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonResults(Results):
+    """results.json of a comparison of groups."""
+
+    comparison: Comparison | None  # None: a site refused a release, and there is no answer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunSettings:
     """The content of settings.json: all settings, defaults included, and their digest."""
 
@@ -274,11 +282,14 @@ class SurrogateFigures:
         )
 
 
-def read_results(folder: Path) -> MapResults | TableResults:
+def read_results(folder: Path) -> MapResults | TableResults | ComparisonResults:
     path = folder / "results.json"
     # The file itself says which kind it is: no result depends on the name of a computation.
-    if "tables" in files.read_json(path):
+    said = files.read_json(path)
+    if "tables" in said:
         return files.read_record(path, TableResults)
+    if "comparison" in said:
+        return files.read_record(path, ComparisonResults)
     return files.read_record(path, MapResults)
 
 
@@ -298,6 +309,17 @@ class TableFolder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonFolder:
+    """The result folder of a comparison of groups."""
+
+    path: Path
+    results: ComparisonResults
+    privacy: PrivacyStatement
+    settings: Mapping[str, Any]
+    tables: Tables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MapFolder:
     """The result folder of a run whose result is maps; the maps themselves are read when drawn."""
 
@@ -313,13 +335,17 @@ class MapFolder:
     surrogate: SurrogateFigures | None
 
 
-def read_folder(path: Path) -> MapFolder | TableFolder:
+def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
     """Return the content of a result folder; FileNotFoundError names a file that is missing."""
     results = read_results(path)
     privacy = files.read_record(path / "privacy.json", PrivacyStatement)
     settings = files.read_record(path / "settings.json", RunSettings).settings
     if isinstance(results, TableResults):
         return TableFolder(path=path, results=results, privacy=privacy, settings=settings)
+    if isinstance(results, ComparisonResults):
+        return ComparisonFolder(
+            path=path, results=results, privacy=privacy, settings=settings, tables=read_tables(path)
+        )
     # No pickle: a result folder may come from somebody else.
     with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
         eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)

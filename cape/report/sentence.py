@@ -5,7 +5,8 @@ Everything in it stands in results.json; nothing is computed anew.
 
 from __future__ import annotations
 
-from cape.report.results import MapResults, Results, TableResults
+from cape.report.comparison import sentence_of
+from cape.report.results import ComparisonResults, MapResults, Results, TableResults
 
 
 def sentence(results: Results) -> str:
@@ -13,6 +14,9 @@ def sentence(results: Results) -> str:
     if isinstance(results, TableResults):
         n = len(results.tables)
         return "1 table was released." if n == 1 else f"{n} tables were released."
+    if isinstance(results, ComparisonResults):
+        said = results.comparison
+        return f"There is no answer: {results.reason}" if said is None else sentence_of(said)
     if not isinstance(results, MapResults):
         raise TypeError(f"no sentence for {type(results).__name__}")
     if results.verdict is not None:

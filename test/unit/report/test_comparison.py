@@ -150,7 +150,7 @@ def test_without_covariates_there_is_no_balance() -> None:
 )
 def test_files_are_read_as_they_were_written(made, means, tmp_path) -> None:
     record, tables = comparison_of(made)
-    comparison.write_tables(tmp_path, tables, edges=record.edges)
+    comparison.write_tables(tmp_path, tables, made.names)
     assert (tmp_path / means).is_file()
     assert (tmp_path / "pattern.tsv").is_file() == (record.kind == "pattern")
     back = comparison.read_tables(tmp_path)
