@@ -7,6 +7,7 @@ sites, so it holds names of spaces, tasks and columns, and no number but how man
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,6 +69,8 @@ LONG_RUN: Final = 100
 MOST_COMPONENTS, PEOPLE_PER_COMPONENT = 20, 3
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 
+# Of a table, all up to its first line that says something
+_HEAD: Final = re.compile(rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\n]*")
 _READ_IMAGE: Final = partial(read_image, grid=None, headers_only=True)
 
 Entities = Mapping[str, str]
@@ -208,9 +211,8 @@ def _of_bids(sites: Sites, readings: Mapping[str, Reading], bids_filter: str) ->
     bids_filter = bids_filter or "_".join(f"{k}-{wanted[k]}" for k in order if wanted.get(k))
     without = _without(tables, wanted)
     _check_no_site_lost(images, tables, chosen, bids_filter)
-    taken = {
-        image.person for site in images for path, image in images[site].items() if path in chosen
-    }
+    fit = set(chosen)
+    taken = {image.person for each in images.values() for p, image in each.items() if p in fit}
     less = f" without {without}" if without else ""
     counts.append(f"chosen: {bids_filter}{less}, {len(chosen)} images of {len(taken)} people")
     values = {
@@ -499,7 +501,8 @@ def _confounds(
 
 def _columns(table: Path) -> Iterable[str]:
     try:
-        return cells_of(table_lines(bounded(table), delimiter_of(table.name, "\t"))[0])
+        head = _HEAD.match(bounded(table))
+        return cells_of(table_lines(head[0] if head else b"", delimiter_of(table.name, "\t"))[0])
     except (UnusableFile, OSError):
         pass
     try:  # of a table that was not fetched, the sidecar describes every column

@@ -18,6 +18,10 @@ ENDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "cifti": (".dtseries.nii", ".ptseries.nii"),
     "matrix": (".npy", ".npz", ".mat", ".csv", ".tsv", ".txt", ".1d"),
 }
+_END: Final = re.compile(
+    rf"(?:{'|'.join(map(re.escape, (end for each in ENDS.values() for end in each)))})\Z",
+    re.IGNORECASE,
+)
 KINDS: Final[tuple[Kind, ...]] = ("volume", "cifti", "matrix")
 # v4.0.0, 0.009, 1.6mm and a date with its time are one part of a name; 001.1 is two.
 _WHOLE: Final = r"\d{4}-\d\d-\d\d(?:_\d\d_\d\d_\d\d(?:\.\d)?)?|v\d+(?:\.\d+)+|0\.\d+|\d+\.\d+mm"
@@ -118,25 +122,24 @@ def parts(text: str, known: re.Pattern[str] | None = None) -> list[tuple[str, st
 
 def stem(name: str) -> str:
     """Return a file's name without the ending of its kind."""
-    low = name.lower()
-    ends = (end for each in ENDS.values() for end in each if low.endswith(end))
-    longest = max(ends, key=len, default="")
-    return name[: len(name) - len(longest)]
+    return _END.sub("", name)
 
 
 def of_kind(path: str, kind: Kind) -> bool:
     """Tell whether a name ends like files of a kind, CIFTI's beside volumes."""
     low = path.lower()
-    if kind == "volume" and re.search(r"\.[dp](?:tseries|scalar|label|conn)\.nii$", low):
-        return False
-    return low.endswith(ENDS[kind])
+    return low.endswith(ENDS[kind]) and not (
+        kind == "volume" and re.search(r"\.[dp](?:tseries|scalar|label|conn)\.nii$", low)
+    )
 
 
+# Asked of each name by whoever looks for sites, and again by the site.
+@functools.lru_cache(maxsize=2**17)
 def is_series(path: str, kind: Kind) -> bool:
     """Tell by its name whether a file holds a series: no mask, mean, map or table beside one."""
-    *folders, name = path.split("/")
-    if not of_kind(name, kind):
+    if not of_kind(path, kind):
         return False
+    *folders, name = path.split("/")
     base = stem(name)
     if base.lower() in words("owners"):
         return False
