@@ -14,7 +14,7 @@ from cape.cli.common import ERR, OUT, result, say, warn
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, maps
 from cape.report.maps import Component
-from cape.report.results import MapResults, Results, TableResults, read_results
+from cape.report.results import ComparisonResults, MapResults, Results, TableResults, read_results
 from cape.report.sentence import next_step, sentence
 from cape.settings.documents import parse_json
 
@@ -109,6 +109,8 @@ def _to_open(folder: Path, results: Results, paths: Mapping[str, str]) -> Iterat
     if isinstance(results, TableResults):
         for table in results.tables:
             yield f"  table  {paths[table.file]}"
+    elif isinstance(results, ComparisonResults) and "effects.tsv" in paths:
+        yield f"  table  {paths['effects.tsv']}"
     elif isinstance(results, MapResults):
         name = maps.file_of(results.status)
         yield from (f"  maps   {paths[file]}" for file in paths if file.partition(".")[0] == name)

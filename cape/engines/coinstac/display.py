@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cape.protocol.outcome import IcaOutcome, Outcome
+from cape.protocol.outcome import ContrastOutcome, IcaOutcome, Outcome
+from cape.report.comparison import Effect, comparison_of
 from cape.report.consortium import components_of, results_of
 from cape.report.maps import Component
-from cape.report.results import MapResults
+from cape.report.results import ComparisonResults, MapResults
+from cape.report.sentence import sentence
 
 Scalar = str | int | float
 
@@ -24,8 +26,10 @@ WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encod
 SUMMARY: Final[dict[str, str]] = WORDS["summary"]
 MAPS_SUMMARY: Final[dict[str, str]] = WORDS["maps_summary"]
 COMPONENT: Final[dict[str, str]] = WORDS["component"]
+EFFECT: Final[dict[str, str]] = WORDS["effect"]
 STATUS: Final[dict[str, str]] = WORDS["status"]
 NOTHING: Final = "-"
+MOST_EFFECTS: Final = 30
 
 
 def summary(outcome: Outcome) -> dict[str, Scalar]:
@@ -37,13 +41,19 @@ def summary(outcome: Outcome) -> dict[str, Scalar]:
     if isinstance(results, MapResults) and results.verdict is not None:
         # Of judged components how many passed, and what the maps are where none did
         said = results.ended if results.verdict.confirmed else f"{results.ended}: {said}"
+    if isinstance(results, ComparisonResults):
+        said = sentence(results)
     return {**rows, "status": said}
 
 
 def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
-    """Return one small table for each component, or for each row of the first released table."""
+    """Return one small table for each component, effect, or row of the first released table."""
     if isinstance(outcome, IcaOutcome):
         return {f"Global {row.name}": _component(row) for row in components_of(outcome)}
+    if isinstance(outcome, ContrastOutcome):
+        _, rows = comparison_of(outcome)
+        shown_first = sorted(rows.effects, key=lambda row: row.p)[:MOST_EFFECTS]
+        return {f"Global {row.outcome}": _effect(row) for row in shown_first}
     table = outcome.tables[0]
     # Columns of a table are named by its computation; the application shows names that it does not
     # know as they are.
@@ -65,6 +75,10 @@ def shown(value: object) -> Scalar:
     if isinstance(value, int):
         return f"{value:,}"
     return float(f"{value:.4g}") if isinstance(value, float) else str(value)
+
+
+def _effect(row: Effect) -> dict[str, Scalar]:
+    return {name: shown(getattr(row, name)) for name in EFFECT}
 
 
 def _component(row: Component) -> dict[str, Scalar]:

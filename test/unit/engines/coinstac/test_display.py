@@ -12,6 +12,7 @@ from cape.cli import main
 from cape.engines.coinstac import display, form
 from cape.errors import CapeError, ConfigError
 from cape.settings.config import PRODUCT
+from support import comparison_example
 from support import report_example as example
 
 ROOT = Path(__file__).parents[4]
@@ -149,3 +150,13 @@ def test_a_file_that_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(CapeError, match="E014"):
         form.read_form(file)
+
+
+def test_a_comparison_is_its_sentence_and_its_effects() -> None:
+    made = comparison_example.outcome(tuple("abcde"), 0.5)
+    summary, tables = display.summary(made), display.tables(made)
+    assert str(summary["status"]).startswith("At these 3 sites, patient and control differ in")
+    assert list(tables) == [f"Global {name}" for name in "abcde"]
+    for row in tables.values():
+        assert list(row) == list(display.EFFECT)
+        assert all(isinstance(value, str | int | float) for value in row.values())
