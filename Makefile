@@ -29,7 +29,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image image-papers test-engine test-flare test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
+.PHONY: help run test image image-papers test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -151,6 +151,9 @@ test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers;
 
 test-flare: $(FLARE)  ## NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback
 	$(BIN)/python -m pytest -m "flare and not slow" test/e2e/test_flare.py test/e2e/test_docs_commands.py
+
+test-cluster: $(DEV)  ## type docs/cluster.md in SLURM, on a cluster of this computer; root on Debian, see the script
+	packaging/with-cluster.sh $(BIN)/python -m pytest -m cluster test/e2e/test_docs_commands.py
 
 # Another environment: numpy 1.24 beside the newest would be neither.
 $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python

@@ -34,7 +34,11 @@ from support.typed_pages import (
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
 ELSEWHERE = {"howto-inputs.md": "test/e2e/test_journeys.py", "study.md": "test/e2e/test_study.py"}
 IN_A_CHECKOUT = ("README.md", "deploying.md", "neuroflame.md")
-MARKERS = {"flare": pytest.mark.flare, "containers": pytest.mark.docker}
+MARKERS = {
+    "flare": pytest.mark.flare,
+    "containers": pytest.mark.docker,
+    "slurm": pytest.mark.cluster,
+}
 PROGRAMS = (
     r"cape|make|python3?|pip|pipx|nvflare|docker|podman|packaging/|\.venv/|coinstac-sim|node|sbatch"
 )

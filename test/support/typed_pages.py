@@ -35,10 +35,10 @@ NEEDS = {
     "monorepo": "CAPE_COINSTAC: a checkout of COINSTAC's repository, with its simulator installed",
     "neuroflame": "CAPE_NEUROFLAME and CAPE_NEUROFLAME_PYTHON: a checkout of its boilerplate",
     "apptainer": "the program apptainer, and an image to make a file of",
-    "slurm": "the program sbatch, and a cluster behind it",
+    "slurm": "a cluster, which make test-cluster starts",
 }
 """What a block may need beside this project."""
-SOURCES = ("registry", "monorepo", "neuroflame", "apptainer", "slurm")
+SOURCES = ("registry", "monorepo", "neuroflame", "apptainer")
 """Those that no make target of this project brings."""
 
 
@@ -66,7 +66,7 @@ def present(need: str) -> bool:
         "monorepo": bool(environment.get("CAPE_COINSTAC")),
         "neuroflame": bool(environment.get("CAPE_NEUROFLAME")),
         "apptainer": shutil.which("apptainer") is not None,
-        "slurm": shutil.which("sbatch") is not None,
+        "slurm": bool(environment.get("SLURM_CONF")),
     }[need]
 
 
