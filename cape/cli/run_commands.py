@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # What typer offers as choices; `cape.simulation` and `cape.lab.synthetic` know what they mean.
 Through = Literal["memory", "wire", "process", "docker", "coinstac", "nvflare"]
 Preset = Literal[
-    "brain", "two-sided", "smooth", "paper", "realistic",
+    "brain", "groups", "two-sided", "smooth", "paper", "realistic",
     "weak", "heavy", "gaussian", "gaussian-het", "sub-gaussian",
     "correlated", "jitter", "fields", "gaussian-fields", "lengths", "smooth-courses", "noisy",
     "sites", "spikes", "subgroups", "records",
@@ -178,8 +178,8 @@ def synth_command(
     preset: Annotated[
         Preset,
         typer.Option(
-            help="brain: NIfTI in MNI space; two-sided, smooth: for spatial maps, with and "
-            "without networks; records: tables; all others: matrices of images, "
+            help="brain: NIfTI in MNI space; groups: of patients and controls; two-sided, "
+            "smooth: for spatial maps, with and without networks; records: tables; all others: matrices of images, "
             "realistic and what each of its relatives changes (docs/results.md)."
         ),
     ] = "brain",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cape.computations import load
+from cape.computations import load, names
 from cape.data.discovery import readable
 from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.issues import Findings
@@ -109,9 +109,13 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
 
     If `given` chooses another computation, a setting of the file stays if both have it from a class
     that they share, the chosen one has no default of its own, and allows it; a CapeWarning names
-    the others.
+    the others.  A table of the file, such as [capecontrast], is for that computation alone.
     """
+    own = {name: value for name, value in in_file.items() if isinstance(value, Mapping)}
+    in_file = {name: value for name, value in in_file.items() if name not in own}
+    unknown = {name: value for name, value in own.items() if name not in names()}
     chosen = proposed({**in_file, **given})
+    given = {**unknown, **own.get(chosen, {}), **given}
     # A file that names none is for either of the two that are proposed, if that has its settings.
     is_open = "computation" not in in_file and chosen in PROPOSED and has_all(chosen, in_file)
     named = chosen if is_open else proposed(in_file)

@@ -4,6 +4,8 @@
 ``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free).
 ``realistic``  the same with autocorrelation, noise and differing amplitudes; the others of
                `cape.lab.synthetic.presets` are this one with one thing changed.
+``groups``     as ``brain``, of patients and controls whose connectivity differs
+               (`cape.lab.synthetic.compared`).
 ``two-sided``  images of brains whose networks are mostly the same on both sides, over smooth noise
                (`cape.lab.synthetic.resting`); ``smooth``: the noise alone.
 ``records``    a table per site, two views of one person a row, for capecca and the PCAs.
@@ -25,6 +27,7 @@ from cape.data.space import Grid, grid_of, mask_space
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
+from cape.lab.synthetic.compared import COVARIATES, GROUP, Compared, compared
 from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
@@ -46,12 +49,15 @@ OnWritten = Callable[[int, int], None]
 # Lognormal sd of the amplitude of a network in a subject.
 HETEROGENEITY = 0.3
 
+# Images of brains with named networks
+NAMED = ("brain", "groups")
 # Images of brains that are the same on both sides, and of no brain at all
 TWO_SIDED = ("two-sided", "smooth")
 
 # Subjects, time points, components unless told otherwise.
 DEFAULTS: dict[str, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
+    "groups": (240, 100, 6),
     **dict.fromkeys(TWO_SIDED, (60, 150, 20)),
     **dict.fromkeys(PRESETS, (128, 250, 20)),
     "records": (4000, 1, 3),
@@ -109,7 +115,7 @@ class Request:
 
     @property
     def names(self) -> tuple[str, ...]:
-        if self.preset == "brain":
+        if self.preset in NAMED:
             return tuple(NETWORKS)[: self.n_networks]
         letter = {"records": "P", **dict.fromkeys(TWO_SIDED, "N")}.get(self.preset, "S")
         return tuple(f"{letter}{k:02d}" for k in range(1, self.n_networks + 1))
@@ -143,7 +149,11 @@ def write_consortium(out: Path, request: Request, progress: OnWritten | None = N
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
     if request.layout != "fmriprep":  # that is a study as people have it
-        np.savez_compressed(out / "truth.npz", A=maps, names=np.array(request.names))
+        truth = {"A": maps, "names": np.array(request.names)}
+        if request.preset == "groups":
+            people = _people(request)
+            truth |= {"edges": np.array(people.edges), "effect": people.effect}
+        np.savez_compressed(out / "truth.npz", **truth)
         _write_texts(out, request)
     if request.templates:
         write_templates(out, request, maps)
@@ -176,9 +186,10 @@ def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -
 def _check(request: Request, out: Path) -> None:
     """Refuse before anything is written: a half-made folder would pass for a consortium."""
     n, tables = request.n_networks, request.preset == "records"
-    most = {"brain": len(NETWORKS), "records": min(N_X, N_Y), "paper": 24}.get(request.preset, 50)
+    named = dict.fromkeys(NAMED, len(NETWORKS))
+    most = {**named, "records": min(N_X, N_Y), "paper": 24}.get(request.preset, 50)
     shortest = max(10, n + 3)
-    layouts = LAYOUTS if request.preset == "brain" else LAYOUTS[:1]
+    layouts = LAYOUTS if request.preset in NAMED else LAYOUTS[:1]
     for name, got, fits, allowed in (
         ("site_sizes", request.site_sizes, min(request.site_sizes) >= 1, "1 or more each"),
         ("n_networks", n, 2 <= n <= most, f"2 to {most}"),
@@ -219,6 +230,7 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
     voxel_mm = request.voxel_mm if request.layout == "fmriprep" else 0.0
     maps = network_maps(grid, request.names)
     scanner = Scanner(grid=grid, maps=maps, tr=request.tr, voxel_mm=voxel_mm)
+    people = _people(request) if request.preset == "groups" else None
     rng = np.random.default_rng([request.seed, 1])
     n_subjects, longest = len(request.owners), int(request.n_timepoints * (1 + SPREAD_OF_T))
     courses = garch_sources(rng, n_subjects, R, longest, ar=AUTOCORRELATION)
@@ -229,7 +241,8 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
     for m, site in enumerate(request.owners):
         # A generator for each subject: its image does not depend on who else is in the study.
         subject_rng = np.random.default_rng([request.seed, 2, m])
-        values = scanner.series(subject_rng, courses[m, :, : lengths[m]])
+        own = courses[m, :, : lengths[m]]
+        values = scanner.series(subject_rng, own if people is None else people.mixed(m, own))
         storage = STORAGES[site % len(STORAGES)]
         shelves[site] = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
         write_subject(request.layout, shelves[site], m, values, subject_rng)
@@ -237,7 +250,13 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
     for site, shelf in shelves.items():
         members = tuple(m for m, owner in enumerate(request.owners) if owner == site)
         finish_site(request.layout, shelf, members)
+        if people is not None:
+            people.write_table(shelf.folder, members)
     return maps_in_layout(request.layout, grid, maps)
+
+
+def _people(request: Request) -> Compared:
+    return compared(request.names, request.owners, request.seed)
 
 
 def _write_two_sided(out: Path, request: Request, progress: OnWritten) -> Array:
@@ -299,7 +318,7 @@ def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
 
 
 WRITERS = {
-    "brain": _write_brain,
+    **dict.fromkeys(NAMED, _write_brain),
     **dict.fromkeys(TWO_SIDED, _write_two_sided),
     **dict.fromkeys(PRESETS, _write_matrices),
     "records": _write_records,
@@ -349,7 +368,7 @@ def _write_texts(out: Path, request: Request) -> None:
         keep_trailing_newline=True,
     )
     shortest, n_sites = 1.0, len(request.site_sizes)
-    if request.preset == "brain":
+    if request.preset in NAMED:
         shortest = 1 - SPREAD_OF_T
     elif request.preset in PRESETS:
         shortest = min(1.0, PRESETS[request.preset].lengths[0])
@@ -363,6 +382,8 @@ def _write_texts(out: Path, request: Request) -> None:
         "edge": IMAGE_EDGE,
         "n_basis": IMAGE_BASIS,
         "n_parcels": N_PARCELS,
+        "group": GROUP,
+        "covariates": COVARIATES,
         "space": SPACE,
     }
     for name in ("settings.toml", "README.txt"):

@@ -90,3 +90,15 @@ def test_a_seed_that_no_site_can_have_is_refused(
         assert main([*asked, "--seed", str(seed)]) == 2
         assert "--seed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_the_file_is_for_the_computation_that_it_names() -> None:
+    """One file is for the maps and for the question that follows them."""
+    both = {"computation": "capegica", "tr": 2.0, "capemean": {"clip": 2.0}}
+    assert of({}, both) == {"computation": "capegica", "tr": 2.0}
+    assert of({"computation": "capemean"}, both) == {
+        "computation": "capemean", "tr": 2.0, "clip": 2.0,
+    }  # fmt: skip
+    given = {"computation": "capemean", "clip": 3.0}
+    assert of(given, both)["clip"] == 3.0
+    assert of({}, {"computation": "capegica", "wrong": {}})["wrong"] == {}

@@ -187,7 +187,10 @@ def test_subjects_are_split_unequally_and_completely():
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ({"preset": "mouse"}, "preset=mouse: allowed brain, two-sided, smooth, paper, realistic"),
+        (
+            {"preset": "mouse"},
+            "preset=mouse: allowed brain, groups, two-sided, smooth, paper, realistic",
+        ),
         ({"n_sites": 9, "n_subjects": 3}, "n_sites=9"),
         ({"site_sizes": (2, 0)}, "site_sizes"),
         ({"n_networks": 11}, "n_networks=11: allowed 2 to 10"),
