@@ -179,8 +179,8 @@ def synth_command(
         Preset,
         typer.Option(
             help="brain: NIfTI in MNI space; groups: of patients and controls; two-sided, "
-            "smooth: for spatial maps, with and without networks; records: tables; all others: matrices of images, "
-            "realistic and what each of its relatives changes (docs/results.md)."
+            "smooth: for spatial maps, with and without networks; records: tables; all others: "
+            "matrices of images, realistic and what each of its relatives changes (docs/results.md)."
         ),
     ] = "brain",
     sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
