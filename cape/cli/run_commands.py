@@ -180,7 +180,7 @@ def synth_command(
         typer.Option(
             help="brain: NIfTI in MNI space; groups: of patients and controls; two-sided, "
             "smooth: for spatial maps, with and without networks; records: tables; all others: "
-            "matrices of images, realistic and what each of its relatives changes (docs/results.md)."
+            "matrices of images, realistic and what each of its relatives changes (see docs)."
         ),
     ] = "brain",
     sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
