@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -149,7 +150,7 @@ def write_consortium(out: Path, request: Request, progress: OnWritten | None = N
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
     if request.layout != "fmriprep":  # that is a study as people have it
-        truth = {"A": maps, "names": np.array(request.names)}
+        truth: dict[str, Any] = {"A": maps, "names": np.array(request.names)}
         if request.preset == "groups":
             people = _people(request)
             truth |= {"edges": np.array(people.edges), "effect": people.effect}
