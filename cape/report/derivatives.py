@@ -55,8 +55,17 @@ def begin(folder: Path) -> None:
     }
     files.write_json(folder / "dataset_description.json", about)
     files.write_json(folder / f"{COURSES}.json", COLUMNS)
-    # The tables of all people and the page, which BIDS has no names for
-    files.write_text(folder / ".bidsignore", "/*.tsv\n/*.jsonl\n/*.md\n/*.html\n/[ls]*.json\n")
+    # What the validator of BIDS has no names for: tables of all people, the page, derivatives
+    mine = (
+        "/*.tsv",
+        "/*.jsonl",
+        "/*.md",
+        "/*.html",
+        "/[ls]*.json",
+        "*_timeseries.*",
+        "*_statmap.*",
+    )
+    files.write_text(folder / ".bidsignore", "".join(f"{name}\n" for name in mine))
 
 
 def stem_of(label: str, taken: Collection[str]) -> str:
