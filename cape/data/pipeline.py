@@ -191,13 +191,13 @@ def inspect_site(
 
 
 def pass_over_arrays(
-    site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config
+    site: str, arrays: Sequence[Array | RunFile], space: FeatureSpace, config: Config
 ) -> SitePass:
-    """Return a pass over subjects that are arrays (D, T_m) in memory: no names, grids or tables."""
+    """Return a pass over subjects that are arrays (D, T_m) in memory, or one run each."""
     listed = []
     for m, X in enumerate(arrays, start=1):
         label = f"sub-{m:03d}"
-        run = RunFile(path=Path(label), name=label, values=X)
+        run = X if isinstance(X, RunFile) else RunFile(path=Path(label), name=label, values=X)
         listed.append(SubjectFiles(label=label, runs=(run,)))
     listing = SiteListing(
         site=site, config=config, how=resolve(config), listed=tuple(listed), space=space

@@ -46,6 +46,11 @@ def read_run(
         confounds, digest = _confounds(run, how, n_times, issues)
         # The digest covers the table, so that a changed one is noticed as other content.
         series = replace(series, digest=_both(series.digest, digest), issues=tuple(issues))
+    if run.signals is not None:
+        if len(run.signals) != n_times:
+            observed = f"{len(run.signals)} rows, {n_times} volumes"
+            raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
+        confounds = np.concatenate([confounds, run.signals], axis=1)
     if how.strategy:
         found = strategy_confounds(run.path, how, n_times)
         # As many columns as the owner named by hand come first.

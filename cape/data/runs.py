@@ -68,6 +68,8 @@ class RunFile:
     row: int = -1  # row of a table of records, from 0; -1 for a file of its own
     # (D, T): a run that is an array of this process; there is no file then
     values: Array | None = field(default=None, repr=False, compare=False)
+    # (T, K): what is regressed out of it, besides columns of tables
+    signals: Array | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

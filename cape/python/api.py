@@ -25,7 +25,9 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.computations import load, planner_of
-from cape.errors import CapeWarning, ConfigError, NoiseWarning
+from cape.data.runs import RunFile
+from cape.data.space import mask_space
+from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
@@ -35,7 +37,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.report import privacy_json, write_results
-from cape.settings.config import ALONE, ONE_SITE
+from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
@@ -44,7 +46,7 @@ from cape.simulation.simulate import nearness
 from cape.simulation.ways import WAYS, OnSubject, Way
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
-from cape.site.site_data import ArraySource
+from cape.site.site_data import ArraySource, FileSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -145,7 +147,10 @@ def _result(outcome: Outcome, truth: Array | None) -> Result:
 
 
 class Consortium:
-    """Sites whose subjects are arrays (D, T_m) in this process: features by time, runs joined.
+    """Sites whose subjects are arrays (D, T_m) in this process, or files.
+
+    Arrays are features by time, runs joined; the estimator `JointICA` makes runs of files, and
+    folders of whole sites, which cape's own reader reads in the space of the settings.
 
     `space`: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)``
     for voxels; plain columns without it.  `truth`: true maps (D, R), to compare with.
@@ -154,19 +159,25 @@ class Consortium:
 
     def __init__(
         self,
-        sites: Mapping[str, Sequence[Array]],
+        sites: Mapping[str, Sequence[Array | RunFile] | Path],
         *,
         space: FeatureSpace | None = None,
         truth: Array | None = None,
     ) -> None:
-        self._sites = {name: tuple(arrays) for name, arrays in sites.items()}
-        if any(np.asarray(X).dtype.kind not in "biuf" for X in self._all()):
+        self._sites = {s: x if isinstance(x, Path) else tuple(x) for s, x in sites.items()}
+        self._truth, self.space = truth, space
+        self.config: Config  # of the last run
+        if not self._sites or any(x == () for x in self._sites.values()):
+            raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
+        given = [X.values if isinstance(X, RunFile) else X for X in self._all()]
+        arrays = [X for X in given if X is not None]
+        if not arrays:
+            return  # the reader judges files
+        if any(np.asarray(X).dtype.kind not in "biuf" for X in arrays):
             problem = "subjects that are not arrays of real numbers"
             raise ConfigError("E284", problem=problem, do="give features by time.")
-        sizes = {np.shape(X)[0] for X in self._all() if np.ndim(X) == 2}
-        if not self._sites or not all(self._sites.values()):
-            raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
-        if len(sizes) != 1 or any(np.ndim(X) != 2 for X in self._all()):
+        sizes = {np.shape(X)[0] for X in arrays if np.ndim(X) == 2}
+        if len(sizes) != 1 or any(np.ndim(X) != 2 for X in arrays):
             problem = "subjects that are not arrays (D, T) of one D"
             do = "give features by time; transpose if need be."
             raise ConfigError("E284", problem=problem, do=do)
@@ -175,14 +186,14 @@ class Consortium:
         if self.space.n_features != n_features:
             problem = f"arrays of {n_features} features in a space of {self.space.n_features}"
             raise ConfigError("E284", problem=problem, do="use the same mask.")
-        self._truth = truth
 
-    def _all(self) -> Iterator[Array]:
-        return (X for arrays in self._sites.values() for X in arrays)
+    def _all(self) -> Iterator[Array | RunFile]:
+        return (X for x in self._sites.values() if not isinstance(x, Path) for X in x)
 
     @property
     def n_subjects(self) -> int:
-        return sum(map(len, self._sites.values()))
+        """Of sites whose people are given one by one."""
+        return len(list(self._all()))
 
     def run(
         self,
@@ -206,7 +217,7 @@ class Consortium:
         simulation.check_seed(seed)
         # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
         chosen: dict[str, object] = {
-            "feature_space": self.space.kind,
+            **({} if self.space is None else {"feature_space": self.space.kind}),
             **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
             "n_sites": len(self._sites),
             "accept_low_quality": True,
@@ -217,7 +228,7 @@ class Consortium:
         named = {"epsilon": epsilon, "private": private}
         chosen |= {name: value for name, value in named.items() if value is not None}
         computation = computation or proposed(
-            {**(settings or {}), "feature_space": chosen["feature_space"]}
+            {**(settings or {}), "feature_space": chosen.get("feature_space", "mask")}
         )
         table = load(computation)
         if table.simulation_only and seed is None:
@@ -231,13 +242,12 @@ class Consortium:
             warnings.warn(ALONE, CapeWarning, stacklevel=2)
         # Where a real run would be refused; here a trial is allowed, but never in silence.
         planner, noise = planner_of(computation), ""
+        sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
         if planner is not None:
-            noise = planner.expected_noise(config, len(self._sites), self.n_subjects)
+            n_people = sum(source.n_subjects for source in sources.values())
+            noise = planner.expected_noise(config, len(self._sites), n_people)
         if noise:
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
-        sources = {
-            s: ArraySource.of(s, arrays, self.space, config) for s, arrays in self._sites.items()
-        }
         # The whole consortium is in the hands of the caller, so no site's policy protects anybody;
         # a seed in it is what marks the result as a simulation.
         policy = SitePolicy.of_simulation(simulation_seed=-1 if seed is None else seed)
@@ -248,9 +258,22 @@ class Consortium:
         # Again, beside the maps: what was said minutes ago has left the screen.
         if noise:
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
+        self.config = config
         return _result(transport.outcome, self._truth)
 
+    def _source(
+        self, site: str, people: Sequence[Array | RunFile] | Path, config: Config
+    ) -> ArraySource | FileSource:
+        if not isinstance(people, Path):
+            return ArraySource.of(site, people, self.space or mask_space(config), config)
+        source = FileSource(people, {}, config, site)
+        if notice := source.notice:
+            warnings.warn(notice, SubjectsWarning, stacklevel=4)
+        return source
+
     def _shape(self) -> dict[str, object]:
+        if self.space is None:
+            return {}
         # Voxels of the caller's own mask: none of the masks that the package brings.
         if self.space.kind == "mask":
             return {"mask": "file"}

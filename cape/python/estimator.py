@@ -2,23 +2,40 @@
 
 A sample is a person, not a row: X is a list of arrays (time points, features), `groups` the site
 of each.  Where scikit-learn is installed it is one of its estimators (clone, grid search, tags,
-HTML); without it fit and transform work alone.  With a nilearn masker it takes images.
+HTML); without it fit and transform work alone.  Images are read by cape's own reader, or by a
+nilearn masker.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.checks import MOST_BAD
+from cape.data.runs import RunFile, SubjectFiles
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
+from cape.python.people import (
+    Measured,
+    by_site,
+    is_file,
+    is_folder,
+    paired,
+    people_of,
+    run_of,
+    several,
+    time_series,
+)
+from cape.report.maps import image_of
 from cape.simulation.run_loop import OnProgress
 
 if TYPE_CHECKING:
@@ -33,16 +50,41 @@ else:
 class JointICA(_Base):
     """Joint ICA of several sites with differential privacy for every subject.
 
-    Parameters are those of docs/config.md; ``epsilon=None`` is as `settings` say and is refused
-    where they say nothing, ``private=False`` asks for a run without noise, which protects nobody.
-    With a `random_state`, 0 to 2^63 - 1, the result is not private either.  `computation`:
-    capedjica, capegica or capedualreg; None: capegica for images of a `masker`, else capedjica.
-    Voxels of a nilearn `masker` are projected on the public basis.
+    Parameters
+    ----------
+    n_components : int
+        How many maps; 0: as the settings say or the data allow.
+    epsilon, delta : float
+        What every subject may lose in all; ``epsilon=None`` is as `settings` say and is refused
+        where they say nothing.
+    private : bool
+        ``False`` asks for a run without noise, which protects nobody.
+    computation : str, optional
+        capegica, capedjica or capedualreg; None: capegica for images, else capedjica.
+    masker : image or masker of nilearn, optional
+        A mask (image or file name) for cape's reader, or what turns images into arrays.  None:
+        the mask of the settings, which is the bundled one of 4 mm.
+    settings : mapping, optional
+        Those of docs/config.md.
+    random_state : int, optional
+        0 to 2^63 - 1; the result is then not private either.
+    on_progress : callable, optional
+        Such as `cape.ProgressBar`.
 
-    After the fit: `components_` (n_components, n_features), z-scores of the released maps;
-    `unmixing_` of the same shape, which gives time courses of centred data; `mixing_`, its
-    pseudo-inverse; `n_features_in_`; `result_`, everything that was released.
+    Attributes
+    ----------
+    components_ : array (n_components, n_features)
+        z-scores of the released maps.
+    components_img_ : Nifti1Image (x, y, z, n_components)
+        The same in mm, of images.
+    unmixing_, mixing_ : array (n_components, n_features), (n_features, n_components)
+        What gives time courses of centred data, and its pseudo-inverse.
+    n_features_in_ : int
+    result_ : Result
+        Everything that was released.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> maps = rng.standard_normal((3, 12))
@@ -75,18 +117,46 @@ class JointICA(_Base):
         self.random_state = random_state
         self.on_progress = on_progress
 
-    def fit(self, X: Any, y: None = None, *, groups: Iterable[Any] | None = None) -> Self:
-        """Run the protocol on people: images for the masker, or arrays (T_m, D).
+    def fit(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        groups: Iterable[Any] | None = None,
+        confounds: Sequence[Any] | None = None,
+    ) -> Self:
+        """Run the protocol on people.
 
-        X: one entry per person, all of one site or of `groups`, the site of each; or a mapping from
-        sites to lists; or one list per site, named site1, site2 ...
+        Parameters
+        ----------
+        X : list, mapping or folder
+            One entry per person: the name of an image, a 4-D image, or an array
+            (n_timepoints, n_features).  All are of one site, or of `groups`; or a mapping from
+            sites to lists, one list per site, or the folders of sites (BIDS or others).
+        groups : list, optional
+            The site of each person.
+        confounds : list, optional
+            Of each person, in the order of X: an array (n_timepoints, n_signals), a frame of
+            pandas or the name of a table; they are regressed out.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E284: other things than these, arrays of several n_features.
         """
         del y  # scikit-learn's pipelines pass it
         # scikit-learn has time points in rows, the protocol features.
-        sites = {
-            name: [self._array(subject).T for subject in _several(subjects)]
-            for name, subjects in _by_site(X, groups).items()
-        }
+        with TemporaryDirectory() as folder:
+            places = _places(folder)
+            sites = {
+                name: Path(people)
+                if is_folder(people)
+                else [self._person(one, next(places)) for one in several(people)]
+                for name, people in by_site(paired(X, confounds), groups).items()
+            }
+            return self._fit(sites)
+
+    def _fit(self, sites: Mapping[str, Any]) -> Self:
         settings = dict(self.settings or {})
         if self.n_components:
             settings.setdefault("n_components", self.n_components)
@@ -107,27 +177,37 @@ class JointICA(_Base):
         self.unmixing_: Array = self.result_.unmixing
         self.mixing_: Array = np.asarray(np.linalg.pinv(self.unmixing_))
         self.n_features_in_: int = self.components_.shape[1]
+        self._config, self._read_in = consortium.config, self.result_.outcome.space
+        if hasattr(self.masker, "inverse_transform"):
+            self.components_img_: Any = self.masker.inverse_transform(self.components_)
+        elif self._read_in is not None and self._read_in.on_grid:
+            self.components_img_ = image_of(self.result_.maps, self._read_in)
         return self
 
-    def transform(self, X: Sequence[Any]) -> list[Any]:
-        """Return the time courses (T_m, n_components) of people; they are private.
+    def transform(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Any]:
+        """Return the time courses (n_timepoints, n_components) of people; they are private.
 
-        As in the fit, a few NaN or infinite values count as the mean of their feature.  ConfigError
-        CAPE-E284: not fitted, no list of subjects, other features, too many that are not finite.
+        X and `confounds` are as for `fit`, or the folder of a site.  As in the fit, a few NaN or
+        infinite values count as the mean of their feature.  ConfigError CAPE-E284: not fitted, no
+        list of subjects, other features, too many values that are not finite.
         """
         container = self._container()
-        return [container(_centred(one) @ self.unmixing_.T) for one in self._arrays(X)]
+        arrays = self._arrays(X, confounds)
+        return [container(_centred(one) @ self.unmixing_.T) for one in arrays]
 
-    def fit_transform(self, X: Any, y: None = None, *, groups: Any = None) -> list[Any]:
+    def fit_transform(self, X: Any, y: None = None, **given: Any) -> list[Any]:
         """Fit, then transform the people of all sites in the order they came."""
-        self.fit(X, y, groups=groups)
-        people = X if groups is not None else [x for of in _by_site(X, None).values() for x in of]
-        return self.transform(people)
+        self.fit(X, y, **given)
+        if given.get("groups") is None and given.get("confounds") is None:
+            sites = by_site(X, None).values()
+            folders = (self._arrays(of, None) if is_folder(of) else of for of in sites)
+            X = [x for of in folders for x in of]
+        return self.transform(X, given.get("confounds"))
 
     def inverse_transform(self, X: Sequence[Any]) -> list[Array]:
         """Return what time courses (T_m, n_components) stand for: (T_m, D), centred in time."""
         self._check_fitted("inverse_transform")
-        return [np.asarray(one) @ self.mixing_.T for one in _several(X)]
+        return [np.asarray(one) @ self.mixing_.T for one in several(X)]
 
     def score(self, X: Sequence[Any], y: None = None) -> float:
         """Return the share of the variance of people's data that the components explain, to 1.
@@ -158,12 +238,6 @@ class JointICA(_Base):
             self._sklearn_output_config = {"transform": transform}
         return self
 
-    def components_image(self) -> Any:
-        """Return the maps as a 4-D image; needs a masker."""
-        if self.masker is None:
-            raise ConfigError("E284", problem="no masker, so no grid", do="give a masker.")
-        return self.masker.inverse_transform(self.components_)
-
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import TransformerTags
 
@@ -189,65 +263,69 @@ class JointICA(_Base):
             problem = f"JointICA.{method} before JointICA.fit"
             raise ConfigError("E284", problem=problem, do="call fit first.")
 
-    def _arrays(self, X: Sequence[Any]) -> list[Array]:
+    def _arrays(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Array]:
         self._check_fitted("transform")
-        arrays = [self._array(one) for one in _several(X)]
+        with TemporaryDirectory() as folder:
+            places = _places(folder)
+            if is_folder(X):
+                people: Sequence[Any] = people_of(Path(X), self._config)
+            else:
+                people = [self._person(one, next(places)) for one in several(paired(X, confounds))]
+            arrays = [self._series(one) for one in people]
         for wrong in {one.shape[1] for one in arrays} - {self.n_features_in_}:
             problem = f"arrays of {wrong} features, the fit had {self.n_features_in_}"
             raise ConfigError("E284", problem=problem, do="give (time points, features).")
         return arrays
 
-    def _array(self, one: Any) -> Array:
-        if self.masker is not None:
+    def _series(self, person: Any) -> Array:
+        if isinstance(person, RunFile):
+            person = SubjectFiles(label=person.name, runs=(person,))
+        if isinstance(person, SubjectFiles):
+            return time_series(person, self._read_in, self._config)
+        return np.asarray(person.T)
+
+    def _person(self, one: Any, place: Path) -> Array | RunFile:
+        """Return a person for the protocol: an array (D, T), or a run that cape's reader reads."""
+        one, confounds = one if isinstance(one, Measured) else (one, None)
+        if hasattr(self.masker, "transform"):
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
                 self.masker.fit()  # from its own mask image, never from a subject's
-            one = self.masker.transform(one)
+            one = (
+                self.masker.transform(one)
+                if confounds is None
+                else self.masker.transform(one, confounds)
+            )
+            confounds = None
+        if is_file(one):
+            return run_of(one, confounds, place)
         array = np.asarray(one)
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             problem = "a subject that is no real array (time points, features)"
             do = "fit takes a list of subjects per site, or of all and groups=; "
             do += "transform a list of subjects."
             raise ConfigError("E284", problem=problem, do=do)
-        return array.astype(np.float64)
+        array = array.astype(np.float64)
+        return array.T if confounds is None else run_of(array, confounds, place)
 
     def _space(self) -> FeatureSpace | None:
-        # Maskers of labels or spheres have no grid that a basis could be made for.
-        mask = getattr(self.masker, "mask_img_", None)
-        if mask is None or hasattr(self.masker, "labels_img_"):
+        mask = self.masker
+        if hasattr(mask, "transform"):
+            # Maskers of labels or spheres have no grid that a basis could be made for.
+            mask = None if hasattr(mask, "labels_img_") else getattr(mask, "mask_img_", None)
+        if mask is None:
             return None
-        labels = (np.asarray(mask.dataobj) > 0).astype(np.int32)
         from cape.data.space import space_of
+        from cape.report.files import load_image
 
-        affine = np.asarray(mask.affine, dtype=np.float64)
-        return FeatureSpace.of_labels("mask", labels, affine, space_of("", mask.header))
-
-
-def _by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
-    if isinstance(X, Mapping):
-        return X
-    people = _several(X)
-    if groups is None and any(map(_is_person, people)):
-        return {"site1": people}
-    if groups is None:
-        return {f"site{k}": subjects for k, subjects in enumerate(people, 1)}
-    sites = [str(site) for site in groups]
-    if len(sites) != len(people):
-        problem = f"{len(sites)} groups for {len(people)} people"
-        raise ConfigError("E284", problem=problem, do="name the site of every person once.")
-    return {
-        s: [x for x, of in zip(people, sites, strict=True) if of == s] for s in dict.fromkeys(sites)
-    }
+        image = load_image(Path(mask)) if isinstance(mask, str | os.PathLike) else mask
+        name = Path(image.get_filename() or "").name
+        labels = (np.asarray(image.dataobj) > 0).astype(np.int32)
+        affine = np.asarray(image.affine, dtype=np.float64)
+        return FeatureSpace.of_labels("mask", labels, affine, space_of(name, image.header))
 
 
-def _is_person(x: Any) -> bool:
-    """Whether an entry of X is an image or a table of one person, not the people of a site."""
-    return isinstance(x, str | os.PathLike) or hasattr(x, "dataobj") or getattr(x, "ndim", 0) == 2
-
-
-def _several(X: Any) -> Sequence[Any]:
-    if isinstance(X, str | os.PathLike) or hasattr(X, "dataobj"):
-        raise ConfigError("E284", problem="one image, not a list", do="put it into a list.")
-    return list(X)
+def _places(folder: str) -> Iterator[Path]:
+    return (Path(folder, f"image-{number}.nii") for number in count(1))
 
 
 def _centred(X: Array) -> Array:

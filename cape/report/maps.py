@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -129,8 +130,10 @@ def write_maps(
         path.write_bytes(cifti_of(maps, space, stamp=stamp))
         return
     if space is not None and space.on_grid:
-        image = _nifti(maps, space, stamp=stamp, level=level)
-        (folder / f"{name}.nii.gz").write_bytes(image)
+        image = image_of(maps, space, stamp=stamp).to_bytes()
+        # A time of writing in the gzip header would make equal maps differ.
+        packed = gzip.compress(image, compresslevel=level, mtime=0)
+        (folder / f"{name}.nii.gz").write_bytes(packed)
         return
     rows = [",".join(format(value, digits) for value in row) for row in maps.tolist()]
     header = ",".join(component_names(maps.shape[1]))
@@ -149,7 +152,8 @@ def volumes_of(z: Array, space: FeatureSpace) -> Array:
     return volumes
 
 
-def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
+def image_of(z: Array, space: FeatureSpace, *, stamp: str = "cape") -> Any:
+    """Return maps (D, R) of a grid as a 4-D Nifti1Image, in mm."""
     from nibabel.nifti1 import Nifti1Extension, Nifti1Image
 
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
@@ -165,8 +169,7 @@ def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
     image.header["cal_min"], image.header["cal_max"] = THRESHOLD, colour_limit(z)
     names = f"volumes: {' '.join(component_names(z.shape[1]))}"
     image.header.extensions.append(Nifti1Extension("comment", names.encode()))
-    # A time of writing in the gzip header would make equal maps differ.
-    return gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
+    return image
 
 
 def read_maps(path: Path) -> Array:

@@ -26,6 +26,7 @@ from cape.space.public_basis import public_basis, widest_basis
 if TYPE_CHECKING:
     from cape.data.checks import Subject
     from cape.data.pipeline import SiteData
+    from cape.data.runs import RunFile
     from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords
@@ -266,8 +267,10 @@ class ArraySource:
     config: Config
 
     @classmethod
-    def of(cls, site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config) -> Self:
-        """Check the arrays (D, T_m) of a site as `load_site` does; warn of findings.
+    def of(
+        cls, site: str, arrays: Sequence[Array | RunFile], space: FeatureSpace, config: Config
+    ) -> Self:
+        """Check the arrays (D, T_m) or runs of a site as `load_site` does; warn of findings.
 
         DataError if nobody passes.
         """

@@ -300,7 +300,7 @@ def test_it_works_with_a_nilearn_masker_on_images() -> None:
         2, private=False, masker=masker, settings={**SMALL, "n_components": 2, "n_basis": 20}
     ).fit([[image() for _ in range(3)] for _ in range(3)])
     assert model.components_.shape == (2, 64)
-    assert model.components_image().shape == (6, 6, 6, 2)
+    assert model.components_img_.shape == (6, 6, 6, 2)
     assert model.transform([image()])[0].shape == (40, 2)
 
 

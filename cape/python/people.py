@@ -1,0 +1,151 @@
+"""People as scikit-learn and nilearn give them: arrays, file names, images, folders of sites."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.data.issues import Findings
+from cape.data.runs import RunFile, SubjectFiles
+from cape.data.subjects import joined_in_time, read_subject
+from cape.errors import ConfigError, DataError
+from cape.settings.config import Config
+from cape.settings.resolved import resolve
+from cape.space.feature_space import FeatureSpace
+
+# Of a table of confounds, where a cell has no number
+MISSING = ("n/a", "N/A", "nan", "NaN", "")
+
+
+def is_file(x: Any) -> bool:
+    """Whether x is an image, or the name of a file or folder."""
+    return isinstance(x, str | os.PathLike) or hasattr(x, "dataobj")
+
+
+def is_folder(x: Any) -> bool:
+    return isinstance(x, str | os.PathLike) and Path(x).is_dir()
+
+
+class Measured(NamedTuple):
+    """A person and what is regressed out of the data."""
+
+    data: Any
+    confounds: Any
+
+
+def paired(X: Any, confounds: Sequence[Any] | None) -> Any:
+    """Return X with the confounds of each person beside the data, if there are any."""
+    if confounds is None:
+        return X
+    if isinstance(X, Mapping) or is_folder(X):
+        problem = "confounds= beside people who are no list"
+        do = "give a list and groups=, or name columns of tables by the setting confounds."
+        raise ConfigError("E284", problem=problem, do=do)
+    people = several(X)
+    if len(people) != len(confounds):
+        problem = f"confounds of {len(confounds)} for {len(people)} people"
+        raise ConfigError("E284", problem=problem, do="give one entry for every person.")
+    return [Measured(*both) for both in zip(people, confounds, strict=True)]
+
+
+def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
+    """Return the people of every site: a list, or the folder that holds them."""
+    if isinstance(X, Mapping):
+        return X
+    if is_folder(X):
+        return {Path(X).name: X}
+    people = several(X)
+    if groups is None and people and all(map(is_folder, people)):
+        names = [Path(folder).resolve().name for folder in people]
+        if len(set(names)) == len(names):
+            return dict(zip(names, people, strict=True))
+    elif groups is None and any(map(_is_person, people)):
+        return {"site1": people}
+    if groups is None:
+        return {f"site{k}": subjects for k, subjects in enumerate(people, 1)}
+    sites = [str(site) for site in groups]
+    if len(sites) != len(people):
+        problem = f"{len(sites)} groups for {len(people)} people"
+        raise ConfigError("E284", problem=problem, do="name the site of every person once.")
+    return {
+        s: [x for x, of in zip(people, sites, strict=True) if of == s] for s in dict.fromkeys(sites)
+    }
+
+
+def _is_person(x: Any) -> bool:
+    """Whether an entry of X is an image or a table of one person, not the people of a site."""
+    return isinstance(x, Measured) or is_file(x) or getattr(x, "ndim", 0) == 2
+
+
+def several(X: Any) -> Sequence[Any]:
+    if is_file(X):
+        raise ConfigError("E284", problem="one image, not a list", do="put it into a list.")
+    return list(X)
+
+
+def run_of(person: Any, confounds: Any, place: Path) -> RunFile:
+    """Return one person, a file, an image or an array (T, D), as a run of the reader.
+
+    An image that is in memory alone is written as `place`.
+    """
+    signals = None if confounds is None else _signals(confounds)
+    if not is_file(person):
+        return RunFile(path=place, name=place.name, values=person.T, signals=signals)
+    if isinstance(person, str | os.PathLike):
+        place = Path(person)
+    else:
+        person.to_filename(place)
+    if not place.is_file():
+        raise ConfigError("E284", problem=f"no file {place}", do="give the names of images.")
+    # The whole path: files of several people often have one name.
+    return RunFile(path=place, name=str(place), signals=signals)
+
+
+def _signals(given: Any) -> Array:
+    """Return confounds (T, K): an array, a frame of pandas, or a table with a header."""
+    if isinstance(given, str | os.PathLike):
+        between = "," if str(given).endswith(".csv") else "\t"
+        given = np.genfromtxt(given, delimiter=between, skip_header=1, missing_values=MISSING)
+    table = np.array(given, dtype=np.float64)
+    table = table[:, None] if table.ndim == 1 else table
+    # A derivative has no value at the first volume, and 0 is what all put there.
+    table[:1] = np.where(np.isnan(table[:1]), 0.0, table[:1])
+    if table.ndim != 2 or not np.isfinite(table).all():
+        problem = "confounds that are no table (time points, signals) of finite numbers"
+        raise ConfigError("E284", problem=problem, do="choose columns that are full.")
+    return table
+
+
+def time_series(files: SubjectFiles, space: FeatureSpace, config: Config) -> Array:
+    """Return a person (T_m, D), read and cleaned as a site does; DataError E100 if nothing can."""
+    from cape.data.discovery import SiteListing
+
+    listing = SiteListing(
+        site="transform", config=config, how=resolve(config), listed=(files,), space=space
+    )
+    read, parts = read_subject(files, listing, headers_only=False)
+    if read.subject is None:
+        findings = Findings("transform")
+        for name, issue, _ in read.notes:
+            findings.add_issue(issue, name)
+        detail = "\n".join(finding.private for finding in findings.listing())
+        stop = DataError("E100", site="transform", detail=detail)
+        stop.explain(file=False)
+        raise stop
+    X = joined_in_time(parts, resolve(config).reading.max_timepoints)
+    return np.asarray(X.T, dtype=np.float64)
+
+
+def people_of(folder: Path, config: Config) -> Sequence[SubjectFiles]:
+    """Return the people whom a site's folder lists."""
+    from cape.data.discovery import list_site
+
+    findings = Findings(folder.name)
+    listed = list_site(folder, {}, config, findings).listed
+    findings.raise_if_blocked()
+    return listed

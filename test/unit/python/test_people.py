@@ -1,0 +1,141 @@
+"""People as users of scikit-learn and nilearn have them: file names, images, folders, confounds."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import cape
+from cape.errors import ConfigError, DataError
+from cape.python import people
+
+AFFINE = np.diag([8.0, 8.0, 8.0, 1.0])
+INSIDE = np.zeros((6, 6, 6), dtype=np.uint8)
+INSIDE[1:5, 1:5, 1:5] = 1
+MASK = nib.Nifti1Image(INSIDE, AFFINE)
+SMALL = {"n_basis": 20, "min_timepoints": 30}
+T = 40
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::cape.errors.SubjectsWarning", "ignore::cape.errors.CapeWarning"
+)
+
+
+def image(seed: int, drift: np.ndarray | None = None) -> nib.Nifti1Image:
+    common = np.random.default_rng(3).standard_normal((64, 2))
+    rng = np.random.default_rng(seed)
+    series = 100 + common @ rng.laplace(size=(2, T)) + 0.1 * rng.standard_normal((64, T))
+    volume = np.zeros((*INSIDE.shape, T), dtype=np.float32)
+    volume[INSIDE > 0] = series + (0 if drift is None else 30 * drift)
+    return nib.Nifti1Image(volume, AFFINE)
+
+
+def model(**given) -> cape.JointICA:
+    settings = {**SMALL, **given.pop("settings", {})}
+    return cape.JointICA(2, private=False, random_state=1, settings=settings, **given)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("people")
+    for site in ("north", "south"):
+        (place / site).mkdir()
+        MASK.to_filename(place / site / "mask.nii.gz")
+        for m in range(3):
+            name = f"sub-{site}{m}_task-rest_bold.nii.gz"
+            image(m + 10 * (site == "south")).to_filename(place / site / name)
+    return place
+
+
+def test_names_images_and_folders_of_the_same_people_give_the_same_maps(folder):
+    """The estimator took arrays alone; whoever has files had to write a reader."""
+    names = sorted(folder.glob("*/sub-*.nii.gz"))
+    groups = [path.parent.name for path in names]
+    fitted = model(masker=MASK).fit(names, groups=groups)
+    assert fitted.result_.outcome.computation == "capegica"  # images have the recipe of images
+    assert fitted.components_img_.shape == (6, 6, 6, 2)
+    inside = np.asarray(fitted.components_img_.dataobj)[INSIDE > 0]
+    assert np.allclose(inside, fitted.components_.T, atol=1e-5)
+    in_memory = [nib.Nifti1Image(nib.load(p).get_fdata(), AFFINE) for p in names]
+    by_image = model(masker=folder / "north" / "mask.nii.gz").fit(in_memory, groups=groups)
+    sites = [folder / "north", folder / "south"]
+    by_folder = model(settings={"mask": "file"}).fit(sites)
+    for other in (by_image, by_folder):
+        assert np.allclose(other.components_, fitted.components_, atol=1e-3)
+    courses = fitted.transform(names[:3])
+    assert [one.shape for one in courses] == [(T, 2)] * 3
+    for one, other in zip(courses, by_folder.transform(sites[0]), strict=True):
+        assert np.allclose(one, other, atol=1e-2 * one.std())
+    assert len(by_folder.fit_transform(sites)) == 6
+    assert fitted.inverse_transform(courses)[0].shape == (T, 64)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.transform(names[:1])[0], courses[0])
+
+
+def test_confounds_leave_the_data_whatever_holds_them(tmp_path):
+    rng = np.random.default_rng(9)
+    drifts = [rng.standard_normal((T, 1)) for _ in range(4)]
+    images = [image(k, drift[:, 0]) for k, drift in enumerate(drifts)]
+    fitted = model(masker=MASK).fit(images, confounds=drifts)
+    (course,) = fitted.transform(images[:1], confounds=drifts[:1])
+    assert np.all(np.abs(np.corrcoef(course.T, drifts[0].T)[2, :2]) < 1e-3)
+    table = tmp_path / "confounds.tsv"
+    values = ["n/a", *(f"{x:.9g}" for x in drifts[0][1:, 0])]
+    table.write_text("\n".join(["drift", *values]) + "\n")
+    drift = np.where(np.arange(T) == 0, 0.0, drifts[0][:, 0])
+    by_table = fitted.transform(images[:1], confounds=[table])
+    assert np.allclose(by_table, fitted.transform(images[:1], confounds=[drift]), atol=1e-5)
+    # Arrays have them too, and a masker of nilearn is given them.
+    arrays = [np.asarray(x.dataobj)[INSIDE > 0].T for x in images]
+    small = {"min_timepoints": 30, "n_rounds": 2}
+    of_arrays = cape.JointICA(2, private=False, random_state=1, settings=small)
+    assert len(of_arrays.fit_transform(arrays, confounds=drifts)) == 4
+
+    class Masker:
+        mask_img_ = MASK
+        given: list[object] = []  # noqa: RUF012
+
+        def transform(self, x, confounds=None):
+            self.given.append(confounds)
+            return np.asarray(x.dataobj)[INSIDE > 0].T
+
+    by_masker = model(masker=Masker())
+    by_masker.fit(images, confounds=drifts, groups=["a", "b", "a", "b"])
+    assert Masker.given == [drifts[0], drifts[2], drifts[1], drifts[3]]
+
+
+def test_what_cannot_be_paired_or_read_is_refused(folder):
+    x = image(0)
+    with pytest.raises(ConfigError, match="confounds of 1 for 2 people"):
+        model(masker=MASK).fit([x, x], confounds=[np.ones(T)])
+    with pytest.raises(ConfigError, match="beside people who are no list"):
+        model(masker=MASK).fit(folder / "north", confounds=[np.ones(T)])
+    with pytest.raises(ConfigError, match="finite numbers"):
+        model(masker=MASK).fit([x], confounds=[np.full((T, 2), np.inf)])
+    with pytest.raises(ConfigError, match="no file"):
+        model(masker=MASK).fit(["gone.nii.gz"])
+    with pytest.raises(DataError, match="E100"):
+        model(masker=MASK).fit([x] * 3, confounds=[np.ones(T - 1)] * 3)
+    fitted = model(masker=MASK).fit([image(k) for k in range(3)])
+    with pytest.raises(DataError) as found:
+        fitted.transform([x], confounds=[np.ones(T - 1)])
+    assert f"{T - 1} rows, {T} volumes" in found.value.detail
+
+
+def test_who_counts_as_zeros_in_a_folder_is_told(folder, tmp_path):
+    shutil.copytree(folder / "north", tmp_path / "north")
+    image(7).slicer[..., :20].to_filename(tmp_path / "north" / "sub-north9_task-rest_bold.nii.gz")
+    with pytest.warns(cape.SubjectsWarning, match="1 of 4 people that site north lists"):
+        model(settings={"mask": "file"}).fit(tmp_path / "north")
+
+
+def test_folders_of_one_name_are_numbered_and_one_folder_is_one_site(tmp_path):
+    twice = [tmp_path / "x" / "site", tmp_path / "y" / "site"]
+    for place in twice:
+        place.mkdir(parents=True)
+    assert list(people.by_site(twice, None)) == ["site1", "site2"]
+    assert list(people.by_site(str(twice[0]), None)) == ["site"]
