@@ -273,7 +273,7 @@ def _can_be_a_name(entry: str, findings: Findings) -> bool:
     short = longest <= LONGEST_NAME and len(entry) <= LONGEST_PATH and len(parts) <= DEEPEST
     if "\0" not in entry and short:
         return True
-    place = f"'{entry[:60]!r}', {len(entry)} letters"
+    place = f"{entry[:60]!r}, {len(entry)} letters"
     findings.add(IssueCode.FILE_NAME, place, most=LONGEST_NAME, deepest=DEEPEST)
     return False
 

@@ -128,7 +128,7 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
     kind = sniff(head)
     # Before the ending is judged: a pointer has the name of the file that it stands for.
     if kind.endswith("pointer"):
-        raise UnusableFile(IssueCode.FILE_POINTER, f"{kind}, first bytes {head[:24]!r}")
+        raise UnusableFile(IssueCode.FILE_POINTER, f"a {kind}")
     if suffix not in accepted:
         observed = f"ends in {suffix or 'nothing'}, looks like {kind}"
         usable = " or ".join(accepted)

@@ -200,7 +200,7 @@ def _header(head: bytes, path: Path) -> Nifti1Header:
             raise UnusableFile(IssueCode.HEADER_DAMAGED, "a number of axes that no image has")
         magic = header["magic"].item()
         if magic not in (header.single_magic, header.pair_magic):
-            raise UnusableFile(IssueCode.IMAGE_ANALYZE, f"no magic word of NIfTI: {magic!r}")
+            raise UnusableFile(IssueCode.IMAGE_ANALYZE, "no magic word of NIfTI")
         if magic == header.pair_magic and path.suffix != ".img":
             raise UnusableFile(IssueCode.HEADER_DAMAGED, f"the header of a pair in {path.suffix}")
     except (nib.spatialimages.HeaderDataError, ValueError) as err:

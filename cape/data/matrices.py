@@ -157,7 +157,7 @@ def _opened(stream: BinaryIO, size: int, variable: str) -> Iterator[tuple[IO[byt
                         shapes[name.removesuffix(".npy")] = arrays.read_header(file)[0]
                 if (one := _one_of(variable, shapes)) not in shapes:
                     names = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-                    raise _no_variable(variable, names, f"np.savez(file, {variable}=matrix)")
+                    raise _no_variable(variable, names, f"an array called {variable}")
                 variable = one
             with arrays.open_member(archive, variable, size) as (member, held):
                 yield member, held

@@ -29,9 +29,9 @@ import numpy as np
 import pytest
 
 from cape.data.data_store import DataStore
-from cape.data.issues import Finding
+from cape.data.issues import Finding, IssueCode
 from cape.data.pipeline import inspect_site, load_site
-from cape.errors import DataError
+from cape.errors import CATALOGUE, DataError
 from cape.settings.config import Config
 
 SHAPE, T = (5, 5, 4), 40
@@ -57,7 +57,7 @@ MATRICES = replace(
 FOREIGN = re.compile(
     r"numpy|ndarray|dtype|nibabel|Traceback|could not convert|invalid literal|<class|object at 0x"
     r"|broadcast|NoneType|HeaderDataError|zlib|Errno|codec|loadtxt|<U\d|\bint\(\)|\bfloat\(\)"
-    r"|datetime64|complex\d|not subscriptable|out of bounds|Error\b"
+    r"|datetime64|complex\d|not subscriptable|out of bounds|Error\b|pandas|\bnp\.|\bb['\"]"
 )
 
 Damage = Callable[[Path], object]
@@ -947,6 +947,12 @@ def test_a_header_gives_seconds_or_nothing(tmp_path, name, fields, seconds):
     first = next(subject for subject in found.subjects if subject.label == "sub-01")
     assert first.trs == (pytest.approx(seconds, abs=1e-6),)
     assert any("CAPE-W132" in f.private for f in found.findings) == (seconds == 0)
+
+
+def test_no_text_of_any_refusal_has_words_of_libraries():
+    texts = [str(code.value) for code in IssueCode] + [str(text) for text in CATALOGUE.values()]
+    assert len(texts) > 200
+    assert [text for text in texts if FOREIGN.search(text)] == []
 
 
 def test_there_are_as_many_as_were_tried():
