@@ -353,7 +353,7 @@ def _where(said: Comparison) -> str:
 def _what(said: Comparison) -> str:
     two = f"{said.first} and {said.second}"
     if said.kind == "pattern":
-        half = "at half of the sites" if said.random else "in half of them"
+        half = "at half of the sites" if said.random else "in half of the people"
         rest = "at the others" if said.random else "in the other half"
         if said.differs:
             return f"{two} differ along a pattern that was found {half} and tested {rest}"

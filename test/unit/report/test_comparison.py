@@ -50,13 +50,13 @@ def test_of_several_outcomes_those_below_05_after_holm_are_named() -> None:
 
 def test_a_pattern_is_claimed_only_where_the_other_half_points_the_same_way() -> None:
     text = sentence_of(said(example.EDGES, 0.3, pattern=0.9))
-    assert "differ along a pattern that was found in half of them and tested in the other" in text
+    assert "differ along a pattern that was found in half of the people and tested in the" in text
     text = sentence_of(said(example.EDGES, 0.3, pattern=0.9, random=True))
     assert "was found at half of the sites and tested at the others: d " in text
     turned = said(example.EDGES, 0.3, pattern=-0.9)
     assert turned.answer is not None
     assert turned.answer.p < 0.05
-    assert "was looked for in half of them and not found again" in sentence_of(turned)
+    assert "was looked for in half of the people and not found again" in sentence_of(turned)
 
 
 def test_a_continuous_question_is_about_the_ends_of_its_range() -> None:
