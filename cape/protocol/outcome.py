@@ -187,6 +187,8 @@ class SiteOutcome:
     settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run
     # Phase, and the factor of clipping for every subject in the order of `time_courses`
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    # Of a comparison: group, covariates and outcomes of everybody who is listed
+    people: Table | None = None
 
     @property
     def ended(self) -> str:

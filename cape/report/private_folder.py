@@ -33,6 +33,7 @@ AGREEMENT = "map_agreement.tsv"
 LOADINGS = "loadings.tsv"
 # Of every spectrum: dynamic range, and low over high frequencies
 BANDS = "spectra_summary.tsv"
+PEOPLE = "people.tsv"
 # Of runs whose maps have names on the page of the consortium
 NAMED = ("converged", "released", "networks", "max_rounds", "not_judged")
 
@@ -137,6 +138,9 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     files.write_rows(private / "checks.tsv", Check, checks)
     sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
     files.write_text(private / "sent.jsonl", sent)
+    if (own := site.people) is not None:
+        rows = ([files.cell(value) for value in row] for row in own.rows)
+        files.write_table(private / PEOPLE, own.header, rows)
     # The whole chain: the site can prove what it agreed to without asking anybody.
     ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
     files.write_json(private / "ledger.json", {"site": site.site, **ledger})

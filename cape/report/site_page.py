@@ -14,7 +14,7 @@ from cape.report.derivatives import MAPS, folder_of
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Values
 from cape.report.plots import Picture
-from cape.report.private_folder import BANDS, PrivateFolder
+from cape.report.private_folder import BANDS, PEOPLE, PrivateFolder
 from cape.space.feature_space import is_mni
 
 # Subjects and maps with pictures, and subjects whose maps are drawn; all of them have files
@@ -223,6 +223,18 @@ def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
             yield brain.draw_sheet(stem, names, volumes, np.asarray(image.affine), mni=mni)
 
 
+def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
+    if not (folder.path / PEOPLE).is_file():
+        return None
+    rows = files.read_table(folder.path / PEOPLE)
+    return {
+        "header": tuple(rows[0]) if rows else (),
+        "rows": [tuple(row.values()) for row in rows],
+        # Who has no value adds zeros to every sum.
+        "zeros": [row["subject"] for row in rows if EMPTY_CELL in row.values()],
+    }
+
+
 def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
     # One row per kind of message: a long run has thousands of replies.
     kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -245,6 +257,7 @@ SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/courses", "Time courses", _time_courses),
     ("site/spectra", "Spectra", _spectra),
     ("site/connectivity", "Network connectivity", _connectivity),
+    ("site/people", "Outcomes of single people", _people),
     ("site/subjects", "Subjects", _subjects),
     ("site/checks", "Checks", None),
     ("site/clipping", "Clipping", _clipping),

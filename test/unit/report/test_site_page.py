@@ -19,6 +19,7 @@ from cape.lab.synthetic.generators import blob_maps
 from cape.lab.synthetic.presets import PRESETS
 from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import SiteOutcome, Table
 from cape.report import files, plots
 from cape.site.policy import SitePolicy
 from support import report_example as example
@@ -403,3 +404,26 @@ def test_connectivity_is_ordered_by_network_and_only_maps_with_a_name_have_one(t
     page = (private / "index.html").read_text()
     assert "Ordered by the nearest" not in page
     assert "default mode" not in page
+
+
+def test_a_comparison_shows_a_site_its_own_people_and_who_added_zeros(tmp_path):
+    made = example.outcome()
+    rows = (("sub-1", "patient", 61.0), ("sub-2", "control", None), ("sub-3", None, 12.5))
+    table = Table(
+        name="people", title="", note="", header=("subject", "dx", "hippocampus"), rows=rows
+    )
+    site = SiteOutcome(
+        site="local0", outcome_status="done", names=(), time_courses=iter(()), ledger=made.ledger,
+        people=table,
+    )  # fmt: skip
+    cape.report.write_site(tmp_path, site)
+    private = tmp_path / "private"
+    assert (private / "people.tsv").read_text().splitlines()[2] == "sub-2\tcontrol\tn/a"
+    page = " ".join((private / "index.html").read_text().split())
+    assert "2 of 3 added zeros" in page
+    assert "sub-2, sub-3" in page
+    cape.report.write_site(tmp_path / "none", dataclasses.replace(site, people=None))
+    assert "Outcomes of single people" not in (tmp_path / "none/private/index.html").read_text()
+    empty = dataclasses.replace(table, rows=())
+    cape.report.write_site(tmp_path / "nobody", dataclasses.replace(site, people=empty))
+    assert "Outcomes of single people" in (tmp_path / "nobody/private/index.html").read_text()
