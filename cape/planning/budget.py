@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 
 from cape.computations import configured, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
@@ -64,6 +65,25 @@ class PlannedRun:
     advice: Advice
     curve: tuple[CurvePoint, ...]  # the same consortium at other epsilons; empty without noise
     warnings: tuple[str, ...]  # of the settings themselves
+
+    def __repr__(self) -> str:
+        promise = f"epsilon {self.planned:g}" if self.epsilon else "no noise"
+        size = f"{self.n_subjects} people at {self.n_sites} sites, {self.n_components} components"
+        return f"<PlannedRun {size}, {promise}: {self.advice.answer}>"
+
+    def __str__(self) -> str:
+        return "\n".join((repr(self), self.advice.sentence, *self.advice.changes))
+
+    def _repr_html_(self) -> str:
+        changes = "".join(f"<li>{escape(change)}</li>" for change in self.advice.changes)
+        points = "".join(
+            f"<tr><td>{point.epsilon:g}</td><td>{point.g:.0f}</td><td>{point.answer}</td></tr>"
+            for point in self.curve
+        )
+        head = "<tr><th>epsilon</th><th>G</th><th>works</th></tr>"
+        table = f"<table>{head}{points}</table>" if points else ""
+        said = escape(self.advice.sentence)
+        return f"<p>{escape(repr(self)[1:-1])}</p><p><b>{said}</b></p><ul>{changes}</ul>{table}"
 
 
 def budget_of(

@@ -85,6 +85,11 @@ class Result:
         parts = (self.outcome.computation, what, self.outcome.ended, promise or "NOT PRIVATE")
         return f"<Result {', '.join(parts)}>"
 
+    def _repr_html_(self) -> str:
+        from cape.python.notebook import html_of
+
+        return html_of(self.outcome, self.plot)
+
     def write(self, folder: str | Path) -> Path:
         """Write all files of the consortium and the report; return the path of index.html."""
         write_results(Path(folder), self.outcome)

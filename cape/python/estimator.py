@@ -238,6 +238,17 @@ class JointICA(_Base):
             self._sklearn_output_config = {"transform": transform}
         return self
 
+    @property
+    def _repr_html_(self) -> Callable[[], str]:
+        """What notebooks show: the result once there is one, else scikit-learn's diagram."""
+        if hasattr(self, "result_"):
+            return self.result_._repr_html_
+        return super()._repr_html_  # type: ignore[misc,no-any-return]
+
+    def _repr_mimebundle_(self, **given: Any) -> dict[str, str]:
+        shown = getattr(self, "_repr_html_", None)  # where scikit-learn has one
+        return {"text/plain": repr(self)} | ({} if shown is None else {"text/html": shown()})
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import TransformerTags
 

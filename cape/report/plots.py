@@ -68,10 +68,21 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    class Shown(Figure):
+        """A figure that a notebook shows, whatever was imported in it."""
+
+        _repr_png_ = png_of
+
     # pyplot would keep every figure alive, and would look for a screen.
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    figure = Shown(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def png_of(figure: Figure) -> bytes:
+    target = io.BytesIO()
+    figure.savefig(target, format="png")
+    return target.getvalue()
 
 
 def finish(figure: Figure, *, alt: str, caption: str = "", shape: str = "") -> Picture:
