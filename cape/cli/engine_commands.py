@@ -73,10 +73,10 @@ def job_command(
             raise typer.BadParameter("needed: --subjects, as with too few the sites refuse the run")
         chosen = merged(read_file(settings), assignments(set_values))
         check_before_sending(chosen, n_subjects=subjects)
-        check_before_it_leaves(str(chosen), settings)
         plan = JobPlan(
             run=new_run(), settings=chosen, patience=patience, join_patience=join_patience
         )
+    check_before_it_leaves(str(plan.settings), resume or settings)
     write_job(folder, plan)
     do = f"next: nvflare job submit -j {folder} --startup-kit KIT"
     fields = {"run": plan.run, "job": str(folder)}

@@ -285,16 +285,15 @@ def check_nobody_named(text: str, readings: Iterable[Reading]) -> None:
                 raise ConfigError("E018", problem=problem, do=do)
 
 
-def check_before_it_leaves(text: str, settings: Path | None) -> None:
+def check_before_it_leaves(text: str, source: Path | None) -> None:
     """Raise ConfigError E018 if a file to be sent names a person of a folder at hand.
 
-    At hand are the folder of the settings and those in it, as far as they are marked as data; no
-    other is walked through.
+    At hand are the working folder, that of `source` (settings, or a job before), and those in them,
+    as far as they are marked as data; no other is walked through.
     """
-    if settings is None:
-        return
-    here = settings.resolve().parent
-    folders = [here, *(path for path in here.iterdir() if path.is_dir())]
+    at_hand = {Path.cwd()} | ({source.resolve().parent} if source else set())
+    below = (path for here in at_hand for path in here.iterdir() if path.is_dir())
+    folders = {*at_hand, *below}
     check_nobody_named(text, (read_whole(path).reading for path in folders if _is_data(path)))
 
 

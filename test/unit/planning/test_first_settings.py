@@ -368,6 +368,29 @@ def test_no_file_that_is_sent_names_a_person_of_the_folder_at_hand(tmp_path, cap
         assert out.exists() == job.exists() == allowed
 
 
+def test_settings_that_are_typed_or_resumed_name_nobody_of_the_folder_at_hand(
+    tmp_path, capsys, monkeypatch
+):
+    """Without --settings, and with --resume, nothing was looked at."""
+    for label in ("P101", "P102"):
+        run(tmp_path / "here/data", f"sub-{label}", "MNI152NLin2009cAsym")
+    (tmp_path / "away").mkdir()
+    values = ("mask=MNI152-4mm", "site_names=P102,b,c", "epsilon=3", "delta=1e-5")
+    typed = [word for value in values for word in ("--set", value)]
+    away = ["flare", "job", str(tmp_path / "away/job"), "--subjects", "300", *typed]
+    here = ["flare", "job", str(tmp_path / "here/job"), "--subjects", "300", *typed]
+    resumed = ["flare", "job", str(tmp_path / "here/job"), "--resume", str(tmp_path / "away/job")]
+    monkeypatch.chdir(tmp_path / "away")
+    assert main(away) == 0, capsys.readouterr()
+    monkeypatch.chdir(tmp_path / "here")
+    for command in (here, resumed, ["neuroflame", str(tmp_path / "away"), *typed]):
+        assert main(command) != 0
+        said = capsys.readouterr().err
+        assert "CAPE-E018" in said
+        assert "P102" not in said
+    assert not (tmp_path / "here/job").exists()
+
+
 def test_a_folder_of_people_is_one_site_for_a_simulation(tmp_path):
     """One lab's folder was refused (E104), its people's folders having been sites once."""
     with pytest.raises(DataError, match="E104"):
