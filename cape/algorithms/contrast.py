@@ -12,7 +12,8 @@ with the site.  [7] Strict form: nothing of the question is public but its range
 every look that holds r has such a part.
 
 A person's row: K outcomes, p covariates (public units, spread near 1), r.  Who has no outcome or no
-covariate has NaN there, stays counted and adds zeros.
+covariate has NaN there, stays counted and adds zeros; so does who is in neither group, whose r is
+NaN.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ class _People:
     x: Array  # (n, p)
     r: Array  # (n,)
     counted: Array  # (n,) 1 for who has all values, else 0
+    asked: int  # people of the two groups: public, and everybody in the strict form
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -198,7 +200,8 @@ class Contrast:
 
     def start(self, rows: int) -> Contrasted:
         K, p = self.n_outcomes, len(self.covariates)
-        D = 0.25 if self.strict else self.groups.mean_separation
+        # Not 0: of half of the sites nobody may have both groups.
+        D = 0.25 if self.strict else max(self.groups.mean_separation, 1e-3)
         return Contrasted(
             looks=0, scale=np.array(self.scales), centre=np.zeros(K), radius=1.0,
             imbalance=np.zeros(p), kept=0.0, moments=np.eye(p), separation=D, slope=1.0,
@@ -293,6 +296,7 @@ def _people(question: Contrast, stack: Data) -> _People:
     if rows.shape[1] != K + p + 1:
         raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + p + 1}")
     # Of who has no outcome r stays: in the public form it must not tell who that is.
+    asked = len(rows) if question.strict else int(np.isfinite(rows[:, -1]).sum())
     r = np.clip(np.nan_to_num(rows[:, -1]), -0.5, 0.5)
     counted = np.all(np.isfinite(rows), axis=1)
     rows = np.where(counted[:, None], rows, 0.0)
@@ -302,6 +306,7 @@ def _people(question: Contrast, stack: Data) -> _People:
         x=clip_rows(x, question.covariate_norm) if p else x,
         r=r,
         counted=counted.astype(np.float64),
+        asked=asked,
     )
 
 
@@ -389,12 +394,12 @@ def _squares(question: Contrast, state: Contrasted, people: _People) -> Array:
 def _imbalance_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     r = float(people.r @ people.counted)
     x, b = people.x.T @ people.counted, question.covariate_norm
-    return projected_part(r, x, len(people.r), 0.5 * R_STRICT, Y_STRICT * b)
+    return projected_part(r, x, people.asked, 0.5 * R_STRICT, Y_STRICT * b)
 
 
 def _separation_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     r = float(people.r @ people.counted)
-    return projected_part(r, np.array([r]), len(people.r), 0.5 * R_STRICT, 0.5 * R_STRICT)
+    return projected_part(r, np.array([r]), people.asked, 0.5 * R_STRICT, 0.5 * R_STRICT)
 
 
 def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Array:
@@ -405,12 +410,12 @@ def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Ar
     else:
         z, most = -float(h @ people.counted), R_PUBLIC * state.reach
     radius = (Y_STRICT if question.strict else Y_PUBLIC) * state.radius
-    return projected_part(z, v.sum(axis=0), len(people.r), most, radius)
+    return projected_part(z, v.sum(axis=0), people.asked, most, radius)
 
 
 def _spread_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     """[8] n min((t - T D_s / D)^2, L^2) of a site."""
-    n = len(people.r)
+    n = people.asked
     if not n or not np.ptp(people.r):
         return np.zeros(1)
     whole = _contrast(question, state, people).sum(axis=0)

@@ -95,6 +95,8 @@ def discover(
         # A site's own table of records needs no list; other files beside it are not its data.
         records = [name for name in RECORDS if (base / name).is_file()]
         chosen = {"data": records} if records else {}
+    if table := _table_of_people(config):
+        chosen = {"data": table}  # whatever else an engine was given lies beside it
     with readable(base, findings):
         words = words_beside(base) if words is None else words
         lists, rows = _listed_runs(base, chosen, config, words, findings)
@@ -147,7 +149,7 @@ def _listed_runs(
         names = _names_of(base, chosen["data"], findings)
         # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
         names = [name for name in names if PurePath(name).name != POLICY_FILE]
-        if all(is_records(base / name) for name in names):  # their rows say who is who
+        if all(_is_records(base / name, config) for name in names):  # their rows say who is who
             return lists, [ListedRun(file=name) for name in names]
         reading = names_listed(_of_kind(names, config), config, words.layout)
     else:
@@ -172,6 +174,14 @@ def _listed_runs(
     note_taken(taken, reading, findings)
     runs = tuple(row for row in rows_of(reading, taken, names) if row.file not in gone)
     return lists, _told((*runs, *(row for row in marked if row.left_out)), tables, findings)
+
+
+def _table_of_people(config: Config) -> str:
+    return config.comparison.outcomes_table if config.comparison else ""
+
+
+def _is_records(path: Path, config: Config) -> bool:
+    return is_records(path) or path.name == _table_of_people(config)
 
 
 def _of_kind(names: Sequence[str], config: Config) -> list[str]:
@@ -360,14 +370,14 @@ def _expand_records(
     headers: dict[tuple[str, ...], str] = {}
     rows: list[ListedRun] = []
     for files in listed:
-        if not any(is_records(run.path) for run in files.runs):
+        if not any(_is_records(run.path, config) for run in files.runs):
             subjects.append(files)
             continue
         for run in files.runs:
             if run.path.is_file():
                 before_records()
             try:
-                table = read_records(run.path)
+                table = read_records(run.path, resolve(config).reading.columns)
             except UnusableFile as verdict:
                 findings.add_issue(verdict.issue, run.name)
                 continue
@@ -448,7 +458,7 @@ def _said_space(
     """Return the space of matrices that settings or a table of records say; None: nobody does."""
     tables = (run.path for files in listed for run in files.runs if run.row >= 0)
     table = next(tables, None)
-    names = () if table is None else read_records(table).names
+    names = () if table is None else read_records(table, resolve(config).reading.columns).names
     n_features = config.said_features or len(names)
     if n_features == 0:
         return None

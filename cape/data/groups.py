@@ -7,51 +7,45 @@ that are missing, names that fit nobody.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
-from cape.data.exclusions import PERSON, alike, bare, spellings
+from cape.data.exclusions import alike, bare, spellings
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.manifest import COLUMNS
 from cape.data.outcomes import Outcomes, People
 from cape.data.runs import leads_out
-from cape.data.tables import MISSING_CELLS, bounded, cells_of, check_width, label_of, table_lines
+from cape.data.tables import (
+    MISSING_CELLS,
+    bounded,
+    cells_of,
+    check_width,
+    label_of,
+    places_of,
+    table_lines,
+)
 from cape.delimited import Line, delimiter_of
-from cape.settings.comparison import Covariate, Levels, number
-from cape.settings.option import did_you_mean
-
-# What the column of names is called: in participants.tsv, or as in a manifest
-NAMES: Final = (PERSON, *COLUMNS["subject"])
+from cape.settings.comparison import Comparison, Covariate, Range, number
 
 
-def read_people(
-    base: Path,
-    name: str,
-    listed: Sequence[str],
-    group: Levels,
-    covariates: Sequence[Covariate],
-    findings: Findings,
-) -> People:
+def read_people(base: Path, asked: Comparison, listed: Sequence[str], findings: Findings) -> People:
     """Return groups and covariates of those whom a site lists, by a table of its folder.
 
     Whatever is wrong stands in `findings`, for the site's eyes; where the table cannot be used
     nobody is in a group.
     """
+    group, covariates = asked.group, asked.covariates
     columns = (group.column, *(one.column for one in covariates))
-    rows = _rows_of(base, name, columns, listed, findings)
-    groups = np.full(len(listed), -1, dtype=np.int8)
+    rows = _rows_of(base, asked.table, columns, listed, findings)
+    groups = np.full(len(listed), np.nan)
     x = np.full((len(listed), len(covariates)), np.nan)
     clipped = [0] * len(covariates)
     for m, label in enumerate(listed):
         if (cells := rows.get(bare(label))) is None:
             continue
-        level = group.which(cells[0])
-        if level < 0:
-            findings.add(IssueCode.GROUP_NONE, f"'{label}': {group.column} '{cells[0][:20]}'")
-        groups[m] = (1, 0, -1)[level]
+        groups[m] = _group_of(group, label, cells[0], findings)
         for j, (one, cell) in enumerate(zip(covariates, cells[1:], strict=True)):
             x[m, j], was_clipped = one.public(cell)
             clipped[j] += was_clipped
@@ -60,6 +54,22 @@ def read_people(
             elif was_clipped:
                 findings.add(IssueCode.COVARIATE_CLIPPED, f"'{label}': {one.column} '{cell[:20]}'")
     return People(subjects=tuple(listed), group=groups, covariates=x, clipped=tuple(clipped))
+
+
+def _group_of(group: Covariate, label: str, cell: str, findings: Findings) -> float:
+    """Return 1 or 0, of a continuous question its value in public units; NaN: neither."""
+    place = f"'{label}': {group.column} '{cell[:20]}'"
+    if isinstance(group, Range):
+        value, was_clipped = group.public(cell)
+        if np.isnan(value):
+            _note_no_value(label, group.column, cell, findings)
+        elif was_clipped:
+            findings.add(IssueCode.COVARIATE_CLIPPED, place)
+        return value
+    level = group.which(cell)
+    if level < 0:
+        findings.add(IssueCode.GROUP_NONE, place)
+    return (1.0, 0.0, math.nan)[level]
 
 
 def read_columns(
@@ -116,18 +126,7 @@ def _rows_by_label(
     content, separator = bounded(path), delimiter_of(path.name)
     first, *lines = table_lines(content, separator, by_line=True, comments=False)
     header = cells_of(first)
-    known = [cell.lstrip("\ufeff").strip().lower() for cell in header]
-    person = next((one for one in NAMES if one in known), "")
-    if not person:
-        raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {', '.join(header)[:80]}")
-    for column in (person, *columns):
-        if (count := known.count(column.lower())) > 1:
-            raise UnusableFile(IssueCode.COLUMN_TWICE, f"{count} columns {column}")
-        if not count:
-            near = did_you_mean(column.lower(), known)
-            observed = f"{first} has no {column}{near}"
-            raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=", ".join(columns))
-    places = [known.index(column.lower()) for column in columns]
+    person, places = places_of(header, columns)
     rows: dict[str, tuple[str, ...]] = {}
     unclear: set[str] = set()
     broken: dict[str, str] = {}
@@ -135,10 +134,10 @@ def _rows_by_label(
         try:
             cells = _cells_of_row(line, len(header))
         except UnusableFile as verdict:
-            label = label_of(line, name, known.index(person))
+            label = label_of(line, name, person)
             broken[bare(label)] = verdict.issue.observed
             continue
-        label = bare(cells[known.index(person)])
+        label = bare(cells[person])
         own = tuple(cells[i].strip() for i in places)
         # A table of sessions has several rows of a person: they must say the same.
         if rows.setdefault(label, own) != own:

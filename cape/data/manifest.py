@@ -21,14 +21,14 @@ from cape.data.exclusions import (
 from cape.data.file_type import IMAGE_SUFFIXES
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.runs import ListedRun, Mention, leads_out
-from cape.data.tables import MISSING_CELLS
+from cape.data.tables import MISSING_CELLS, NAMES
 from cape.delimited import Line, is_number
 from cape.settings.option import did_you_mean
 
 # Names of a column, its own first; more than one may name the person, if they agree.
 COLUMNS: Final = {
     "file": ("file", "filename", "nii"),
-    "subject": ("subject", "participant_id", "participant", "subject_id", "sub"),
+    "subject": NAMES,
     "ses": ("ses", "session"),
     "run": ("run",),
     "tr": ("tr",),

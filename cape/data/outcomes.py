@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import UNITS, Measure
@@ -31,9 +30,9 @@ class People:
     """Groups and covariates of those whom a site lists."""
 
     subjects: tuple[str, ...]  # labels, as the site lists them
-    group: npt.NDArray[
-        np.int8
-    ]  # (people,): 1 for the first level that is named, 0 for the second, else -1
+    # (people,): 1 for the first level that is named, 0 for the second, else NaN; of a continuous
+    # question its value in public units
+    group: Array
     covariates: Array  # (people, P) in public units, inside their ranges; NaN where missing
     # Of each covariate, how many values lay outside its range; for the site's own eyes
     clipped: tuple[int, ...] = ()

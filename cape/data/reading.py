@@ -38,7 +38,7 @@ def read_run(
     """
     n_dummy = how.drop_first_volumes + run.n_dummy
     if run.row >= 0:
-        return replace(_read_record(run), n_dummy=n_dummy)
+        return replace(_read_record(run, how.columns), n_dummy=n_dummy)
     series = _stored(run, how, space, headers_only=headers_only)
     n_times, kept, issues = series.values.shape[1], None, list(series.issues)
     confounds = np.zeros((n_times, 0))
@@ -98,8 +98,8 @@ def _both(digest: str, of_table: str) -> str:
     return digest and f"{digest}+{of_table}"
 
 
-def _read_record(run: RunFile) -> Series:
-    table = read_records(run.path)
+def _read_record(run: RunFile, columns: tuple[str, ...]) -> Series:
+    table = read_records(run.path, columns)
     if problem := table.problems.get(run.row):
         raise UnusableFile(problem.code, problem.observed, **problem.values)
     row = table.values[run.row]

@@ -30,6 +30,8 @@ from cape.frozen import dataclass
 from cape.settings.option import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
+# What the column of people's names is called: in participants.tsv, or as in a manifest
+NAMES: Final = ("participant_id", "subject", "participant", "subject_id", "sub")
 # Names of a column that has none: as pandas writes it, and as it writes what it read.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")
@@ -210,18 +212,40 @@ def is_records(path: Path) -> bool:
     return path.name in RECORDS
 
 
-def read_records(path: Path) -> Records:
-    """Return a table of records; raises `UnusableFile` or OSError."""
+def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
+    """Return a table of records, or `columns` of a table of people, by name.
+
+    Raises `UnusableFile` or OSError.
+    """
     state = path.stat()
-    return _read_records(path, state.st_mtime_ns, state.st_size)
+    return _read_records(path, columns, state.st_mtime_ns, state.st_size)
+
+
+def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[int]]:
+    """Return where the people's names and some columns stand in a table; `UnusableFile`."""
+    known = [cell.lstrip("\ufeff").strip().lower() for cell in header]
+    person = next((one for one in NAMES if one in known), "")
+    if not person:
+        raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {', '.join(header)[:80]}")
+    for column in (person, *columns):
+        if (count := known.count(column.lower())) > 1:
+            raise UnusableFile(IssueCode.COLUMN_TWICE, f"{count} columns {column}")
+        if not count:
+            near = did_you_mean(column.lower(), known)
+            observed = f"the header has no {column}{near}"
+            raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=", ".join(columns))
+    return known.index(person), [known.index(column.lower()) for column in columns]
 
 
 # Every row asks for its table; time and size are in the key, so that new content is read again.
 @functools.lru_cache(maxsize=8)
-def _read_records(path: Path, _changed: int, _size: int) -> Records:
+def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: int) -> Records:
     # A row is one person: what is wrong with it must not be told of the table.
     first, *lines = table_lines(bounded(path), delimiter_of(path.name), by_line=True)
-    names = cells_of(first)[1:]
+    header = cells_of(first)
+    names, person, places = header[1:], 0, list(range(1, len(header)))
+    if columns:
+        names, (person, places) = columns, places_of(header, columns)
     if not lines or not names:
         observed = f"{1 + len(lines)} lines, {len(names)} features"
         raise UnusableFile(IssueCode.RECORDS_EMPTY, observed)
@@ -230,15 +254,15 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     values = np.full((len(lines), len(names)), np.nan)
     problems: dict[int, Issue] = {}
     for i, line in enumerate(lines):
-        labels.append(label_of(line, path.name))
+        labels.append(label_of(line, path.name, person))
         try:
             cells = cells_of(line)
-            if len(cells) == 1 + len(names):
-                labels[-1] = cells[0]
+            if len(cells) == len(header):
+                labels[-1] = cells[person]
             if not line.is_utf8:
                 raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
-            check_width(line, cells, 1 + len(names))
-            values[i] = [_record(cell, line) for cell in cells[1:]]
+            check_width(line, cells, len(header))
+            values[i] = [_record(cells[place], line) for place in places]
         except UnusableFile as verdict:
             problems[i] = verdict.issue
     with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such

@@ -19,8 +19,13 @@ from cape.settings.option import out_of_range
 HALF_RANGE: Final = 2.0
 # More would leave their design no room in a budget.
 MOST_COVARIATES: Final = 12
+MOST_OUTCOMES: Final = 500
+LEAST_UNIT: Final = 1e-9
 
 _EXAMPLE_GROUP: Final = "a column and its two levels, such as dx: patient, control"
+_EXAMPLE_OUTCOMES: Final = (
+    "columns with the unit of each, in which people differ by about 1, such as hippocampus 300"
+)
 _EXAMPLE: Final = (
     "columns with a range or two levels, such as age 18:90, fd_mean 0:.5, sex female/male"
 )
@@ -76,6 +81,57 @@ class Range:
 Covariate = Levels | Range
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """An outcome that is a column of a site's table, and the public unit of about one sd."""
+
+    column: str
+    unit: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """What a site reads of its people where groups are compared."""
+
+    group: Covariate
+    covariates: tuple[Covariate, ...]
+    table: str  # of the groups and covariates, in the site's folder
+    # Table whose rows are the people of the site, and its columns that are outcomes; "" where
+    # people and outcomes are those of images
+    outcomes_table: str = ""
+    outcomes: tuple[str, ...] = ()
+
+
+def parse_question(text: str) -> Covariate:
+    """Return two groups, or of ``"age 18:90"`` the range of a continuous question; ConfigError."""
+    column, _, said = text.strip().rpartition(" ")
+    ends = [number(end) for end in said.split(":")]
+    if column.strip() and len(ends) == 2 and all(map(math.isfinite, ends)):
+        return _covariate(text, "group", column.strip(), said)
+    return parse_group(text)
+
+
+def parse_outcomes(text: str) -> tuple[Column, ...]:
+    """Return the outcomes of ``"hippocampus 300, amygdala 150"``; ConfigError."""
+    found = []
+    for part in (part.strip() for part in text.split(",")):
+        column, _, unit = part.rpartition(" ")
+        size = number(unit)
+        if not column.strip() or not math.isfinite(size):
+            raise out_of_range("outcomes", part or text, _EXAMPLE_OUTCOMES)
+        if not LEAST_UNIT <= size <= 1.0 / LEAST_UNIT:
+            do = "give the difference that two people ordinarily have."
+            raise out_of_range("outcomes", part, "units from 1e-9 to 1e9", do)
+        found.append(Column(column=column.strip(), unit=size))
+    columns = [one.column.lower() for one in found]
+    if twice := next((name for name in columns if columns.count(name) > 1), ""):
+        raise out_of_range("outcomes", text[:60], "every column once", f"name {twice} once.")
+    if len(found) > MOST_OUTCOMES:
+        allowed = f"at most {MOST_OUTCOMES} columns"
+        raise out_of_range("outcomes", len(found), allowed, "leave out what matters least.")
+    return tuple(found)
+
+
 def parse_group(text: str) -> Levels:
     """Return the column and the levels of ``"dx: patient, control"``; ConfigError.
 
@@ -101,7 +157,7 @@ def parse_covariates(text: str) -> tuple[Covariate, ...]:
         column = column.strip().removesuffix(":").strip()
         if not column or not said:
             raise out_of_range("covariates", part or text, _EXAMPLE)
-        found.append(_covariate(part, column, said))
+        found.append(_covariate(part, "covariates", column, said))
     columns = [one.column.lower() for one in found]
     twice = next((name for name in columns if columns.count(name) > 1), "")
     if twice:
@@ -112,22 +168,22 @@ def parse_covariates(text: str) -> tuple[Covariate, ...]:
     return tuple(found)
 
 
-def check_question(group: Levels, covariates: Sequence[Covariate]) -> None:
+def check_question(group: Covariate, covariates: Sequence[Covariate]) -> None:
     """ConfigError if a question adjusts for the groups that it compares."""
     if any(one.column.lower() == group.column.lower() for one in covariates):
         allowed, do = f"other columns than that of group ({group.column})", "leave it out."
         raise out_of_range("covariates", group.column, allowed, do)
 
 
-def _covariate(part: str, column: str, said: str) -> Covariate:
+def _covariate(part: str, setting: str, column: str, said: str) -> Covariate:
     if "/" in said:
-        return _two(part, "covariates", column, said.split("/"), _EXAMPLE)
+        return _two(part, setting, column, said.split("/"), _EXAMPLE)
     low, colon, high = said.partition(":")
     ends = number(low), number(high)
     if not colon or not all(map(math.isfinite, ends)):
-        raise out_of_range("covariates", part, _EXAMPLE)
+        raise out_of_range(setting, part, _EXAMPLE)
     if not ends[0] < ends[1]:
-        raise out_of_range("covariates", part, "the lower end first", "turn the ends around.")
+        raise out_of_range(setting, part, "the lower end first", "turn the ends around.")
     return Range(column=column, low=ends[0], high=ends[1])
 
 

@@ -11,7 +11,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -24,6 +24,9 @@ from cape.settings.words import (
     parse_shape,
     parse_strategy,
 )
+
+if TYPE_CHECKING:  # one computation has it
+    from cape.settings.comparison import Comparison
 
 VERSION = "0.1.0"
 
@@ -232,6 +235,11 @@ class Config:
         """Return the seed_ratio of every release; 0, as sums travel under masks."""
         # A method: a computation of the papers has another carrier (`cape.papers.carriers`).
         return 0
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What sites read of their people, where groups are compared."""
+        return None
 
     @property
     def counted(self) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ class Reading:
     # Of array files; the first of each for others
     orientation: Literal["time_by_feature", "feature_by_time"]
     variable: str
+    columns: tuple[str, ...]  # of a table of people that are taken; none: all
     # Of images; none for others
     smoothing_fwhm: float
     resample: Literal["within_space", "never", "to_mask"]
@@ -107,6 +108,7 @@ def _reading(config: Config, *, brains: bool) -> Reading:
         # What does nothing counts for nothing: settings that give the same numbers are the same.
         orientation=config.orientation if of_arrays else "time_by_feature",
         variable=config.variable if of_arrays else "",
+        columns=comparison.outcomes if (comparison := config.comparison) else (),
         smoothing_fwhm=config.smoothing_fwhm if of_images else 0.0,
         resample=config.resample if of_images else "never",
         tr=config.tr,

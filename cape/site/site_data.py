@@ -16,6 +16,7 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.errors import DataError, SubjectsWarning
 from cape.frozen import dataclass
+from cape.protocol.ports import Stacks
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.site.policy import SitePolicy
@@ -65,6 +66,7 @@ class FileSource:
         self._accepted: SiteData | None = None
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
+        self._compared: Stacks | None = None
 
     def count(self) -> int:
         """Return how many people are listed, from names alone."""
@@ -108,7 +110,7 @@ class FileSource:
                     on_subject=lambda done, total: self.on_subject("read", done),
                     words=self._words,
                 )
-                return accepted
+                return self._with_people(accepted)
 
             accepted = loaded()
             if self._expected not in (None, accepted.fingerprint) and accepted.failed:
@@ -120,6 +122,31 @@ class FileSource:
                 raise DataError("E161", site=self._site, detail=detail)
             self._accepted = accepted
         return self._accepted
+
+    def _with_people(self, accepted: SiteData) -> SiteData:
+        """Read groups and covariates, where the settings compare; they are part of the contents."""
+        asked = self.config.comparison
+        if asked is None:
+            return accepted
+        from cape.data.groups import read_people
+        from cape.data.issues import Findings
+
+        findings = Findings(self._site)
+        people = read_people(self._base, asked, accepted.listed, findings)
+        findings.raise_if_blocked()
+        rows = np.column_stack([people.covariates, people.group]).astype(np.float32)
+        digest = hashlib.sha256(json.dumps(people.subjects).encode() + rows.tobytes())
+        digest.update(accepted.fingerprint.encode())
+        self._compared = Stacks(arrays=(rows[:, :, None],), labels=(people.subjects,))
+        told = (*accepted.findings, *findings.listing())
+        return dataclasses.replace(accepted, findings=told, fingerprint=digest.hexdigest())
+
+    def compared(self) -> Stacks:
+        """Return covariates and groups of everybody who is listed: one array (n, p + 1, 1)."""
+        self._data()
+        if self._compared is None:
+            raise TypeError("these settings compare nobody")
+        return self._compared
 
     @property
     def contents(self) -> str:

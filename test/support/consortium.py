@@ -27,7 +27,7 @@ from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
-from cape.protocol.ports import Source
+from cape.protocol.ports import Source, Stacks
 from cape.secagg.keys import RunSecret, seeded_secret
 from cape.settings.config import Config
 from cape.settings.documents import not_default, toml_text
@@ -64,6 +64,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "capecca": {"n_features": N_FEATURES, "min_timepoints": 30},
     "capepca": {"n_features": N_FEATURES, "min_timepoints": 30},
     "dpdispca": {"n_features": N_FEATURES, "min_timepoints": 30},
+    "capecontrast": {
+        "group": "dx: patient, control", "covariates": "age 18:90", "outcomes": "volume 1, score 1",
+        "question": "pattern", "accept_low_quality": True,
+    },
     "djica": {
         "n_components": 3, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
         "standardize": "demean", "batch": "block",
@@ -134,6 +138,53 @@ class ArraySource:
     def reduced(self, n_basis: int) -> Iterator[tuple[str, np.ndarray]]:
         for m, X in enumerate(self.arrays):
             yield f"sub-{m:02d}", X[:n_basis].astype(np.float32)
+
+
+@dataclass
+class PeopleSource:
+    """Two groups of people in memory, each with two outcomes that follow from an array."""
+
+    arrays: list[np.ndarray]
+
+    space = FeatureSpace.of_matrix(2, (), ("volume", "score"))
+
+    @property
+    def n_subjects(self) -> int:
+        return len(self.arrays)
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, np.ndarray]]:
+        for m, person in enumerate(self.arrays):
+            yield f"sub-{m:02d}", outcomes_of(person)[:, None].astype(np.float32)
+
+    def compared(self) -> Stacks:
+        rows = [[age_of(X), (m + 1) % 2] for m, X in enumerate(self.arrays)]
+        labels = tuple(f"sub-{m:02d}" for m in range(len(rows)))
+        return Stacks(arrays=(np.array(rows, dtype=np.float32)[:, :, None],), labels=(labels,))
+
+
+def source_of(config: Config, arrays: list[np.ndarray]) -> Source:
+    """People in memory, as a computation asks them."""
+    return PeopleSource(arrays) if config.comparison else ArraySource(arrays)
+
+
+def outcomes_of(person: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):  # of nobody's data, as well
+        return np.asarray(person[:2].sum(axis=1) / person.shape[1])
+
+
+def age_of(person: np.ndarray) -> float:
+    """In public units, of a range of 18 to 90."""
+    return float(2 * np.tanh(np.sum(person[3]) / max(person.shape[1], 1)))
+
+
+def people_table(arrays: list[np.ndarray]) -> str:
+    """A table of the people of `PeopleSource`."""
+    rows = [
+        f"sub-{m:02d}\t{('patient', 'control')[m % 2]}\t{54 + 18 * age_of(X):.2f}\t"
+        + "\t".join(f"{u:.6f}" for u in outcomes_of(X))
+        for m, X in enumerate(arrays)
+    ]
+    return "\n".join(["participant_id\tdx\tage\tvolume\tscore", *rows, ""])
 
 
 class Watched:
@@ -210,7 +261,7 @@ class Consortium:
         self.secrets: list[bytes] = []
         self.parties: dict[str, SiteContext] = {}
         for site, arrays in (data or datasets()).items():
-            source: Source = ArraySource(arrays)
+            source = source_of(self.config, arrays)
             if resolve(self.config).templates:
                 source = ArraySource(arrays, space=templated())
             if folder is not None:
@@ -321,13 +372,17 @@ def canonical(value: Any, hint: Any = None) -> bytes:
 # -- documents ----------------------------------------------------------------------------------
 
 
-def write_data(folder: Path, data: Mapping[str, list[np.ndarray]] | None = None) -> Path:
-    """Write a folder of files per site."""
+def write_data(
+    folder: Path, data: Mapping[str, list[np.ndarray]] | None = None, computation: str = ""
+) -> Path:
+    """Write a folder of files per site; where groups are compared, their table, too."""
     for site, arrays in (data or datasets()).items():
         (folder / site).mkdir(parents=True)
         for m, X in enumerate(arrays):
             np.save(folder / site / f"sub-{m:02d}.npy", X)
         np.save(folder / site / "templates.npy", TEMPLATES)
+        if computation == "capecontrast":
+            (folder / site / "participants.tsv").write_text(people_table(arrays))
     return folder
 
 
@@ -495,7 +550,7 @@ class Recording:
 
 def record(folder: Path, computation: str = "capedjica", **settings: Any) -> Recording:
     """Play a run through documents in this process, without pictures, and keep everything."""
-    data = write_data(folder / "data")
+    data = write_data(folder / "data", computation=computation)
     chosen = settings_of(computation, computation=computation, **settings)
     engine = Engine(folder / "work", data, chosen, snapshots=folder / "snapshots")
     answers: dict[tuple[str, int], dict[str, bytes]] = {}

@@ -9,9 +9,8 @@ import pytest
 
 from cape.data.groups import read_columns, read_people
 from cape.data.issues import Findings
-from cape.settings.comparison import parse_covariates, parse_group
+from cape.settings.comparison import Comparison, parse_covariates, parse_question
 
-GROUP = parse_group("dx: patient, control")
 COVARIATES = parse_covariates("age 18:90, sex f/m")
 LISTED = ("sub-01", "sub-02", "sub-03", "sub-04")
 TABLE = """participant_id\tage\tDx\tsex\tnote
@@ -23,10 +22,19 @@ sub-99\t20\tpatient\tf\t
 """
 
 
+def asked(name: str = "participants.tsv", group: str = "dx: patient, control") -> Comparison:
+    return Comparison(group=parse_question(group), covariates=COVARIATES, table=name)
+
+
+def levels(people) -> list[int]:
+    """Groups, -1 for neither."""
+    return np.nan_to_num(people.group, nan=-1).astype(int).tolist()
+
+
 def read(folder: Path, text: str = TABLE, name: str = "participants.tsv", listed=LISTED):
     (folder / name).write_text(text, encoding="utf-8")
     findings = Findings("B")
-    people = read_people(folder, name, listed, GROUP, COVARIATES, findings)
+    people = read_people(folder, asked(name), listed, findings)
     return people, findings
 
 
@@ -37,7 +45,7 @@ def said(findings: Findings) -> str:
 def test_everybody_who_is_listed_is_read_by_label_and_told_what_is_missing(tmp_path) -> None:
     people, findings = read(tmp_path)
     assert people.subjects == LISTED
-    assert people.group.tolist() == [1, 0, -1, 0]
+    assert levels(people) == [1, 0, -1, 0]
     expected = [[0.0, 1.0], [2.0, -1.0], [np.nan, 1.0], [-2.0, np.nan]]
     np.testing.assert_allclose(people.covariates, expected)
     assert people.clipped == (2, 0)
@@ -58,13 +66,13 @@ def test_nobody_moves_when_another_row_changes(tmp_path) -> None:
     others = [0, 2, 3]
     np.testing.assert_array_equal(people.group[others], changed.group[others])
     np.testing.assert_array_equal(people.covariates[others], changed.covariates[others])
-    assert changed.group[1] == -1
+    assert np.isnan(changed.group[1])
 
 
 def test_a_manifest_or_another_table_may_say_it(tmp_path) -> None:
     text = "subject,dx,age,sex\n1,patient,54,f\n2,control,54,m\n"
     people, _ = read(tmp_path, text, "scores.csv", ("1", "2"))
-    assert people.group.tolist() == [1, 0]
+    assert levels(people) == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_a_row_that_cannot_be_read_fails_its_person_alone(tmp_path, row) -> None
     and whether they did was that one person's secret."""
     whole, _ = read(tmp_path)
     people, findings = read(tmp_path, TABLE.replace("sub-02\t95\tcontrol\tm\t", row))
-    assert people.group.tolist() == [1, -1, -1, 0]
+    assert levels(people) == [1, -1, -1, 0]
     others = [0, 2, 3]
     np.testing.assert_array_equal(people.covariates[others], whole.covariates[others])
     assert not findings.blocked
@@ -87,22 +95,22 @@ def test_bytes_of_a_row_that_are_no_text_fail_its_person_alone(tmp_path) -> None
     table = tmp_path / "participants.tsv"
     table.write_bytes(TABLE.encode().replace(b"sub-02\t95", b"sub-02\t\xff"))
     findings = Findings("B")
-    people = read_people(tmp_path, "participants.tsv", LISTED, GROUP, COVARIATES, findings)
-    assert people.group.tolist() == [1, -1, -1, 0]
+    people = read_people(tmp_path, asked(), LISTED, findings)
+    assert levels(people) == [1, -1, -1, 0]
     assert not findings.blocked
 
 
 def test_rows_of_sessions_must_say_the_same(tmp_path) -> None:
     again = TABLE + "sub-01\t54\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\tm\t\n"
     people, findings = read(tmp_path, again)
-    assert people.group.tolist() == [1, -1, -1, 0]
+    assert levels(people) == [1, -1, -1, 0]
     assert np.isnan(people.covariates[1]).all()
     assert "contradict" in said(findings)
 
 
 def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
     people, findings = read(tmp_path, listed=(*LISTED, "sub-5", "sub-099"))
-    assert people.group.tolist() == [1, 0, -1, 0, -1, -1]
+    assert levels(people) == [1, 0, -1, 0, -1, -1]
     assert "'sub-5': not in participants.tsv" in said(findings)
     assert "'sub-099': not in participants.tsv (did you mean '99' there?)" in said(findings)
     assert not findings.blocked
@@ -122,7 +130,7 @@ def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
 )  # fmt: skip
 def test_a_table_that_cannot_be_used_stops_the_site_with_what_to_do(tmp_path, text, part) -> None:
     people, findings = read(tmp_path, text)
-    assert (people.group == -1).all()
+    assert np.isnan(people.group).all()
     assert findings.blocked
     if part != "TABLE":
         assert part in said(findings)
@@ -132,11 +140,11 @@ def test_no_table_is_read_outside_of_the_folder(tmp_path) -> None:
     (tmp_path / "secret.tsv").write_text(TABLE)
     (tmp_path / "site").mkdir()
     findings = Findings("B")
-    people = read_people(tmp_path / "site", "../secret.tsv", LISTED, GROUP, COVARIATES, findings)
-    assert (people.group == -1).all()
+    people = read_people(tmp_path / "site", asked("../secret.tsv"), LISTED, findings)
+    assert np.isnan(people.group).all()
     assert findings.blocked
     findings = Findings("B")
-    read_people(tmp_path / "site", "participants.tsv", LISTED, GROUP, COVARIATES, findings)
+    read_people(tmp_path / "site", asked(), LISTED, findings)
     assert findings.blocked  # it is not there
 
 

@@ -1,0 +1,537 @@
+"""Do two groups of people differ? A private comparison with covariates, intervals and p-values.
+
+Patients and controls, or any two levels of a column, are compared in outcomes of each person.  A
+planned question tests every outcome; of many outcomes half of the people show along which pattern
+groups differ, and the other half answer one number, whether they do.  Numbers of people by site and
+group are public, unless labels = protected.
+
+Design, formulas and what was measured: docs/group-comparison.md; the estimator is
+`cape.algorithms.contrast`.  Read the table at the bottom first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+
+from cape.algorithms.contrast import FEW, Contrast, Contrasted, estimates
+from cape.algorithms.estimators import Array
+from cape.algorithms.group_design import Groups, half_of_sites, weights
+from cape.errors import ConfigError, PrivacyBudgetError
+from cape.frozen import dataclass
+from cape.privacy.cost import Part
+from cape.privacy.halves import size_of_half
+from cape.protocol import subject_views
+from cape.protocol.join import RunPlan, join
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import Model, Roster, RosterEntry, joined, settings_of
+from cape.protocol.outcome import ContrastOutcome, Outcome, Table
+from cape.protocol.phases import AnyPhase, Computation
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
+from cape.protocol.ports import Aggregator, Site, Stacks
+from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.comparison import (
+    Column,
+    Comparison,
+    Covariate,
+    Range,
+    check_question,
+    parse_covariates,
+    parse_outcomes,
+    parse_question,
+)
+from cape.settings.config import Config
+from cape.settings.option import option, out_of_range
+
+NAME = "capecontrast"
+
+# Fewest sites from which an answer for sites like them has a spread to go by
+FEWEST_SITES = 8
+# In words, for counts and halves: cells of people of whom the same is public
+FIRST, SECOND, NEITHER = "first", "second", "neither"
+CELLS = (FIRST, SECOND, NEITHER)
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeContrastConfig(Config):
+    """Settings of capecontrast."""
+
+    group: str = option("")
+    covariates: str = option("")
+    outcomes: str = option("")
+    question: Literal["auto", "planned", "pattern"] = option("auto")
+    sites: Literal["these", "random"] = option("these")
+    labels: Literal["public", "protected"] = option("public", group="Privacy")
+    people_table: str = option("participants.tsv", group="Data")
+    outcomes_table: str = option("", group="Data")
+    # The common settings again, with what suits a table: values as they are.
+    feature_space: Literal["matrix"] = option("matrix", group="Data")
+    basis: Literal["none"] = option("none", group="Data")
+    min_timepoints: int = option(1, low=1, group="Data")
+    detrend: Literal["linear", "none"] = option("none", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option("none", group="Data")
+
+    def check(self) -> None:
+        Config.check(self)
+        for name in ("people_table", "outcomes_table"):
+            said = getattr(self, name)
+            if said and (not said.endswith((".tsv", ".csv")) or {"/", "\\"} & {*said}):
+                allowed = "the name of a .tsv or .csv file in the site's folder"
+                raise out_of_range(name, said, allowed)
+        if not (self.group.strip() and self.outcomes.strip()):
+            return  # a form that nobody filled yet: whoever asks is told (E013)
+        check_question(self.asked_group, self.asked_covariates)
+        if isinstance(self.asked_group, Range) and not self.strict:
+            do = 'name two levels, such as "dx: patient, control", or set labels = "protected".'
+            raise out_of_range("group", self.group, "two groups with labels = public", do)
+        self._check_outcomes(len(self.asked_outcomes))
+
+    def _check_outcomes(self, n_outcomes: int) -> None:
+        """ConfigError for a question that cannot be asked of so many outcomes."""
+        if self.question == "pattern" and n_outcomes < 2:
+            raise out_of_range("question", "pattern", "planned", "one outcome has no pattern.")
+        if self.strict and (self.is_pattern(n_outcomes) or n_outcomes > FEW):
+            allowed, do = f"1 to {FEW} with labels = protected", "ask for fewer."
+            raise out_of_range("outcomes", n_outcomes, allowed, do)
+        if self.sites == "random" and (
+            self.strict or (n_outcomes > 1 and not self.is_pattern(n_outcomes))
+        ):
+            do = "leave the answer to these sites."
+            raise out_of_range(
+                "sites", "random", "these, but for one outcome or a pattern of public groups", do
+            )
+
+    @property
+    def asked_group(self) -> Covariate:
+        return parse_question(self._said("group"))
+
+    @property
+    def asked_covariates(self) -> tuple[Covariate, ...]:
+        return parse_covariates(self.covariates)
+
+    @property
+    def asked_outcomes(self) -> tuple[Column, ...]:
+        return parse_outcomes(self._said("outcomes"))
+
+    def _said(self, setting: str) -> str:
+        if not (text := str(getattr(self, setting))).strip():
+            raise ConfigError("E013", setting=setting, do="the owner says what is compared.")
+        return text
+
+    @property
+    def strict(self) -> bool:
+        return self.labels == "protected"
+
+    def is_pattern(self, n_outcomes: int) -> bool:
+        return self.question == "pattern" or (self.question == "auto" and n_outcomes > FEW)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        if not (self.group.strip() and self.outcomes.strip()):
+            return None
+        return Comparison(
+            group=self.asked_group,
+            covariates=self.asked_covariates,
+            table=self.people_table,
+            outcomes_table=self.outcomes_table or self.people_table,
+            outcomes=tuple(one.column for one in self.asked_outcomes),
+        )
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        return () if self.strict else (self.asked_group.column,)
+
+
+# -- the public model ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContrastModel(Model):
+    """What all parties hold: states of the estimators, None before their first release."""
+
+    contrast: Contrasted | None = None  # of all outcomes
+    score: Contrasted | None = None  # of the pattern, in the other half
+
+
+# -- people of a site: rows and cells ------------------------------------------------------------
+
+
+class ComparedSource(Protocol):
+    """What a source of people adds to those of the other computations."""
+
+    def compared(self) -> Stacks:
+        """Of everybody who is listed: covariates and, last, g; one array (n, p + 1, 1).
+
+        In public units, NaN where missing.  g is 1 in the first group, 0 in the second; of a
+        continuous question its value in public units.
+        """
+
+
+def people_of(site: Site, space: FeatureSpace) -> Stacks:
+    """Return [K outcomes, p covariates, g] of everybody who is listed: one array (n, K + p + 1, 1).
+
+    Nobody is left out: who has no outcome has NaN there.
+    """
+
+    def build() -> Stacks:
+        u: dict[str, Array] = {}
+        outcomes = subject_views.prepared(site, space)
+        for array, labels in zip(outcomes.arrays, outcomes.labels, strict=True):
+            nothing = np.full((len(array), space.n_features), np.nan)
+            u |= dict(zip(labels, array[:, :, 0] if array.shape[2] else nothing, strict=True))
+        compared = cast(ComparedSource, site.source).compared()
+        (array,), (labels,) = compared.arrays, compared.labels
+        values = np.array([u[label] for label in labels]).reshape(len(labels), -1)
+        return _one_stack(np.hstack([values, array[:, :, 0]]), labels)
+
+    return site.cached("people", site.config.digest(), build)
+
+
+def _one_stack(rows: Array, labels: tuple[str, ...]) -> Stacks:
+    return Stacks(arrays=(rows[:, :, None].astype(np.float32),), labels=(labels,))
+
+
+def cells_of(site: Site, space: FeatureSpace) -> dict[str, str]:
+    """Return in which group everybody is.
+
+    Groups are part of what a site pins of its data in `join` (E161): halves that are drawn anew,
+    of people who changed groups, would overlap.
+    """
+    people = people_of(site, space)
+    named = {1.0: FIRST, 0.0: SECOND}
+    cells = [named.get(g, NEITHER) for g in people.arrays[0][:, -1, 0].tolist()]
+    return dict(zip(people.labels[0], cells, strict=True))
+
+
+def counts(site: Site) -> tuple[int, ...]:
+    """Return how many people are in the first and the second group; nothing if groups are data."""
+    if settings_of(CapeContrastConfig, site.config).strict:
+        return ()
+    return _counted(cells_of(site, site.source.space))
+
+
+def _counted(cells: Mapping[str, str]) -> tuple[int, int]:
+    found = list(cells.values())
+    return found.count(FIRST), found.count(SECOND)
+
+
+# -- what is asked: one description for the planner and for every site's own check ---------------
+
+
+def _question(config: CapeContrastConfig, *, score: bool = False, **public: Any) -> Contrast:
+    scales = (1.0,) if score else tuple(one.unit for one in config.asked_outcomes)
+    return Contrast(
+        scales=scales,
+        covariates=tuple(one.most for one in config.asked_covariates),
+        found=score,
+        strict=config.strict,
+        random=config.sites == "random" and len(scales) == 1,
+        **public,
+    )
+
+
+def stages(config: CapeContrastConfig) -> tuple[PlannedStage, ...]:
+    # Which looks there are, and their shares, hang on no number of people.
+    nobody: dict[str, Any] = {"groups": Groups(people=np.zeros(1, dtype=np.int64), cases=None)}
+    nobody["everybody"] = 0
+    asked = _question(config, **nobody).schedule(0)
+    if not config.is_pattern(len(config.asked_outcomes)):
+        return (PlannedStage(phase="contrast", releases=asked, mu2_weight=1.0),)
+    score = _question(config, score=True, **nobody).schedule(0)
+    return (
+        PlannedStage(phase="contrast", releases=asked, mu2_weight=1.0, part="A"),
+        PlannedStage(phase="score", releases=score, mu2_weight=1.0, part="B"),
+    )
+
+
+def plan_run(
+    config: CapeContrastConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+) -> RunPlan:
+    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    if config.sites == "random" and n_sites < FEWEST_SITES:
+        do = "leave the answer to these sites (sites = these)."
+        raise out_of_range("sites", f"random with {n_sites} sites", f"{FEWEST_SITES} and more", do)
+    plan = make_plan(config, stages(config), n_sites=n_sites, n_subjects=n_subjects)
+    warnings = () if config.private else (PROTECTS_NOBODY,)
+    return RunPlan(releases=plan, n_basis=space.n_features, warnings=warnings)
+
+
+def verify(site: Site, roster: Roster) -> None:
+    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    config = settings_of(CapeContrastConfig, site.config)
+    verify_plan(site, roster, stages(config), n_basis=roster.space.n_features)
+    if not config.strict:
+        own = next(entry for entry in roster.sites if entry.site == site.id)
+        if own.counts != _counted(cells_of(site, roster.space)):
+            problem = "the roster has other counts of this site's groups than it said"
+            raise PrivacyBudgetError("E231", site=site.id, problem=problem)
+
+
+def part_of(config: CapeContrastConfig, *, score: bool) -> Part:
+    if not config.is_pattern(len(config.asked_outcomes)):
+        return ""
+    return "B" if score else "A"
+
+
+def asked_of(config: CapeContrastConfig, seed: str, entry: RosterEntry, part: Part) -> list[int]:
+    """Return how many of the first and of the second group a release asks at a site."""
+    if config.sites == "random":
+        return list(entry.counts)  # of whole sites
+    return [
+        size_of_half(seed, entry.site, cell, n, part)
+        for cell, n in zip(CELLS, entry.counts, strict=False)
+    ]
+
+
+def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Part) -> Groups:
+    """Return the public numbers of those whom a release asks."""
+    entries = roster.sites
+    if config.strict:
+        return Groups(people=np.array([one.n_subjects for one in entries]), cases=None)
+    if part and config.sites == "random":
+        names, people = [one.site for one in entries], [one.n_subjects for one in entries]
+        first = half_of_sites(seed.encode(), names, np.array(people))
+        entries = tuple(one for one, a in zip(entries, first, strict=True) if a == (part == "A"))
+    found = np.array([asked_of(config, seed, one, part) for one in entries])
+    return Groups(people=found.sum(axis=1), cases=found[:, 0])
+
+
+def question_of(config: CapeContrastConfig, model: Model, *, score: bool = False) -> Contrast:
+    """Return the estimator of a stage, with the noise of its plan."""
+    return _asked(config, joined(model), model.fingerprint, score=score)
+
+
+def _asked(config: CapeContrastConfig, roster: Roster, seed: str, *, score: bool) -> Contrast:
+    phase = "score" if score else "contrast"
+    events = [event for event in roster.plan if event.phase == phase]
+    sizes = roster.n_sites, roster.n_subjects
+    return _question(
+        config,
+        score=score,
+        groups=groups_of(config, seed, roster, part_of(config, score=score)),
+        everybody=roster.n_subjects,
+        noise=tuple(event.noise_std(*sizes) for event in events),
+    )
+
+
+def pattern_of(config: CapeContrastConfig, model: ContrastModel) -> Array:
+    """Return w (K,), by outcome in its own unit: the direction that half A found, of length 1."""
+    question = question_of(config, model)
+    beta = estimates(question, CONTRAST.released(model)).estimate / np.array(question.scales)
+    return np.asarray(beta / max(float(np.linalg.norm(beta)), 1e-300) / np.array(question.scales))
+
+
+# -- what a site adds ----------------------------------------------------------------------------
+
+
+def _weighed(site: Site, model: ContrastModel, *, score: bool) -> Stacks:
+    """Return [outcomes, covariates, r] of everybody; r is NaN in neither group."""
+    config = settings_of(CapeContrastConfig, site.config)
+    roster = joined(model)
+    people = people_of(site, roster.space)
+    rows, K = people.arrays[0][:, :, 0].astype(np.float64), roster.space.n_features
+    u, x, g = rows[:, :K], rows[:, K:-1], rows[:, -1]
+    if score:
+        u = (u @ pattern_of(config, model))[:, None]
+    if config.strict:
+        r = g / 4 if isinstance(config.asked_group, Range) else g - 0.5
+    else:
+        own = next(entry for entry in roster.sites if entry.site == site.id)
+        part = part_of(config, score=score)
+        first, second = asked_of(config, model.fingerprint, own, part)
+        # Of the half that is asked, whose sum of r is 0
+        each = weights(np.array([1] * first + [0] * second))
+        r = np.full(len(g), np.nan)
+        if first:
+            r[g == 1.0] = each[0]
+        if second:
+            r[g == 0.0] = each[-1]
+    return _one_stack(np.column_stack([u, x, r]), people.labels[0])
+
+
+def _contrast_rows(site: Site, model: ContrastModel) -> Stacks:
+    return _weighed(site, model, score=False)
+
+
+def _score_rows(site: Site, model: ContrastModel) -> Stacks:
+    return _weighed(site, model, score=True)
+
+
+def _known_cells(site: Site, model: ContrastModel) -> Mapping[str, str]:
+    return cells_of(site, joined(model).space)
+
+
+def _by_site(config: CapeContrastConfig) -> bool:
+    return config.sites == "random"
+
+
+def _width(model: ContrastModel) -> int:
+    return joined(model).space.n_features
+
+
+# -- the result ----------------------------------------------------------------------------------
+
+REASONS = {
+    "released": "All planned releases were made.",
+    "budget_exhausted": "A site refused a release; there is no answer.",
+}
+NORMAL_95 = 1.959963984540054
+
+
+def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
+    config = settings_of(CapeContrastConfig, party.config)
+    pattern = config.is_pattern(len(config.asked_outcomes))
+    state: Contrasted = CONTRAST.released(model)
+    score: Contrasted | None = SCORE.released(model) if pattern else None
+    question = question_of(config, model)
+    asked_score = question_of(config, model, score=True) if pattern else None
+    last = score or state
+    names = tuple(one.column for one in config.asked_outcomes)
+    tables: tuple[Table, ...] = ()
+    if last.status == "released":
+        tables = (effects_table("effects", names, question, state),)
+        if asked_score is not None and score is not None:
+            tables += (effects_table("pattern", ("pattern",), asked_score, score),)
+    plain = outcome_in_tables(
+        NAME, party, model, status=last.status, reasons=REASONS, tables=tables
+    )
+    return ContrastOutcome(
+        **{name: getattr(plain, name) for name in Outcome.__dataclass_fields__},
+        group=config.asked_group,
+        covariates=config.asked_covariates,
+        names=names,
+        units=("",) * len(names),
+        asked=question,
+        state=state,
+        score=asked_score,
+        score_state=score,
+        weights=pattern_of(config, model) if pattern else None,
+    )
+
+
+def effects_table(
+    name: str, outcomes: tuple[str, ...], question: Contrast, state: Contrasted
+) -> Table:
+    found = estimates(question, state)
+    half = NORMAL_95 * found.se_interval
+    columns = {
+        "estimate": found.estimate, "d": found.d, "se": found.se, "se_sampling": found.se_sampling,
+        "se_privacy": found.se_privacy, "se_adjustment": found.se_adjustment,
+        "low95": found.estimate - half, "high95": found.estimate + half,
+        "p": found.p, "p_holm": found.p_holm, "q_bh": found.q_bh,
+    }  # fmt: skip
+    rows = zip(outcomes, *(column.tolist() for column in columns.values()), strict=True)
+    return Table(
+        name=name,
+        title="Differences between the groups",
+        note="The first group less the second, in the units of the outcome; d in standard "
+        "deviations. se has three parts: people, the noise that was added, what adjustment leaves.",
+        header=("outcome", *columns),
+        rows=tuple(rows),
+    )
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+
+def _contrast(config: CapeContrastConfig, model: ContrastModel) -> Contrast:
+    return question_of(config, model)
+
+
+def _score(config: CapeContrastConfig, model: ContrastModel) -> Contrast:
+    return question_of(config, model, score=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OfQuestion(SecureSum[ContrastModel]):
+    """A stage of a table that a planned question ends with its first."""
+
+    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
+        own = settings_of(CapeContrastConfig, config)
+        if own.is_pattern(len(own.asked_outcomes)):
+            return SecureSum.phases(self, config)
+        # Without a successor it opens `report`; who has none already is the other half's.
+        return SecureSum.phases(replace(self, successors=()), config) if self.successors else ()
+
+
+SCORE = _OfQuestion(
+    name="score",
+    state=Contrasted,
+    model_field="score",
+    estimator=_score,
+    rows=_width,
+    input=_score_rows,
+    cells=_known_cells,
+    by_site=_by_site,
+)
+CONTRAST = _OfQuestion(
+    name="contrast",
+    state=Contrasted,
+    model_field="contrast",
+    estimator=_contrast,
+    rows=_width,
+    input=_contrast_rows,
+    successors=(SCORE,),
+    cells=_known_cells,
+    by_site=_by_site,
+)
+
+
+def _join() -> AnyPhase:
+    """Return `join`, which refuses a question that would find large differences only."""
+    phase = join(NAME, plan_run, then="zero-sum", counts=counts)
+
+    def combine(party: Aggregator, cards: Mapping[str, Any], model: Model) -> Any:
+        roster, then = phase.combine(party, cards, model)
+        return with_forecast(settings_of(CapeContrastConfig, party.config), roster), then
+
+    return replace(phase, combine=combine)
+
+
+def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
+    """Return the roster with what is to be known before; ConfigError for a run that sees little."""
+    notes = []
+    if not config.strict:
+        alone = [entry.site for entry in roster.sites if 0 in entry.counts]
+        if alone:
+            notes.append(f"People of one group only, who add nothing to it: {', '.join(alone)}.")
+        pattern = config.is_pattern(len(config.asked_outcomes))
+        least = 2 if pattern and config.sites == "these" else 1  # of each group in every half
+        if max(min(entry.counts) for entry in roster.sites) < least:
+            problem = f"no site has {least} or more people of both groups"
+            raise ConfigError("E150", problem=problem, do="look at the levels of group.")
+    if config.private:
+        from cape.forecast.contrast import LARGEST_USEFUL, forecast  # in this exchange only
+
+        pattern = config.is_pattern(len(config.asked_outcomes))
+        # Halves are drawn later, but how large they are is known to one person.
+        seen = forecast(_asked(config, roster, "", score=pattern))
+        if not seen.usable:
+            said = f"too few people: only a difference of {seen.smallest:.1f} sd would be seen"
+            if not config.accept_low_quality:
+                do = "ask more people, fewer outcomes, or set accept_low_quality."
+                raise ConfigError("E150", problem=f"{said}, {LARGEST_USEFUL} at most", do=do)
+            notes.append(f"{said[0].upper()}{said[1:]}.")
+    return replace(roster, warnings=(*roster.warnings, *notes))
+
+
+COMPUTATION = Computation(
+    name=NAME,
+    config=CapeContrastConfig,
+    model=ContrastModel,
+    table=(
+        _join(),  # SiteCard -> Roster
+        ZeroSum(verify, then="contrast"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        CONTRAST,  # Masked -> Contrasted
+        SCORE,  # Masked -> Contrasted
+        report(nothing_for_sites, outcome),  # Done -> Closing
+    ),
+)
