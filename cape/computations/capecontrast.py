@@ -28,7 +28,7 @@ from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, RosterEntry, joined, settings_of
-from cape.protocol.outcome import ContrastOutcome, Outcome, Table
+from cape.protocol.outcome import ContrastOutcome, Outcome
 from cape.protocol.phases import AnyPhase, Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
@@ -68,16 +68,16 @@ class CapeContrastConfig(Config):
     covariates: str = option("")
     outcomes: str = option("")
     question: Literal["auto", "planned", "pattern"] = option("auto")
-    sites: Literal["these", "random"] = option("these")
+    sites: Literal["these", "random"] = option("these", expert=True)
     labels: Literal["public", "protected"] = option("public", group="Privacy")
     people_table: str = option("participants.tsv", group="Data")
-    outcomes_table: str = option("", group="Data")
+    outcomes_table: str = option("", group="Data", expert=True)
     # The common settings again, with what suits a table: values as they are.
     feature_space: Literal["matrix"] = option("matrix", group="Data")
     basis: Literal["none"] = option("none", group="Data")
-    min_timepoints: int = option(1, low=1, group="Data")
-    detrend: Literal["linear", "none"] = option("none", group="Data")
-    standardize: Literal["variance", "demean", "none"] = option("none", group="Data")
+    min_timepoints: int = option(1, low=1, group="Data", expert=True)
+    detrend: Literal["linear", "none"] = option("none", group="Data", expert=True)
+    standardize: Literal["variance", "demean", "none"] = option("none", group="Data", expert=True)
 
     def check(self) -> None:
         Config.check(self)
@@ -383,7 +383,6 @@ REASONS = {
     "released": "All planned releases were made.",
     "budget_exhausted": "A site refused a release; there is no answer.",
 }
-NORMAL_95 = 1.959963984540054
 
 
 def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
@@ -391,51 +390,21 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
     pattern = config.is_pattern(len(config.asked_outcomes))
     state: Contrasted = CONTRAST.released(model)
     score: Contrasted | None = SCORE.released(model) if pattern else None
-    question = question_of(config, model)
     asked_score = question_of(config, model, score=True) if pattern else None
-    last = score or state
+    status = (score or state).status
+    plain = outcome_in_tables(NAME, party, model, status=status, reasons=REASONS, tables=())
     names = tuple(one.column for one in config.asked_outcomes)
-    tables: tuple[Table, ...] = ()
-    if last.status == "released":
-        tables = (effects_table("effects", names, question, state),)
-        if asked_score is not None and score is not None:
-            tables += (effects_table("pattern", ("pattern",), asked_score, score),)
-    plain = outcome_in_tables(
-        NAME, party, model, status=last.status, reasons=REASONS, tables=tables
-    )
     return ContrastOutcome(
         **{name: getattr(plain, name) for name in Outcome.__dataclass_fields__},
         group=config.asked_group,
         covariates=config.asked_covariates,
         names=names,
         units=("",) * len(names),
-        asked=question,
+        asked=question_of(config, model),
         state=state,
         score=asked_score,
         score_state=score,
         weights=pattern_of(config, model) if pattern else None,
-    )
-
-
-def effects_table(
-    name: str, outcomes: tuple[str, ...], question: Contrast, state: Contrasted
-) -> Table:
-    found = estimates(question, state)
-    half = NORMAL_95 * found.se_interval
-    columns = {
-        "estimate": found.estimate, "d": found.d, "se": found.se, "se_sampling": found.se_sampling,
-        "se_privacy": found.se_privacy, "se_adjustment": found.se_adjustment,
-        "low95": found.estimate - half, "high95": found.estimate + half,
-        "p": found.p, "p_holm": found.p_holm, "q_bh": found.q_bh,
-    }  # fmt: skip
-    rows = zip(outcomes, *(column.tolist() for column in columns.values()), strict=True)
-    return Table(
-        name=name,
-        title="Differences between the groups",
-        note="The first group less the second, in the units of the outcome; d in standard "
-        "deviations. se has three parts: people, the noise that was added, what adjustment leaves.",
-        header=("outcome", *columns),
-        rows=tuple(rows),
     )
 
 

@@ -159,7 +159,12 @@ class FileSource:
         from cape.data.issues import in_full
 
         data = self._data()
-        n_failed, n_listed = len(data.failed), len(data.listed)
+        failed = set(data.failed)
+        if self._compared is not None:  # or are in neither group, or lack a covariate
+            rows = self._compared.arrays[0][:, :, 0]
+            broken = np.flatnonzero(np.isnan(rows).any(axis=1)).tolist()
+            failed |= {data.listed[m] for m in broken}
+        n_failed, n_listed = len(failed), len(data.listed)
         if not n_failed:
             return ""
         head = f"{n_failed} of {n_listed} people that site {self._site} lists count as zeros."

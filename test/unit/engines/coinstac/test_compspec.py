@@ -398,7 +398,9 @@ def test_what_all_computations_have_chooses_none_of_them(name: str, tmp_path: Pa
     listed = inputspec(name)[0]
     form = {n: listed[n]["value"] for n in ("data", "policy")}
     form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
-    with pytest.raises(ConfigError, match=r"CAPE-E013 .*computation.* capecca or capedjica or "):
+    with pytest.raises(
+        ConfigError, match=r"CAPE-E013 .*computation.* capecca or capecontrast or capedjica or "
+    ):
         played(demonstration(name) / "test" / "input", {"local0": form}, tmp_path)
 
 
