@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cape.errors import CapeError, ConfigError, MessageError, own_words
+from cape.errors import CapeError, ConfigError, MessageError, PrivacyBudgetError, own_words
 from cape.frozen import dataclass
 from cape.privacy.cost import FREE, Cost, Event, total_cost, total_of
+from cape.privacy.ledger import read_entries
 from cape.privacy.mechanisms import verify_event
 from cape.protocol import wire
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
@@ -77,6 +78,7 @@ def check_file(path: Path) -> CheckedFile:
     else:
         total, findings = _releases(stated.events, path)
         epsilon = total.epsilon(stated.delta) or 0.0
+        findings += _ledger_findings(stated)
         findings += _below("epsilon", stated.epsilon, epsilon)
         findings += _below("epsilon_spent", stated.budget.epsilon_spent, epsilon)
         findings += _view_findings(stated, total)
@@ -132,6 +134,22 @@ def _releases(rows: Sequence[ReleaseRow], path: Path) -> tuple[Cost, list[str]]:
         findings += _event_findings(event, claimed)
         events.append(event)
     return total_of(events), findings
+
+
+def _ledger_findings(stated: PrivacyStatement) -> list[str]:
+    """Say which release asks another part of the people than what was charged: cost hangs on it."""
+    try:
+        charged = read_entries(stated.ledger.entries, head=stated.ledger.head)
+    except PrivacyBudgetError as err:
+        return [f"its ledger is damaged: {err}"]
+    parts = {(event.phase, event.round, event.field): event.part for event in charged}
+    rows = {(row.phase, row.round, row.field): row.part for row in stated.events}
+    return [
+        f"{phase} round {round_}: part '{part}', the ledger has {parts.get(key, 'none')!r}"
+        for key, part in rows.items()
+        if parts.get(key) != part
+        for phase, round_, _ in (key,)
+    ]
 
 
 def _event_findings(event: Event, claimed: Cost) -> list[str]:

@@ -32,7 +32,7 @@ from cape.errors import (
 )
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import Cost, Event, total_cost
-from cape.privacy.ledger import split_mu
+from cape.privacy.ledger import chain_head, split_mu, write_entries
 from cape.privacy.mechanisms import plan_event
 from cape.report import files
 from cape.report.consortium import components_of, results_of
@@ -710,14 +710,15 @@ def statement(released: list[Event]) -> dict[str, Any]:
             for key, epsilon in views.items()
         ],
         "if_more_collude": [], "budget": {"epsilon_spent": views["aggregator"]},
-        "assumptions": [], "not_covered": [], "warnings": [], "ledger": {"head": "", "entries": []},
+        "assumptions": [], "not_covered": [], "warnings": [],
+        "ledger": {"head": chain_head(tuple(released)), "entries": list(write_entries(released))},
         "events": [
             {
                 "seq": k, "phase": event.phase, "round": event.round, "field": event.field,
                 "shape": event.shape, "size": event.size, "log2_gamma": event.log2_gamma,
                 "clip_int": event.clip_int, "delta_int": event.delta_int,
                 "s2": str(event.variance), "shares": event.shares, "mu2": str(event.cost),
-                "digest": "", **figures,
+                "digest": "", "part": event.part, **figures,
             }
             for k, event in enumerate(released, 1)
         ],
@@ -746,10 +747,8 @@ def test_a_plan_that_was_not_used_up_may_claim_more(tmp_path: Path) -> None:
 
 
 def test_halves_of_a_statement_are_added_up_for_the_dearer_one(tmp_path: Path) -> None:
-    document = statement(events())
-    whole = privacy_check.check_file(save(tmp_path, document)).cost
-    for k, event in enumerate(document["events"]):
-        event["part"] = "AB"[k % 2]
+    whole = privacy_check.check_file(save(tmp_path, statement(events()))).cost
+    document = statement([replace(one, part="AB"[k % 2]) for k, one in enumerate(events())])
     costs = [Cost.parse(event["mu2"]) for event in document["events"]]
     dearer = max(sum(one.mu2 for one in costs[k::2]) for k in (0, 1))
     found = privacy_check.check_file(save(tmp_path, document))
@@ -766,6 +765,10 @@ LIES = {
     "sensitivity halved": lambda d: d["events"][0].update(delta_int=d["events"][0]["clip_int"]),
     "noise removed": lambda d: d["events"][0].update(s2="0"),
     "too few shares assumed": lambda d: d.update(assumed_colluders=2),
+    "half of a release": lambda d: d["events"][0].update(part="A"),
+    "half of a release and of its charge": lambda d: [
+        row.update(part="A") for row in (d["events"][0], d["ledger"]["entries"][0])
+    ],
     "a release twice": lambda d: d["events"].append(d["events"][0]),
 }
 
