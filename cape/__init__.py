@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cape.python.api import simulate_folder as simulate
     from cape.python.comparison import Comparison, compare
     from cape.python.estimator import JointICA
+    from cape.python.groups import GroupResult, compare_groups
     from cape.python.progress_bar import ProgressBar
     from cape.settings.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.settings.config import Config
@@ -33,6 +34,7 @@ _HOMES = {
     "Config": ("cape.settings.config", "Config"),
     "Consortium": ("cape.python.api", "Consortium"),
     "FeatureSpace": ("cape.space.feature_space", "FeatureSpace"),
+    "GroupResult": ("cape.python.groups", "GroupResult"),
     "JointICA": ("cape.python.estimator", "JointICA"),
     "NoiseWarning": ("cape.errors", "NoiseWarning"),
     "PrivacyWarning": ("cape.errors", "PrivacyWarning"),
@@ -41,6 +43,7 @@ _HOMES = {
     "SubjectsWarning": ("cape.errors", "SubjectsWarning"),
     "__version__": ("cape.settings.config", "VERSION"),
     "compare": ("cape.python.comparison", "compare"),
+    "compare_groups": ("cape.python.groups", "compare_groups"),
     "datasets": ("cape.lab.datasets", ""),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
@@ -58,6 +61,7 @@ __all__ = [
     "Config",
     "Consortium",
     "FeatureSpace",
+    "GroupResult",
     "JointICA",
     "NoiseWarning",
     "PrivacyWarning",
@@ -67,6 +71,7 @@ __all__ = [
     "__version__",
     "budget",
     "compare",
+    "compare_groups",
     "load",
     "names",
     "rerun",

@@ -85,6 +85,13 @@ def budget_command(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the solver.")] = None,
     basis: Annotated[int | None, typer.Option(min=2, help="Size of the public basis.")] = None,
+    computation: Annotated[
+        str, typer.Option(help="Which; else that of the settings, or the shipped one.")
+    ] = "",
+    outcomes: Annotated[int | None, typer.Option(min=1, help="Outcomes K of capecontrast.")] = None,
+    share: Annotated[
+        float, typer.Option(help="Of people in the first group (capecontrast).")
+    ] = 0.4,
     settings: Annotated[
         Path | None, file_option("A settings.toml; options and --set go over it.")
     ] = None,
@@ -108,13 +115,21 @@ def budget_command(
         assumed_colluders=colluders,
         n_rounds=rounds,
         n_basis=basis,
+        computation=computation or None,
     )
-    from cape.cli.plan_text import print_plan
-    from cape.planning.budget import budget_of
+    from cape.cli.plan_text import print_comparison, print_plan
+    from cape.planning.budget import any_budget_of
+    from cape.planning.comparison_budget import PlannedComparison
 
-    plan = budget_of(given, n_sites=sites, n_subjects=subjects)
+    plan = any_budget_of(
+        given, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
+    )
     result(dataclasses.asdict(plan), as_json=as_json)
-    if not as_json:
+    if as_json:
+        return
+    if isinstance(plan, PlannedComparison):
+        print_comparison(plan)
+    else:
         print_plan(plan)
 
 

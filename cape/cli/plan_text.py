@@ -6,6 +6,7 @@ import math
 
 from cape.cli.common import duration, say, table
 from cape.planning.budget import PlannedRun, StageSummary
+from cape.planning.comparison_budget import PlannedComparison, Seen
 from cape.protocol.sizes import MOST_SITES
 from cape.settings.wings import NEUROFLAME, missing
 from cape.site.policy import SitePolicy
@@ -61,7 +62,49 @@ def print_plan(plan: PlannedRun) -> None:
     _print_advice(plan)
 
 
-def _print_epsilon(plan: PlannedRun) -> None:
+def print_comparison(plan: PlannedComparison) -> None:
+    many = "s" * (plan.n_outcomes != 1)
+    question = "along a pattern of" if plan.pattern else "in"
+    say(
+        f"{plan.n_subjects} subjects at {plan.n_sites} sites, {100 * plan.first_share:.0f} % of "
+        f"them in the first group: do groups differ {question} {plan.n_outcomes} outcome{many}? "
+        f"Assumed colluders: {plan.colluders}"
+    )
+    say("")
+    _print_epsilon(plan)
+    say("")
+    say(
+        "What would be seen, in standard deviations of people: the standard error of a difference; "
+        "the smallest that is found with power .8; the chance to find one of "
+        f"{', '.join(f'{effect:g}' for effect in plan.effects)}; how much of the squared error is "
+        "privacy noise."
+    )
+    table(
+        "The plan, other budgets, more people",
+        ("people", "epsilon", "error", "sees", *(f"{d:g}" for d in plan.effects), "noise"),
+        [_seen(one) for one in (plan.seen, *plan.others)],
+    )
+    exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
+    say(
+        f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {plan.releases} "
+        f"releases and {exchanges} exchanges"
+    )
+    say("")
+    say(f"Will it work?  {plan.answer}", style="bold" if plan.usable else "bold red")
+
+
+def _seen(one: Seen) -> tuple[str, ...]:
+    return (
+        str(one.n_subjects),
+        f"{one.epsilon:g}",
+        f"{one.se:.3f}",
+        f"{one.smallest:.2f}",
+        *(f"{power:.2f}" for power in one.power),
+        f"{100 * one.privacy:.0f} %",
+    )
+
+
+def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
     # One run has a figure for every viewer: who knows more of the noise learns more.
     if plan.mu is None or plan.epsilon is None:
         say("No noise: nothing is protected.", style="bold red")

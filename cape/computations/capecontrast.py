@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, RosterEntry, joined, settings_of
-from cape.protocol.outcome import ContrastOutcome, Outcome
+from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table
 from cape.protocol.phases import AnyPhase, Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
@@ -39,6 +39,7 @@ from cape.settings.comparison import (
     Column,
     Comparison,
     Covariate,
+    Levels,
     Range,
     check_question,
     parse_covariates,
@@ -47,6 +48,9 @@ from cape.settings.comparison import (
 )
 from cape.settings.config import Config
 from cape.settings.option import option, out_of_range
+
+if TYPE_CHECKING:
+    from cape.forecast.contrast import ContrastForecast
 
 NAME = "capecontrast"
 
@@ -408,6 +412,25 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
     )
 
 
+def of_site(site: Site, model: ContrastModel) -> SiteOutcome:
+    """Return what a site may see of its own people: what the comparison took of each of them."""
+    config = settings_of(CapeContrastConfig, site.config)
+    people, covariates = people_of(site, joined(model).space), config.asked_covariates
+    columns = (*covariates, config.asked_group)
+    rows = []
+    for label, row in zip(people.labels[0], people.arrays[0][:, :, 0].tolist(), strict=True):
+        own = row[-len(columns) :]
+        # As a group first is 1 and second 0, as a covariate -1.
+        if isinstance(config.asked_group, Levels):
+            own[-1] = 2 * own[-1] - 1
+        said = [column.cell(value) for column, value in zip(columns, own, strict=True)]
+        values = [f"{value:.6g}" if np.isfinite(value) else None for value in row[: -len(columns)]]
+        rows.append((label, said[-1], *said[:-1], *values))
+    names = [one.column for one in (config.asked_group, *covariates, *config.asked_outcomes)]
+    table = Table(name="people", title="", note="", header=("subject", *names), rows=tuple(rows))
+    return replace(nothing_for_sites(site, model), people=table)
+
+
 # -- the protocol --------------------------------------------------------------------------------
 
 
@@ -478,11 +501,9 @@ def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
             problem = f"no site has {least} or more people of both groups"
             raise ConfigError("E150", problem=problem, do="look at the levels of group.")
     if config.private:
-        from cape.forecast.contrast import LARGEST_USEFUL, forecast  # in this exchange only
+        from cape.forecast.contrast import LARGEST_USEFUL  # in this exchange only
 
-        pattern = config.is_pattern(len(config.asked_outcomes))
-        # Halves are drawn later, but how large they are is known to one person.
-        seen = forecast(_asked(config, roster, "", score=pattern))
+        seen = forecast_of(config, roster)
         if not seen.usable:
             said = f"too few people: only a difference of {seen.smallest:.1f} sd would be seen"
             if not config.accept_low_quality:
@@ -490,6 +511,15 @@ def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
                 raise ConfigError("E150", problem=f"{said}, {LARGEST_USEFUL} at most", do=do)
             notes.append(f"{said[0].upper()}{said[1:]}.")
     return replace(roster, warnings=(*roster.warnings, *notes))
+
+
+def forecast_of(config: CapeContrastConfig, roster: Roster) -> ContrastForecast:
+    """Return what the question of a roster will see; of a pattern, its test in the other half."""
+    from cape.forecast.contrast import forecast
+
+    # Halves are drawn later, but how large they are is known to one person.
+    pattern = config.is_pattern(len(config.asked_outcomes))
+    return forecast(_asked(config, roster, "", score=pattern))
 
 
 COMPUTATION = Computation(
@@ -501,6 +531,6 @@ COMPUTATION = Computation(
         ZeroSum(verify, then="contrast"),  # PublicKey -> KeyBook; probe -> Fingerprint
         CONTRAST,  # Masked -> Contrasted
         SCORE,  # Masked -> Contrasted
-        report(nothing_for_sites, outcome),  # Done -> Closing
+        report(of_site, outcome),  # Done -> Closing
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 
-from cape.computations import configured, names, planner_of
+from cape.computations import capecontrast, configured, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
 from cape.data.space import mask_space
@@ -15,6 +15,7 @@ from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, Kind, RunSize, Verdict
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
+from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison, comparison_budget
 from cape.planning.consortium_folder import proposed
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_of
@@ -84,6 +85,26 @@ class PlannedRun:
         table = f"<table>{head}{points}</table>" if points else ""
         said = escape(self.advice.sentence)
         return f"<p>{escape(repr(self)[1:-1])}</p><p><b>{said}</b></p><ul>{changes}</ul>{table}"
+
+
+def any_budget_of(
+    settings: Mapping[str, object],
+    *,
+    n_sites: int,
+    n_subjects: int,
+    n_outcomes: int | None = None,
+    first_share: float = USUAL_SHARE,
+) -> PlannedRun | PlannedComparison:
+    """Return the plan of a run that makes maps or compares groups; the last two are of these."""
+    if settings.get("computation") == capecontrast.NAME:
+        return comparison_budget(
+            settings,
+            n_sites=n_sites,
+            n_subjects=n_subjects,
+            n_outcomes=n_outcomes,
+            first_share=first_share,
+        )
+    return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects)
 
 
 def budget_of(

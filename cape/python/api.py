@@ -31,6 +31,7 @@ from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
+from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison
 from cape.planning.consortium_folder import proposed
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
@@ -397,13 +398,27 @@ def budget(
     epsilon: float,
     delta: float = 1e-5,
     components: int = 0,
+    computation: str = "",
+    outcomes: int | None = None,
+    share: float = USUAL_SHARE,
     settings: Mapping[str, object] | None = None,
-) -> PlannedRun:
+) -> PlannedRun | PlannedComparison:
     """Return what a planned run would cost and whether it will work; touches no data.
 
     ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
     ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
+
+    With ``computation="capecontrast"``, a number of `outcomes` and the `share` of people in the
+    first group: ``.seen`` has the standard error of a difference, the smallest that is found with
+    power .8 and the power for some, ``.answer`` a plain word, ``.usable`` whether a run starts.
     """
-    given = {"epsilon": epsilon, "delta": delta, "n_components": components or None}
-    chosen: dict[str, object] = {**given, **(settings or {})}
-    return planning.budget_of(chosen, n_sites=sites, n_subjects=subjects)
+    chosen: dict[str, object] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "n_components": components or None,
+        "computation": computation or None,
+        **(settings or {}),
+    }
+    return planning.any_budget_of(
+        chosen, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
+    )

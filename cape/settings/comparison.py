@@ -52,6 +52,10 @@ class Levels:
         """Return a cell in public units (NaN: neither level), and whether it was clipped."""
         return (1.0, -1.0, math.nan)[self.which(cell)], False
 
+    def cell(self, value: float) -> str | None:
+        """Return the level of a value in public units; None where it has none."""
+        return self.levels[value < 0] if math.isfinite(value) else None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
@@ -76,6 +80,11 @@ class Range:
             return math.nan, False
         inside = min(max(value, self.low), self.high)
         return (inside - (self.low + self.high) / 2) / self.unit, inside != value
+
+    def cell(self, value: float) -> str | None:
+        """Return a value in public units in the column's own; None where it has none."""
+        own = value * self.unit + (self.low + self.high) / 2
+        return f"{own:.6g}" if math.isfinite(own) else None
 
 
 Covariate = Levels | Range

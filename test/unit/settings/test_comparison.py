@@ -74,3 +74,12 @@ def test_a_question_is_not_adjusted_for_itself() -> None:
     check_question(parse_group("dx: a, b"), parse_covariates("age 18:90"))
     with pytest.raises(ConfigError, match="other columns than that of group"):
         check_question(parse_group("dx: a, b"), parse_covariates("age 18:90, DX a/b"))
+
+
+def test_a_value_in_public_units_is_said_in_the_column_s_own() -> None:
+    """On the page of a site, beside its own table."""
+    age, sex = parse_covariates("age 18:90, sex female/male")
+    assert [age.cell(age.public(cell)[0]) for cell in ("54", "95", "n/a")] == ["54", "90", None]
+    assert [sex.cell(sex.public(cell)[0]) for cell in ("female", "male", "")] == [
+        "female", "male", None,
+    ]  # fmt: skip

@@ -1,0 +1,183 @@
+"""What a planned comparison of groups will see, before anybody is asked; no data are touched.
+
+The plan is that of a run (`cape.computations.capecontrast`), the forecast that by which a run is
+refused (`cape.forecast.contrast`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cape.computations import capecontrast
+from cape.computations.capecontrast import CapeContrastConfig
+from cape.errors import ConfigError
+from cape.forecast.contrast import EFFECTS, LARGEST_USEFUL, ContrastForecast
+from cape.frozen import dataclass
+from cape.privacy.accounting import check_delta
+from cape.privacy.cost import Event, Viewer, total_of
+from cape.protocol.join import check_shares
+from cape.protocol.model import Roster, RosterEntry
+from cape.protocol.sizes import Weight, check_weight
+from cape.settings.option import out_of_range
+from cape.space.feature_space import FeatureSpace
+
+# Of an owner who has not said yet what is compared: two groups, as many covariates as most name
+GROUP, COVARIATES = "group: first, second", "age 0:1, motion 0:1, sex female/male"
+# At many sites groups are of unequal size: a plan for equal ones would promise too much.
+USUAL_SHARE = 0.4
+OTHER_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What a comparison sees of differences in standard deviations."""
+
+    n_subjects: int
+    epsilon: float
+    se: float  # standard error of a difference
+    smallest: float  # difference that is found with power .8 at .05, two-sided
+    power: tuple[float, ...]  # of `EFFECTS`
+    privacy: float  # share of the squared error that is privacy noise
+
+    @classmethod
+    def of(cls, seen: ContrastForecast, n_subjects: int, epsilon: float) -> Seen:
+        return cls(
+            n_subjects=n_subjects, epsilon=epsilon, se=seen.se, smallest=seen.smallest,
+            power=seen.power, privacy=seen.privacy,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedComparison:
+    """What a plan means."""
+
+    computation: str
+    n_subjects: int
+    n_sites: int
+    n_outcomes: int
+    pattern: bool  # whether the question is one pattern, found in half of the people
+    first_share: float  # of the first group at every site
+    releases: int
+    mu: float | None  # against the headline viewer; None without noise
+    epsilon: Mapping[Viewer, float] | None  # by viewer
+    delta: float
+    planned: float  # epsilon of the settings
+    colluders: int
+    bytes_per_site: int
+    weight: Weight  # of messages, states and memory
+    effects: tuple[float, ...]  # what `power` is of, in standard deviations
+    seen: Seen
+    usable: bool
+    answer: str  # a plain word
+    others: tuple[Seen, ...]  # at other epsilons, and with more people
+
+
+def comparison_budget(
+    settings: Mapping[str, object],
+    *,
+    n_sites: int,
+    n_subjects: int,
+    n_outcomes: int | None = None,
+    first_share: float = USUAL_SHARE,
+) -> PlannedComparison:
+    """Return the plan that a real handshake makes from the same numbers, with its errors.
+
+    `n_outcomes`: instead of the settings' outcomes, for an owner who has not named them yet.
+    """
+    if not 0.0 < first_share < 1.0:
+        raise out_of_range("share", first_share, "between 0 and 1", "give that of the first group.")
+    config = _config(settings, n_outcomes)
+    check_shares(config, n_sites)
+    if config.private:
+        check_delta(config.delta, n_subjects=n_subjects)
+    roster = _roster(config, n_sites, n_subjects, first_share)
+    events = roster.plan
+    cost = total_of(events)
+    shares, colluders = events[0].shares, config.colluders(n_sites)
+    by_viewer = None
+    if (mu := cost.mu()) is not None:
+        seen_by = cost.by_viewer(noise_shares=shares, n_sites=n_sites, noise=config.noise)
+        by_viewer = {viewer: one.epsilon(config.delta) or 0.0 for viewer, one in seen_by.items()}
+    found = capecontrast.forecast_of(config, roster)
+    others = []
+    if mu is not None:
+        sizes = [(n_subjects, epsilon) for epsilon in OTHER_EPSILONS if epsilon != config.epsilon]
+        # Of more people delta would have to be smaller (`check_delta`).
+        sizes += [
+            (times * n_subjects, config.epsilon)
+            for times in (2, 4)
+            if 10 * config.delta * times * n_subjects <= 1.0
+        ]
+        for n, epsilon in sizes:
+            other = replace(config, epsilon=epsilon)
+            seen = capecontrast.forecast_of(other, _roster(other, n_sites, n, first_share))
+            others.append(Seen.of(seen, n, epsilon))
+    n = len(config.asked_outcomes)
+    return PlannedComparison(
+        computation=capecontrast.NAME,
+        n_subjects=n_subjects,
+        n_sites=n_sites,
+        n_outcomes=n,
+        pattern=config.is_pattern(n),
+        first_share=first_share,
+        releases=len(events),
+        mu=mu,
+        epsilon=by_viewer,
+        delta=config.delta,
+        planned=config.epsilon,
+        colluders=colluders,
+        bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
+        weight=check_weight(config, events, n_sites, n),
+        effects=EFFECTS,
+        seen=Seen.of(found, n_subjects, config.epsilon),
+        usable=found.usable,
+        answer=_answer(found, n if not config.is_pattern(n) else 1),
+        others=tuple(others),
+    )
+
+
+def _config(settings: Mapping[str, object], n_outcomes: int | None) -> CapeContrastConfig:
+    chosen = {n: v for n, v in settings.items() if n != "computation" and v is not None}
+    if n_outcomes is not None:
+        chosen["outcomes"] = ", ".join(f"o{k} 1" for k in range(n_outcomes))
+    if not str(chosen.get("outcomes", "")).strip():
+        do = "give --outcomes K, or the setting outcomes."
+        raise ConfigError("E013", setting="outcomes", do=do)
+    if not str(chosen.get("group", "")).strip():
+        chosen |= {"group": GROUP}
+        chosen.setdefault("covariates", COVARIATES)
+    return CapeContrastConfig.from_input(chosen)
+
+
+def _roster(
+    config: CapeContrastConfig, n_sites: int, n_subjects: int, first_share: float
+) -> Roster:
+    """Return the roster of sites of equal size, with the plan of a run."""
+    space = FeatureSpace.of_matrix(len(config.asked_outcomes))
+    plan: tuple[Event, ...] = capecontrast.plan_run(config, n_sites, n_subjects, space).releases
+    entries = []
+    for s in range(n_sites):
+        people = n_subjects // n_sites + (s < n_subjects % n_sites)
+        first = round(people * first_share)
+        counts = () if config.strict else (first, people - first)
+        entries.append(RosterEntry(site=f"site{s}", nonce="", n_subjects=people, counts=counts))
+    return Roster(
+        sites=tuple(entries), config="", space=space, n_basis=space.n_features,
+        colluders=config.colluders(n_sites), survivors=config.survivors(n_sites), seeded=False,
+        plan=plan, warnings=(),
+    )  # fmt: skip
+
+
+def _answer(seen: ContrastForecast, tests: int) -> str:
+    if not seen.usable:
+        return (
+            f"No: too few people, only a difference of {seen.smallest:.1f} sd would be seen. A run "
+            f"is refused above {LARGEST_USEFUL} unless accept_low_quality says so."
+        )
+    several = f" of one outcome (of {tests}, Holm asks for more)" if tests > 1 else ""
+    return (
+        f"Yes, for differences of {seen.smallest:.2f} sd and more{several}: they are found in 8 of "
+        "10 studies. A smaller one would mostly be missed."
+    )

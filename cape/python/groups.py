@@ -1,0 +1,109 @@
+"""`cape.compare_groups`: do two groups differ, from tables of the sites in this process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cape.algorithms.estimators import Array
+from cape.data.exclusions import PERSON
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.python.api import simulate_folder
+from cape.report import files
+from cape.report.comparison import Comparison, Effect, Tables
+from cape.report.results import ComparisonFolder, read_folder
+from cape.report.sentence import sentence
+
+Columns = Mapping[str, Sequence[object] | Array]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class GroupResult:
+    """What a comparison released; nothing here belongs to a single person."""
+
+    sentence: str  # what came out
+    comparison: Comparison | None  # the same in figures; None: a site refused a release
+    tables: Tables  # the rows of all files
+    private: bool  # whether `epsilon` is promised: False without noise and with a seed
+    epsilon: float | None
+    delta: float
+    folder: Path | None  # of the consortium's files and page, with `out`
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every difference with its error, interval and p; of a pattern its test first."""
+        return self.tables.effects
+
+    def __repr__(self) -> str:
+        promise = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
+        return f"<GroupResult {self.sentence} {promise}>"
+
+
+def compare_groups(
+    sites: str | Path | Mapping[str, Columns],
+    *,
+    group: str,
+    outcomes: str,
+    covariates: str = "",
+    epsilon: float | None = None,
+    delta: float = 1e-5,
+    out: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    seed: int | None = None,
+) -> GroupResult:
+    """Run a comparison of groups (docs/computations/capecontrast.md); return what it says.
+
+    `sites`: a folder with one of each site, or of each site a table, a data frame or columns by
+    name.  ``group="dx: patient, control"``, ``covariates="age 18:90, sex female/male"``,
+    ``outcomes="hippocampus 300"``: columns with public ranges and units.  With `out`, its files and
+    page are kept there.  With a `seed` the result is not private.
+    """
+    asked = {"group": group, "outcomes": outcomes, "covariates": covariates}
+    chosen = {"computation": "capecontrast", **asked, **(settings or {})}
+    with tempfile.TemporaryDirectory() as scratch:
+        base = Path(scratch)
+        data = sites
+        if isinstance(sites, Mapping):
+            # In a simulation a few sites are enough to try it.
+            chosen = {"min_sites": min(3, len(sites)), "n_sites": len(sites), **chosen}
+            data = base / "sites"
+            for name, columns in sites.items():
+                _write_table(data / name, columns)
+        folder = simulate_folder(
+            str(data),
+            out=out or base / "out",
+            epsilon=epsilon,
+            delta=delta,
+            settings=chosen,
+            seed=seed,
+        )
+        found = read_folder(folder)
+    if not isinstance(found, ComparisonFolder):
+        raise TypeError("a comparison gave another kind of result")
+    results = found.results
+    return GroupResult(
+        sentence=sentence(results),
+        comparison=results.comparison,
+        tables=found.tables,
+        private=results.private,
+        epsilon=results.epsilon,
+        delta=results.delta,
+        folder=folder if out else None,
+    )
+
+
+def _write_table(folder: Path, columns: Any) -> None:
+    """Write the participants.tsv of a site; people are numbered where nothing names them."""
+    named = {str(name): list(columns[name]) for name in columns}
+    lengths = {len(values) for values in named.values()}
+    if len(lengths) != 1 or lengths == {0}:
+        problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
+        raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
+    if PERSON not in named:
+        named = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **named}
+    folder.mkdir(parents=True)
+    rows = ([files.cell(value) for value in row] for row in zip(*named.values(), strict=True))
+    files.write_table(folder / "participants.tsv", list(named), rows)
