@@ -342,7 +342,8 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool) -> Stacks:
     roster = joined(model)
     people = people_of(site, roster.space)
     rows, K = people.arrays[0][:, :, 0].astype(np.float64), roster.space.n_features
-    u, x, g = rows[:, :K], rows[:, K:-1], rows[:, -1]
+    middles = [one.middle for one in config.asked_outcomes]
+    u, x, g = rows[:, :K] - middles, rows[:, K:-1], rows[:, -1]
     if score:
         u = (u @ pattern_of(config, model))[:, None]
     if config.strict:
@@ -404,6 +405,7 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
         covariates=config.asked_covariates,
         names=names,
         units=("",) * len(names),
+        middles=tuple(one.middle for one in config.asked_outcomes),
         asked=question_of(config, model),
         state=state,
         score=asked_score,

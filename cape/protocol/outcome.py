@@ -157,6 +157,7 @@ class ContrastOutcome(Outcome):
     covariates: tuple[Covariate, ...]
     names: tuple[str, ...]  # (K,)
     units: tuple[str, ...]  # (K,) in words, "" where nobody said
+    middles: tuple[float, ...] = ()  # (K,) public, taken off everybody; none: zeros
     asked: Contrast
     state: Contrasted
     score: Contrast | None = None

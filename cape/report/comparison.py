@@ -237,8 +237,9 @@ def _means(
     error = np.sqrt(noise**2 + whole.sd**2 / asked.groups.n)
     firsts, seconds = (sum(getattr(row, x) or 0 for row in groups) for x in ("first", "second"))
     share = firsts / (firsts + seconds) if firsts + seconds else None
+    middles = outcome.middles or (0.0,) * len(outcome.names)
     for k, (name, unit) in enumerate(zip(outcome.names, outcome.units, strict=True)):
-        mean, effect = float(state.centre[k]), float(whole.estimate[k])
+        mean, effect = middles[k] + float(state.centre[k]), float(whole.estimate[k])
         yield MeanRow(
             outcome=name,
             unit=unit,

@@ -24,7 +24,8 @@ LEAST_UNIT: Final = 1e-9
 
 _EXAMPLE_GROUP: Final = "a column and its two levels, such as dx: patient, control"
 _EXAMPLE_OUTCOMES: Final = (
-    "columns with the unit of each, in which people differ by about 1, such as hippocampus 300"
+    "columns with the range in which most people lie, such as hippocampus 2500:5500, or where they "
+    "lie around 0 with the unit in which they differ by about 1, such as score 10"
 )
 _EXAMPLE: Final = (
     "columns with a range or two levels, such as age 18:90, fd_mean 0:.5, sex female/male"
@@ -92,10 +93,14 @@ Covariate = Levels | Range
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """An outcome that is a column of a site's table, and the public unit of about one sd."""
+    """An outcome that is a column of a site's table, and the public unit of about one sd.
+
+    A mean far from 0, such as that of a volume, would be cut: `middle` is taken off everybody.
+    """
 
     column: str
     unit: float
+    middle: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,17 +126,24 @@ def parse_question(text: str) -> Covariate:
 
 
 def parse_outcomes(text: str) -> tuple[Column, ...]:
-    """Return the outcomes of ``"hippocampus 300, amygdala 150"``; ConfigError."""
+    """Return the outcomes of ``"hippocampus 2500:5500, score 10"``; ConfigError.
+
+    A range as of covariates, its unit a quarter of it, or the unit of what lies around 0.
+    """
     found = []
     for part in (part.strip() for part in text.split(",")):
-        column, _, unit = part.rpartition(" ")
-        size = number(unit)
+        column, _, said = part.rpartition(" ")
+        low, colon, high = said.partition(":")
+        size, middle = number(said), 0.0
+        if colon:
+            size = (number(high) - number(low)) / (2 * HALF_RANGE)
+            middle = (number(high) + number(low)) / 2
         if not column.strip() or not math.isfinite(size):
             raise out_of_range("outcomes", part or text, _EXAMPLE_OUTCOMES)
         if not LEAST_UNIT <= size <= 1.0 / LEAST_UNIT:
             do = "give the difference that two people ordinarily have."
             raise out_of_range("outcomes", part, "units from 1e-9 to 1e9", do)
-        found.append(Column(column=column.strip(), unit=size))
+        found.append(Column(column=column.strip(), unit=size, middle=middle))
     columns = [one.column.lower() for one in found]
     if twice := next((name for name in columns if columns.count(name) > 1), ""):
         raise out_of_range("outcomes", text[:60], "every column once", f"name {twice} once.")

@@ -72,11 +72,15 @@ def test_where_nothing_is_planted_nothing_is_claimed() -> None:
     assert "epsilon 4" in repr(found)
 
 
-def test_a_folder_of_sites_is_compared_too(tmp_path: Path) -> None:
-    for name, columns in study(3, 300, 2.0).items():
-        write_table(tmp_path / name, columns)
-    found = ask(tmp_path, epsilon=8.0, settings={"min_sites": 3, "accept_low_quality": True})
-    assert found.effects[0].estimate > 1.0
+def test_a_folder_is_compared_too_and_a_mean_far_from_zero_does_no_harm(tmp_path: Path) -> None:
+    """A volume of ten standard deviations was cut, and its difference a third too small."""
+    for name, columns in study(3, 600, 1.0).items():
+        write_table(tmp_path / name, {**columns, "dmn": columns["dmn"] + 4000})
+    found = ask(tmp_path, epsilon=8.0, outcomes="dmn 3998:4002", settings={"min_sites": 3})
+    (effect,) = found.effects
+    assert effect.low95 < 1.0 < effect.high95
+    assert effect.estimate > 0.75
+    assert found.tables.means[0].mean == pytest.approx(4000, abs=2)
 
 
 @pytest.mark.parametrize("columns", [{"dx": ["patient"], "dmn": [1.0, 2.0]}, {"dx": []}])

@@ -7,7 +7,14 @@ import math
 import pytest
 
 from cape.errors import ConfigError
-from cape.settings.comparison import Levels, Range, check_question, parse_covariates, parse_group
+from cape.settings.comparison import (
+    Levels,
+    Range,
+    check_question,
+    parse_covariates,
+    parse_group,
+    parse_outcomes,
+)
 
 
 def test_a_group_is_a_column_and_two_levels() -> None:
@@ -83,3 +90,13 @@ def test_a_value_in_public_units_is_said_in_the_column_s_own() -> None:
     assert [sex.cell(sex.public(cell)[0]) for cell in ("female", "male", "")] == [
         "female", "male", None,
     ]  # fmt: skip
+
+
+def test_outcomes_far_from_zero_have_a_range_whose_middle_is_taken_off() -> None:
+    """A volume of 4,000 mm3 lay ten units from zero, and was cut: d .38 where .57 was planted."""
+    volume, score = parse_outcomes("hippocampus 2500:5500, score 10")
+    assert (volume.unit, volume.middle) == (750.0, 4000.0)
+    assert (score.unit, score.middle) == (10.0, 0.0)
+    for text in ("hippocampus 2500:", "hippocampus 5500:2500", "hippocampus a:b"):
+        with pytest.raises(ConfigError, match="E011 outcomes="):
+            parse_outcomes(text)
