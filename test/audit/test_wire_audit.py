@@ -110,7 +110,7 @@ def played(tmp_path_factory):
     @functools.cache
     def play(name: str, through: str, aggregation: str):
         folder = tmp_path_factory.mktemp(name) / recorder.TOKEN
-        data = recorder.write_data(folder / "data")
+        data = recorder.write_data(folder / "data", computation=name)
         elsewhere = through in (*carriers.ELSEWHERE, *engines.ENGINES)
         seed = 5 if elsewhere or simulated(name) else -1
         # The engine's own log names its folder.

@@ -177,10 +177,10 @@ def age_of(person: np.ndarray) -> float:
     return float(2 * np.tanh(np.sum(person[3]) / max(person.shape[1], 1)))
 
 
-def people_table(arrays: list[np.ndarray]) -> str:
+def people_table(arrays: list[np.ndarray], label: str = "sub-") -> str:
     """A table of the people of `PeopleSource`."""
     rows = [
-        f"sub-{m:02d}\t{('patient', 'control')[m % 2]}\t{54 + 18 * age_of(X):.2f}\t"
+        f"{label}{m:02d}\t{('patient', 'control')[m % 2]}\t{54 + 18 * age_of(X):.2f}\t"
         + "\t".join(f"{u:.6f}" for u in outcomes_of(X))
         for m, X in enumerate(arrays)
     ]

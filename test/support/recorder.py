@@ -46,19 +46,25 @@ STAYS = ("base/", "cache/", "output/private/", "output/site-error.txt",
 # -- data that are recognised ---------------------------------------------------------------------
 
 
-def write_data(folder: Path, seed: int = 0) -> Path:
-    """Write the consortium's data, in files whose names must never travel."""
+def write_data(folder: Path, seed: int = 0, computation: str = "") -> Path:
+    """Write the consortium's data, under names that must never travel."""
     for site, arrays in helper.datasets(seed).items():
         (folder / site).mkdir(parents=True)
         for m, X in enumerate(arrays):
             np.save(folder / site / f"sub-{TOKEN}{site[-1]}{m}_bold.npy", X)
         np.save(folder / site / "templates.npy", helper.TEMPLATES)  # public: no canary
+        if computation == "capecontrast":
+            table = helper.people_table(arrays, f"sub-{TOKEN}{site[-1]}")
+            (folder / site / "participants.tsv").write_text(table)
     return folder
 
 
 def data_canaries(folder: Path) -> list[Any]:
     """Return canaries of names, of raw values, and of digests of both."""
     found = [scanner.text("name", TOKEN)]
+    for site in sorted(folder.iterdir()):
+        people = [helper.outcomes_of(np.load(path)) for path in sorted(site.glob("sub-*.npy"))]
+        found += scanner.windows("outcomes", np.array(people))
     for path in sorted(folder.rglob("sub-*.npy")):
         content, subject = path.read_bytes(), path.name.partition("_")[0]
         for what, value in (

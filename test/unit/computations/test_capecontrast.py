@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,39 @@ def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_pat
     groups = source.compared().arrays[0][:, -1, 0]
     np.testing.assert_array_equal(groups, [0, 1, np.nan])
     assert "'3': not in participants.tsv" in source.notice
+
+
+# -- what a run survives ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> helper.Recording:
+    return helper.record(tmp_path_factory.mktemp("contrast"), "capecontrast")
+
+
+@pytest.mark.parametrize("exchange", [("contrast", 2), ("score", 1)])
+def test_a_run_set_back_without_its_working_files_says_what_it_said(
+    recording: helper.Recording, tmp_path: Path, exchange: tuple[str, int]
+) -> None:
+    """Killed and begun again in any round: rows are read once more, noise is the same."""
+    engine = recording.at(exchange, tmp_path / "work")
+    for site in engine.sites:
+        for file in engine.place(site, "cache").rglob("*.arrays"):
+            file.unlink()
+    engine.exchange()
+    assert engine.answers == recording.answers[exchange]
+
+
+def test_a_run_set_back_after_groups_were_changed_releases_nothing(
+    recording: helper.Recording, tmp_path: Path
+) -> None:
+    """Half A, another half A and a new half B once could go out: three looks at one person."""
+    engine = recording.at(("contrast", 1), tmp_path / "work")
+    shutil.copytree(engine.data, tmp_path / "data")
+    engine.data = tmp_path / "data"
+    table = engine.data / "local0" / "participants.tsv"
+    table.write_text(table.read_text().replace("\tpatient\t", "\tcontrol\t", 1))
+    for file in engine.place("local0", "cache").rglob("*.arrays"):
+        file.unlink()
+    with pytest.raises(DataError, match="E161"):
+        engine.ask("local0")
