@@ -135,7 +135,9 @@ def _listed_runs(
         findings.add(IssueCode.OUTSIDE_FOLDER, folder)
         return (), ()
     columns = words.other_columns
-    lists = lists_of_people(base, folder, (table,), findings, columns)
+    asked = config.comparison
+    compared = (asked.table, asked.outcomes_table) if asked else ()
+    lists = lists_of_people(base, folder, (table,), findings, columns, compared)
     tables = [*([table] if table else []), *(one.name for one in lists if one.marks)]
     if table:
         runs = read_manifest(base, table, findings, columns)

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final, Literal
@@ -17,7 +18,7 @@ from typing import Final, Literal
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.people import Entities, entities_of, has_all, natural_key
 from cape.data.runs import NOWHERE, ListedRun, Mention, leads_out
-from cape.data.tables import bounded, table_cells
+from cape.data.tables import bounded, cells_of, cells_of_row, table_cells, table_lines
 from cape.delimited import Line, delimiter_of
 from cape.frozen import dataclass
 from cape.settings.words import parse_exclusions
@@ -195,20 +196,22 @@ def lists_of_people(
     taken: Collection[str],
     findings: Findings,
     not_exclusions: Collection[str] = (),
+    compared: Collection[str] = (),
 ) -> tuple[ListOfPeople, ...]:
     """Return the participants.tsv of the site's folder and of those down to its images' `folder`.
 
-    `taken`: names of the lists that are read besides.  Whatever is wrong stops the site.
+    `taken`: names of the lists that are read besides.  Whatever is wrong stops the site, but for
+    rows of the tables that are `compared`: these are data of one person, and mark nobody.
     """
     places = [base, *(base / part for part in _downwards(folder))]
     found = []
     for place in places:
-        _note_second_lists(place, taken, findings)
+        _note_second_lists(place, (*taken, *compared), findings)
         path = place / PARTICIPANTS
         name = path.relative_to(base).as_posix()
         try:
             if path.is_file() or path.is_symlink() or path.exists():
-                found.append(_list_of_people(path, name, not_exclusions, findings))
+                found.append(_list_of_people(path, name, not_exclusions, compared, findings))
         except OSError as err:
             findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
         except UnusableFile as verdict:
@@ -231,20 +234,37 @@ def _downwards(folder: str) -> list[PurePath]:
     return [] if leads_out(folder) else [*reversed(pure.parents), pure][1:]
 
 
-def read_list(path: Path, *, comments: bool = True) -> list[tuple[Line, tuple[str, ...]]]:
-    """Return the lines of a list with their cells; `UnusableFile`, or OSError."""
+def read_list(
+    path: Path, *, comments: bool = True, readable: bool = False
+) -> list[tuple[Line, tuple[str, ...]]]:
+    """Return the lines of a list with their cells; `UnusableFile`, or OSError.
+
+    `readable`: header and those rows that can be read.
+    """
     if path.is_symlink() and not path.exists():
         raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
     if path.exists() and not path.is_file():
         raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
-    return table_cells(bounded(path), delimiter_of(path.name), comments=comments)
+    content, delimiter = bounded(path), delimiter_of(path.name)
+    if not readable:
+        return table_cells(content, delimiter, comments=comments)
+    lines = table_lines(content, delimiter, by_line=True, comments=comments)
+    width, found = len(cells_of(lines[0])), []
+    for line in lines:
+        with suppress(UnusableFile):
+            found.append((line, cells_of_row(line, width)))
+    return found
 
 
 def _list_of_people(
-    path: Path, name: str, not_exclusions: Collection[str], findings: Findings
+    path: Path,
+    name: str,
+    not_exclusions: Collection[str],
+    compared: Collection[str],
+    findings: Findings,
 ) -> ListOfPeople | None:
     # No comments: "#sub-01" was somebody's way to take a person off, or to keep a note.
-    (first, header), *rows = read_list(path, comments=False)
+    (first, header), *rows = read_list(path, comments=False, readable=name in compared)
     if len(header) == 1 and re.search(r"[\s|]", header[0]):
         raise UnusableFile(IssueCode.TABLE_SEPARATOR, str(first), separator="a tab")
     sides = sides_of(header, not_exclusions)

@@ -21,12 +21,12 @@ from cape.data.tables import (
     MISSING_CELLS,
     bounded,
     cells_of,
-    check_width,
+    cells_of_row,
     label_of,
     places_of,
     table_lines,
 )
-from cape.delimited import Line, delimiter_of
+from cape.delimited import delimiter_of
 from cape.settings.comparison import Comparison, Covariate, Range, number
 
 
@@ -89,14 +89,6 @@ def read_columns(
     return Outcomes(names=tuple(columns), units=("",) * len(columns), values=values)
 
 
-def _cells_of_row(line: Line, width: int) -> tuple[str, ...]:
-    if not line.is_utf8:
-        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
-    cells = cells_of(line)
-    check_width(line, cells, width)
-    return cells
-
-
 def _note_no_value(label: str, column: str, cell: str, findings: Findings) -> None:
     missing = cell.strip().lower() in MISSING_CELLS
     code = IssueCode.VALUE_NONE if missing else IssueCode.VALUE_UNCLEAR
@@ -132,7 +124,7 @@ def _rows_by_label(
     broken: dict[str, str] = {}
     for line in lines:
         try:
-            cells = _cells_of_row(line, len(header))
+            cells = cells_of_row(line, len(header))
         except UnusableFile as verdict:
             label = label_of(line, name, person)
             broken[bare(label)] = verdict.issue.observed

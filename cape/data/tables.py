@@ -185,6 +185,15 @@ def _check_numbers(line: Line, width: int) -> None:
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
 
 
+def cells_of_row(line: Line, width: int) -> tuple[str, ...]:
+    """Return the cells of a row that is one person; `UnusableFile` for this row alone."""
+    if not line.is_utf8:
+        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
+    cells = cells_of(line)
+    check_width(line, cells, width)
+    return cells
+
+
 def check_width(line: Line, cells: Sequence[str], width: int) -> None:
     if len(cells) != width:
         observed = f"{line} has {len(cells)} cells, the header {width}"

@@ -296,6 +296,39 @@ def test_a_table_that_cannot_be_used_stops_its_site_and_tells_nobody_of_it(
         assert secret not in str(caught.value)
 
 
+ROW_OF_ONE = (
+    b"sub-0007\tpatient\t50\tf\t1\t2\tone more", b"sub-0007\tpatient\t50", b"sub-0007",
+    b"sub-0007\tpatient\t50\tf\t1\tM\xfcller", b"sub-0007\tpatient\t50\tf\t1\t\x00",
+    b"sub-0007\tpatient\t50\tf\t1\t" + b"y" * 200_000, b'"sub-0007\tpatient\t50\tf\t1\t2',
+    b"sub-0007\tpatient\told\tf\t1e300\tinf",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", ["", "\texclude"])
+@pytest.mark.parametrize("row", ROW_OF_ONE)
+def test_no_row_of_one_person_decides_whether_a_site_takes_part(
+    tmp_path: Path, row: bytes, mark: str
+) -> None:
+    """participants.tsv is read as a list of exclusions, too: there any broken row ended the run."""
+    table = study(tmp_path, (20,)) / "site0" / "participants.tsv"
+    lines = table.read_bytes().splitlines()
+    lines[8] = row
+    end = mark.encode().replace(b"exclude", b"0")
+    lines = [lines[0] + mark.encode(), *(line + end for line in lines[1:])]
+    table.write_bytes(b"\n".join(lines))
+    source = source_of(tmp_path / "site0")
+    assert source.n_subjects == 20
+    assert source.compared().arrays[0].shape == (20, 3, 1)
+    assert sum(Y.shape[1] for _, Y in source.reduced(2)) == 18  # without who lacks a value, too
+
+
+def test_a_table_of_the_settings_is_no_second_list(tmp_path: Path) -> None:
+    """`people_table = "subjects.tsv"` was refused as a list that nobody reads."""
+    study(tmp_path, (20,))
+    (tmp_path / "site0" / "participants.tsv").rename(tmp_path / "site0" / "subjects.tsv")
+    assert source_of(tmp_path / "site0", people_table="subjects.tsv").n_subjects == 20
+
+
 def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_path: Path) -> None:
     (tmp_path / "participants.tsv").write_text(
         "participant_id\tdx\tage\tsex\nsub-2\tpatient\t50\tf\nsub-1\tcontrol\t60\tm\n"
