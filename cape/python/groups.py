@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cape.algorithms.estimators import Array
 from cape.data.exclusions import PERSON
@@ -62,7 +62,7 @@ def compare_groups(
     page are kept there.  With a `seed` the result is not private.
     """
     asked = {"group": group, "outcomes": outcomes, "covariates": covariates}
-    chosen = {"computation": "capecontrast", **asked, **(settings or {})}
+    chosen = {**asked, **(settings or {}), "computation": "capecontrast"}
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data = sites
@@ -80,9 +80,7 @@ def compare_groups(
             settings=chosen,
             seed=seed,
         )
-        found = read_folder(folder)
-    if not isinstance(found, ComparisonFolder):
-        raise TypeError("a comparison gave another kind of result")
+        found = cast(ComparisonFolder, read_folder(folder))
     results = found.results
     return GroupResult(
         sentence=sentence(results),

@@ -75,7 +75,9 @@ def test_where_nothing_is_planted_nothing_is_claimed() -> None:
 def test_a_folder_is_compared_too_and_a_mean_far_from_zero_does_no_harm(tmp_path: Path) -> None:
     """A volume of ten standard deviations was cut, and its difference a third too small."""
     for name, columns in study(3, 600, 1.0).items():
-        write_table(tmp_path / name, {**columns, "dmn": columns["dmn"] + 4000})
+        names = [f"p{i}" for i in range(len(columns["dmn"]))]
+        people = {"participant_id": names, **columns, "dmn": columns["dmn"] + 4000}
+        write_table(tmp_path / name, people)
     found = ask(tmp_path, epsilon=8.0, outcomes="dmn 3998:4002", settings={"min_sites": 3})
     (effect,) = found.effects
     assert effect.low95 < 1.0 < effect.high95

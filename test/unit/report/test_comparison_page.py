@@ -1,4 +1,7 @@
-"""The page of a comparison: its sentence first, then what leaves zero, for whom, and how sure."""
+"""The page of a comparison: its sentence first, then what leaves zero, for whom, and how sure.
+
+Belongs to `cape/report/consortium_page.py`.
+"""
 
 from __future__ import annotations
 
