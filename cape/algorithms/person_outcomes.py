@@ -8,67 +8,47 @@ person adds zeros.  Band power and fALFF want courses without a low-pass filter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.subjects import connectivity, fisher, spectrum
-from cape.frozen import dataclass
+from cape.settings.comparison import Measure
 
 # Hz; fALFF is what slow amplitudes are of all (Zou et al. 2008, J. Neurosci. Methods 172)
 SLOW: Final = (0.01, 0.08)
 FASTEST: Final = 0.25
 
-# Public unit of an edge, in Fisher z: people's spread is near it
-UNIT_OF_Z: Final = 0.2
-
-Kind = Literal["fnc", "domains", "power", "falff", "loadings"]
-# What each kind is in, and its public unit: about the spread between people
-UNITS: Final[dict[Kind, tuple[str, float]]] = {
-    "fnc": ("Fisher z", UNIT_OF_Z),
-    "domains": ("Fisher z", UNIT_OF_Z),
-    "power": ("log10 of the part of the power", 0.2),
-    "falff": ("part of the amplitude", 0.05),
-    "loadings": ("log of the standard deviation", 0.3),
-}
 # Hz: the two parts that a repetition time of 2 s reaches
 BANDS: Final = ((0.01, 0.1), (0.1, 0.25))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measure:
-    """What is measured of the time courses of a person; all but the courses is public."""
+def outcome_names(measure: Measure) -> tuple[str, ...]:
+    """Return the names of the K outcomes, which follow from nobody's data."""
+    networks = measure.networks
+    if measure.kind == "fnc":
+        return edge_names(networks)
+    if measure.kind == "domains":
+        n_edges = len(networks) * (len(networks) - 1) // 2
+        return domain_means(np.zeros(n_edges), measure.domains)[0]
+    if measure.kind == "power":
+        spans = [f"{low:g}-{high:g} Hz" for low, high in BANDS]
+        return tuple(f"{name} {span}" for name in networks for span in spans)
+    return networks
 
-    kind: Kind
-    networks: tuple[str, ...]  # R
-    domains: tuple[str, ...] = ()  # R: of each network; of kind domains alone
-    bands: tuple[tuple[float, float], ...] = BANDS
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """K names of outcomes, which follow from nobody's data."""
-        if self.kind == "fnc":
-            return edge_names(self.networks)
-        if self.kind == "domains":
-            n_edges = len(self.networks) * (len(self.networks) - 1) // 2
-            return domain_means(np.zeros(n_edges), self.domains)[0]
-        if self.kind == "power":
-            spans = [f"{low:g}-{high:g} Hz" for low, high in self.bands]
-            return tuple(f"{name} {span}" for name in self.networks for span in spans)
-        return self.networks
-
-    def of(self, S: Array, tr: float) -> Array:
-        """Return the outcomes (K,) of courses (R, T); `tr` in s, 0 if unknown."""
-        if S.shape[1] == 0:
-            return np.full(len(self.names), np.nan)
-        if self.kind == "fnc":
-            return edges(S)
-        if self.kind == "domains":
-            return domain_means(edges(S), self.domains)[1]
-        if self.kind == "power":
-            return log_band_power(S, tr, self.bands).ravel()
-        return falff(S, tr) if self.kind == "falff" else log_amplitudes(S)
+def outcomes_of_person(measure: Measure, S: Array, tr: float) -> Array:
+    """Return the outcomes (K,) of courses (R, T); `tr` in s, 0 if unknown."""
+    if S.shape[1] == 0:
+        return np.full(len(outcome_names(measure)), np.nan)
+    if measure.kind == "fnc":
+        return edges(S)
+    if measure.kind == "domains":
+        return domain_means(edges(S), measure.domains)[1]
+    if measure.kind == "power":
+        return log_band_power(S, tr, BANDS).ravel()
+    return falff(S, tr) if measure.kind == "falff" else log_amplitudes(S)
 
 
 def courses(X: Data, maps: Array) -> Array:

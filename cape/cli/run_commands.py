@@ -73,6 +73,17 @@ def simulate_command(
     ] = None,
     image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
     memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
+    computation: Annotated[
+        str | None, typer.Option(help="Instead of that of settings.toml, such as capecontrast.")
+    ] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="Results of a finished run, or a file of public maps: what people's time courses "
+            "are taken of (capecontrast, capedualreg).",
+        ),
+    ] = None,
     surrogate: Annotated[
         bool, typer.Option("--surrogate", help="Run smooth noise too and show its figures beside.")
     ] = False,
@@ -88,10 +99,12 @@ def simulate_command(
     from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
-    chosen = assignments(set_values) | present(epsilon=epsilon, delta=delta)
+    chosen = assignments(set_values) | present(
+        computation=computation, epsilon=epsilon, delta=delta
+    )
     if not (directory / "settings.toml").is_file():
         warn(NO_SETTINGS.format(folder=shlex.quote(str(directory))), as_json=as_json)
-    line = "" if policy_file else refused_by_the_shipped_policy(directory, chosen)
+    line = "" if policy_file else refused_by_the_shipped_policy(directory, chosen, maps)
     if line:
         text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"
         warn(text, as_json=as_json)
@@ -105,6 +118,7 @@ def simulate_command(
         policy=None if policy_file is None else _policy_of(policy_file),
         image=image,
         memory=memory,
+        maps=maps,
         surrogate=surrogate,
         replace=replace,
     )

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, cast
 
 import numpy as np
 
 from cape.algorithms.contrast import FEW, Contrast, Contrasted, estimates
 from cape.algorithms.estimators import Array
 from cape.algorithms.group_design import Groups, half_of_sites, weights
+from cape.algorithms.person_outcomes import outcome_names
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Part
@@ -28,7 +29,7 @@ from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, RosterEntry, joined, settings_of
-from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table
+from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table, component_names
 from cape.protocol.phases import AnyPhase, Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
@@ -36,23 +37,35 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, rep
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.comparison import (
+    MOST_OUTCOMES,
+    UNITS,
     Column,
     Comparison,
     Covariate,
+    Kind,
     Levels,
+    Measure,
     Range,
     check_question,
     parse_covariates,
     parse_outcomes,
     parse_question,
 )
-from cape.settings.config import Config
+from cape.settings.config import Config, Recipe
 from cape.settings.option import option, out_of_range
 
 if TYPE_CHECKING:
     from cape.forecast.contrast import ContrastForecast
 
 NAME = "capecontrast"
+
+# Maps whose time courses may be compared
+MOST_NETWORKS: Final = 200
+# Of the common settings, what suits a table
+OF_TABLES: Final[Mapping[str, object]] = {
+    "feature_space": "matrix", "basis": "none", "min_timepoints": 1, "detrend": "none",
+    "standardize": "none",
+}  # fmt: skip
 
 # Fewest sites from which an answer for sites like them has a spread to go by
 FEWEST_SITES = 8
@@ -76,12 +89,23 @@ class CapeContrastConfig(Config):
     labels: Literal["public", "protected"] = option("public", group="Privacy")
     people_table: str = option("participants.tsv", group="Data")
     outcomes_table: str = option("", group="Data", expert=True)
-    # The common settings again, with what suits a table: values as they are.
-    feature_space: Literal["matrix"] = option("matrix", group="Data")
-    basis: Literal["none"] = option("none", group="Data")
-    min_timepoints: int = option(1, low=1, group="Data", expert=True)
-    detrend: Literal["linear", "none"] = option("none", group="Data", expert=True)
-    standardize: Literal["variance", "demean", "none"] = option("none", group="Data", expert=True)
+    n_networks: int = option(0, low=0, high=MOST_NETWORKS, group="Data", expert=True)
+    domains: str = option("", group="Data", expert=True)
+    min_timepoints: int = option(100, low=1, group="Data")  # of a row of a table: 1
+
+    @classmethod
+    def from_input(cls, given: Mapping[str, object]) -> Self:
+        """As of all computations; values of a table are taken as they are."""
+        of_maps = str(given.get("outcomes") or "").strip() in UNITS
+        given = given if of_maps else {**given, **OF_TABLES}
+        # With slots a dataclass is made anew, and super() would mean the first.
+        return super(CapeContrastConfig, cls).from_input(given)  # noqa: UP008
+
+    def recipe(self) -> Recipe:
+        if self.measure is None:
+            return Config.recipe(self)
+        n = len(self.measure.networks)
+        return Recipe(templates=True, courses=True, widest=n, max_components=0)
 
     def check(self) -> None:
         Config.check(self)
@@ -96,7 +120,32 @@ class CapeContrastConfig(Config):
         if isinstance(self.asked_group, Range) and not self.strict:
             do = 'name two levels, such as "dx: patient, control", or set labels = "protected".'
             raise out_of_range("group", self.group, "two groups with labels = public", do)
+        self._check_measure()
         self._check_outcomes(len(self.asked_outcomes))
+
+    def _check_measure(self) -> None:
+        """ConfigError for outcomes of maps that nobody's images could give."""
+        measure, domains = self.measure, self.named_domains
+        if measure is None:
+            return
+        n = len(measure.networks)
+        if n < 2:
+            do = "say how many maps there are (cape simulate --maps counts them)."
+            raise ConfigError("E013", setting="n_networks", do=do)
+        if measure.kind == "domains" and not domains:
+            do = "name the domain of every map, such as visual, visual, motor."
+            raise ConfigError("E013", setting="domains", do=do)
+        if domains and self.n_networks not in (0, len(domains)):
+            allowed = f"{len(domains)}, as domains has"
+            raise out_of_range("n_networks", self.n_networks, allowed, "count the maps.")
+        if self.low_pass and measure.kind in ("power", "falff"):
+            do = "leave the upper frequencies in."
+            raise out_of_range("low_pass", self.low_pass, f"0 with outcomes={measure.kind}", do)
+        K = len(outcome_names(measure))
+        if K > MOST_OUTCOMES:
+            allowed = f"at most {MOST_OUTCOMES} outcomes"
+            do = 'take means of domains (outcomes = "domains"), or fewer maps.'
+            raise out_of_range("outcomes", f"{K} of {n} maps", allowed, do)
 
     def _check_outcomes(self, n_outcomes: int) -> None:
         """ConfigError for a question that cannot be asked of so many outcomes."""
@@ -122,8 +171,31 @@ class CapeContrastConfig(Config):
         return parse_covariates(self.covariates)
 
     @property
+    def named_domains(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.domains.split(",") if self.domains)
+
+    @property
+    def measure(self) -> Measure | None:
+        """What is measured of the courses of public maps; None of columns of a table."""
+        kind = self.outcomes.strip()
+        if kind not in UNITS:
+            return None
+        domains = self.named_domains
+        networks = component_names(len(domains) or self.n_networks)
+        return Measure(kind=cast(Kind, kind), networks=networks, domains=domains)
+
+    @property
     def asked_outcomes(self) -> tuple[Column, ...]:
-        return parse_outcomes(self._said("outcomes"))
+        if (measure := self.measure) is None:
+            return parse_outcomes(self._said("outcomes"))
+        unit = UNITS[measure.kind][1]
+        return tuple(Column(column=name, unit=unit) for name in outcome_names(measure))
+
+    @property
+    def outcome_units(self) -> tuple[str, ...]:
+        """In words, of every outcome."""
+        word = "" if self.measure is None else UNITS[self.measure.kind][0]
+        return (word,) * len(self.asked_outcomes)
 
     def _said(self, setting: str) -> str:
         if not (text := str(getattr(self, setting))).strip():
@@ -141,12 +213,15 @@ class CapeContrastConfig(Config):
     def comparison(self) -> Comparison | None:
         if not (self.group.strip() and self.outcomes.strip()):
             return None
+        measure, table = self.measure, self.outcomes_table or self.people_table
+        columns = () if measure else tuple(one.column for one in self.asked_outcomes)
         return Comparison(
             group=self.asked_group,
             covariates=self.asked_covariates,
             table=self.people_table,
-            outcomes_table=self.outcomes_table or self.people_table,
-            outcomes=tuple(one.column for one in self.asked_outcomes),
+            outcomes_table="" if measure else table,
+            outcomes=columns,
+            measure=measure,
         )
 
     @property
@@ -184,12 +259,13 @@ def people_of(site: Site, space: FeatureSpace) -> Stacks:
 
     Nobody is left out: who has no outcome has NaN there.
     """
+    K = len(settings_of(CapeContrastConfig, site.config).asked_outcomes)
 
     def build() -> Stacks:
         u: dict[str, Array] = {}
         outcomes = subject_views.prepared(site, space)
         for array, labels in zip(outcomes.arrays, outcomes.labels, strict=True):
-            nothing = np.full((len(array), space.n_features), np.nan)
+            nothing = np.full((len(array), K), np.nan)
             u |= dict(zip(labels, array[:, :, 0] if array.shape[2] else nothing, strict=True))
         compared = cast(ComparedSource, site.source).compared()
         (array,), (labels,) = compared.arrays, compared.labels
@@ -265,13 +341,23 @@ def plan_run(
         raise out_of_range("sites", f"random with {n_sites} sites", f"{FEWEST_SITES} and more", do)
     plan = make_plan(config, stages(config), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if config.private else (PROTECTS_NOBODY,)
-    return RunPlan(releases=plan, n_basis=space.n_features, warnings=warnings)
+    return RunPlan(releases=plan, n_basis=_n_basis(config, space), warnings=warnings)
+
+
+def _n_basis(config: CapeContrastConfig, space: FeatureSpace) -> int:
+    """Return how many numbers a row or a volume of a person has; ConfigError: of other maps."""
+    if config.measure is None:
+        return space.n_features
+    n = len(config.measure.networks)
+    if space.n_templates != n:
+        raise out_of_range("n_networks", n, f"{space.n_templates}, the maps there", "count them.")
+    return n
 
 
 def verify(site: Site, roster: Roster) -> None:
     # Nothing of the roster is believed: the same plan is made again from what this site has.
     config = settings_of(CapeContrastConfig, site.config)
-    verify_plan(site, roster, stages(config), n_basis=roster.space.n_features)
+    verify_plan(site, roster, stages(config), n_basis=_n_basis(config, roster.space))
     if not config.strict:
         own = next(entry for entry in roster.sites if entry.site == site.id)
         if own.counts != _counted(cells_of(site, roster.space)):
@@ -341,7 +427,7 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool) -> Stacks:
     config = settings_of(CapeContrastConfig, site.config)
     roster = joined(model)
     people = people_of(site, roster.space)
-    rows, K = people.arrays[0][:, :, 0].astype(np.float64), roster.space.n_features
+    rows, K = people.arrays[0][:, :, 0].astype(np.float64), len(config.asked_outcomes)
     middles = [one.middle for one in config.asked_outcomes]
     u, x, g = rows[:, :K] - middles, rows[:, K:-1], rows[:, -1]
     if score:
@@ -404,7 +490,7 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
         group=config.asked_group,
         covariates=config.asked_covariates,
         names=names,
-        units=("",) * len(names),
+        units=config.outcome_units,
         middles=tuple(one.middle for one in config.asked_outcomes),
         asked=question_of(config, model),
         state=state,

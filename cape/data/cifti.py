@@ -91,6 +91,12 @@ def read_scalars(path: Path, space: FeatureSpace) -> Array:
         return _values(reader, head).astype(np.float64)
 
 
+def scalars_in(path: Path) -> int:
+    """Return how many maps a file has, by its header; UnusableFile."""
+    with path.open("rb") as raw:
+        return _open(HashingReader(raw), path).shape[0]
+
+
 def _values(reader: HashingReader, head: _Opened) -> Data:
     """Return features by time, in blocks of rows."""
     n_times, n_features = head.shape

@@ -82,6 +82,7 @@ class IssueCode(Enum):
     GROUP_NONE = (38, "W", "Somebody is in none of the groups that are compared; the person stays counted and adds zeros", "", "correct the cell if it is meant to be one of them")
     PERSON_NOWHERE = (38, "W", "Somebody is in no row of a table of people; the person stays counted and adds zeros", "", "add a row, or write the name as it is here")
     VALUE_NONE = (38, "W", "Somebody has no value in a column of the comparison; the person stays counted and adds zeros", "", "fill the cell if the value is known")
+    OUTCOME_NONE = (38, "W", "Somebody's time courses give no outcome: one is constant, or the repetition time is too long or not known; the person stays counted and adds zeros", "", "look at the images")
     VALUE_UNCLEAR = (38, "W", "A cell of the comparison is neither a number nor a level; the person stays counted and adds zeros", "a number with a decimal point, or a level of the settings", "correct the cell")
     COVARIATE_CLIPPED = (38, "W", "A covariate lies outside the range of the settings and counts as its end", "", "correct the cell, or ask the owner for a wider range")
     # ---- several of one

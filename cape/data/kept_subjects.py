@@ -165,9 +165,15 @@ class Widest:
     """The widest basis that a run may ask for, and what a store keeps of the subjects in it."""
 
     def __init__(
-        self, listing: SiteListing, base: Path, store: DataStore | None, *, reduce: bool
+        self,
+        listing: SiteListing,
+        base: Path,
+        store: DataStore | None,
+        *,
+        reduce: bool,
+        maps: Path | None = None,
     ) -> None:
-        self._listing, self._base = listing, base
+        self._listing, self._base, self._maps = listing, base, maps or base
         self._lock = Lock()
         self._built = functools.cache(self._build)
         self.kept: KeptSubjects | None = None
@@ -203,7 +209,7 @@ class Widest:
     def _with_templates(self, space: FeatureSpace) -> FeatureSpace:
         if not self._listing.how.templates:
             return space
-        return with_templates(space, self._base, site=self._listing.site)
+        return with_templates(space, self._maps, site=self._listing.site)
 
     def prepare(self) -> None:
         """Build the basis before the first subject asks for it."""

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.person_outcomes import UNITS, Measure
+from cape.algorithms.person_outcomes import outcome_names, outcomes_of_person
 from cape.data.checks import Subject
 from cape.frozen import dataclass
+from cape.settings.comparison import UNITS, Measure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -47,16 +48,17 @@ def measured(
     `trs` are in s, 0 or absent where they are not known.
     """
     for label, S in courses:
-        values = measure.of(S.astype(np.float64), trs.get(label, 0.0))[:, None]
+        values = outcomes_of_person(measure, S.astype(np.float64), trs.get(label, 0.0))[:, None]
         yield label, values[:, : int(np.isfinite(values).all())].astype(np.float32)
 
 
 def outcomes_of(people: Iterable[tuple[str, Data]], measure: Measure) -> Outcomes:
     """Return what `measured` yields as a table: a row each, NaN of who has none."""
-    nothing = np.full(len(measure.names), np.nan)
+    names = outcome_names(measure)
+    nothing = np.full(len(names), np.nan)
     rows = [u[:, 0] if u.shape[1] else nothing for _, u in people]
-    units = (UNITS[measure.kind][0],) * len(measure.names)
-    return Outcomes(names=measure.names, units=units, values=np.array(rows, dtype=np.float64))
+    units = (UNITS[measure.kind][0],) * len(names)
+    return Outcomes(names=names, units=units, values=np.array(rows, dtype=np.float64))
 
 
 def repetition_times(subjects: Sequence[Subject], tr: float) -> dict[str, float]:

@@ -127,9 +127,11 @@ def load_site(
     before_reading: Callable[[SiteListing], None] = lambda listing: None,
     on_subject: OnSubject | None = None,
     words: OwnWords | None = None,
+    maps: Path | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
+    `maps`: where public templates are, if not in the folder of the site.
     `listing` is as for `discover`, `working` the folder whose disk must hold the working files;
     what `store` holds is not read again.
     Who fails has T_m = 0.  DataError has the public text of the worst finding, for a list, mask or
@@ -142,7 +144,7 @@ def load_site(
     findings.raise_if_blocked()
     before_reading(files)
     files = with_features_of_files(files, findings)
-    found, widest = SitePass(files, findings), Widest(files, base, store, reduce=True)
+    found, widest = SitePass(files, findings), Widest(files, base, store, reduce=True, maps=maps)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     read = accepted_subjects(found, widest, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}

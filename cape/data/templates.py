@@ -9,7 +9,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.arrays import read_array
-from cape.data.cifti import read_scalars
+from cape.data.cifti import read_scalars, scalars_in
 from cape.data.file_type import CIFTI_MAPS
 from cape.data.images import Resampling, header_alone, read_image
 from cape.data.issues import UnusableFile
@@ -46,6 +46,20 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
     if problem := _template_problem(maps, space.n_features):
         raise DataError("E280", site=site, detail=f"{path.name} {problem}")
     return space.with_templates(maps)
+
+
+def number_of_maps(base: Path) -> int:
+    """Return how many maps `with_templates` would find, by their header; 0: none that it knows."""
+    path = next(filter(Path.is_file, _places_of_maps(base)), None)
+    try:
+        if path is None or path.name.endswith(CIFTI_MAPS):
+            return 0 if path is None else scalars_in(path)
+        if ".nii" not in path.name:
+            return int(_template_array(path).shape[1])
+        shape = header_alone(path).get_data_shape()
+        return int(shape[3]) if len(shape) == 4 else 0
+    except Exception:  # said where they are read
+        return 0
 
 
 def _places_of_maps(base: Path) -> Iterator[Path]:

@@ -304,6 +304,7 @@ def simulate_folder(
     policy: SitePolicy | None = None,
     image: str = "",
     memory: str = "",
+    maps: str | Path | None = None,
     surrogate: bool = False,
     replace: bool = False,
     on_progress: OnProgress | None = None,
@@ -315,7 +316,8 @@ def simulate_folder(
     gets ``consortium/`` and one per site.  `through`: memory, wire, process; with the laboratory
     docker, coinstac (both of an `image`) and nvflare too.  `epsilon` and `private` are as for
     `Consortium.run`.  With a `seed` the result is not private.  `drops` are ``site@phase:round``,
-    `policy` is every site's, `memory` that of a container.  `surrogate` runs smooth noise too and
+    `policy` is every site's, `memory` that of a container.  `maps`: results of a finished run, or a
+    file of public templates (capecontrast, capedualreg).  `surrogate` runs smooth noise too and
     shows its figures.  ConfigError E016: a run was stopped or has ended in `out`; only `replace`
     gives it up.
     """
@@ -334,6 +336,7 @@ def simulate_folder(
         policy=policy,
         image=image,
         memory=memory,
+        maps=None if maps is None else Path(maps),
         replace=replace,
         store=_kept(),
         find_way=_find_way,

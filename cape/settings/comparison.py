@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from cape.frozen import dataclass
 from cape.settings.option import out_of_range
@@ -103,6 +103,28 @@ class Column:
     middle: float = 0.0
 
 
+Kind = Literal["fnc", "domains", "power", "falff", "loadings"]
+# Public unit of an edge, in Fisher z: people's spread is near it
+UNIT_OF_Z: Final = 0.2
+# What is measured of time courses, in words, and its public unit: about the spread of people
+UNITS: Final[dict[str, tuple[str, float]]] = {
+    "fnc": ("Fisher z", UNIT_OF_Z),
+    "domains": ("Fisher z", UNIT_OF_Z),
+    "power": ("log10 of the part of the power", 0.2),
+    "falff": ("part of the amplitude", 0.05),
+    "loadings": ("log of the standard deviation", 0.3),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """What is measured of a person's time courses of public maps (`person_outcomes`)."""
+
+    kind: Kind
+    networks: tuple[str, ...]  # R names
+    domains: tuple[str, ...] = ()  # R: of each network; of kind domains alone
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """What a site reads of its people where groups are compared."""
@@ -114,6 +136,7 @@ class Comparison:
     # people and outcomes are those of images
     outcomes_table: str = ""
     outcomes: tuple[str, ...] = ()
+    measure: Measure | None = None  # what is measured of the courses of public maps
 
 
 def parse_question(text: str) -> Covariate:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ class RunSetup:
     drops: tuple[str, ...]
     image: str = ""
     memory: str = ""
+    # Public maps that sites regress; empty: those in their folders
+    maps: str = field(default="", metadata={"omittable": True})
 
     def write(self, out: Path) -> None:
         text = json.dumps(wire.encode(self, RunSetup), allow_nan=False, indent=1)

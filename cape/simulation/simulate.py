@@ -65,6 +65,7 @@ def simulate(
     policy: SitePolicy | None = None,
     image: str = "",
     memory: str = "",
+    maps: Path | None = None,
     replace: bool = True,
     store: Path | None = None,
     find_way: FindWay = find_way,
@@ -76,12 +77,16 @@ def simulate(
     `settings` go over ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
     `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.  `replace`: also
     a run that was stopped in `out`, or has ended there; else ConfigError E016.  `store`: folder
-    of what was read of files before, None for none.  `find_way` says what `through` means.
+    of what was read of files before, None for none.  `maps`: a finished run or a file, whose maps
+    are public templates.  `find_way` says what `through` means.
     """
     sites = site_folders(directory)
     check_seed(seed)
     way = find_way(through)
-    chosen = _chosen(directory, settings or {})
+    if maps is not None and not way.sees_maps:
+        do = "put them into every site's folder, as group_maps.nii.gz or templates.nii.gz."
+        raise ConfigError("E012", problem="only --through memory names maps", do=do)
+    chosen = _chosen(directory, settings or {}, maps)
     out = out.resolve()
     check_places(sites, out)
     if not replace:
@@ -114,6 +119,7 @@ def simulate(
         drops=tuple(drops),
         image=image,
         memory=memory,
+        maps="" if maps is None else str(maps.resolve()),
     )
     return _begin(setup, out, replace, store, find_way, on_progress, on_subject)
 
@@ -169,11 +175,13 @@ def _begin(
             raise
 
 
-def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object]) -> str:
+def refused_by_the_shipped_policy(
+    directory: Path, settings: Mapping[str, object], maps: Path | None = None
+) -> str:
     """Return what sites that say nothing would say to this run; empty if they would take part."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself says them
-        chosen = _chosen(directory, settings)
+        chosen = _chosen(directory, settings, maps)
     computation, config = configured(chosen)
     if not config.private or computation.simulation_only:
         return ""  # it says so on every page
@@ -183,8 +191,23 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
             "any", computation.name, config
         )
     except PrivacyBudgetError as err:
+        if column := err.fields.get("column"):
+            return f"the counts of {column} are not in public_counts"
         return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
     return ""
+
+
+def _counted_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return the setting that counts public maps; ConfigError if nobody would look at them."""
+    from cape.data.templates import number_of_maps
+
+    computation = str(chosen["computation"])
+    name = {"capecontrast": "n_networks", "capedualreg": "n_components"}.get(computation)
+    if name is None:
+        problem = f"{computation} regresses on no maps"
+        raise ConfigError("E012", problem=problem, do="use capecontrast or capedualreg.")
+    found = number_of_maps(maps)
+    return {} if name in chosen or not found else {name: found}
 
 
 def _expected_noise(sites: Mapping[str, Path], computation: str, config: Config) -> str:
@@ -212,11 +235,15 @@ def _warn_of_noise_in(consortium: Path) -> None:
         warnings.warn(text, NoiseWarning, stacklevel=4)
 
 
-def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object]:
+def _chosen(
+    directory: Path, settings: Mapping[str, object], maps: Path | None
+) -> dict[str, object]:
     sites = site_folders(directory)
     beside = directory / "settings.toml"
     chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
     chosen["computation"] = proposed(chosen)  # of real sites the owner must say it
+    if maps is not None:
+        chosen |= _counted_maps(maps, chosen)
     if not beside.is_file():
         _check_enough(chosen)
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.

@@ -62,6 +62,7 @@ class Way:
     play: Callable[[Play], None]
     sees_ledgers: bool = True  # the ledger_file of a policy, wherever on this computer it lies
     drops_sites: bool = True
+    sees_maps: bool = False  # public maps that do not lie in the folders of sites
     resumes: bool = True
 
 
@@ -71,8 +72,9 @@ CONTAINER_LOGS = "container-logs"
 
 def in_memory(play: Play) -> None:
     computation, config, drops, _ = _bound(play)
+    maps = Path(play.setup.maps) if play.setup.maps else None
     sources = {
-        site: FileSource(path, {}, config, site, store=play.store)
+        site: FileSource(path, {}, config, site, store=play.store, maps=maps)
         for site, path in play.sites.items()
     }
     if play.on_subject is not None:
@@ -106,7 +108,7 @@ def in_processes(play: Play) -> None:
 
 
 WAYS: Mapping[str, Way] = {
-    "memory": Way(play=in_memory),
+    "memory": Way(play=in_memory, sees_maps=True),
     "wire": Way(play=in_one_process),
     "process": Way(play=in_processes),
 }

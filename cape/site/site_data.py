@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
+    `maps`: public templates that do not lie in its folder.
     `strict`: their content may stop a run (E100), which the site's policy must allow.  `store`: the
     folder of what was read of them before.
     """
@@ -52,8 +53,10 @@ class FileSource:
         strict: bool = False,
         store: Path | None = None,
         words: OwnWords | None = None,
+        maps: Path | None = None,
     ) -> None:
         self.config = config
+        self._maps = maps or base
         self._store = store
         self._base, self._site, self._working = base, site, working
         self._strict, self._words = strict, words
@@ -67,6 +70,7 @@ class FileSource:
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
         self._compared: Stacks | None = None
+        self._lacking: set[str] = set()  # who has no outcome of maps
 
     def count(self) -> int:
         """Return how many people are listed, from names alone."""
@@ -109,8 +113,9 @@ class FileSource:
                     before_reading=reading,
                     on_subject=lambda done, total: self.on_subject("read", done),
                     words=self._words,
+                    maps=self._maps,
                 )
-                return self._with_people(accepted)
+                return self._with_people(self._with_outcomes(accepted))
 
             accepted = loaded()
             if self._expected not in (None, accepted.fingerprint) and accepted.failed:
@@ -122,6 +127,32 @@ class FileSource:
                 raise DataError("E161", site=self._site, detail=detail)
             self._accepted = accepted
         return self._accepted
+
+    def _with_outcomes(self, accepted: SiteData) -> SiteData:
+        """Measure the time courses that were read, where the settings ask for outcomes of maps."""
+        asked = self.config.comparison
+        if asked is None or asked.measure is None:
+            return accepted
+        from cape.data.issues import Findings, IssueCode
+
+        findings = Findings(self._site)
+        self._reduced = list(self._measured(accepted, iter(self._reduced)))
+        self._lacking = {label for label, u in self._reduced if not u.shape[1]}
+        for label in sorted(self._lacking.difference(accepted.failed)):
+            findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
+        return dataclasses.replace(accepted, findings=(*accepted.findings, *findings.listing()))
+
+    def _measured(
+        self, accepted: SiteData, courses: Iterator[tuple[str, Data]]
+    ) -> Iterator[tuple[str, Data]]:
+        """Yield what is measured of everybody; the courses as they are where nothing is."""
+        asked = self.config.comparison
+        if asked is None or asked.measure is None:
+            return courses
+        from cape.data.outcomes import measured, repetition_times
+
+        trs = repetition_times(accepted.subjects, self.config.tr)
+        return measured(courses, trs, asked.measure)
 
     def _with_people(self, accepted: SiteData) -> SiteData:
         """Read groups and covariates, where the settings compare; they are part of the contents."""
@@ -159,7 +190,7 @@ class FileSource:
         from cape.data.issues import in_full
 
         data = self._data()
-        failed = set(data.failed)
+        failed = {*data.failed, *self._lacking}
         if self._compared is not None:  # or are in neither group, or lack a covariate
             rows = self._compared.arrays[0][:, :, 0]
             broken = np.flatnonzero(np.isnan(rows).any(axis=1)).tolist()
@@ -202,7 +233,7 @@ class FileSource:
         if self._templated is None:
             from cape.data.templates import with_templates
 
-            self._templated = with_templates(space, self._base, site=self._site)
+            self._templated = with_templates(space, self._maps, site=self._site)
         return self._templated
 
     @property
@@ -221,7 +252,7 @@ class FileSource:
         from cape.data.pipeline import reduce_again
 
         B = public_basis(resolve(self.config), self.space, n_basis)
-        yield from reduce_again(accepted, B, self.config)
+        yield from self._measured(accepted, reduce_again(accepted, B, self.config))
 
     def private_summary(
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]

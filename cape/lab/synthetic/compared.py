@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.person_outcomes import UNIT_OF_Z, edge_names
+from cape.algorithms.person_outcomes import edge_names
 from cape.frozen import dataclass
+from cape.settings.comparison import UNIT_OF_Z
 
 # Fisher z: of everybody, on top of each edge's own; sd of the edges' means, and of people
 MEAN, SPREAD, OWN = 0.25, 0.1, 0.1

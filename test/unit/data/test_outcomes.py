@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.algorithms.person_outcomes import Kind, Measure, courses, edges
+from cape.algorithms.person_outcomes import courses, edges, outcome_names, outcomes_of_person
 from cape.data import pipeline
 from cape.data.outcomes import measured, outcomes_of, repetition_times
 from cape.data.subjects import subject_matrix
 from cape.data.templates import with_templates
 from cape.lab.synthetic.consortium import Request, write_consortium
+from cape.settings.comparison import Kind, Measure
 from cape.settings.config import Config, Recipe
 
 RNG = np.random.default_rng(4)
@@ -44,13 +45,13 @@ def study(tmp_path_factory) -> Path:
 def test_names_are_known_before_anybody_is_measured(kind: Kind, n: int) -> None:
     measure = Measure(kind=kind, networks=NETWORKS, domains=("x", "x", "y"))
     S = RNG.standard_normal((3, 200))
-    assert len(measure.names) == n == len(set(measure.names))
-    found = measure.of(S, 2.0)
+    assert len(outcome_names(measure)) == n == len(set(outcome_names(measure)))
+    found = outcomes_of_person(measure, S, 2.0)
     assert found.shape == (n,)
     assert np.isfinite(found).all()
-    assert np.isnan(measure.of(S[:, :0], 2.0)).all()
+    assert np.isnan(outcomes_of_person(measure, S[:, :0], 2.0)).all()
     if kind in ("power", "falff"):
-        assert np.isnan(measure.of(S, 0.0)).all()
+        assert np.isnan(outcomes_of_person(measure, S, 0.0)).all()
 
 
 def test_who_lacks_an_outcome_adds_zeros_and_stays(study) -> None:
@@ -62,7 +63,7 @@ def test_who_lacks_an_outcome_adds_zeros_and_stays(study) -> None:
     found = list(measured(people, {}, measure))
     assert [(label, u.shape) for label, u in found] == [("1", (3, 1)), ("2", (3, 0)), ("3", (3, 0))]
     table = outcomes_of(found, measure)
-    assert table.names == measure.names
+    assert table.names == outcome_names(measure)
     assert table.units == ("Fisher z",) * 3
     np.testing.assert_allclose(table.values[0], edges(S.astype(float)), rtol=1e-6)
     assert np.isnan(table.values[1:]).all()

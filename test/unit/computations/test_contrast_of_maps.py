@@ -1,0 +1,149 @@
+"""capecontrast on time courses of public maps: settings, sites, maps that are named.
+
+Belongs to `cape/computations/capecontrast.py` and `cape/simulation/simulate.py`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cape.computations.capecontrast import CapeContrastConfig, plan_run
+from cape.data.templates import number_of_maps
+from cape.errors import ConfigError
+from cape.lab.synthetic.consortium import Request, write_consortium
+from cape.settings.resolved import resolve
+from cape.simulation.run_loop import read_setup
+from cape.simulation.simulate import refused_by_the_shipped_policy, simulate
+from cape.site.site_data import FileSource
+from cape.space.feature_space import FeatureSpace
+
+GIVEN: dict[str, Any] = {
+    "epsilon": 50.0, "delta": 1e-5, "group": "dx: patient, control", "outcomes": "fnc",
+    "covariates": "age 18:90, sex female/male, fd_mean 0:.5", "mask": "MNI152-10mm",
+    "min_timepoints": 20, "accept_low_quality": True,
+}  # fmt: skip
+
+
+def config_of(**changed: Any) -> CapeContrastConfig:
+    return CapeContrastConfig.from_input({**GIVEN, "n_networks": 3, **changed})
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    """Three sites with true maps in every folder, and the same maps beside them."""
+    out = tmp_path_factory.mktemp("study") / "study"
+    request = Request(
+        preset="groups", n_sites=3, site_sizes=(24, 20, 16), n_timepoints=40, n_networks=3,
+        templates=0.999,
+    )  # fmt: skip
+    write_consortium(out, request)
+    for site in ("local0", "local1", "local2"):
+        maps = out / site / "templates.nii.gz"
+        shutil.move(maps, out.parent / "maps.nii.gz")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"n_networks": 0}, "n_networks"),
+        ({"outcomes": "domains"}, "domains"),
+        ({"domains": "a, b"}, "n_networks=3: allowed 2"),
+        ({"outcomes": "falff", "low_pass": 0.1}, "low_pass=0.1: allowed 0"),
+        ({"n_networks": 40}, "780 of 40 maps: allowed at most 500"),
+    ],
+)
+def test_outcomes_that_no_images_could_give_are_refused(changed, said) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config_of(**changed)
+
+
+def test_images_are_read_as_for_maps_and_rows_of_tables_as_they_are() -> None:
+    images = resolve(config_of(high_pass=0.01))
+    assert images.reading.feature_space == "mask"
+    assert (images.basis, images.templates, images.widest) == ("courses", True, 3)
+    assert images.reading.high_pass == 0.01
+    assert images.reading.cleaning.standardize == "variance"
+    table = config_of(outcomes="volume 10", n_networks=0)
+    assert table.feature_space == "matrix"
+    assert table.min_timepoints == 1
+    assert resolve(table).basis == "none"
+    assert table.outcome_units == ("",)
+    named = config_of(outcomes="domains", n_networks=0, domains="x, x, y")
+    assert [one.column for one in named.asked_outcomes] == ["x", "x - y"]
+    assert named.outcome_units == ("Fisher z",) * 2
+    maps = FeatureSpace.of_matrix(10).with_templates(np.eye(10)[:, :2])
+    with pytest.raises(ConfigError, match="n_networks=3: allowed 2, the maps there"):
+        plan_run(config_of(), 3, 60, maps)
+
+
+def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
+    study, tmp_path
+) -> None:
+    maps = study.parent / "maps.nii.gz"
+    settings = {name: GIVEN[name] for name in ("epsilon", "delta")} | {
+        "computation": "capecontrast", "epsilon": 300.0,
+    }  # fmt: skip
+    folder = simulate(study, out=tmp_path / "out", settings=settings, maps=maps, seed=3)
+    setup = read_setup(tmp_path / "out")
+    assert (setup.settings["n_networks"], setup.maps) == (3, str(maps.resolve()))
+    lines = (folder / "effects.tsv").read_text().splitlines()
+    rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
+    assert [row["outcome"] for row in rows] == ["C01 - C02", "C01 - C03", "C02 - C03"]
+    assert rows[0]["unit"] == "Fisher z"
+    # planted: -.2, 0, 0
+    estimates = [float(row["estimate"]) for row in rows]
+    assert int(np.argmin(estimates)) == 0
+    assert estimates[0] < -0.08
+    assert "counts of dx" in refused_by_the_shipped_policy(study, settings, maps)
+
+
+def test_who_has_no_outcome_is_told_to_the_site_and_read_again_alike(study, tmp_path) -> None:
+    """At a repetition time that nobody knows there are no spectra."""
+    site = tmp_path / "site"
+    shutil.copytree(study / "local2", site)
+    config = config_of(outcomes="falff")
+    maps = study.parent / "maps.nii.gz"
+    source = FileSource(site, {}, config, "A", maps=maps)
+    first = dict(source.reduced(3))
+    again = dict(source.reduced(3))
+    assert {u.shape for u in first.values()} == {(3, 1)}
+    for label, u in first.items():
+        np.testing.assert_allclose(again[label], u, rtol=1e-5)
+    assert source.notice == ""
+    slow = FileSource(site, {}, config_of(outcomes="falff", tr=3.0), "A", maps=maps)
+    for path in site.glob("*.nii.gz"):
+        path.with_name(path.name[:-7] + ".json").write_text('{"RepetitionTime": 3.0}')
+    assert {u.shape for _, u in slow.reduced(3)} == {(3, 0)}
+    assert "give no outcome" in slow.notice
+
+
+@pytest.mark.parametrize(
+    ("settings", "through", "said"),
+    [
+        ({"computation": "capegica"}, "memory", "capegica regresses on no maps"),
+        ({"computation": "capecontrast"}, "process", "only --through memory names maps"),
+    ],
+)
+def test_maps_that_nobody_would_look_at_are_refused(
+    study, tmp_path, settings, through, said
+) -> None:
+    chosen = {"epsilon": 8.0, "delta": 1e-5, **settings}
+    maps = study.parent / "maps.nii.gz"
+    with pytest.raises(ConfigError, match=said):
+        simulate(study, out=tmp_path / "out", settings=chosen, maps=maps, through=through)
+
+
+def test_maps_are_counted_by_their_header(study, tmp_path) -> None:
+    assert number_of_maps(study.parent / "maps.nii.gz") == 3
+    assert number_of_maps(tmp_path) == 0
+    (tmp_path / "templates.csv").write_text("a,b\n1,2\n3,4\n")
+    assert number_of_maps(tmp_path) == 2
+    broken = tmp_path / "maps.nii.gz"
+    broken.write_bytes(b"none")
+    assert number_of_maps(broken) == 0
