@@ -188,8 +188,9 @@ class CapeContrastConfig(Config):
     def asked_outcomes(self) -> tuple[Column, ...]:
         if (measure := self.measure) is None:
             return parse_outcomes(self._said("outcomes"))
-        unit = UNITS[measure.kind][1]
-        return tuple(Column(column=name, unit=unit) for name in outcome_names(measure))
+        _, unit, middle = UNITS[measure.kind]
+        names = outcome_names(measure)
+        return tuple(Column(column=name, unit=unit, middle=middle) for name in names)
 
     @property
     def outcome_units(self) -> tuple[str, ...]:

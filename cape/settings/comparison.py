@@ -106,13 +106,14 @@ class Column:
 Kind = Literal["fnc", "domains", "power", "falff", "loadings"]
 # Public unit of an edge, in Fisher z: people's spread is near it
 UNIT_OF_Z: Final = 0.2
-# What is measured of time courses, in words, and its public unit: about the spread of people
-UNITS: Final[dict[str, tuple[str, float]]] = {
-    "fnc": ("Fisher z", UNIT_OF_Z),
-    "domains": ("Fisher z", UNIT_OF_Z),
-    "power": ("log10 of the part of the power", 0.2),
-    "falff": ("part of the amplitude", 0.05),
-    "loadings": ("log of the standard deviation", 0.3),
+# What is measured of time courses, in words; its public unit, about the spread of people, and its
+# middle, near where they lie (of synthetic brains: `cape.lab.synthetic.compared`)
+UNITS: Final[dict[str, tuple[str, float, float]]] = {
+    "fnc": ("Fisher z", UNIT_OF_Z, 0.0),
+    "domains": ("Fisher z", UNIT_OF_Z, 0.0),
+    "power": ("log10 of the part of the power", 0.15, -0.35),
+    "falff": ("part of the amplitude", 0.05, 0.4),
+    "loadings": ("log of the standard deviation", 0.3, -1.8),
 }
 
 

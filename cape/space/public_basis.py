@@ -73,7 +73,8 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
     if kind == "courses":
         from cape.algorithms.person_outcomes import regressor
 
-        return regressor(space.templates())
+        maps = space.templates()
+        return regressor(maps / maps.std(axis=0))  # loadings do not hang on their unit
     plain = _smooth_basis(kind, space, how.image_shape, n_basis, wide=how.brains)
     if not space.n_templates:
         return plain

@@ -139,5 +139,5 @@ def test_people_are_read_as_time_courses_where_a_computation_wants_them() -> Non
     how: Resolved = replace(resolve(config()), basis="courses")
     B = public_basis(how, space(maps), widest_basis(how, space(maps)))
     X = np.random.default_rng(1).standard_normal((D, 9)).astype(np.float32)
-    expected = courses(X, space(maps).templates())
+    expected = courses(X, space(maps).templates()) * maps.std(axis=0)[:, None]
     np.testing.assert_allclose(project(X, B), expected, rtol=1e-4, atol=1e-6)
