@@ -18,7 +18,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E013": "setting '{setting}' is required; {do}",
     "E014": "the settings cannot be read; correct the file.",
     "E015": "{what} needs the package {package}; {do}",
-    "E016": "results cannot be written there: {problem}; {do}",
+    "E016": "the command cannot go on: {problem}; {do}",
     "E017": "this is not a privacy.json of cape; name the file in the consortium folder.",
     "E018": "no settings can be proposed or sent: {problem}; {do}",
     "E019": "there is no settings.toml in the folder or beside it, and setting '{setting}' is required; write one with cape init FOLDER.",

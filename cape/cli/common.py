@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,11 +27,13 @@ SetValues = Annotated[
 ]
 
 
-# Defaults fit few data; somebody who forgot the file learns of it first.
-NO_SETTINGS = (
-    "no settings.toml in {folder} or beside it, so all settings are the defaults; "
-    "write one with: cape init {folder}"
-)
+def warn_no_settings(folder: Path, *, as_json: bool) -> None:
+    """Say that there is no settings.toml, of a folder for which `cape init` could write one."""
+    # Defaults fit few data; somebody who forgot the file learns of it first.
+    if any(folder.glob("*")):
+        typed = f"cape init {shlex.quote(str(folder))}"
+        text = f"no settings.toml in {folder} or beside it, so all settings are the defaults"
+        warn(f"{text}; write one with: {typed}", as_json=as_json)
 
 
 def file_option(help: str) -> Any:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cape.cli.common import (
-    NO_SETTINGS,
     AsJson,
     Quiet,
     SetValues,
@@ -24,6 +23,7 @@ from cape.cli.common import (
     present,
     result,
     warn,
+    warn_no_settings,
     working,
 )
 from cape.cli.progress import RunProgress
@@ -103,7 +103,7 @@ def simulate_command(
         computation=computation, epsilon=epsilon, delta=delta
     )
     if not (directory / "settings.toml").is_file():
-        warn(NO_SETTINGS.format(folder=shlex.quote(str(directory))), as_json=as_json)
+        warn_no_settings(directory, as_json=as_json)
     line = "" if policy_file else refused_by_the_shipped_policy(directory, chosen, maps)
     if line:
         text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"

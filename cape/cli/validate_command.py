@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cape.cli.common import (
-    NO_SETTINGS,
     AsJson,
     Quiet,
     SetValues,
@@ -23,7 +21,7 @@ from cape.cli.common import (
     result,
     say,
     table,
-    warn,
+    warn_no_settings,
 )
 from cape.cli.progress import SiteProgress
 
@@ -85,7 +83,7 @@ def validate_command(
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
     if settings is None:
-        warn(NO_SETTINGS.format(folder=shlex.quote(str(target))), as_json=as_json)
+        warn_no_settings(target, as_json=as_json)
     owner = read_settings(settings, assignments(set_values))
     places, base = SitePlaces.from_environment(os.environ), _base(target, manifest, bids)
     with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:

@@ -23,7 +23,7 @@ from cape.data.space import ATLAS_FILES
 from cape.data.tables import RECORDS
 from cape.data.whose import NO_DATA, RESULTS, names_below
 from cape.data.words_beside import words_beside
-from cape.errors import CapeWarning, ConfigError, DataError, own_words
+from cape.errors import CapeWarning, ConfigError, own_words
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
@@ -255,7 +255,7 @@ def _may_be_site(folder: Path, names: Sequence[str]) -> bool:
 def site_folders(directory: Path) -> dict[str, Path]:
     """Return the folders of the sites by id, sorted; of one site the folder itself.
 
-    DataError E104: there are no data.
+    ConfigError E016: there are no data.
     """
     whole = read_whole(directory)
     if folders := sites_below(whole):
@@ -268,8 +268,9 @@ def site_folders(directory: Path) -> dict[str, Path]:
         return folders
     if reading.images or reading.left or any((directory / n).is_file() for n in own):
         return {directory.resolve().name: directory.resolve()}
-    detail = f"{directory} holds no data; a consortium has one folder of data per site"
-    raise DataError("E104", site="(none)", detail=detail)
+    do = "name the folder of one site, or one that holds a folder of each; "
+    do += "data to try it with: cape synth FOLDER."
+    raise ConfigError("E016", problem="the folder holds no data", do=do, detail=str(directory))
 
 
 def check_nobody_named(text: str, readings: Iterable[Reading]) -> None:

@@ -180,7 +180,7 @@ def _ask_people(folder: Path, problem: str) -> ConfigError:
 
 def _nothing(folder: Path, problem: str) -> ConfigError:
     do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds such"
-    do += " folders or links to them"
+    do += " folders or links to them; data to try it with: cape synth FOLDER"
     return ConfigError("E018", problem=problem, do=f"{do}.", detail=str(folder))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
 import shlex
@@ -447,7 +448,9 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
     for target in (out / ".work", out / "consortium", *(out / site for site in sites)):
         for place in sites.values():
             if target == place or target in place.parents or place in target.parents:
-                raise refuse(f"results in {target} would lie over the data in {place}")
+                apart = shlex.quote(str(place.with_name(f"{place.name}-results")))
+                problem = f"results in {target} would lie over the data in {place}"
+                raise refuse(problem, f"choose a folder beside them: --out {apart}")
         ours = target.name == ".work" or any((target / mark).exists() for mark in MARKS)
         if target.is_dir() and any(target.iterdir()) and not ours:
             raise refuse(f"{target} holds something that is no earlier result of cape")
@@ -458,11 +461,14 @@ def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
     _replace(work / "remote" / "transfer", out / "consortium")
     for site in sites:
         _replace(work / site / "output", out / site)
+    for told in out.glob("*/site-error.txt"):  # of a stop that was got over, or of a run before
+        told.unlink()
+        with contextlib.suppress(OSError):  # there is more in it
+            told.parent.rmdir()
 
 
 def _replace(new: Path, old: Path) -> None:
     shutil.rmtree(new / ".cape", ignore_errors=True)
-    (new / "site-error.txt").unlink(missing_ok=True)  # of a stop that was got over
     if not new.exists():
         return
     shutil.rmtree(old, ignore_errors=True)

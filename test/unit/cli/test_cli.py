@@ -465,6 +465,7 @@ def test_json_lines_end_with_results_and_paths(
     tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     simulator.lines = [Line(stability=math.nan)]
+    (tmp_path / "local0").mkdir()
     run(tmp_path, "--json")
     lines = map(json.loads, capsys.readouterr().out.splitlines())
     warning, progress, result = lines

@@ -16,7 +16,7 @@ import pytest
 from cape.cli import main
 from cape.data.discovery import discover
 from cape.data.issues import Findings
-from cape.errors import ConfigError, DataError
+from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings, site_folders
 from cape.planning.first_settings import propose
 from cape.simulation.simulate import simulate
@@ -391,9 +391,19 @@ def test_settings_that_are_typed_or_resumed_name_nobody_of_the_folder_at_hand(
     assert not (tmp_path / "here/job").exists()
 
 
+@pytest.mark.parametrize("command", ["simulate", "init"])
+def test_an_empty_folder_is_told_as_what_it_is(tmp_path, capsys, command):
+    """It named a site-error.txt that was not there, and proposed `cape init` of the same folder."""
+    assert main([command, str(tmp_path)]) != 0
+    said = capsys.readouterr().err
+    assert "data to try it with: cape synth FOLDER" in said
+    assert "site-error.txt" not in said
+    assert "cape init" not in said
+
+
 def test_a_folder_of_people_is_one_site_for_a_simulation(tmp_path):
     """One lab's folder was refused (E104), its people's folders having been sites once."""
-    with pytest.raises(DataError, match="E104"):
+    with pytest.raises(ConfigError, match=r"E016.*holds no data"):
         site_folders(tmp_path)
     for label in ("sub-1", "sub-2", "sub-3"):
         run(tmp_path, label, "MNI152NLin2009cAsym")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,27 @@ def test_a_folder_that_is_no_earlier_result_is_not_replaced(data: Path, tmp_path
     with pytest.raises(ConfigError, match="no earlier result"):
         simulate(data, out=tmp_path / "out", settings={**QUICK, "epsilon": 8, "delta": 1e-5})
     assert precious.read_text() == "three years"
+
+
+def test_results_within_the_data_are_refused_with_a_folder_that_is_taken(tmp_path: Path) -> None:
+    """`cape simulate .` in a site's folder wrote to ./out, and was told to choose another."""
+    place = tmp_path / "a b"
+    with pytest.raises(ConfigError, match="choose a folder beside them: --out") as refused:
+        check_places({"a b": place}, place / "out")
+    (_, typed) = shlex.split(refused.value.public.partition("beside them: ")[2])
+    check_places({"a b": place}, Path(typed))
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_what_stopped_an_earlier_run_does_not_stay_beside_a_good_one(
+    data: Path, tmp_path: Path
+) -> None:
+    """It stayed of a site that had been taken away since."""
+    left = tmp_path / "out" / "gone" / "site-error.txt"
+    left.parent.mkdir(parents=True)
+    left.write_text("CAPE-E138")
+    simulate(data, out=tmp_path / "out", settings={**QUICK, "private": "no"})
+    assert not left.parent.exists()
 
 
 @pytest.mark.parametrize("name", ["consortium", "remote"])
