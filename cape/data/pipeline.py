@@ -366,7 +366,9 @@ def conclude(found: SitePass, working: Path | None = None) -> Inspection:
     space = found.listing.space
     if space is not None and space.kind == "matrix":
         _leave_odd_out(found, space)
-    copies = _leave_copies_out(found)
+    # Of a comparison nobody is: what a person adds hangs on a name, so that who becomes a copy would
+    # move two people's answers.
+    copies = set() if config.comparison else _leave_copies_out(found)
     check_grids(found.shapes, findings)
     note_copies([s for s in found.shapes if s.name not in copies], findings)
     # Without the mask nobody could be read: that all subjects fail would only hide the reason.

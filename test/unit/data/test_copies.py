@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
+from cape.computations.capecontrast import CapeContrastConfig
 from cape.data.checks import RunShape
 from cape.data.copies import course_of, note_copies
 from cape.data.issues import Findings
-from cape.data.pipeline import inspect_site
+from cape.data.pipeline import (
+    accepted_site,
+    accepted_subjects,
+    conclude,
+    inspect_site,
+    pass_over_arrays,
+)
 from cape.settings.config import Config
+from cape.space.feature_space import FeatureSpace
 
 SHAPE, T = (12, 12, 12), 150
 
@@ -94,3 +102,18 @@ def test_a_site_with_a_scaled_copy_is_not_ready(tmp_path):
     found = inspect_site(tmp_path, {}, replace(config, standardize="demean"), site="B")
     (text,) = (f.private for f in found.findings if f.code == "CAPE-E105")
     assert "sub-1.npy and sub-9.npy" in text
+
+
+@pytest.mark.parametrize(("compared", "counted"), [(False, 1), (True, 2)])
+def test_nobody_is_left_out_of_a_comparison_for_what_another_holds(
+    compared: bool, counted: int
+) -> None:
+    """Who became a copy of a control took that control out: two people moved, of two groups."""
+    asked = {"group": "dx: patient, control", "outcomes": "a 1, b 1"} if compared else {}
+    config = CapeContrastConfig.from_input({"private": False, "n_features": 2, **asked})
+    one = np.random.default_rng(0).standard_normal((2, 60))
+    found = pass_over_arrays("A", [one, one], FeatureSpace.of_matrix(2), config)
+    assert len(list(accepted_subjects(found))) == 2
+    told = conclude(found)
+    assert len(accepted_site(told).subjects) == counted
+    assert "same" in told.findings[0].private
