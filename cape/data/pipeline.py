@@ -366,7 +366,7 @@ def conclude(found: SitePass, working: Path | None = None) -> Inspection:
     space = found.listing.space
     if space is not None and space.kind == "matrix":
         _leave_odd_out(found, space)
-    # Of a comparison nobody is: what a person adds hangs on a name, so that who becomes a copy would
+    # Of a comparison nobody is: what a person adds hangs on a name, so who becomes a copy would
     # move two people's answers.
     copies = set() if config.comparison else _leave_copies_out(found)
     check_grids(found.shapes, findings)
