@@ -120,6 +120,7 @@ class RunProgress(Progress):
     _a_subject = 0.0  # s of reading one
     _rounds: tuple[float, ...] = ()
     _report_began = 0.0
+    _done = 0.0
 
     def subject(self, stage: str, done: int, total: int) -> None:
         now = self._clock()
@@ -136,8 +137,7 @@ class RunProgress(Progress):
         what = {"read": "reading people", "report": "drawing pages"}
         since = self.started if stage == "read" else self._report_began
         words = (what[stage], f"{done} of {total}, {_rate(done, now - since)}")
-        event = {"stage": stage, "done": done, "total": total}
-        self.show(words, event, left, done / max(total, 1))
+        self.show(words, {"stage": stage, "done": done, "total": total}, left, self._whole(left))
 
     def __call__(self, line: ProgressLine) -> None:
         self._n_sites = line.sites
@@ -152,7 +152,13 @@ class RunProgress(Progress):
                 of_rounds = max(of_rounds, ROUNDS)
             left = of_rounds + self._of_report()
         self._report_began = self._clock()
-        self.show(_words(line), dataclasses.asdict(line), left, line.exchange / line.exchanges)
+        self.show(_words(line), dataclasses.asdict(line), left, self._whole(left))
+
+    def _whole(self, left: float) -> float:
+        """Return how much of the whole run is done: one bar, which never goes back."""
+        spent = self._clock() - self.started
+        self._done = max(self._done, spent / max(spent + left, 1e-9))
+        return self._done
 
     def _of_report(self) -> float:
         # Maps of single people need their voxels, which are read again.

@@ -252,7 +252,7 @@ class Consortium:
         if planner is not None:
             n_people = sum(source.n_subjects for source in sources.values())
             noise = planner.expected_noise(config, len(self._sites), n_people)
-        if noise:
+        if noise:  # the result's status says at the end what came of it
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         # The whole consortium is in the hands of the caller, so no site's policy protects anybody;
         # a seed in it is what marks the result as a simulation.
@@ -261,9 +261,6 @@ class Consortium:
         run_to_end(transport, on_progress)
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
-        # Again, beside the maps: what was said minutes ago has left the screen.
-        if noise:
-            warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         self.config = config
         return _result(transport.outcome, self._truth)
 

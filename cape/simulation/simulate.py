@@ -24,11 +24,9 @@ from cape.errors import (
     NoiseWarning,
     PrivacyBudgetError,
 )
-from cape.forecast.rule import WORDS
 from cape.planning.consortium_folder import merged, proposed, read_file, site_folders
 from cape.protocol.model import settings_of
 from cape.report import add_score
-from cape.report.results import MapResults, read_results
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.simulation.run_loop import (
     CHECKPOINT_FILE,
@@ -109,7 +107,7 @@ def simulate(
     if drops and not way.drops_sites:
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
-    # Before anything is read, which takes minutes, and again when the maps lie there.
+    # Before anything is read, which takes minutes; at the end the sentence says what came out.
     if reason := _expected_noise(sites, computation.name, config):
         warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
     setup = RunSetup(
@@ -225,15 +223,6 @@ def _expected_noise(sites: Mapping[str, Path], computation: str, config: Config)
     except CapeError:  # the run itself says it
         return ""
     return planner.expected_noise(config, len(sites), sum(map(len, listed)))
-
-
-def _warn_of_noise_in(consortium: Path) -> None:
-    results = read_results(consortium)
-    forecast = (results.forecast if isinstance(results, MapResults) else None) or ""
-    word, _, reason = forecast.partition(": ")
-    if word == WORDS["no"]:
-        text = f"{consortium}: too few people for this budget: {reason}"
-        warnings.warn(text, NoiseWarning, stacklevel=4)
 
 
 def _chosen(
@@ -381,7 +370,6 @@ def _go_on(
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
     )
     shutil.rmtree(work, ignore_errors=True)
-    _warn_of_noise_in(consortium)
     return consortium
 
 

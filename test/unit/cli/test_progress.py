@@ -37,9 +37,16 @@ def line(exchange: int, of: int, seconds: float) -> ProgressLine:
 
 
 @pytest.mark.parametrize(("a_read", "n_rounds", "a_round"), [(4.0, 4, 3.0), (6.0, 46, 0.5)])
-def test_time_left_is_right_from_the_tenth_subject_to_the_end(capsys, a_read, n_rounds, a_round):
+def test_time_left_is_right_from_the_tenth_subject_to_the_end(
+    capsys, monkeypatch, a_read, n_rounds, a_round
+):
     """A run of 60 people played by a clock; pages take what they took when they were measured."""
-    clock, told = Clock(), []
+    clock, told, bars = Clock(), [], [0.0]
+    monkeypatch.setattr(
+        RunProgress,
+        "show",
+        lambda *given, old=RunProgress.show: bars.append(given[-1]) or old(*given),
+    )
     printer = RunProgress(as_json=True, quiet=False, clock=clock)
     total, begun = 60, clock.now
 
@@ -69,6 +76,9 @@ def test_time_left_is_right_from_the_tenth_subject_to_the_end(capsys, a_read, n_
     ]
     assert len(told) > 100
     assert wrong == []
+    # One bar over the run: it began again with every stage.
+    assert bars == sorted(bars)
+    assert bars[-1] > 0.9
 
 
 def test_elsewhere_than_in_a_terminal_a_line_a_minute_goes_to_stderr(capsys):
