@@ -118,7 +118,7 @@ def budget_command(
         computation=computation or None,
     )
     from cape.cli.plan_text import print_comparison, print_plan
-    from cape.planning.budget import any_budget_of
+    from cape.planning.budget import any_budget_of, plans_around
     from cape.planning.comparison_budget import PlannedComparison
 
     plan = any_budget_of(
@@ -130,7 +130,7 @@ def budget_command(
     if isinstance(plan, PlannedComparison):
         print_comparison(plan)
     else:
-        print_plan(plan)
+        print_plan(plan, plans_around(given, plan))
 
 
 def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:

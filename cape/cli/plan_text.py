@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from cape.cli.common import duration, say, table
 from cape.planning.budget import PlannedRun, StageSummary
@@ -21,7 +22,7 @@ SECONDS_PER_EXCHANGE = {
 }
 
 
-def print_plan(plan: PlannedRun) -> None:
+def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> None:
     say(
         f"{plan.n_subjects} subjects at {plan.n_sites} sites, {plan.n_components} components, "
         f"basis of {plan.n_basis}, assumed colluders: {plan.colluders}"
@@ -59,6 +60,12 @@ def print_plan(plan: PlannedRun) -> None:
     if math.isfinite(verdict.map_energy):
         say(f"Map sharpness  E {verdict.map_energy:.2f} (share of the maps' energy that is kept)")
     _print_curve(plan)
+    if around[1:]:
+        rows = [
+            (words, f"{one.verdict.g:.0f}", one.advice.answer, one.n_components, _networks(one))
+            for words, one in around
+        ]
+        table("Around this plan", ("", "G", "works", "maps", "networks expected"), rows)
     _print_advice(plan)
 
 
@@ -102,6 +109,12 @@ def _seen(one: Seen) -> tuple[str, ...]:
         *(f"{power:.2f}" for power in one.power),
         f"{100 * one.privacy:.0f} %",
     )
+
+
+def _networks(plan: PlannedRun) -> str:
+    # They were counted of one number of maps at each size, and of no other.
+    found = plan.advice.networks
+    return found if found.endswith(f" {plan.n_components}") else "-"
 
 
 def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:

@@ -95,14 +95,18 @@ class SpatialRule(ForecastRule):
         said = self._expected(g)
         return f"G is {g:.0f}, and {self.noun} need {need}{said and ': '}{said}"
 
+    def networks(self, g: float) -> str:
+        row = _row_at(g) if self.brains else None
+        return "" if row is None else f"{row[3]} of {row[2]}"
+
     def _expected(self, g: float) -> str:
         if (row := _row_at(g)) is None:
             return "the maps would mostly show noise"
         if not self.brains:
             return ""
-        _, _, n_maps, found, claimed = row
+        claimed = row[4]
         return (
-            f"about {found} of {n_maps} maps are expected to be networks of other people, too, "
+            f"about {self.networks(g)} maps are expected to be networks of other people, too, "
             f"{claimed or 'none'} of them claimed with a yes ({MEASURED_ON})"
         )
 

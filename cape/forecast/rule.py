@@ -89,6 +89,7 @@ class Advice:
     synthetic_data: str  # what was measured there for this answer, one sentence
     real_data: str  # what was seen there at this G, one sentence
     caution: str  # where epsilon protects almost nothing, or would have to; mostly empty
+    networks: str = ""  # "7 of 12" maps are expected to be networks; empty where nobody measured
 
     @property
     def sentence(self) -> str:
@@ -140,6 +141,10 @@ class ForecastRule(ABC):
     @abstractmethod
     def reason(self, g: float) -> str:
         """Return why the answer at G is what it is."""
+
+    def networks(self, g: float) -> str:
+        """Return how many maps are expected to be networks, "7 of 12", where it was measured."""
+        return ""
 
     def sentence(self, g: float) -> str:
         """Return the answer at G and its reason, as every command and page says them."""
@@ -215,6 +220,7 @@ class ForecastRule(ABC):
             synthetic_data=self.synthetic_data(g),
             real_data=self.real_data(g),
             caution=self._caution(size, mu),
+            networks=self.networks(g),
         )
 
     def _caution(self, size: RunSize, mu: float) -> str:

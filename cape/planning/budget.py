@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
 
@@ -172,6 +173,24 @@ def budget_of(
         curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),
     )
+
+
+def plans_around(
+    settings: Mapping[str, object], plan: PlannedRun
+) -> tuple[tuple[str, PlannedRun], ...]:
+    """Return the plan, and what one change of it gives; what no run may have is left out."""
+    people, fewer = plan.n_subjects, max(2, 2 * plan.n_components // 3)
+    changes: tuple[tuple[str, int, dict[str, object]], ...] = (
+        ("twice the people", 2 * people, {}),
+        ("half the epsilon", people, {"epsilon": plan.planned / 2}),
+        (f"{fewer} components", people, {"n_components": fewer}),
+    )
+    others = []
+    for words, n_subjects, change in changes if plan.mu is not None else ():
+        with suppress(ConfigError):
+            other = budget_of({**settings, **change}, n_sites=plan.n_sites, n_subjects=n_subjects)
+            others.append((words, other))
+    return (("as asked", plan), *others)
 
 
 def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | None) -> None:

@@ -576,6 +576,21 @@ def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str])
     assert "the maps would mostly show noise" in bad
 
 
+def test_budget_tells_what_one_change_of_the_plan_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    images = ["budget", "--subjects", "256", "--sites", "4", "--epsilon", "2"]
+    assert cli.main(images) == 0
+    said = capsys.readouterr().out
+    rows = said.partition("Around this plan\n")[2].splitlines()[1:5]
+    words = ("as asked", "twice the people", "half the epsilon", "10 components")
+    assert [row[:16].strip() for row in rows] == list(words)
+    last = ["12 of 15", "15 of 18", "7 of 12", "-"]
+    assert all(row.endswith(f"  {networks}") for row, networks in zip(rows, last, strict=True))
+    assert all(len(row) <= 80 for row in rows)
+    # Nothing is around a plan without noise.
+    assert cli.main([*images, "--set", "private=false"]) == 0
+    assert "Around" not in capsys.readouterr().out
+
+
 def test_what_would_change_an_answer_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """paperdjica was told to leave out choices that are its own defaults: E012 when typed."""
     size = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20", "--epsilon", "1"]
