@@ -442,6 +442,10 @@ def _methods_of_groups(
     data = "Outcomes were columns of tables of the sites."
     if of_images:
         data = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
+        data += (
+            " Time courses of public maps were taken of every person by least squares; outcomes: "
+            f"{settings.get('outcomes')}."
+        )
     kind = "planned" if said is None else said.kind
     return {
         "paragraph": text_of("comparison/methods_paragraph.txt.j2", **values),
