@@ -109,13 +109,13 @@ def budget_command(
     if subjects is None or sites is None:
         raise typer.BadParameter("needed: --subjects and --sites, or --check FILE")
     # Options win over --set, except for delta, whose option always has a value.
-    given = merged(in_file, {"delta": delta, **assignments(set_values)}) | present(
+    named = present(computation=computation or None)
+    given = merged(in_file, {"delta": delta, **assignments(set_values), **named}) | present(
         epsilon=epsilon,
         n_components=components,
         assumed_colluders=colluders,
         n_rounds=rounds,
         n_basis=basis,
-        computation=computation or None,
     )
     from cape.cli.plan_text import print_comparison, print_plan
     from cape.planning.budget import any_budget_of, plans_around

@@ -100,3 +100,13 @@ def test_python_and_the_command_line_say_the_same(capsys) -> None:
     assert '"smallest"' in capsys.readouterr().out
     maps = any_budget_of({**PLANNED, "computation": "capegica"}, n_sites=4, n_subjects=100)
     assert not isinstance(maps, PlannedComparison)
+
+
+def test_a_table_of_settings_for_this_computation_is_taken(tmp_path, capsys) -> None:
+    """`cape synth --preset groups` writes one: the maps' settings, and the question below them."""
+    path = tmp_path / "settings.toml"
+    table = '[capecontrast]\ngroup = "dx: a, b"\ncovariates = ""\noutcomes = "fnc"\n'
+    path.write_text(f'computation = "capegica"\nn_sites = 4\n{table}')
+    given = ["budget", "--settings", str(path), "--subjects", "900", "--epsilon", "4"]
+    assert main([*given, "--computation", "capecontrast", "--set", "n_networks=10"]) == 0
+    assert "along a pattern of 45 outcomes" in " ".join(capsys.readouterr().out.split())
