@@ -48,6 +48,7 @@ from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import Whole, check_nobody_named, read_whole, sites_below
+from cape.planning.first_question import TABLE, first_question
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.orientation import BY_FEATURE, BY_TIME, Ask, counted, orientation_of, refuse
 from cape.settings.config import Config
@@ -122,7 +123,9 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
+    tables = (first_question(whole.folder / TABLE) for whole in (whole, *sites.values()))
     text = template.render(
+        asked=next(filter(None, tables), {}),
         people=_people(total),
         alone=alone,
         sites=list(sites),

@@ -1,6 +1,6 @@
 """capecontrast on time courses of public maps: settings, sites, maps that are named.
 
-Belongs to `cape/computations/capecontrast.py` and `cape/simulation/simulate.py`.
+Belongs to `cape/computations/capecontrast.py`.
 """
 
 from __future__ import annotations
