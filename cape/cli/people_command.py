@@ -45,8 +45,9 @@ def people_command(
     found = [confirm(folder, typed)] if typed else read_people(folder)
     kept = f"kept in {folder / 'site-policy.toml'}, which goes nowhere else" if typed else ""
     if write is not None:
-        kept = f"written: {write}; fill in its column subject, one label a person"
-        _write_manifest(write, folder, found)
+        kept = f"written: {write}"
+        if not _write_manifest(write, found):
+            kept += "; fill in its column subject, one label a person"
     lines = [line for each in found for line in _lines(each)]
     texts = [text for each in found for text in _told(each)]
     fields = {
@@ -122,18 +123,20 @@ def _told(found: FolderOfPeople) -> list[str]:
     return texts
 
 
-def _write_manifest(path: Path, folder: Path, found: Sequence[FolderOfPeople]) -> None:
+def _write_manifest(path: Path, found: Sequence[FolderOfPeople]) -> bool:
+    """Write all files, and whose they are as far as it is proved; True: nobody is missing."""
     from cape.errors import ConfigError
 
     if path.exists():
         do = "choose another --write, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
-    files = [
-        os.path.relpath(each.folder / image, path.parent)
+    files = {
+        os.path.relpath(each.folder / name, path.parent): who
         for each in found
-        for image in (*(i.path for i in each.reading.images), *each.reading.left, *each.series)
-    ]
+        for name, who in each.people_by_file.items()
+    }
     with path.open("w", encoding="utf-8", newline="") as stream:
         rows = csv.writer(stream)
         rows.writerow(("file", "subject"))
-        rows.writerows((Path(name).as_posix(), "") for name in dict.fromkeys(files))
+        rows.writerows((Path(name).as_posix(), who) for name, who in files.items())
+    return all(files.values())

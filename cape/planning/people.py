@@ -17,7 +17,7 @@ from cape.data.layout.reading import AS_NAMED, FOLDERS, Line, Reading, version_l
 from cape.data.layout.words import is_series
 from cape.data.manifest import read_manifest
 from cape.data.runs import ListedRun
-from cape.data.whose import Taken, kind_of, read_folder, reading_of_rows, rows_of, take
+from cape.data.whose import Taken, kind_of, label_of, read_folder, reading_of_rows, rows_of, take
 from cape.data.words_beside import words_beside
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -50,6 +50,22 @@ class FolderOfPeople:
     @property
     def doubled(self) -> int:
         return len(self.taken.doubled)
+
+    @property
+    def people_by_file(self) -> dict[str, str]:
+        """Every file with its person, where proved; else with "", for its site to fill in.
+
+        Proved, what a run does not take is left out: listed, it would be a run more.
+        """
+        if self.reading.level != "proved":
+            images = [image.path for image in self.reading.images]
+            return dict.fromkeys((*images, *self.reading.left, *self.series), "")
+        people = {image.path: label_of(image, self.reading) for image in self.taken.runs}
+        doubled = self.taken.doubled
+        return {
+            path: "" if who in doubled else f"{self.site} {who}".strip()
+            for path, who in people.items()
+        }
 
 
 def words_typed(layout: Sequence[str], folders: str, *, as_named: bool) -> tuple[str, ...]:

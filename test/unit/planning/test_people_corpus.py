@@ -108,6 +108,27 @@ def check_charged(case: Case, folder: Path, found: Found, config: Config) -> Non
         assert true <= EPSILON, person
 
 
+def check_written(folder: Path, config: Config, capsys) -> None:
+    """The manifest that is written of a proved layout has the same people with the same files.
+
+    Its column `subject` was empty where the site had just typed who is who.
+    """
+    for base in sites_of(folder).values():
+        table = base / "manifest.csv"
+        before = discover(base, {}, config, Findings("B"))
+        if asked(base, capsys, "--write", str(table))["level"] != "proved":
+            continue
+        rows = table.read_text().splitlines()[1:]
+        whole = not any(row.endswith(",") for row in rows)
+        assert whole == all(each.runs for each in before)
+        if whole:
+            after = discover(base, {}, config, Findings("B"))
+            assert [(p.label, {r.name for r in p.runs}) for p in after] == [
+                (p.label, {r.name for r in p.runs}) for p in before
+            ]
+        table.unlink()
+
+
 def filter_of_one_version(path: str) -> str:
     """Return what an owner would write to name the version that a file is."""
     entities = entities_of(Path(path).name)
@@ -130,6 +151,7 @@ def test_a_layout_is_taken_right_or_asked_about_and_what_is_printed_works(
     found, stops = private_run(case, folder, config)
     if said["level"] == "proved":
         assert "CAPE-E165" not in stops
+        check_written(folder, config, capsys)
         for chosen in ("", filter_of_one_version(next(iter(case.files)))):
             # Where nobody chooses a version nothing is joined: the owner names one, or a line does.
             config = settings(case, chosen)
@@ -168,6 +190,7 @@ def test_a_layout_is_taken_right_or_asked_about_and_what_is_printed_works(
             else:
                 right += 1
                 if right == 1:
+                    check_written(folder, config, capsys)
                     check_charged(case, folder, found, config)
         for base in lines:
             (base / "site-policy.toml").unlink(missing_ok=True)
