@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from html import unescape
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,21 @@ NAMES: Final = tuple("name,region,structure,label,label_name,label name,roi,roi_
 SIDES: Final = ("hemisphere", "hemi", "side", "lr")
 # A line of a colour table: number, name, red, green, blue, and alpha or nothing; or of ITK-SNAP.
 _COLOURS: Final = re.compile(r"\s*(\d+)\s+(?:(?:[\d.]+\s+)+\"(.+)\"|(\S.*?)(?:\s+\d+){3,4})\s*")
+# Other programs': of SPM and AAL (.xml, .txt), AFNI (.niml.lt), FSL (.xml, whose first one is 0)
+_OTHERS: Final = (
+    (r"<label>\s*<index>\s*(?P<n>\d+)\s*</index>\s*<name>(?P<name>[^<]+)</name>", 0),
+    (r"<label\s+index=\"(?P<n>\d+)\"[^<>]*>(?P<name>[^<]+)</label>", 1),
+    (r"(?m)^\s*\"(?P<n>\d+)\"\s+\"(?P<name>[^\"]+)\"\s*$", 0),
+    (r"(?m)^\S+\t(?P<name>[^\t\n]*[A-Za-z][^\t\n]*)\t(?P<n>\d+)\s*$", 0),
+)
 _KNOWN: Final = (
-    "give a .tsv or .csv with a header that has index and name, or a colour table with lines such "
-    "as '17 Left-Hippocampus 220 216 20 0'."
+    "give a .tsv or .csv with a header that has index and name, a table of AFNI, FSL or SPM, or a "
+    "colour table with lines such as '17 Left-Hippocampus 220 216 20 0'."
 )
 
 
 def read_label_table(path: Path) -> dict[int, str]:
-    """Return the names of labels of a table with a header (csv, tsv) or of a colour table.
+    """Return the names of labels: of a table with a header, a colour table, or a program's own.
 
     ConfigError: it is neither, or a number stands twice.
     """
@@ -34,7 +42,8 @@ def read_label_table(path: Path) -> dict[int, str]:
         if path.suffix.lower() in (".csv", ".tsv"):
             rows = _rows(table_cells(content, delimiter_of(path.name)))
         else:
-            rows = _colours(content.decode("utf-8-sig"))
+            text = content.decode("utf-8-sig")
+            rows = _of_programs(text) or _colours(text)
     except (UnusableFile, OSError, ValueError) as err:
         problem = f"the label table cannot be read: {_why(err)}"
         raise ConfigError("E018", problem=problem, do=_KNOWN) from err
@@ -73,6 +82,14 @@ def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:
 def _column(columns: list[str], wanted: tuple[str, ...], allowed: set[int]) -> int | None:
     at = (columns.index(column) for column in wanted if column in columns)
     return next((place for place in at if place in allowed), None)
+
+
+def _of_programs(text: str) -> list[tuple[int, str]]:
+    # By their lines, not as XML: a file may come from anywhere, and its labels are all we read.
+    for pattern, first in _OTHERS:
+        if found := list(re.finditer(pattern, text)):
+            return [(int(one["n"]) + first, unescape(one["name"]).strip()) for one in found]
+    return []
 
 
 def _colours(text: str) -> list[tuple[int, str]]:

@@ -124,8 +124,15 @@ def test_the_setting_is_what_a_run_reads(tmp_path, capsys):
     ("a.csv", "number,hemisphere,region\n1,L,A\n2,R,A\n"),
     ("a.txt", "# No. Name R G B A\n0 Unknown 0 0 0 0\n1  A-L  220 216 20 0\n\n2 A-R 1 1 1 0\n"),
     ("a.label", '1 255 0 0 1 1 1 "A (left)"\n2 0 255 0 0.5 1 1 "A (right)"\n'),
+    ("AAL.xml", "<data><label><index>1</index><name>Insula_L</name></label>\n<label>\n"
+     "<index>2</index> <name> Insula_R </name></label></data>"),
+    ("fsl.xml", '<label index="0" x="1" y="2">Left A &amp; B</label>\n'
+     '<label index="1" x="1">Right A &amp; B</label>'),
+    ("a.niml.lt", '<VALUE_LABEL_DTABLE\n ni_type="2*String" >\n"1" "left_caudate"\n'
+     ' "2" "right_caudate"\n</VALUE_LABEL_DTABLE>\n'),
+    ("ROI_MNI_V4.txt", "FAD\tPrecentral_L\t1\nFAG\tPrecentral_R\t2\n"),
 ])  # fmt: skip
-def test_tables_of_either_kind(tmp_path: Path, name: str, text: str) -> None:
+def test_tables_of_every_kind(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert pair_names(read_label_table(tmp_path / name)).pairs == ((1, 2),)
 
@@ -135,7 +142,7 @@ def test_tables_of_either_kind(tmp_path: Path, name: str, text: str) -> None:
     ("a.tsv", "index\tname\n", "no numbers or no names"),
     ("a.tsv", "index\tname\n1\tA L\n1\tA R\n", "label 1 stands twice"),
     ("a.tsv", "index\tname\n1\tA\tB\n", "cells"),
-    ("a.txt", '<label index="0">A</label>\n', "line 1"),
+    ("a.txt", '<label index="x">A</label>\n', "line 1"),
     ("a.txt", "", "no lines"),
     ("a.txt", b"1 \xff 1 1 1 0\n", "utf-8"),
 ])  # fmt: skip
