@@ -64,15 +64,18 @@ class Person:
 
     label: str  # name of the subject at the site
     files: tuple[str, ...]  # SHA-256 of each file or row, whatever the owner chose to do with it
+    # The name as other lists may write it: who is 01 in a table is sub-01 among images
+    spellings: tuple[str, ...] = ()
 
     def digests(self, key: bytes, *context: str) -> str:
-        """Return what this person is known by: files, and the name under the site's key."""
+        """Return what this person is known by: files, and names under the site's key."""
         digests = {
             hashlib.sha256(text.encode()).hexdigest()[:DIGITS] for text in self.files if text
         }
-        parts = [part.encode("utf-8", "surrogatepass") for part in (*context, self.label)]
-        name = b"cape/1/person" + b"".join(len(p).to_bytes(8, "little") + p for p in parts)
-        digests.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])
+        for name in filter(None, {self.label, *self.spellings}):
+            parts = [part.encode("utf-8", "surrogatepass") for part in (*context, name)]
+            text = b"cape/1/person" + b"".join(len(p).to_bytes(8, "little") + p for p in parts)
+            digests.add(hmac.new(key, text, hashlib.sha256).hexdigest()[:DIGITS])
         return " ".join(sorted(digests))
 
 

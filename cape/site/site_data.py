@@ -213,15 +213,21 @@ class FileSource:
     @property
     def people(self) -> list[Person]:
         """Names and digests of files; never leave the site."""
+        from cape.data.exclusions import alike, bare
         from cape.site.ledger_file import Person
 
-        people, data = [], self._data()
+        people, data, asked = [], self._data(), self.config.comparison
         # Those that failed, too: that they did is told by noisy sums, which cost their budget.
         for label, digests in zip(data.listed, data.digests, strict=True):
             # Without confounds: the owner chooses them, and must not make other people of the same
             # data, whose budget would begin anew.
             files = tuple(digest.partition("+")[0] for digest in digests)
-            people.append(Person(label=label, files=files))
+            if asked and asked.outcomes_table:
+                # Of the columns that the owner chose, maybe one whole number: others have the same
+                # ones, and whoever has the ledger could try which.
+                files = ()
+            spellings = bare(label), alike(label)
+            people.append(Person(label=label, files=files, spellings=spellings))
         return people
 
     @property

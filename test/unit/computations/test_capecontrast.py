@@ -322,6 +322,21 @@ def test_no_row_of_one_person_decides_whether_a_site_takes_part(
     assert sum(Y.shape[1] for _, Y in source.reduced(2)) == 18  # without who lacks a value, too
 
 
+def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) -> None:
+    """Images know sub-01 whom a table calls 01: their budget began anew; digests of a row could be
+    tried out, and made one person of all who have the same number."""
+    header = "participant_id\tdx\tage\tsex\tvolume\tscore"
+    for name, spelling in (("participants.tsv", "sub-{:02}"), ("a.tsv", "{}"), ("b.tsv", "SUB-{}")):
+        rows = (f"{spelling.format(m)}\tpatient\t50\tf\t12\t7" for m in (1, 2, 3))
+        (tmp_path / name).write_text("\n".join([header, *rows]) + "\n")
+    others = ({"people_table": name} for name in ("a.tsv", "b.tsv"))
+    sources = [source_of(tmp_path, **how) for how in ({}, {"outcomes": "score 1"}, *others)]
+    known = [[{*person.digests(b"k", "A").split()} for person in one.people] for one in sources]
+    for people in known:
+        for m, one in enumerate(known[0]):
+            assert [bool(one & other) for other in people] == [m == i for i in range(3)]
+
+
 def test_a_table_of_the_settings_is_no_second_list(tmp_path: Path) -> None:
     """`people_table = "subjects.tsv"` was refused as a list that nobody reads."""
     study(tmp_path, (20,))
