@@ -24,7 +24,7 @@ from cape.data.gifti import read_vertices
 from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site, load_site
 from cape.data.subjects import subject_matrix
-from cape.data.templates import with_templates
+from cape.data.templates import number_of_maps, with_templates
 from cape.errors import DataError, FoundError, MessageError
 from cape.planning.first_settings import propose
 from cape.report import maps, surfaces
@@ -496,6 +496,7 @@ def test_maps_of_parcels_come_back_as_a_pscalar_file(tmp_path) -> None:
     assert image.nifti_header.get_intent()[0] == "ConnParcelScalr"
     np.testing.assert_allclose(surfaces.read_cifti(path), z, atol=1e-6)
     # and are templates of the next run, on the same parcels only
+    assert number_of_maps(tmp_path) == 3
     found = with_templates(space, tmp_path, site="B").templates()
     np.testing.assert_allclose(found, z, atol=1e-6)
     with pytest.raises(DataError) as caught:

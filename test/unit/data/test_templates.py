@@ -151,3 +151,10 @@ def test_maps_of_another_grid_are_resampled_where_they_say_that_they_are_of_the_
     with pytest.raises(DataError) as caught:
         with_templates(SPACE, path, site="B")
     assert "mask" in caught.value.detail
+
+
+def test_one_volume_is_no_set_of_maps(tmp_path) -> None:
+    from cape.data.templates import number_of_maps
+
+    nib.save(nib.Nifti1Image(np.zeros(LABELS.shape, np.float32), AFFINE), tmp_path / "one.nii")
+    assert number_of_maps(tmp_path / "one.nii") == 0
