@@ -277,7 +277,9 @@ def people_of(site: Site, space: FeatureSpace) -> Stacks:
 
 
 def _one_stack(rows: Array, labels: tuple[str, ...]) -> Stacks:
-    return Stacks(arrays=(rows[:, :, None].astype(np.float32),), labels=(labels,))
+    with np.errstate(over="ignore"):  # past float32 is infinite: that person adds zeros, unheard
+        people = rows[:, :, None].astype(np.float32)
+    return Stacks(arrays=(people,), labels=(labels,))
 
 
 def cells_of(site: Site, space: FeatureSpace) -> dict[str, str]:

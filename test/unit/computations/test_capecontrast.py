@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from cape.computations.capecontrast import CapeContrastConfig, groups_of, people_of, stages, verify
+from cape.computations.capecontrast import _one_stack as one_stack
 from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
 from cape.privacy.cost import largest, total_cost, total_of
 from cape.protocol.model import joined
@@ -335,6 +336,13 @@ def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) ->
     for people in known:
         for m, one in enumerate(known[0]):
             assert [bool(one & other) for other in people] == [m == i for i in range(3)]
+
+
+def test_a_value_past_all_numbers_is_nobody_and_says_nothing() -> None:
+    """The score of somebody whose outcomes are huge wrote a warning into the engine's log."""
+    assert one_stack(np.array([[1.0], [1e300]]), ("a", "b")).arrays[0][:, 0, 0].tolist() == [
+        1.0, np.inf
+    ]  # fmt: skip
 
 
 def test_a_table_of_the_settings_is_no_second_list(tmp_path: Path) -> None:
