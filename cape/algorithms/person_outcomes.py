@@ -68,7 +68,7 @@ def regressor(maps: Array) -> Array:
 def edges(S: Array) -> Array:
     """Fisher z of the correlation of every pair of courses, (R (R - 1) / 2,), rows first."""
     z = fisher(connectivity(S))
-    constant = S.std(axis=1) <= 0.0
+    constant = ~(S.std(axis=1) > 0.0)  # or not finite
     z[constant, :] = z[:, constant] = np.nan
     return np.asarray(z[np.triu_indices(len(z), 1)])
 

@@ -47,8 +47,15 @@ def measured(
     (K, 0) of who fails or lacks one of them, such as by a constant course: that person adds zeros.
     `trs` are in s, 0 or absent where they are not known.
     """
+    nothing = np.full(len(outcome_names(measure)), np.nan)
     for label, S in courses:
-        values = outcomes_of_person(measure, S.astype(np.float64), trs.get(label, 0.0))[:, None]
+        # Whether one person's courses break the arithmetic is content, too: nobody hears of it.
+        try:
+            with np.errstate(all="ignore"):
+                of_person = outcomes_of_person(measure, S.astype(np.float64), trs.get(label, 0.0))
+        except Exception:
+            of_person = nothing
+        values = of_person[:, None]
         yield label, values[:, : int(np.isfinite(values).all())].astype(np.float32)
 
 

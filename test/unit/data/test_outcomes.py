@@ -69,6 +69,20 @@ def test_who_lacks_an_outcome_adds_zeros_and_stays(study) -> None:
     assert np.isnan(table.values[1:]).all()
 
 
+@pytest.mark.parametrize("kind", ["fnc", "domains", "power", "falff", "loadings"])
+def test_nobody_s_courses_end_a_run_or_warn(kind: Kind) -> None:
+    """A header with an infinite repetition time divided by zero, which ended its site for all."""
+    measure = Measure(kind=kind, networks=NETWORKS, domains=("x", "x", "y"))
+    S = RNG.standard_normal((3, 50)).astype(np.float32)
+    huge = np.full_like(S, 3e38)
+    people = [("1", S), ("2", np.where(S > 0, np.inf, S)), ("3", huge), ("4", S[:, :1]), ("5", S)]
+    trs = dict.fromkeys("1234", 2.0) | {"5": np.inf}
+    shapes = [u.shape for _, u in measured(people, trs, measure)]
+    n, needs_time = len(outcome_names(measure)), kind in ("power", "falff")
+    assert shapes[:4] == [(n, 1), (n, 0), (n, 0), (n, 0)]
+    assert shapes[4] == (n, 0 if needs_time else 1)
+
+
 def test_images_become_courses_on_the_road_of_all_images(study) -> None:
     """Discovery, cleaning and checks are those of the maps; a broken file fails one person."""
     broken = sorted(study.glob("sub-*"))[1]
