@@ -295,9 +295,7 @@ def cells_of(site: Site, space: FeatureSpace) -> dict[str, str]:
 
 
 def counts(site: Site) -> tuple[int, ...]:
-    """Return how many people are in the first and the second group; nothing if groups are data."""
-    if settings_of(CapeContrastConfig, site.config).strict:
-        return ()
+    """Return how many people are in the first and the second group."""
     return _counted(cells_of(site, site.source.space))
 
 
@@ -326,13 +324,12 @@ def stages(config: CapeContrastConfig) -> tuple[PlannedStage, ...]:
     nobody: dict[str, Any] = {"groups": Groups(people=np.zeros(1, dtype=np.int64), cases=None)}
     nobody["everybody"] = 0
     asked = _question(config, **nobody).schedule(0)
-    if not config.is_pattern(len(config.asked_outcomes)):
-        return (PlannedStage(phase="contrast", releases=asked, mu2_weight=1.0),)
-    score = _question(config, score=True, **nobody).schedule(0)
-    return (
-        PlannedStage(phase="contrast", releases=asked, mu2_weight=1.0, part="A"),
-        PlannedStage(phase="score", releases=score, mu2_weight=1.0, part="B"),
-    )
+    part = part_of(config, score=False)
+    planned = PlannedStage(phase="contrast", releases=asked, mu2_weight=1.0, part=part)
+    if not part:
+        return (planned,)
+    score, part = _question(config, score=True, **nobody).schedule(0), part_of(config, score=True)
+    return planned, PlannedStage(phase="score", releases=score, mu2_weight=1.0, part=part)
 
 
 def plan_run(

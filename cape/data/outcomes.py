@@ -6,6 +6,8 @@ is said of them in public (units, ranges) stands in `cape.settings.comparison`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -37,6 +39,16 @@ class People:
     covariates: Array  # (people, P) in public units, inside their ranges; NaN where missing
     # Of each covariate, how many values lay outside its range; for the site's own eyes
     clipped: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> Data:
+        """Covariates and, last, the group: (people, P + 1)."""
+        return np.column_stack([self.covariates, self.group]).astype(np.float32)
+
+    @property
+    def digest(self) -> bytes:
+        """Of who is in which group, with which covariates; never leaves the site."""
+        return hashlib.sha256(json.dumps(self.subjects).encode() + self.rows.tobytes()).digest()
 
 
 def measured(

@@ -38,8 +38,10 @@ from cape.data.checks import (
 from cape.data.copies import note_copies
 from cape.data.data_store import DataStore
 from cape.data.discovery import SiteListing, list_site, with_features_of_files
+from cape.data.groups import read_people
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import Widest
+from cape.data.outcomes import People
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -72,7 +74,8 @@ class SiteData:
     # SHA-256 of each file that could be read, of everybody listed, in the same order
     digests: tuple[tuple[str, ...], ...]
     findings: tuple[Finding, ...]
-    fingerprint: str  # SHA-256 over the contents of the accepted files
+    fingerprint: str  # SHA-256 over the contents of the accepted files, groups and covariates
+    people: People | None = None  # of everybody listed, where the settings compare groups
 
     @property
     def n_subjects(self) -> int:
@@ -112,6 +115,13 @@ class SitePass:
         self.accepted: list[Subject] = []  # that passed
         self.shapes: list[RunShape] = []  # of every run
         self.digests: dict[str, str] = {}  # of X_m, by label, of who passed
+        self.people: People | None = None
+
+    def read_people(self, base: Path) -> None:
+        """Read groups and covariates of everybody listed, where the settings compare groups."""
+        if asked := self.listing.config.comparison:
+            labels = tuple(files.label for files in self.listing.listed)
+            self.people = read_people(base, asked, labels, self.findings)
 
 
 def load_site(
@@ -148,6 +158,7 @@ def load_site(
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     read = accepted_subjects(found, widest, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
+    found.read_people(base)
     site_data = accepted_site(conclude(found, working))
     passed = {subject.label for subject in site_data.subjects}
     kept = {label: Y for label, Y in reduced.items() if label in passed}
@@ -189,6 +200,7 @@ def inspect_site(
     widest = Widest(files, base, store, reduce=False) if keeps else None
     for _ in accepted_subjects(found, widest, on_subject=on_subject, headers_only=headers_only):
         pass
+    found.read_people(base)
     return conclude(found, working)
 
 
@@ -412,6 +424,8 @@ def accepted_site(inspection: Inspection) -> SiteData:
 def _site_data(found: SitePass, space: FeatureSpace) -> SiteData:
     # Without names: a renamed file is the same data, and the same people.
     digests = "\n".join(" ".join(subject.digests) for subject in found.accepted)
+    # Whoever changed groups would draw other halves of the same people.
+    content = digests.encode() + (found.people.digest if found.people else b"")
     known = {subject.label: subject.digests for subject in found.subjects}
     return SiteData(
         site=found.findings.site,
@@ -420,7 +434,8 @@ def _site_data(found: SitePass, space: FeatureSpace) -> SiteData:
         subjects=tuple(found.accepted),
         digests=tuple(known.get(files.label, ()) for files in found.listing.listed),
         findings=found.findings.listing(),
-        fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
+        fingerprint=hashlib.sha256(content).hexdigest(),
+        people=found.people,
     )
 
 

@@ -69,7 +69,6 @@ class FileSource:
         self._accepted: SiteData | None = None
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
-        self._compared: Stacks | None = None
         self._lacking: set[str] = set()  # who has no outcome of maps
 
     def count(self) -> int:
@@ -115,7 +114,7 @@ class FileSource:
                     words=self._words,
                     maps=self._maps,
                 )
-                return self._with_people(self._with_outcomes(accepted))
+                return self._with_outcomes(accepted)
 
             accepted = loaded()
             if self._expected not in (None, accepted.fingerprint) and accepted.failed:
@@ -154,30 +153,15 @@ class FileSource:
         trs = repetition_times(accepted.subjects, self.config.tr)
         return measured(courses, trs, asked.measure)
 
-    def _with_people(self, accepted: SiteData) -> SiteData:
-        """Read groups and covariates, where the settings compare; they are part of the contents."""
-        asked = self.config.comparison
-        if asked is None:
-            return accepted
-        from cape.data.groups import read_people
-        from cape.data.issues import Findings
-
-        findings = Findings(self._site)
-        people = read_people(self._base, asked, accepted.listed, findings)
-        findings.raise_if_blocked()
-        rows = np.column_stack([people.covariates, people.group]).astype(np.float32)
-        digest = hashlib.sha256(json.dumps(people.subjects).encode() + rows.tobytes())
-        digest.update(accepted.fingerprint.encode())
-        self._compared = Stacks(arrays=(rows[:, :, None],), labels=(people.subjects,))
-        told = (*accepted.findings, *findings.listing())
-        return dataclasses.replace(accepted, findings=told, fingerprint=digest.hexdigest())
-
     def compared(self) -> Stacks:
-        """Return covariates and groups of everybody who is listed: one array (n, p + 1, 1)."""
-        self._data()
-        if self._compared is None:
-            raise TypeError("these settings compare nobody")
-        return self._compared
+        """Return covariates and groups of everybody who is listed: one array (n, p + 1, 1).
+
+        No array where the settings compare nobody.
+        """
+        people = self._data().people
+        if people is None:
+            return Stacks(arrays=(), labels=())
+        return Stacks(arrays=(people.rows[:, :, None],), labels=(people.subjects,))
 
     @property
     def contents(self) -> str:
@@ -191,10 +175,8 @@ class FileSource:
 
         data = self._data()
         failed = {*data.failed, *self._lacking}
-        if self._compared is not None:  # or are in neither group, or lack a covariate
-            rows = self._compared.arrays[0][:, :, 0]
-            broken = np.flatnonzero(np.isnan(rows).any(axis=1)).tolist()
-            failed |= {data.listed[m] for m in broken}
+        for rows in self.compared().arrays:  # or are in neither group, or lack a covariate
+            failed |= {data.listed[m] for m in np.flatnonzero(np.isnan(rows).any(axis=(1, 2)))}
         n_failed, n_listed = len(failed), len(data.listed)
         if not n_failed:
             return ""

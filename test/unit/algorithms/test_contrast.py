@@ -201,3 +201,16 @@ def test_moments_of_the_synthetic_population_are_what_studies_have() -> None:
         )
         slope = g @ m / (g @ g)
         assert slope / np.std(m - slope * g) == pytest.approx(gap, abs=0.1)
+
+
+def test_people_in_neither_group_change_nothing_but_who_is_counted() -> None:
+    """They once made the mean of a site smaller, whose product the site's part takes out."""
+    asked, people = question(2), sites(2)
+    state = asked.start(0)
+    while asked.looks[state.looks].name != "contrast":
+        state = asked.step(state, total(asked, state, people) / asked.everybody, 1e-9)
+    state = replace(state, lam=0.5, reach=0.3)
+    neither = np.full((25, people[0].shape[1]), 2.0)
+    neither[:, -1] = np.nan
+    more = [np.vstack([site, neither]) for site in people]
+    np.testing.assert_allclose(total(asked, state, more), total(asked, state, people), atol=1e-9)

@@ -14,9 +14,10 @@ import pytest
 
 from cape.computations.capecontrast import CapeContrastConfig, groups_of, people_of, stages, verify
 from cape.computations.capecontrast import _one_stack as one_stack
+from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
 from cape.privacy.cost import largest, total_cost, total_of
-from cape.protocol.model import joined
+from cape.protocol.model import RosterEntry, joined
 from cape.simulation import simulate
 from cape.site.site_data import FileSource
 from support import consortium as helper
@@ -169,6 +170,21 @@ def test_an_answer_for_sites_like_these_asks_for_their_spread(tmp_path: Path) ->
         answers(few, tmp_path / "o", outcomes="volume 10", sites="random")
 
 
+def test_of_a_pattern_for_sites_like_these_halves_are_of_sites(tmp_path: Path) -> None:
+    """A pattern that is tested where it was found would point at the effects of these sites."""
+    data = study(tmp_path / "data", (40,) * 8, effect=1.5)
+    many = {"outcomes": "volume 10, score 10", "question": "pattern", "sites": "random"}
+    rows = answers(data, tmp_path / "out", epsilon=50.0, **many)
+    assert [row["outcome"] for row in rows if row["outcome"] == "pattern"]
+    entries = tuple(
+        RosterEntry(site=f"site{s}", nonce="", n_subjects=40, counts=(20, 19)) for s in range(8)
+    )
+    roster = replace(joined(helper.Consortium("capecontrast").play().state.model), sites=entries)
+    halves = [groups_of(config_of(**many), "seed", roster, part) for part in ("A", "B")]
+    assert [len(half.people) for half in halves] == [4, 4]
+    assert [half.n for half in halves] == [156, 156]
+
+
 def test_a_site_of_one_group_adds_nothing_and_is_told(tmp_path: Path) -> None:
     data = study(tmp_path / "data", effect=1.0, one_group=1)
     found = answers(data, tmp_path / "out")
@@ -261,6 +277,16 @@ def test_groups_are_pinned_from_the_first_round_on(tmp_path: Path, old: str, new
     table.write_text(table.read_text().replace(old, new, 1))
     with pytest.raises(DataError, match="E161"):
         _ = source_of(tmp_path / "a", contents).n_subjects
+
+
+def test_the_site_is_told_before_a_run_who_is_in_neither_group(tmp_path: Path) -> None:
+    data = study(tmp_path / "data", (20,))
+    found = inspect_site(data / "site0", {}, config_of(), site="A")
+    text = "\n".join(one.private for one in found.findings)
+    assert "'sub-0003': dx 'other'" in text
+    (data / "site0" / "participants.tsv").write_text("participant_id\tvolume\tscore\n1\t2\t3\n")
+    found = inspect_site(data / "site0", {}, config_of(), site="A")
+    assert "has no dx" in str(found.error.detail if found.error else "")
 
 
 def test_who_lacks_an_outcome_or_a_group_stays_in_the_stack(tmp_path: Path) -> None:

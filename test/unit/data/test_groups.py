@@ -75,6 +75,14 @@ def test_a_manifest_or_another_table_may_say_it(tmp_path) -> None:
     assert levels(people) == [1, 0]
 
 
+def test_a_continuous_question_has_values_in_public_units(tmp_path) -> None:
+    (tmp_path / "participants.tsv").write_text(TABLE)
+    findings = Findings("B")
+    people = read_people(tmp_path, asked(group="age 18:90"), LISTED, findings)
+    np.testing.assert_allclose(people.group, [0.0, 2.0, np.nan, -2.0])
+    assert "'sub-03': age 'n/a'" in said(findings)
+
+
 @pytest.mark.parametrize(
     "row", ["sub-02\t95\tcontrol", 'sub-02\t"95\tcontrol\tm\t', "sub-02\t95\tcontrol\tm\t\t\t7"]
 )
