@@ -45,7 +45,13 @@ Layout = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
 def simulate_command(
     directory: Annotated[Path, folder_argument("A folder per site, or that of one lab.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the results.",
+            show_default="out; with --maps, whose run is there: answer",
+        ),
+    ] = None,
     through: Annotated[
         Through,
         typer.Option(
@@ -99,6 +105,7 @@ def simulate_command(
     from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
+    out = out or Path("answer" if maps else "out")
     chosen = assignments(set_values) | present(
         computation=computation, epsilon=epsilon, delta=delta
     )
