@@ -339,6 +339,10 @@ def plan_run(
     if config.sites == "random" and n_sites < FEWEST_SITES:
         do = "leave the answer to these sites (sites = these)."
         raise out_of_range("sites", f"random with {n_sites} sites", f"{FEWEST_SITES} and more", do)
+    if config.survivors(n_sites) < n_sites:
+        # Weights, halves and D are of everybody in the roster: less would answer another question.
+        allowed = f"all-sites, or secagg with min_survivors={n_sites}"
+        raise out_of_range("aggregation", config.aggregation, allowed, "no site may drop out here.")
     plan = make_plan(config, stages(config), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if config.private else (PROTECTS_NOBODY,)
     return RunPlan(releases=plan, n_basis=_n_basis(config, space), warnings=warnings)

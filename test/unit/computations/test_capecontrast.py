@@ -12,11 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.computations.capecontrast import CapeContrastConfig, groups_of, people_of, stages, verify
+from cape.computations.capecontrast import (
+    CapeContrastConfig,
+    groups_of,
+    people_of,
+    plan_run,
+    stages,
+    verify,
+)
 from cape.computations.capecontrast import _one_stack as one_stack
 from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
 from cape.privacy.cost import largest, total_cost, total_of
+from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RosterEntry, joined
 from cape.simulation import simulate
 from cape.site.site_data import FileSource
@@ -200,6 +208,15 @@ def test_too_few_people_are_refused_before_anything_is_spent(tmp_path: Path) -> 
     answers(data, tmp_path / "again", epsilon=0.3)
     text = (tmp_path / "again" / "consortium" / "results.json").read_text()
     assert "Too few people: only a difference" in text
+
+
+def test_a_comparison_lets_no_site_drop_out() -> None:
+    """Weights and halves are of all sites: the answer of fewer would be silently another one."""
+    space = FeatureSpace(kind="matrix", shape=(), affine=(), packed="", n_features=2, digest="")
+    config = config_of(aggregation="secagg", n_sites=7)
+    with pytest.raises(ConfigError, match="min_survivors=7"):
+        plan_run(config, 7, 700, space)
+    assert plan_run(config_of(aggregation="secagg", min_survivors=7), 7, 700, space).releases
 
 
 def test_sites_without_two_groups_have_nothing_to_compare(tmp_path: Path) -> None:
