@@ -107,12 +107,17 @@ def log_band_power(S: Array, tr: float, bands: Sequence[tuple[float, float]]) ->
     if tr <= 0.0 or S.shape[1] < 2:
         return np.full((len(S), len(bands)), np.nan)
     found = spectrum(S, tr)
-    total = found.power[:, 1:].sum(axis=1)
+    return log_shares(found.power, found.frequency, bands)
+
+
+def log_shares(power: Array, frequency: Array, bands: Sequence[tuple[float, float]]) -> Array:
+    """Return the same of spectra (R, F), whose frequencies (F,) in Hz begin at 0."""
+    total = power[:, 1:].sum(axis=1)
     shares = []
     for low, high in bands:
-        inside = (found.frequency > 0) & (found.frequency >= low) & (found.frequency < high)
-        reached = high <= found.frequency[-1] * (1 + 1e-9) and inside.any()
-        shares.append(found.power[:, inside].sum(axis=1) if reached else np.full(len(S), np.nan))
+        inside = (frequency > 0) & (frequency >= low) & (frequency < high)
+        reached = high <= frequency[-1] * (1 + 1e-9) and inside.any()
+        shares.append(power[:, inside].sum(axis=1) if reached else np.full(len(power), np.nan))
     with np.errstate(divide="ignore", invalid="ignore"):
         log = np.log10(np.stack(shares, axis=1) / total[:, None])
     return np.where(np.isfinite(log), log, np.nan)

@@ -38,6 +38,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.comparison import (
     MOST_OUTCOMES,
+    OF_GIFT,
     UNITS,
     Column,
     Comparison,
@@ -96,7 +97,8 @@ class CapeContrastConfig(Config):
     @classmethod
     def from_input(cls, given: Mapping[str, object]) -> Self:
         """As of all computations; values of a table are taken as they are."""
-        of_maps = str(given.get("outcomes") or "").strip() in UNITS
+        kind, table = (str(given.get(name) or "") for name in ("outcomes", "outcomes_table"))
+        of_maps = kind.strip() in UNITS and not table.endswith(".mat")
         given = given if of_maps else {**given, **OF_TABLES}
         # With slots a dataclass is made anew, and super() would mean the first.
         return super(CapeContrastConfig, cls).from_input(given)  # noqa: UP008
@@ -111,7 +113,9 @@ class CapeContrastConfig(Config):
         Config.check(self)
         for name in ("people_table", "outcomes_table"):
             said = getattr(self, name)
-            if said and (not said.endswith((".tsv", ".csv")) or {"/", "\\"} & {*said}):
+            gift = name == "outcomes_table" and self.of_gift
+            table = gift or said.endswith((".tsv", ".csv")) or not said
+            if not table or {"/", "\\"} & {*said}:
                 allowed = "the name of a .tsv or .csv file in the site's folder"
                 raise out_of_range(name, said, allowed)
         if not (self.group.strip() and self.outcomes.strip()):
@@ -125,7 +129,11 @@ class CapeContrastConfig(Config):
 
     def _check_measure(self) -> None:
         """ConfigError for outcomes of maps that nobody's images could give."""
-        measure, domains = self.measure, self.named_domains
+        measure, domains = self.asked_measure, self.named_domains
+        if self.of_gift and (measure is None or measure.kind not in OF_GIFT):
+            raise out_of_range(
+                "outcomes", self.outcomes[:60], f"{', '.join(OF_GIFT)} of GIFT's file"
+            )
         if measure is None:
             return
         n = len(measure.networks)
@@ -175,8 +183,18 @@ class CapeContrastConfig(Config):
         return tuple(name.strip() for name in self.domains.split(",") if self.domains)
 
     @property
+    def of_gift(self) -> bool:
+        """Whether outcomes stand in GIFT's results of all people of a site."""
+        return self.outcomes_table.endswith(".mat")
+
+    @property
     def measure(self) -> Measure | None:
-        """What is measured of the courses of public maps; None of columns of a table."""
+        """What is measured of the courses of public maps; None of a table."""
+        return None if self.of_gift else self.asked_measure
+
+    @property
+    def asked_measure(self) -> Measure | None:
+        """What is measured of maps or stands in GIFT's results; None of columns of a table."""
         kind = self.outcomes.strip()
         if kind not in UNITS:
             return None
@@ -186,7 +204,7 @@ class CapeContrastConfig(Config):
 
     @property
     def asked_outcomes(self) -> tuple[Column, ...]:
-        if (measure := self.measure) is None:
+        if (measure := self.asked_measure) is None:
             return parse_outcomes(self._said("outcomes"))
         _, unit, middle = UNITS[measure.kind]
         names = outcome_names(measure)
@@ -195,7 +213,7 @@ class CapeContrastConfig(Config):
     @property
     def outcome_units(self) -> tuple[str, ...]:
         """In words, of every outcome."""
-        word = "" if self.measure is None else UNITS[self.measure.kind][0]
+        word = "" if self.asked_measure is None else UNITS[self.asked_measure.kind][0]
         return (word,) * len(self.asked_outcomes)
 
     def _said(self, setting: str) -> str:
@@ -223,6 +241,7 @@ class CapeContrastConfig(Config):
             outcomes_table="" if measure else table,
             outcomes=columns,
             measure=measure,
+            of_gift=self.asked_measure if self.of_gift else None,
         )
 
     @property

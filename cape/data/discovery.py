@@ -28,6 +28,7 @@ from cape.data.exclusions import (
     lists_of_people,
 )
 from cape.data.file_type import CIFTI_SERIES, check_no_surface, suffixes_of, visible
+from cape.data.gift import read_rows
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
@@ -35,7 +36,7 @@ from cape.data.people import natural_key
 from cape.data.runs import ListedRun, RunFile, Series, SubjectFiles, leads_out
 from cape.data.space import check_feature_count, read_space, reserved_names
 from cape.data.strategies import has_nilearn
-from cape.data.tables import RECORDS, is_records, read_records
+from cape.data.tables import RECORDS, is_records
 from cape.data.whose import (
     every_row,
     names_below,
@@ -379,7 +380,7 @@ def _expand_records(
             if run.path.is_file():
                 before_records()
             try:
-                table = read_records(run.path, resolve(config).reading.columns)
+                table = read_rows(run.path, resolve(config).reading)
             except UnusableFile as verdict:
                 findings.add_issue(verdict.issue, run.name)
                 continue
@@ -460,7 +461,7 @@ def _said_space(
     """Return the space of matrices that settings or a table of records say; None: nobody does."""
     tables = (run.path for files in listed for run in files.runs if run.row >= 0)
     table = next(tables, None)
-    names = () if table is None else read_records(table, resolve(config).reading.columns).names
+    names = () if table is None else read_rows(table, resolve(config).reading).names
     n_features = config.said_features or len(names)
     if n_features == 0:
         return None

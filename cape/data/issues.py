@@ -77,6 +77,8 @@ class IssueCode(Enum):
     # ---- who is compared with whom
     GROUP_COLUMN = (39, "E", "A table of people lacks a column of the comparison", "columns {columns}", "call the column as the settings do, or ask the owner for another one")
     GROUP_OTHER = (38, "E", "A table of people names nobody who is here", "names such as {example}", "write the names as they are here, or name another table")
+    GIFT_NAMES = (38, "E", "Nobody says whose the rows of GIFT's results are, which has no names", "a table {names} beside them: a line participant_id, then a name a line, in the order of GIFT's list of input files", "write it; the order of participants.tsv may be another one")
+    GIFT_FILE = (38, "E", "GIFT's results cannot be used", "{wanted}", "correct the table of names or the file, ask the owner for another n_networks, or save it again with save(..., '-v7')")
     GROUP_TWICE = (38, "W", "Rows of one person contradict each other; the person stays counted and adds zeros", "one answer in all rows of a person", "correct the rows")
     ROW_BROKEN = (38, "W", "A row of a table of people cannot be read; the person stays counted and adds zeros", "a row with as many cells as the header", "correct the row")
     GROUP_NONE = (38, "W", "Somebody is in none of the groups that are compared; the person stays counted and adds zeros", "", "correct the cell if it is meant to be one of them")

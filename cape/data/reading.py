@@ -13,6 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.data.cifti import read_series
 from cape.data.cleaning import design, nuisance
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
+from cape.data.gift import read_rows
 from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
@@ -20,7 +21,7 @@ from cape.data.parcels import in_order_of_labels
 from cape.data.runs import RunFile, Series
 from cape.data.space import grid_of
 from cape.data.strategies import strategy_confounds
-from cape.data.tables import read_confounds, read_records
+from cape.data.tables import read_confounds
 from cape.settings.resolved import Reading
 from cape.space.feature_space import FeatureSpace
 
@@ -38,7 +39,7 @@ def read_run(
     """
     n_dummy = how.drop_first_volumes + run.n_dummy
     if run.row >= 0:
-        return replace(_read_record(run, how.columns), n_dummy=n_dummy)
+        return replace(_read_record(run, how), n_dummy=n_dummy)
     series = _stored(run, how, space, headers_only=headers_only)
     n_times, kept, issues = series.values.shape[1], None, list(series.issues)
     confounds = np.zeros((n_times, 0))
@@ -98,8 +99,8 @@ def _both(digest: str, of_table: str) -> str:
     return digest and f"{digest}+{of_table}"
 
 
-def _read_record(run: RunFile, columns: tuple[str, ...]) -> Series:
-    table = read_records(run.path, columns)
+def _read_record(run: RunFile, how: Reading) -> Series:
+    table = read_rows(run.path, how)
     if problem := table.problems.get(run.row):
         raise UnusableFile(problem.code, problem.observed, **problem.values)
     row = table.values[run.row]

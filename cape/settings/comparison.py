@@ -138,6 +138,16 @@ class Comparison:
     outcomes_table: str = ""
     outcomes: tuple[str, ...] = ()
     measure: Measure | None = None  # what is measured of the courses of public maps
+    of_gift: Measure | None = None  # what is taken of the table, where GIFT wrote it
+
+
+# What GIFT's results have of these
+OF_GIFT: Final = ("fnc", "domains", "power")
+
+
+def names_beside(table: str) -> str:
+    """Return the name of the table that says whose the rows of GIFT's results are."""
+    return table.removesuffix(".mat") + ".tsv"
 
 
 def parse_question(text: str) -> Covariate:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.settings.comparison import Measure
 from cape.settings.config import Config
 from cape.settings.words import CIFTI, ENTITIES, confound_columns, parse_shape, parse_strategy
 
@@ -38,6 +39,7 @@ class Reading:
     orientation: Literal["time_by_feature", "feature_by_time"]
     variable: str
     columns: tuple[str, ...]  # of a table of people that are taken; none: all
+    of_gift: Measure | None  # what is taken of GIFT's results for all people of a site
     # Of images; none for others
     smoothing_fwhm: float
     resample: Literal["within_space", "never", "to_mask"]
@@ -109,6 +111,7 @@ def _reading(config: Config, *, brains: bool) -> Reading:
         orientation=config.orientation if of_arrays else "time_by_feature",
         variable=config.variable if of_arrays else "",
         columns=comparison.outcomes if (comparison := config.comparison) else (),
+        of_gift=comparison.of_gift if comparison else None,
         smoothing_fwhm=config.smoothing_fwhm if of_images else 0.0,
         resample=config.resample if of_images else "never",
         tr=config.tr,

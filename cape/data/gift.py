@@ -1,0 +1,113 @@
+"""What GIFT wrote of all people of a site, `*_postprocess_results.mat`, as rows of outcomes.
+
+Shapes are those of its `icatb_postprocess_timecourses`: ``fnc_corrs_all`` (people, sessions, R, R)
+in Fisher z, ``spectra_tc_all`` (people, sessions, F, R) and ``freq`` (F) in Hz.  Files of others
+may have no axis of sessions, and GIFT leaves out both first axes of one person with one session.
+
+GIFT keeps no names.  Order alone would put patients into the place of controls without a word, so
+that the site says whose its rows are, in a table beside the file.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.person_outcomes import BANDS, domain_means, log_shares, outcome_names
+from cape.data.issues import IssueCode, UnusableFile
+from cape.data.matrices import read_variable
+from cape.data.tables import (
+    Records,
+    bounded,
+    cells_of,
+    cells_of_row,
+    places_of,
+    read_records,
+    table_lines,
+)
+from cape.delimited import delimiter_of
+from cape.settings.comparison import Measure, names_beside
+from cape.settings.resolved import Reading
+
+CONNECTIVITY: Final = "fnc_corrs_all"
+SPECTRA: Final = "spectra_tc_all"
+FREQUENCIES: Final = "freq"
+
+
+def read_rows(path: Path, how: Reading) -> Records:
+    """Return the people of a table and their numbers, or of GIFT's results; UnusableFile, OSError.
+
+    Whatever is wrong with GIFT's file or the names stops the site; a person's numbers never do.
+    """
+    if how.of_gift is None:
+        return read_records(path, how.columns)
+    if not (names := path.with_name(names_beside(path.name))).is_file():
+        raise UnusableFile(IssueCode.GIFT_NAMES, f"no {names.name}", names=names.name)
+    stamps = [(state.st_mtime_ns, state.st_size) for state in (path.stat(), names.stat())]
+    return _read_gift(path, names, how.of_gift, tuple(stamps))
+
+
+# Every person asks for the file; times and sizes are in the key, so that new content is read again.
+@functools.lru_cache(maxsize=8)
+def _read_gift(
+    path: Path, names: Path, measure: Measure, _stamps: tuple[tuple[int, int], ...]
+) -> Records:
+    labels = _labels(names)
+    with np.errstate(all="ignore"):  # of one person: who has no finite numbers adds zeros, unheard
+        values = _outcomes(path, measure, len(labels)).astype(np.float32)
+    return Records(names=outcome_names(measure), labels=labels, values=values, problems={})
+
+
+def _labels(path: Path) -> tuple[str, ...]:
+    first, *lines = table_lines(bounded(path), delimiter_of(path.name), comments=False)
+    header = cells_of(first)
+    person, _ = places_of(header, ())
+    labels = tuple(cells_of_row(line, len(header))[person].strip() for line in lines)
+    if not all(labels):
+        raise UnusableFile(IssueCode.GIFT_NAMES, "a row without a name", names=path.name)
+    return labels
+
+
+def _outcomes(path: Path, measure: Measure, n: int) -> Array:
+    """Return the outcomes (n, K) of everybody, in natural units."""
+    content, R = path.read_bytes(), len(measure.networks)
+    if measure.kind == "power":
+        frequency = _variable(content, FREQUENCIES).ravel()
+        power = _of_people(content, SPECTRA, n, (frequency.size, R))
+        return np.stack([log_shares(one.T, frequency, BANDS).ravel() for one in power])
+    rows, columns = np.triu_indices(R, 1)
+    z = _of_people(content, CONNECTIVITY, n, (R, R))[:, rows, columns]
+    if measure.kind == "domains":
+        return np.stack([domain_means(one, measure.domains)[1] for one in z])
+    return z
+
+
+def _of_people(content: bytes, name: str, n: int, own: tuple[int, int]) -> Array:
+    """Return a variable's mean over sessions, (n, *own): NaN where one session is."""
+    values = _variable(content, name)
+    if values.ndim == 2 and n == 1:
+        values = values[None]
+    if values.ndim not in (3, 4) or 0 in values.shape or (n, *own) != (
+        len(values), *values.shape[-2:]
+    ):  # fmt: skip
+        shape = " x ".join(map(str, values.shape))
+        raise _unusable(f"{name} is {shape}", f"{n} names x sessions x {own[0]} x {own[1]}")
+    return values.mean(axis=1) if values.ndim == 4 else values
+
+
+def _variable(content: bytes, name: str) -> Array:
+    try:
+        values = read_variable(content, name)
+    except UnusableFile as verdict:
+        raise _unusable(verdict.issue.observed, f"a whole file with {name}") from verdict
+    if values.dtype.kind not in "iuf":
+        raise _unusable(f"{name} is no array of real numbers", "real numbers")
+    return values.astype(np.float64)
+
+
+def _unusable(observed: str, wanted: str) -> UnusableFile:
+    return UnusableFile(IssueCode.GIFT_FILE, observed, wanted=wanted)
