@@ -80,7 +80,9 @@ def test_no_file_about_people_is_readable_whatever_the_umask(tmp_path, open_umas
     assert mode(private) == 0o700
     names = {path.name for path in private.iterdir()}
     assert {"subjects.tsv", "ledger.json", "sent.jsonl", "index.html"} <= names
-    assert {mode(path) for path in private.iterdir()} == {0o600}
+    inside = [*private.rglob("*")]
+    assert {mode(path) for path in inside if path.is_file()} == {0o600}
+    assert {mode(path) for path in inside if path.is_dir()} == {0o700}
     assert mode(output / "cape-site.json") == 0o600
 
 

@@ -27,8 +27,8 @@ MAY = {
 # What these say is ours, or the system's: of them alone the text may be passed on.
 OURS = {
     "CapeError", "ConfigError", "DataError", "MessageError", "StateLostError", "StoppedError",
-    "UnusableFile", "FoundError", "TOMLDecodeError", "OSError", "FileNotFoundError",
-    "PermissionError",
+    "PrivacyBudgetError", "UnusableFile", "FoundError", "TOMLDecodeError", "OSError",
+    "FileNotFoundError", "PermissionError",
 }  # fmt: skip
 
 
