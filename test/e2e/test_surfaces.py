@@ -73,7 +73,10 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, name) -> None:
         assert [row.label for row in rows] == [f"net{k + 1}" for k in best.argmax(axis=1)]
         assert "networks.dlabel.nii" in (folder / "index.html").read_text()
     assert f"{len(columns)} grayordinates" in (folder / "methods.md").read_text()
-    assert (out / "local0" / "private" / "sub-00_maps.dscalar.nii").is_file()
+    private = out / "local0" / "private" / "sub-00"
+    assert [path.name for path in private.rglob("*.dscalar.nii")] == [
+        "sub-00_desc-cape_stat-z_statmap.dscalar.nii"
+    ]
 
 
 @pytest.mark.slow
