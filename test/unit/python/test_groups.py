@@ -47,7 +47,7 @@ def test_what_is_planted_is_found_with_the_error_that_the_budget_said(tmp_path: 
     assert found.comparison.differs
     assert "patient and control differ in dmn" in found.sentence
     (row,) = found.effects
-    # Half of the interval of 95 % is two standard errors: a false alarm in fewer than 1e-4 of draws.
+    # Twice the interval of 95 %: a false alarm in fewer than 1e-4 of draws.
     low, high = row.interval
     assert abs(row.estimate - 0.6) < high - low
     plan = cape.budget(
