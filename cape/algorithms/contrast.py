@@ -203,14 +203,31 @@ class Contrast:
         # Not 0: of half of the sites nobody may have both groups.
         D = 0.25 if self.strict else max(self.groups.mean_separation, 1e-3)
         return Contrasted(
-            looks=0, scale=np.array(self.scales), centre=np.zeros(K), radius=1.0,
-            imbalance=np.zeros(p), kept=0.0, moments=np.eye(p), separation=D, slope=1.0,
-            effects=np.zeros((p, K)), effect_error=np.full(p, R2 / max(p, 1)), gamma=np.zeros(p),
-            lam=0.0, reach=0.0, adjusted=D, leak=0.0, total=np.zeros(K),
-            pull=np.zeros(K * (K + 1) // 2 if K <= WHOLE_JACOBIAN else 1), kappa=1.0,
-            squares=np.ones(K), spread=0.0, noise=np.zeros(len(self.looks)), status="waiting",
+            looks=0,
+            scale=np.array(self.scales),
+            centre=np.zeros(K),
+            radius=1.0,
+            imbalance=np.zeros(p),
+            kept=0.0,
+            moments=np.eye(p),
+            separation=D,
+            slope=1.0,
+            effects=np.zeros((p, K)),
+            effect_error=np.full(p, R2 / max(p, 1)),
+            gamma=np.zeros(p),
+            lam=0.0,
+            reach=0.0,
+            adjusted=D,
+            leak=0.0,
+            total=np.zeros(K),
+            pull=np.zeros(K * (K + 1) // 2 if K <= WHOLE_JACOBIAN else 1),
+            kappa=1.0,
+            squares=np.ones(K),
+            spread=0.0,
+            noise=np.zeros(len(self.looks)),
+            status="waiting",
             record=NO_STEP,
-        )  # fmt: skip
+        )
 
     def query(self, state: Contrasted) -> SubjectQuery:
         _check(self, state)
@@ -760,9 +777,15 @@ def estimates(question: Contrast, state: Contrasted) -> Estimates:
     to_units = state.scale
     roots = [to_units * np.sqrt(part) for part in (var, *parts, sites, wider)]
     return Estimates(
-        estimate=to_units * beta, sd=sd, se=roots[0], se_sampling=roots[1], se_privacy=roots[2],
-        se_adjustment=roots[3], se_sites=roots[4], se_interval=roots[5],
-    )  # fmt: skip
+        estimate=to_units * beta,
+        sd=sd,
+        se=roots[0],
+        se_sampling=roots[1],
+        se_privacy=roots[2],
+        se_adjustment=roots[3],
+        se_sites=roots[4],
+        se_interval=roots[5],
+    )
 
 
 def _jacobian(question: Contrast, state: Contrasted) -> Array:

@@ -64,9 +64,12 @@ NAME = "capecontrast"
 MOST_NETWORKS: Final = 200
 # Of the common settings, what suits a table
 OF_TABLES: Final[Mapping[str, object]] = {
-    "feature_space": "matrix", "basis": "none", "min_timepoints": 1, "detrend": "none",
+    "feature_space": "matrix",
+    "basis": "none",
+    "min_timepoints": 1,
+    "detrend": "none",
     "standardize": "none",
-}  # fmt: skip
+}
 
 # Fewest sites from which an answer for sites like them has a spread to go by
 FEWEST_SITES = 8

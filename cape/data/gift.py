@@ -91,9 +91,11 @@ def _of_people(content: bytes, name: str, n: int, own: tuple[int, int]) -> Array
     values = _variable(content, name)
     if values.ndim == 2 and n == 1:
         values = values[None]
-    if values.ndim not in (3, 4) or 0 in values.shape or (n, *own) != (
-        len(values), *values.shape[-2:]
-    ):  # fmt: skip
+    if (
+        values.ndim not in (3, 4)
+        or 0 in values.shape
+        or (n, *own) != (len(values), *values.shape[-2:])
+    ):
         shape = " x ".join(map(str, values.shape))
         raise _unusable(f"{name} is {shape}", f"{n} names x sessions x {own[0]} x {own[1]}")
     return values.mean(axis=1) if values.ndim == 4 else values

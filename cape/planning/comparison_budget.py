@@ -44,9 +44,13 @@ class Seen:
     @classmethod
     def of(cls, seen: ContrastForecast, n_subjects: int, epsilon: float) -> Seen:
         return cls(
-            n_subjects=n_subjects, epsilon=epsilon, se=seen.se, smallest=seen.smallest,
-            power=seen.power, privacy=seen.privacy,
-        )  # fmt: skip
+            n_subjects=n_subjects,
+            epsilon=epsilon,
+            se=seen.se,
+            smallest=seen.smallest,
+            power=seen.power,
+            privacy=seen.privacy,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,10 +168,16 @@ def _roster(
         counts = () if config.strict else (first, people - first)
         entries.append(RosterEntry(site=f"site{s}", nonce="", n_subjects=people, counts=counts))
     return Roster(
-        sites=tuple(entries), config="", space=space, n_basis=space.n_features,
-        colluders=config.colluders(n_sites), survivors=config.survivors(n_sites), seeded=False,
-        plan=plan, warnings=(),
-    )  # fmt: skip
+        sites=tuple(entries),
+        config="",
+        space=space,
+        n_basis=space.n_features,
+        colluders=config.colluders(n_sites),
+        survivors=config.survivors(n_sites),
+        seeded=False,
+        plan=plan,
+        warnings=(),
+    )
 
 
 def _answer(seen: ContrastForecast, tests: int) -> str:

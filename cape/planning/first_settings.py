@@ -591,9 +591,12 @@ def _of_parcels(sites: Sites, ask: Ask) -> _Found:
     counts = [f"{how}: {len(runs)}, atlas {atlas} of {n_parcels} parcels, space {said}"]
     counts.append(f"pairs of left and right: {len(pairs.split(',')) if pairs else 'by place'}")
     values = {
-        "kind": "parcels", "atlas": atlas, "label_pairs": pairs, "of_tables": bool(tables),
+        "kind": "parcels",
+        "atlas": atlas,
+        "label_pairs": pairs,
+        "of_tables": bool(tables),
         "orientation": orientation,
-    }  # fmt: skip
+    }
     return _Found(people=people, counts=counts, values=values)
 
 

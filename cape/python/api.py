@@ -372,9 +372,13 @@ def rerun(
     ConfigError E264: there is none, E016: something lies in `out`.
     """
     return simulation.rerun(
-        Path(finished), out=Path(out), store=_kept(), find_way=_find_way,
-        on_progress=on_progress, on_subject=on_subject,
-    )  # fmt: skip
+        Path(finished),
+        out=Path(out),
+        store=_kept(),
+        find_way=_find_way,
+        on_progress=on_progress,
+        on_subject=on_subject,
+    )
 
 
 def _kept() -> Path | None:

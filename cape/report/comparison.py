@@ -276,9 +276,13 @@ def _group_rows(outcome: ContrastOutcome) -> Iterator[GroupRow]:
     if not all(entry.counts for entry in entries):
         for entry in entries:
             yield GroupRow(
-                site=entry.site, people=entry.n_subjects,
-                first=None, second=None, neither=None, weight=None,
-            )  # fmt: skip
+                site=entry.site,
+                people=entry.n_subjects,
+                first=None,
+                second=None,
+                neither=None,
+                weight=None,
+            )
         return
     counts = np.array([entry.counts for entry in entries])
     public = Groups(people=counts.sum(axis=1), cases=counts[:, 0])

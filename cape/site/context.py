@@ -296,9 +296,8 @@ class SiteContext(_Party):
             for_good = decision.counts == "for good"
             kind: Literal["spent", "wait"] = "spent" if for_good else "wait"
             all_runs.access.record(
-                f"{self._access_id}{OVER_TOTAL}", self._facts(), kind=kind,
-                waits_for=waits_for,
-            )  # fmt: skip
+                f"{self._access_id}{OVER_TOTAL}", self._facts(), kind=kind, waits_for=waits_for
+            )
         if self._access_id:
             all_runs.access.clear(self._access_id)
         if decision.word in REFUSALS:
