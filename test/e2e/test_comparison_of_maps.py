@@ -29,9 +29,11 @@ def test_two_commands_lead_from_images_to_an_answer(tmp_path: Path, monkeypatch)
     assert maps["computation"] == "capegica"
     with Path("answer/consortium/effects.tsv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    # One of three edges is planted, at -.2 of Fisher z.
+    # One of three edges is planted, at -.2 of Fisher z. The people are the same in each run:
+    # only privacy noise differs. In 5 runs the planted one came out at -.182 (sd .008) and the
+    # next at -.076 (sd .006): the bound stands more than six sd from both.
     estimates = sorted(float(row["estimate"]) for row in rows)
-    assert estimates[0] < -0.08 < estimates[1]
+    assert estimates[0] < -0.125 < estimates[1]
     # The same people paid for both.
     runs = read_ledger(tmp_path / "ledger.jsonl").runs
     paid = {name: set() for name in ("capegica", "capecontrast")}
