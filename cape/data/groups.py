@@ -15,7 +15,7 @@ import numpy as np
 
 from cape.data.exclusions import alike, bare, spellings
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.outcomes import Outcomes, People
+from cape.data.outcomes import People
 from cape.data.runs import leads_out
 from cape.data.tables import (
     MISSING_CELLS,
@@ -27,7 +27,7 @@ from cape.data.tables import (
     table_lines,
 )
 from cape.delimited import delimiter_of
-from cape.settings.comparison import Comparison, Covariate, Range, number
+from cape.settings.comparison import Comparison, Covariate, Range
 
 
 def read_people(base: Path, asked: Comparison, listed: Sequence[str], findings: Findings) -> People:
@@ -70,23 +70,6 @@ def _group_of(group: Covariate, label: str, cell: str, findings: Findings) -> fl
     if level < 0:
         findings.add(IssueCode.GROUP_NONE, place)
     return (1.0, 0.0, math.nan)[level]
-
-
-def read_columns(
-    base: Path, name: str, listed: Sequence[str], columns: Sequence[str], findings: Findings
-) -> Outcomes:
-    """Return columns of a site's own table as outcomes of everybody whom it lists, by label.
-
-    Numbers as they stand there, NaN where one is missing: that person adds zeros.
-    """
-    rows = _rows_of(base, name, columns, listed, findings)
-    values = np.full((len(listed), len(columns)), np.nan)
-    for m, label in enumerate(listed):
-        for j, cell in enumerate(rows.get(bare(label), ())):
-            values[m, j] = number(cell)
-            if np.isnan(values[m, j]):
-                _note_no_value(label, columns[j], cell, findings)
-    return Outcomes(names=tuple(columns), units=("",) * len(columns), values=values)
 
 
 def _note_no_value(label: str, column: str, cell: str, findings: Findings) -> None:

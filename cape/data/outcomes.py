@@ -16,16 +16,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcome_names, outcomes_of_person
 from cape.data.checks import Subject
 from cape.frozen import dataclass
-from cape.settings.comparison import UNITS, Measure
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Outcomes:
-    """Values that groups are compared in."""
-
-    names: tuple[str, ...]  # K
-    units: tuple[str, ...]  # K: in words, such as "Fisher z"
-    values: Array  # (people, K), NaN where missing
+from cape.settings.comparison import Measure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -69,15 +60,6 @@ def measured(
             of_person = nothing
         values = of_person[:, None]
         yield label, values[:, : int(np.isfinite(values).all())].astype(np.float32)
-
-
-def outcomes_of(people: Iterable[tuple[str, Data]], measure: Measure) -> Outcomes:
-    """Return what `measured` yields as a table: a row each, NaN of who has none."""
-    names = outcome_names(measure)
-    nothing = np.full(len(names), np.nan)
-    rows = [u[:, 0] if u.shape[1] else nothing for _, u in people]
-    units = (UNITS[measure.kind][0],) * len(names)
-    return Outcomes(names=names, units=units, values=np.array(rows, dtype=np.float64))
 
 
 def repetition_times(subjects: Sequence[Subject], tr: float) -> dict[str, float]:

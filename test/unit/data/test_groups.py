@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.data.groups import read_columns, read_people
+from cape.data.groups import read_people
 from cape.data.issues import Findings
 from cape.settings.comparison import Comparison, parse_covariates, parse_question
 
@@ -154,22 +154,3 @@ def test_no_table_is_read_outside_of_the_folder(tmp_path) -> None:
     findings = Findings("B")
     read_people(tmp_path / "site", asked(), LISTED, findings)
     assert findings.blocked  # it is not there
-
-
-def test_columns_of_a_table_are_outcomes_by_label(tmp_path) -> None:
-    text = "participant_id,hippocampus,Score\nsub-02,4012.5,7\n1,3990,n/a\nsub-09,1,1\n"
-    text += "sub-4,1e999,inf\n"
-    (tmp_path / "volumes.csv").write_text(text)
-    findings = Findings("B")
-    columns = ("score", "hippocampus")
-    found = read_columns(
-        tmp_path, "volumes.csv", ("sub-1", "sub-02", "sub-3", "sub-4"), columns, findings
-    )
-    assert found.names == columns
-    expected = [[np.nan, 3990], [7, 4012.5], [np.nan] * 2, [np.nan] * 2]
-    np.testing.assert_array_equal(found.values, expected)
-    assert not findings.blocked
-    assert "'sub-1': score 'n/a'" in said(findings)
-    assert "'sub-3': not in volumes.csv" in said(findings)
-    read_columns(tmp_path, "volumes.csv", ("sub-1",), ("amygdala",), findings)
-    assert findings.blocked
