@@ -25,12 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from cape.algorithms import contrast as estimator
 from cape.algorithms.contrast import Contrast, Estimates, estimates
 from cape.algorithms.group_design import Groups, half_of_sites, weights
+from cape.algorithms.linalg import svec
 from cape.algorithms.significance import Z95
 from cape.lab.synthetic.groups import LARGEST, ROWS, People, Population, draw, population
 from cape.privacy.accounting import gdp_mu
-from cape.privacy.halves import halves
 
 DELTA, COLLUDERS = 1e-5, 1
 QUESTIONS = ("one", "5", "24", "45", "190", "pattern", "age")
@@ -39,6 +40,30 @@ PLANTED = 0.3  # sd, of the one planned difference
 SLOPE = 0.25  # sd for a unit of age
 BLOCK = 1  # which block of edges the planned question is about
 Truth = np.ndarray
+
+
+# Every look takes the same rows apart and most cut them alike: within a study that is done once.
+REMEMBERED: dict[Any, tuple[Any, Any]] = {}
+
+
+def remembered(function: Any, key: Any) -> Any:
+    def once(*given: Any) -> Any:
+        kept = key(*given)
+        place = (function, *(x if isinstance(x, float) else id(x) for x in kept))
+        if place not in REMEMBERED:  # what is kept cannot be freed, so no id comes again
+            REMEMBERED[place] = (kept, function(*given))
+        return REMEMBERED[place][1]
+
+    return once
+
+
+estimator._people = remembered(estimator._people, lambda question, stack: (stack,))
+estimator._cut = remembered(
+    estimator._cut,
+    lambda question, state, people: (
+        people, state.centre, state.scale, state.effects, state.radius
+    ),
+)  # fmt: skip
 
 
 # -- one question, as the sites and the aggregator would play it -----------------------------------
@@ -60,15 +85,31 @@ def ask(
     """Return the answer of people's rows at each site, for G = M mu sqrt(h / S) of the run."""
     question = replace(question, noise=noise_of(question, g))
     state, everybody = question.start(0), np.concatenate(sites)[:, None, :]
+    sites = [site[:, None, :] for site in sites]
+    # Blocks of a few megabytes stay in the processor's cache.
+    blocks = np.array_split(everybody, max(1, everybody.size // 200_000))
+    REMEMBERED.clear()
     for std in question.noise:
         query = question.query(state)
-        blocks = np.array_split(everybody, max(1, len(everybody) * query.size // 4_000_000))
-        total = sum(query.answer(block).sum(axis=0) for block in blocks)
+        total = sum_of(question, state, query, blocks)
         if query.part is not None:
-            total = total + sum(query.part(site[:, None, :]) for site in sites)
+            total = total + sum(query.part(site) for site in sites)
         mean = total / question.everybody + std * rng.standard_normal(query.size)
         state = question.step(state, mean, std)
     return estimates(question, state)
+
+
+def sum_of(question: Contrast, state: Any, query: Any, blocks: list[np.ndarray]) -> np.ndarray:
+    """Sum people's answers; outer products at once, in place of a matrix for each person."""
+    look = question.looks[state.looks]
+    if look.rows not in (estimator._moments, estimator._pull) or look.size == 1:
+        return np.sum([query.answer(block).sum(axis=0) for block in blocks], axis=0)
+    outer, estimator._outer = estimator._outer, lambda rows: rows
+    try:  # of who counts, rows by 1 / bound
+        rows = np.concatenate([query.answer(block) for block in blocks])
+    finally:
+        estimator._outer = outer
+    return svec(rows.T @ rows) * look.bound(question, state)
 
 
 def rows_of(study: People, u: np.ndarray, asked: np.ndarray) -> tuple[list[np.ndarray], Groups]:
@@ -106,16 +147,16 @@ def pattern(
     study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator, random: bool = False
 ) -> tuple[Estimates, np.ndarray, np.ndarray]:
     """Find a direction on half A, ask for its score on half B; the answer, w, who is in half B."""
-    seed, names = rng.bytes(16), [str(s) for s in range(study.site.max() + 1)]
     if random:
-        people = np.bincount(study.site)
-        inside = half_of_sites(seed, names, people)[study.site]
+        sizes = np.bincount(study.site)
+        names = [str(s) for s in range(len(sizes))]
+        inside = half_of_sites(rng.bytes(16), names, sizes)[study.site]
     else:
         inside = np.zeros(len(u), dtype=bool)
-        for s, name in enumerate(names):
-            cells = {f"{i:05}": str(study.case[i]) for i in np.flatnonzero(study.site == s)}
-            for label, part in halves(seed.hex(), name, cells).items():
-                inside[int(label)] = part == "A"
+        for cell in np.unique(cells := 2 * study.site + study.case.astype(int)):
+            # As `cape.privacy.halves` draws them, without a hash for each person.
+            people = rng.permutation(np.flatnonzero(cells == cell))
+            inside[people[: (len(people) + rng.integers(2)) // 2]] = True
     found = planned(study, u, epsilon, rng, asked=inside)
     w = found.estimate / np.linalg.norm(found.estimate)
     score = planned(study, (u @ w)[:, None], epsilon, rng, asked=~inside, found=True, random=random)
