@@ -31,7 +31,7 @@ def consortium() -> cape.Consortium:
     maps = rng.standard_normal((12, 3))
 
     def subject() -> Any:
-        return maps @ rng.laplace(size=(3, 60)) + 0.2 * rng.standard_normal((12, 60))
+        return (maps @ rng.laplace(size=(3, 60)) + 0.2 * rng.standard_normal((12, 60))).T
 
     return cape.Consortium({name: [subject() for _ in range(4)] for name in ("a", "b", "c")})
 

@@ -11,9 +11,9 @@ import pandas as pd
 import cape
 
 rng = np.random.default_rng(1)
-# Two regions and 120 time points per person; what is asked of a person is the mean over time.
+# 120 time points of two regions per person; what is asked of a person is the mean over time.
 people = {
-    site: [rng.normal([[1.0], [2.0]], 0.5, (2, 120)) for _ in range(n)]
+    site: [rng.normal([1.0, 2.0], 0.5, (120, 2)) for _ in range(n)]
     for site, n in (("a", 150), ("b", 250), ("c", 90))
 }
 
@@ -29,4 +29,4 @@ print(histogram[histogram["column"] == 1].round(3).to_string(index=False))
 
 # %%
 # The true means, which nobody would know outside this page; one interval in 20 misses its own:
-print(np.mean([person for of_site in people.values() for person in of_site], axis=(0, 2)))
+print(np.mean([person for of_site in people.values() for person in of_site], axis=(0, 1)))

@@ -20,12 +20,12 @@ from cape.algorithms.marginals import ColumnMean
 print(ColumnMean.__doc__.strip().splitlines()[0])
 
 # %%
-# It runs like any other. Ten regions and 120 time points per person, three sites.
+# It runs like any other. 120 time points of ten regions per person, three sites.
 import numpy as np
 
 rng = np.random.default_rng(3)
 sites = {
-    name: [rng.normal(0.5, 1.0, (10, 120)) for _ in range(40)]
+    name: [rng.normal(0.5, 1.0, (120, 10)) for _ in range(40)]
     for name in ("north", "south", "west")
 }
 result = cape.Consortium(sites).run(

@@ -7,16 +7,14 @@ notebook; nothing here needs more than cape and numpy.
 # %% Data that only their hospital sees: here synthetic ones, so that the true maps are known.
 
 import cape
-from cape.lab.synthetic.generators import generate
-from cape.lab.synthetic.presets import PRESETS
 
 N_COMPONENTS = 5
 SIZES = {"north": 40, "south": 50, "west": 38}
 
-study = generate(
-    PRESETS["realistic"], n_subjects=sum(SIZES.values()), seed=7, n_components=N_COMPONENTS
-).in_voxels()
-subjects = iter(study.subjects())  # (D, T) each: 900 pixels, 250 time points
+study = cape.datasets.make_study(
+    "realistic", n_subjects=sum(SIZES.values()), seed=7, n_components=N_COMPONENTS
+)
+subjects = study.subjects()  # each 250 time points of 900 pixels, a row per time point
 sites = {name: [next(subjects) for _ in range(n)] for name, n in SIZES.items()}
 
 # %% Before anything is spent: will it work?
@@ -29,8 +27,7 @@ plan = cape.budget(subjects=sum(SIZES.values()), sites=3, epsilon=4.0, component
 print(f"{N_COMPONENTS} components at epsilon 4: {plan.advice.answer}; {plan.advice.reason}")
 
 # %% The run: real secure sums and exact noise, all sites in this process.
-pixels = cape.FeatureSpace.of_matrix(900, (30, 30))
-consortium = cape.Consortium(sites, space=pixels, truth=study.A)
+consortium = cape.Consortium(sites, space=study.space, truth=study.maps)
 result = consortium.run(
     epsilon=4.0, delta=1e-5, settings={"n_components": N_COMPONENTS, "basis": "dct", "n_basis": 100}
 )
@@ -39,7 +36,7 @@ print(f"correlation with the true maps {result.map_correlation:.2f}, error q {re
 
 # %% Time courses stay with whoever has the scans.
 one = sites["north"][0]
-courses = result.unmixing @ (one - one.mean(axis=1, keepdims=True))
+courses = (one - one.mean(axis=0)) @ result.unmixing.T
 print(f"time courses of one subject: {courses.shape}")
 
 # %% Another model on the same data needs its own budget: mu^2 adds over runs on the same people.

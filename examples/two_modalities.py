@@ -9,7 +9,7 @@ import cape
 
 views = cape.datasets.two_views(5, n_records=1200, n_x=6, n_y=4, correlations=(0.8, 0.5))
 rows = iter(views.records)
-sites = {name: [next(rows)[:, None] for _ in range(n)] for name, n in (("a", 500), ("b", 700))}
+sites = {name: [next(rows)[None, :] for _ in range(n)] for name, n in (("a", 500), ("b", 700))}
 
 # %%
 # One secure sum gives means, standard deviations, correlations, weights and loadings.

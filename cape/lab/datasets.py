@@ -1,4 +1,4 @@
-"""Generators whose truth is known, for methods people: subjects in memory, ready for `Consortium`.
+"""Generators whose truth is known, for methods people: arrays in memory, ready for `Consortium`.
 
 study = cape.datasets.make_study("realistic", n_subjects=64, n_components=5, seed=1)
 cape.Consortium(study.sites(4), space=study.space, truth=study.maps).run(epsilon=8.0)
@@ -30,20 +30,20 @@ class SyntheticStudy:
     preset: str
     seed: int
     maps: Array  # (D, R): the common maps
-    sources: Data  # (M, R, T): the time courses behind every subject; 0 after a subject's end
+    sources: Data  # (M, T, R): the time courses behind every subject; 0 after a subject's end
     space: FeatureSpace  # a square image
     study: Study = field(repr=False)
 
     def __repr__(self) -> str:
-        n_subjects, n_components, n_timepoints = self.sources.shape
+        n_subjects, n_timepoints, n_components = self.sources.shape
         return (
             f"<SyntheticStudy {self.preset}: {n_subjects} subjects, {n_components} maps of "
             f"{len(self.maps)} pixels, {n_timepoints} time points, seed {self.seed}>"
         )
 
     def subjects(self) -> Iterator[Data]:
-        """Yield X_m (D, T_m), subject by subject, the same ones every time."""
-        return self.study.each()
+        """Yield X_m (T_m, D), subject by subject, the same ones every time."""
+        return (X.T for X in self.study.each())
 
     def sites(self, n_sites: int) -> dict[str, list[Data]]:
         """Share the subjects out over sites of unequal sizes: site1, site2 ..."""
@@ -84,5 +84,10 @@ def make_study(
     ).in_voxels()
     space = FeatureSpace.of_matrix(EDGE * EDGE, (EDGE, EDGE))
     return SyntheticStudy(
-        preset=preset, seed=seed, maps=study.A, sources=study.S, space=space, study=study
+        preset=preset,
+        seed=seed,
+        maps=study.A,
+        sources=study.S.transpose(0, 2, 1),
+        space=space,
+        study=study,
     )

@@ -37,6 +37,7 @@ from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
+from cape.python.people import features_of
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.wings import LABORATORY, require
@@ -58,7 +59,7 @@ class Result:
     """
 
     maps: Array | None  # (D, R): z-scores of the common maps, in final order and sign
-    unmixing: Array | None  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
+    unmixing: Array | None  # (R, D): ``X @ unmixing.T`` are the time courses of a person X (T, D)
     # (D, R): z-scores of the spatial components of the same subspace; None in a template run
     spatial_maps: Array | None
     # Whether its time courses confirm each map (R,); None where they were not asked
@@ -153,14 +154,14 @@ def _result(outcome: Outcome, truth: Array | None) -> Result:
 
 
 class Consortium:
-    """Sites whose subjects are arrays (D, T_m) in this process, or files.
+    """Sites whose people are arrays (n_timepoints, n_features) in this process, or files.
 
-    Arrays are features by time, runs joined; the estimator `JointICA` makes runs of files, and
-    folders of whole sites, which cape's own reader reads in the space of the settings.
+    A row is a time point, a column a feature, runs are joined.  The estimator `JointICA` makes runs
+    of files, and folders of sites; cape's own reader reads both in the space of the settings.
 
     `space`: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)``
     for voxels; plain columns without it.  `truth`: true maps (D, R), to compare with.
-    ConfigError CAPE-E284: no subjects, or other arrays.
+    ConfigError CAPE-E284: no subjects, other arrays, features by time.
     """
 
     def __init__(
@@ -175,23 +176,18 @@ class Consortium:
         self.config: Config  # of the last run
         if not self._sites or any(x == () for x in self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
-        given = [X.values if isinstance(X, RunFile) else X for X in self._all()]
-        arrays = [X for X in given if X is not None]
+        # Runs of the reader are features by time, as are the papers' matrices.
+        files = (X.values for X in self._all() if isinstance(X, RunFile))
+        arrays = [X for X in self._all() if not isinstance(X, RunFile)]
+        arrays += [X.T for X in files if X is not None]
+        self._longest = 0  # in time points; the reader judges files
         if not arrays:
-            return  # the reader judges files
-        if any(np.asarray(X).dtype.kind not in "biuf" for X in arrays):
-            problem = "subjects that are not arrays of real numbers"
-            raise ConfigError("E284", problem=problem, do="give features by time.")
-        sizes = {np.shape(X)[0] for X in arrays if np.ndim(X) == 2}
-        if len(sizes) != 1 or any(np.ndim(X) != 2 for X in arrays):
-            problem = "subjects that are not arrays (D, T) of one D"
-            do = "give features by time; transpose if need be."
-            raise ConfigError("E284", problem=problem, do=do)
-        n_features = sizes.pop()
+            return
+        n_features = features_of(arrays, 0 if space is None else space.n_features)
+        if truth is not None:
+            features_of(arrays, len(truth))
         self.space = FeatureSpace.of_matrix(n_features) if space is None else space
-        if self.space.n_features != n_features:
-            problem = f"arrays of {n_features} features in a space of {self.space.n_features}"
-            raise ConfigError("E284", problem=problem, do="use the same mask.")
+        self._longest = max(map(len, arrays))
 
     def _all(self) -> Iterator[Array | RunFile]:
         return (X for x in self._sites.values() if not isinstance(x, Path) for X in x)
@@ -244,6 +240,7 @@ class Consortium:
         options = {option.name for option in dataclasses.fields(table.config)}
         meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
         config = table.config.from_input(meant)
+        self._check_length(config.min_timepoints)
         if len(self._sites) == 1 and "min_sites" not in (settings or {}):
             warnings.warn(ALONE, CapeWarning, stacklevel=2)
         # Where a real run would be refused; here a trial is allowed, but never in silence.
@@ -268,11 +265,20 @@ class Consortium:
         self, site: str, people: Sequence[Array | RunFile] | Path, config: Config
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
-            return ArraySource.of(site, people, self.space or mask_space(config), config)
+            runs = [X if isinstance(X, RunFile) else np.asarray(X).T for X in people]
+            return ArraySource.of(site, runs, self.space or mask_space(config), config)
         source = FileSource(people, {}, config, site)
         if notice := source.notice:
             warnings.warn(notice, SubjectsWarning, stacklevel=4)
         return source
+
+    def _check_length(self, least: int) -> None:
+        """ConfigError CAPE-E284: time is too short everywhere, and the features would do for it."""
+        if self.space is not None and 0 < self._longest < least <= self.space.n_features:
+            problem = f"at most {self._longest} time points (rows) of {self.space.n_features} "
+            problem += f"features (columns), and min_timepoints = {least}"
+            do = "transpose what is features by time (X.T), or lower min_timepoints."
+            raise ConfigError("E284", problem=problem, do=do)
 
     def _shape(self) -> dict[str, object]:
         if self.space is None:

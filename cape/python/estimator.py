@@ -27,6 +27,7 @@ from cape.python.api import Consortium, Result
 from cape.python.people import (
     Measured,
     by_site,
+    features_of,
     is_file,
     is_folder,
     paired,
@@ -145,7 +146,6 @@ class JointICA(_Base):
             CAPE-E284: other things than these, arrays of several n_features.
         """
         del y  # scikit-learn's pipelines pass it
-        # scikit-learn has time points in rows, the protocol features.
         with TemporaryDirectory() as folder:
             places = _places(folder)
             sites = {
@@ -283,9 +283,7 @@ class JointICA(_Base):
             else:
                 people = [self._person(one, next(places)) for one in several(paired(X, confounds))]
             arrays = [self._series(one) for one in people]
-        for wrong in {one.shape[1] for one in arrays} - {self.n_features_in_}:
-            problem = f"arrays of {wrong} features, the fit had {self.n_features_in_}"
-            raise ConfigError("E284", problem=problem, do="give (time points, features).")
+        features_of(arrays, self.n_features_in_)
         return arrays
 
     def _series(self, person: Any) -> Array:
@@ -293,10 +291,10 @@ class JointICA(_Base):
             person = SubjectFiles(label=person.name, runs=(person,))
         if isinstance(person, SubjectFiles):
             return time_series(person, self._read_in, self._config)
-        return np.asarray(person.T)
+        return np.asarray(person)
 
     def _person(self, one: Any, place: Path) -> Array | RunFile:
-        """Return a person for the protocol: an array (D, T), or a run that cape's reader reads."""
+        """Return a person for the protocol: an array (T, D), or a run that cape's reader reads."""
         one, confounds = one if isinstance(one, Measured) else (one, None)
         if hasattr(self.masker, "transform"):
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
@@ -316,7 +314,7 @@ class JointICA(_Base):
             do += "transform a list of subjects."
             raise ConfigError("E284", problem=problem, do=do)
         array = array.astype(np.float64)
-        return array.T if confounds is None else run_of(array, confounds, place)
+        return array if confounds is None else run_of(array, confounds, place)
 
     def _space(self) -> FeatureSpace | None:
         mask = self.masker

@@ -14,6 +14,7 @@ from cape.data.issues import Findings
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.subjects import joined_in_time, read_subject
 from cape.errors import ConfigError, DataError
+from cape.planning.orientation import counted
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
@@ -86,6 +87,29 @@ def several(X: Any) -> Sequence[Any]:
     if is_file(X):
         raise ConfigError("E284", problem="one image, not a list", do="put it into a list.")
     return list(X)
+
+
+def features_of(arrays: Sequence[Any], known: int = 0) -> int:
+    """Return n_features of people's arrays (n_timepoints, n_features).
+
+    `known` is what a space, true maps or a fit have, 0 without them.  ConfigError CAPE-E284: no
+    such arrays, or other features; where the rows agree instead, that they look transposed.
+    """
+    if any(np.asarray(X).dtype.kind not in "biuf" for X in arrays):
+        problem = "people that are not arrays of real numbers"
+        raise ConfigError("E284", problem=problem, do="give numbers.")
+    do = "give (n_timepoints, n_features) of each person"
+    if shapes := {np.shape(X) for X in arrays if np.ndim(X) != 2}:
+        problem = f"people that are not arrays of two axes, but of shape {min(shapes)}"
+        raise ConfigError("E284", problem=problem, do=f"{do}.")
+    rows, columns = ({np.shape(X)[axis] for X in arrays} for axis in (0, 1))
+    if len(columns) == 1 and known in (0, *columns):
+        return int(columns.pop())
+    problem = f"arrays of {counted(rows)} rows and {counted(columns)} columns"
+    problem += f" for {known} features" if known else ", but features are the same in all people"
+    if rows == {known} or (not known and len(rows) == 1):
+        do = f"they look transposed (X.T): {do}"
+    raise ConfigError("E284", problem=problem, do=f"{do}, a row per time point.")
 
 
 def run_of(person: Any, confounds: Any, place: Path) -> RunFile:

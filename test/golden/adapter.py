@@ -98,7 +98,8 @@ def arrays(out: Path) -> None:
         for name, n in (("a", 3), ("b", 2), ("c", 2))
     }
     settings: dict[str, object] = {"n_components": 3, "n_rounds": 3, "min_timepoints": 50}
-    consortium = cape.Consortium(sites, truth=common)
+    people = {site: [X.T for X in group] for site, group in sites.items()}
+    consortium = cape.Consortium(people, truth=common)
     result = consortium.run(epsilon=20.0, delta=1e-5, settings=settings, seed=5)
     result.write(out / "result")
     for name in ("maps", "unmixing", "spatial_maps"):
@@ -107,7 +108,7 @@ def arrays(out: Path) -> None:
     (out / "told.txt").write_text(repr(told), encoding="utf-8")
     del settings["n_components"]
     model = cape.JointICA(3, epsilon=20.0, settings=settings, random_state=5)
-    courses = model.fit_transform([[X.T for X in group] for group in sites.values()])
+    courses = model.fit_transform(list(people.values()))
     np.save(out / "components.npy", model.components_)
     np.save(out / "courses.npy", np.concatenate(courses))
 

@@ -69,6 +69,6 @@ def test_python_takes_columns_for_temporal_and_voxels_for_spatial_ica() -> None:
     small = {"n_components": 2, "min_timepoints": 10, "detrend": "none", "standardize": "demean"}
     for space, name in ((None, "capedjica"), (mask, "capegica")):
         D = 12 if space is None else space.n_features
-        sites = {s: [rng.laplace(size=(D, 30)) for _ in range(3)] for s in "abc"}
+        sites = {s: [rng.laplace(size=(30, D)) for _ in range(3)] for s in "abc"}
         found = cape.Consortium(sites, space=space).run(private=False, settings=small)
         assert found.outcome.computation == name

@@ -28,7 +28,7 @@ def subjects(n: int, *, seed: int) -> list[np.ndarray]:
     common = np.random.default_rng(5).standard_normal((12, 3))
     rng = np.random.default_rng(seed)
     return [
-        common @ rng.laplace(size=(3, 40)) + 0.2 * rng.standard_normal((12, 40)) for _ in range(n)
+        rng.laplace(size=(40, 3)) @ common.T + 0.2 * rng.standard_normal((40, 12)) for _ in range(n)
     ]
 
 
@@ -89,17 +89,43 @@ def test_a_seed_gives_the_same_maps_and_promises_nothing(tmp_path) -> None:
     [
         ({}, "a site without subjects"),
         ({"a": []}, "a site without subjects"),
-        ({"a": [np.zeros(12)]}, "not arrays"),
-        ({"a": [np.zeros((12, 40)), np.zeros((13, 40))]}, "not arrays"),
-        ({"a": [np.zeros((12, 40), dtype=complex)]}, "not arrays of real numbers"),
-        ({"a": [np.full((12, 40), "x")]}, "not arrays of real numbers"),
+        ({"a": [np.zeros(12)]}, r"not arrays of two axes, but of shape \(12,\)"),
+        ({"a": [np.zeros((40, 12)), np.zeros((41, 13))]}, "40 to 41 rows and 12 to 13 columns"),
+        ({"a": [np.zeros((40, 12), dtype=complex)]}, "not arrays of real numbers"),
+        ({"a": [np.full((40, 12), "x")]}, "not arrays of real numbers"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(given, words) -> None:
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=words) as found:
         cape.Consortium(given)
-    with pytest.raises(ConfigError, match="12 features in a space of 10"):
+    assert "transposed" not in str(found.value)
+    with pytest.raises(ConfigError, match="12 columns for 10 features"):
         cape.Consortium(sites(), space=cape.FeatureSpace.of_matrix(10))
+
+
+def test_features_by_time_are_refused_wherever_sizes_tell_them() -> None:
+    """Consortium took them, the estimator time by features: each was the other's silent mistake."""
+    turned = {site: [X.T for X in people] for site, people in sites().items()}
+    ways = {
+        "truth": lambda: cape.Consortium(turned, truth=np.zeros((12, 3))),
+        "space": lambda: cape.Consortium(turned, space=cape.FeatureSpace.of_matrix(12)),
+        "lengths": lambda: cape.Consortium({"a": [turned["a"][0], turned["a"][1][:, :38]]}),
+        "estimator": lambda: cape.JointICA(3).fit([turned["a"][0], turned["a"][1][:, :38]]),
+        "confounds": lambda: cape.JointICA(3).fit(
+            [turned["a"][0], turned["a"][1][:, :38]], confounds=[np.ones(12)] * 2
+        ),
+    }
+    for name, way in ways.items():
+        with pytest.raises(ConfigError, match=r"E284 .*look transposed \(X.T\)") as found:
+            way()
+        assert "(n_timepoints, n_features)" in str(found.value), name
+    # All as long as each other: sizes tell nothing, but so few time points are no data.
+    for run in (
+        lambda: cape.Consortium(turned).run(epsilon=8.0, settings=SMALL),
+        lambda: cape.JointICA(3, epsilon=8.0, settings=SMALL).fit(turned),
+    ):
+        with pytest.raises(ConfigError, match=r"E284 at most 12 time points .* transpose"):
+            run()
 
 
 BAD = {
@@ -107,7 +133,7 @@ BAD = {
     "constant": (lambda X: X * 0 + 3.0, "constant or zero everywhere"),
     "infinite": (lambda X: np.where(X > 1, np.inf, X), "too many NaN or infinite"),
     "past float32": (lambda X: np.where(X > 1, 1e300, X), "too many NaN or infinite"),
-    "short": (lambda X: X[:, :20], "too few time points"),
+    "short": (lambda X: X[:20], "too few time points"),
 }
 
 
@@ -126,7 +152,7 @@ def test_arrays_go_through_the_checks_of_files(name) -> None:
 
 def test_a_bad_array_among_good_ones_counts_as_zeros_and_is_told() -> None:
     given = sites()
-    given["c"][1][2, 3] = np.nan
+    given["c"][1][3, 2] = np.nan
     given["b"][2][:] = 1.0
     with pytest.warns(CapeWarning) as told:
         result = cape.Consortium(given).run(epsilon=100.0, settings=SMALL)
@@ -153,20 +179,21 @@ def test_one_person_given_twice_counts_once() -> None:
 
 def test_arrays_are_filtered_and_cut_as_files_are() -> None:
     """Settings of the preprocessing beyond detrending once did nothing to arrays."""
+    arrays = [X.T for X in sites()["a"]]
     config = CapeDjicaConfig.from_input(
         {**SMALL, "private": False, "drop_first_volumes": 4, "max_timepoints": 31,
          "tr": 2.0, "high_pass": 0.02, "feature_space": "matrix"}
     )  # fmt: skip
     with pytest.warns(CapeWarning, match="past max_timepoints are not used"):
-        source = ArraySource.of("a", sites()["a"], cape.FeatureSpace.of_matrix(12), config)
+        source = ArraySource.of("a", arrays, cape.FeatureSpace.of_matrix(12), config)
     shapes = {Y.shape for _, Y in source.reduced(12)}
     assert shapes == {(12, 31)}
     slow = stop_band_cosines(36, 2.0, high_pass=0.02, low_pass=0.0)
     whole = replace(config, max_timepoints=0)
-    (_, Y), *_ = ArraySource.of("a", sites()["a"], source.space, whole).reduced(12)
+    (_, Y), *_ = ArraySource.of("a", arrays, source.space, whole).reduced(12)
     assert np.allclose(Y @ slow, 0.0, atol=1e-4)
     with pytest.raises(DataError, match="onfound") as found:
-        ArraySource.of("a", sites()["a"], source.space, replace(whole, confounds="motion6"))
+        ArraySource.of("a", arrays, source.space, replace(whole, confounds="motion6"))
     assert "no confound table" in found.value.detail
 
 
@@ -185,7 +212,7 @@ def test_budget_answers_in_plain_words() -> None:
 
 
 def by_time() -> list[list[np.ndarray]]:
-    return [[X.T for X in one] for one in sites().values()]
+    return list(sites().values())
 
 
 def test_the_estimator_fits_and_gives_time_courses() -> None:
@@ -216,7 +243,7 @@ def test_what_is_no_list_of_fitting_subjects_is_refused() -> None:
         ConfigError, match="fit takes a list of subjects per site, or of all and groups"
     ):
         cape.JointICA(3, settings=SMALL).fit(X)
-    with pytest.raises(ConfigError, match="arrays of 11 features, the fit had 12"):
+    with pytest.raises(ConfigError, match="11 to 12 columns for 12 features"):
         model.transform([X, X[:, :11]])
     with pytest.raises(ConfigError, match="one image, not a list"):
         model.transform("sub-01_bold.nii.gz")
@@ -270,7 +297,7 @@ class Masker(getattr(sys.modules.get("sklearn.base"), "BaseEstimator", object)):
 def test_a_masker_turns_images_into_arrays_and_its_parameters_are_reached() -> None:
     masker = Masker()
     model = cape.JointICA(3, private=False, masker=masker, settings=SMALL)
-    model.fit(list(sites().values()))
+    model.fit([[X.T for X in one] for one in sites().values()])
     assert model.components_.shape == (3, 12)
     pytest.importorskip("sklearn.base")
     assert model.get_params()["masker__level"] == 0.0

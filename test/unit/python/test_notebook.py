@@ -34,7 +34,7 @@ def test_without_pictures_the_table_is_there(monkeypatch) -> None:
 
 def test_a_table_is_shown_as_one() -> None:
     rng = np.random.default_rng(1)
-    sites = {s: [rng.random((3, 120)) for _ in range(4)] for s in "abc"}
+    sites = {s: [rng.random((120, 3)) for _ in range(4)] for s in "abc"}
     given = {"low": 0.0, "high": 1.0, "n_bins": 3}
     result = cape.Consortium(sites).run(
         epsilon=8.0, computation="capemean", settings=given, seed=1

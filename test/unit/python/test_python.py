@@ -64,7 +64,7 @@ def test_every_public_object_has_an_example() -> None:
 
 
 def test_a_run_that_will_show_noise_says_so_with_a_class_of_its_own() -> None:
-    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    consortium = cape.Consortium({s: people(4, seed=2) for s in "abc"})
     with pytest.warns(cape.NoiseWarning, match="mostly show noise"):
         consortium.run(epsilon=1.0, settings={**SMALL, "n_components": 3}, seed=1)
     with warnings.catch_warnings():
@@ -92,7 +92,7 @@ MATRICES |= {"orientation": "feature_by_time", "delta": 1e-3}
 
 def test_noise_is_announced_once_before_a_run(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # pictures are other tests' business
-    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    consortium = cape.Consortium({s: people(4, seed=2) for s in "abc"})
     with pytest.warns() as record:
         consortium.run(epsilon=1.0, settings={**SMALL, "n_components": 3}, seed=1)
     (said,) = _noise_said(list(record))
@@ -113,7 +113,7 @@ def test_noise_is_announced_once_before_a_run(tmp_path, monkeypatch, capsys) -> 
 
 
 def test_a_comparison_keeps_no_noise_to_itself() -> None:
-    sites = {s: [X.T for X in people(4, seed=ord(s))] for s in "abc"}
+    sites = {s: people(4, seed=ord(s)) for s in "abc"}
     small = {**SMALL, "n_components": 3, "delta": 1e-3}
     with pytest.warns() as record:
         cape.compare(sites, {"one": {**small, "epsilon": 2.0}, "two": {**small, "epsilon": 1.0}})
@@ -121,7 +121,7 @@ def test_a_comparison_keeps_no_noise_to_itself() -> None:
 
 
 def test_a_run_that_is_real_is_refused_as_noise() -> None:
-    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    consortium = cape.Consortium({s: people(4, seed=2) for s in "abc"})
     settings = {**SMALL, "n_components": 3, "accept_low_quality": False}
     with (
         pytest.raises(ConfigError, match="CAPE-E150"),
@@ -134,7 +134,7 @@ def test_no_epsilon_means_the_same_everywhere(tmp_path, monkeypatch) -> None:
     """It is refused, with the same code, by all that runs; a run without noise has a name."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # pictures are other tests' business
     sites = {s: people(4, seed=ord(s)) for s in "abc"}
-    consortium = cape.Consortium({s: [X.T for X in subjects] for s, subjects in sites.items()})
+    consortium = cape.Consortium(sites)
     folder = _folder_of_sites(tmp_path / "study")
     (folder / "settings.toml").write_text("n_components = 3\n", encoding="utf-8")
     settings = {**SMALL, "n_components": 3}
@@ -149,7 +149,7 @@ def test_no_epsilon_means_the_same_everywhere(tmp_path, monkeypatch) -> None:
         with pytest.raises(ConfigError, match="CAPE-E013"):
             way()
         way(private=False)
-    (run,) = cape.compare(consortium._sites, {"": settings}).runs
+    (run,) = cape.compare(sites, {"": settings}).runs
     assert "CAPE-E013" in run.reason
 
 
@@ -334,6 +334,8 @@ def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
     one, two = (cape.datasets.make_study(n_subjects=3, n_components=2, seed=3) for _ in range(2))
     for x, y in zip(one.subjects(), two.subjects(), strict=True):
         assert np.array_equal(x, y)
+        assert x.shape == (250, 900)
+    assert one.sources.shape == (3, 250, 2)
     assert sorted(map(len, one.sites(2).values())) == [1, 2]
     assert "realistic: 3 subjects, 2 maps of 900 pixels" in repr(one)
     with pytest.raises(ConfigError, match="preset=other: allowed paper, realistic"):
@@ -344,7 +346,7 @@ def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
 
 
 def run_with(bar: cape.ProgressBar) -> None:
-    consortium = cape.Consortium({s: [X.T for X in people(3, seed=ord(s))] for s in "abc"})
+    consortium = cape.Consortium({s: people(3, seed=ord(s)) for s in "abc"})
     consortium.run(private=False, settings={**SMALL, "n_components": 3}, on_progress=bar)
 
 

@@ -38,8 +38,8 @@ def test_a_run_in_memory_says_why_and_leaves_the_file_that_it_names(study, tmp_p
 
 def test_arrays_of_a_python_program_have_no_file_to_look_at():
     rng = np.random.default_rng(1)
-    sites = {name: [rng.standard_normal((8, 40)) for _ in range(3)] for name in "abc"}
-    sites["b"] = [np.full((8, 40), np.nan) for _ in range(3)]
+    sites = {name: [rng.standard_normal((40, 8)) for _ in range(3)] for name in "abc"}
+    sites["b"] = [np.full((40, 8), np.nan) for _ in range(3)]
     with pytest.raises(DataError) as stop:
         cape.Consortium(sites).run(
             epsilon=8, delta=1e-5, settings={"n_components": 2, "min_timepoints": 20}
