@@ -88,8 +88,10 @@ test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest $(SIDE) -m "statistical and not trust and not slow"
 
 coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
-	$(BIN)/python -m coverage run -m pytest -q test/unit/privacy test/unit/secagg \
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -q $(SIDE) test/unit/privacy test/unit/secagg \
 		test/property/test_privacy_*.py test/property/test_secagg_*.py test/protocol/test_many_sites.py
+	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
 mutate: $(DEV)  ## seeded mistakes, each caught by its named test (test/mutants/mutants.toml); stopped, it goes on
