@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
     # Templates must be public: never computed from the consortium's data, but by a release.
     # Nothing can check that, so the owner sends the file, and the digests of all sites are
     # compared.
-    path = next(filter(Path.is_file, _places_of_maps(base)), None)
+    path = file_of_maps(base)
     if path is None:
         problem = f"none of {', '.join(TEMPLATE_FILES)} is in {base}; put the owner's there"
         raise DataError("E280", site=site, detail=problem)
@@ -50,7 +49,7 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
 
 def number_of_maps(base: Path) -> int:
     """Return how many maps `with_templates` would find, by their header; 0: none that it knows."""
-    path = next(filter(Path.is_file, _places_of_maps(base)), None)
+    path = file_of_maps(base)
     try:
         if path is None or path.name.endswith(CIFTI_MAPS):
             return 0 if path is None else scalars_in(path)
@@ -62,10 +61,11 @@ def number_of_maps(base: Path) -> int:
         return 0
 
 
-def _places_of_maps(base: Path) -> Iterator[Path]:
-    yield base
-    for folder in (base, base / "consortium"):
-        yield from (folder / name for name in (*TEMPLATE_FILES, *RUN_MAPS))
+def file_of_maps(base: Path) -> Path | None:
+    """Return the file of maps that `base` is, or the first that lies there; None: there is none."""
+    names = (*TEMPLATE_FILES, *RUN_MAPS)
+    inside = (base / part / name for part in ("", "consortium") for name in names)
+    return next(filter(Path.is_file, (base, *inside)), None)
 
 
 def _read_maps(path: Path, space: FeatureSpace) -> Array:

@@ -16,6 +16,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured, planner_of
+from cape.data.templates import file_of_maps, number_of_maps
 from cape.errors import (
     CapeError,
     CapeWarning,
@@ -82,9 +83,6 @@ def simulate(
     sites = site_folders(directory)
     check_seed(seed)
     way = find_way(through)
-    if maps is not None and not way.sees_maps:
-        do = "put them into every site's folder, as group_maps.nii.gz or templates.nii.gz."
-        raise ConfigError("E012", problem="only --through memory names maps", do=do)
     chosen = _chosen(directory, settings or {}, maps)
     out = out.resolve()
     check_places(sites, out)
@@ -118,7 +116,8 @@ def simulate(
         drops=tuple(drops),
         image=image,
         memory=memory,
-        maps="" if maps is None else str(maps.resolve()),
+        # The file alone: beside it lies what a site keeps to itself.
+        maps="" if maps is None else str((file_of_maps(maps) or maps).resolve()),
     )
     return _begin(setup, out, replace, store, find_way, on_progress, on_subject)
 
@@ -198,8 +197,6 @@ def refused_by_the_shipped_policy(
 
 def _counted_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the setting that counts public maps; ConfigError if nobody would look at them."""
-    from cape.data.templates import number_of_maps
-
     computation = str(chosen["computation"])
     name = {"capecontrast": "n_networks", "capedualreg": "n_components"}.get(computation)
     if name is None:

@@ -56,8 +56,14 @@ class PartyRunner(Protocol):
 class _OnThisComputer:
     """The party sees the directories that the simulation made."""
 
-    def __init__(self, sites: Mapping[str, Path], work: Path, store: Path | None = None) -> None:
-        self._sites, self._work = dict(sites), work
+    def __init__(
+        self,
+        sites: Mapping[str, Path],
+        work: Path,
+        store: Path | None = None,
+        maps: Path | None = None,
+    ) -> None:
+        self._sites, self._work, self._maps = dict(sites), work, maps
         self._store = NO_STORE if store is None else str(store)
 
     def places(self, party: str) -> dict[str, str]:
@@ -74,7 +80,10 @@ class _OnThisComputer:
         own = self._work / party
         # What was read of files outlives a simulation: commands share it.
         return SitePlaces(
-            policy=own / "site-policy.toml", home=own / ".cape-site", store=self._store
+            policy=own / "site-policy.toml",
+            home=own / ".cape-site",
+            store=self._store,
+            maps=self._maps,
         )
 
 

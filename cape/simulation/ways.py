@@ -51,6 +51,11 @@ class Play:
         return self.begin.setup
 
     @property
+    def maps(self) -> Path | None:
+        """The file of public maps that stands for those in the folders of sites."""
+        return Path(self.setup.maps) if self.setup.maps else None
+
+    @property
     def logs(self) -> Path:
         return self.work.parent / CONTAINER_LOGS
 
@@ -62,7 +67,6 @@ class Way:
     play: Callable[[Play], None]
     sees_ledgers: bool = True  # the ledger_file of a policy, wherever on this computer it lies
     drops_sites: bool = True
-    sees_maps: bool = False  # public maps that do not lie in the folders of sites
     resumes: bool = True
 
 
@@ -72,9 +76,8 @@ CONTAINER_LOGS = "container-logs"
 
 def in_memory(play: Play) -> None:
     computation, config, drops, _ = _bound(play)
-    maps = Path(play.setup.maps) if play.setup.maps else None
     sources = {
-        site: FileSource(path, {}, config, site, store=play.store, maps=maps)
+        site: FileSource(path, {}, config, site, store=play.store, maps=play.maps)
         for site, path in play.sites.items()
     }
     if play.on_subject is not None:
@@ -100,15 +103,15 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
 
 
 def in_one_process(play: Play) -> None:
-    in_documents(play, nullcontext(InProcess(play.sites, play.work, play.store)))
+    in_documents(play, nullcontext(InProcess(play.sites, play.work, play.store, play.maps)))
 
 
 def in_processes(play: Play) -> None:
-    in_documents(play, nullcontext(NewProcess(play.sites, play.work, play.store)))
+    in_documents(play, nullcontext(NewProcess(play.sites, play.work, play.store, play.maps)))
 
 
 WAYS: Mapping[str, Way] = {
-    "memory": Way(play=in_memory, sees_maps=True),
+    "memory": Way(play=in_memory),
     "wire": Way(play=in_one_process),
     "process": Way(play=in_processes),
 }

@@ -17,8 +17,10 @@ IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"
 HOME_VARIABLE = "CAPE_SITE_HOME"
 IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
 STORE_VARIABLE = "CAPE_CACHE"
+MAPS_VARIABLE = "CAPE_SITE_MAPS"
 VARIABLES = (
     POLICY_VARIABLE, IDENTITY_VARIABLE, HOME_VARIABLE, IMAGE_VARIABLE, STORE_VARIABLE,
+    MAPS_VARIABLE,
 )  # fmt: skip
 NO_STORE = "none"
 
@@ -38,6 +40,7 @@ class SitePlaces:
     image: str = ""  # digest of the container's image, which only who starts it knows
     # Folder of what was read of the site's files; `NO_STORE`: none; "" = see `store_folder`
     store: str = ""
+    maps: Path | None = None  # file of public maps; None = the one in the folder of the data
     user_cache: Path | None = None  # this user's folder for what can be made again
 
     @classmethod
@@ -52,12 +55,13 @@ class SitePlaces:
             home=path(HOME_VARIABLE),
             image=variables.get(IMAGE_VARIABLE, ""),
             store=variables.get(STORE_VARIABLE, ""),
+            maps=path(MAPS_VARIABLE),
             user_cache=path("XDG_CACHE_HOME") or (user and user / ".cache"),
         )
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return `variables` with these places and no others, for a process that is started."""
-        own = (self.policy, self.identity, self.home, self.image, self.store)
+        own = (self.policy, self.identity, self.home, self.image, self.store, self.maps)
         rest = {name: text for name, text in variables.items() if name not in VARIABLES}
         return rest | {name: str(v) for name, v in zip(VARIABLES, own, strict=True) if v}
 

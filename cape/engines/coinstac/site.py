@@ -270,6 +270,7 @@ def _context(
             strict=policy.stop_for_data and request.cache is None,
             store=places.store_folder(home),
             words=policy.words,
+            maps=places.maps,
         )
 
     def open_keys() -> Any:

@@ -42,10 +42,11 @@ class SiteFile:
     # Places of its own (`SitePlaces`); empty = as the environment of the process says, else none
     policy: str = ""  # site-policy.toml
     identity: str = ""  # folder of identity_key and roster.json (key_trust=pinned)
+    maps: str = ""  # a file of public maps, instead of the one in `data`
     home: str = ""  # folder for what outlives runs, such as their ledger; else in `runs`
 
     def __post_init__(self) -> None:
-        _check_paths(self, ("data", "runs", "policy", "identity", "home"))
+        _check_paths(self, ("data", "runs", "policy", "identity", "maps", "home"))
         data, runs = Path(self.data), Path(self.runs)
         # What lies in the folder of the data is data: results would be read in the next run.
         if not data.is_dir() or data == runs or data in runs.parents:
@@ -61,6 +62,7 @@ class SiteFile:
             operator,
             policy=Path(self.policy) if self.policy else operator.policy,
             identity=Path(self.identity) if self.identity else operator.identity,
+            maps=Path(self.maps) if self.maps else operator.maps,
             home=Path(self.home) if self.home else home,
         )
 

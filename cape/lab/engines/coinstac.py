@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cape.data.space import RUN_MAPS, TEMPLATE_FILES
+from cape.data.templates import file_of_maps
 from cape.engines.coinstac import compspec
 from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
@@ -158,6 +160,8 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
     for site, data in play.sites.items():
         base = folder / "input" / site / RUN
         shutil.copytree(data, base, copy_function=_link_or_copy)
+        if play.maps is not None:
+            _replace_maps(base, play.maps)
         (base / "site-policy.toml").write_text(
             toml_text(not_default(setup.policy)), encoding="utf-8"
         )
@@ -190,6 +194,15 @@ def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> di
         image
     )
     return document
+
+
+def _replace_maps(base: Path, maps: Path) -> None:
+    """Put maps into a copy of a site's folder: the engine names a container nothing else."""
+    while (own := file_of_maps(base)) is not None:
+        own.unlink()
+    # Its own name may be that of a person's file
+    known = (n for n in (*RUN_MAPS, *TEMPLATE_FILES) if maps.name.endswith(n[n.index(".") :]))
+    _link_or_copy(str(maps), str(base / next(known, "templates.csv")))
 
 
 def _link_or_copy(source: str, target: str) -> None:

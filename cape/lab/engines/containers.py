@@ -23,7 +23,7 @@ from cape.engines.coinstac.compspec import image_of
 from cape.errors import CapeError, ReportedError
 from cape.settings.config import PRODUCT, VERSION
 from cape.simulation.transports import error_detail
-from cape.site.places import HOME_VARIABLE, POLICY_VARIABLE
+from cape.site.places import HOME_VARIABLE, MAPS_VARIABLE, POLICY_VARIABLE
 
 LABEL = "coinstac-cape.simulation"
 WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
@@ -63,10 +63,17 @@ class Containers:
     """A container per party, removed at exit; CapeError (E290): no Docker, no image, one ended."""
 
     def __init__(
-        self, sites: Mapping[str, Path], work: Path, logs: Path, *, image: str, memory: str
+        self,
+        sites: Mapping[str, Path],
+        work: Path,
+        logs: Path,
+        *,
+        image: str,
+        memory: str,
+        maps: Path | None = None,
     ) -> None:
         self._sites, self._work, self._logs = dict(sites), work, logs
-        self._image, self._memory = image, memory
+        self._image, self._memory, self._maps = image, memory, maps
         self._mark = hashlib.sha256(str(work).encode()).hexdigest()[:16]
         self._clients: dict[str, Any] = {}
         self._containers: dict[str, Any] = {}
@@ -112,6 +119,10 @@ class Containers:
             str(home / "transfer"): {"bind": places["transferDirectory"], "mode": "rw"},
             str(home / "site-policy.toml"): {"bind": POLICY, "mode": "ro"},
         }
+        named = {}
+        if self._maps is not None:
+            named[MAPS_VARIABLE] = f"/maps/{self._maps.name}"
+            mounts[str(self._maps)] = {"bind": named[MAPS_VARIABLE], "mode": "ro"}
         errors = _docker().errors
         try:
             return client.containers.run(
@@ -135,6 +146,7 @@ class Containers:
                     # Of this simulation only: nothing that a site keeps outlives it.
                     HOME_VARIABLE: "/tmp/.cape-site",  # noqa: S108
                     "HOME": "/tmp",  # noqa: S108
+                    **named,
                 },
             )
         except errors.ImageNotFound as err:

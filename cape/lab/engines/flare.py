@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
@@ -31,7 +30,6 @@ from cape.settings.documents import not_default, toml_text
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.transports import error_detail
 from cape.simulation.ways import Play
-from cape.site.policy import SitePolicy
 
 # Seconds between two looks at where the run stands.
 PAUSE = 0.1
@@ -51,7 +49,7 @@ def simulate_in_flare(play: Play) -> None:
         shutil.rmtree(job, ignore_errors=True)  # it was stopped while this was written
         plan = JobPlan(run=new_run(), settings=play.setup.settings)
         write_job(job, plan)
-        _write_own_files(sites, play.setup.policy, work, kits / "local")
+        _write_own_files(play, kits / "local")
     rounds = AggregatorRounds(plan.run, plan.settings, work / "remote")
     try:
         code = _play(job, kits, list(sites), rounds, play.on_progress)
@@ -75,16 +73,18 @@ def _show_error(home: Path, run: str) -> None:
         shutil.copy(error, home / "output" / error.name)
 
 
-def _write_own_files(
-    sites: Mapping[str, Path], policy: SitePolicy, work: Path, local: Path
-) -> None:
+def _write_own_files(play: Play, local: Path) -> None:
+    work, policy = play.work, toml_text(not_default(play.setup.policy))
     local.mkdir(parents=True)
-    for site, data in sites.items():
+    for site, data in play.sites.items():
         home = work / site
         home.mkdir(parents=True, exist_ok=True)
-        (home / "site-policy.toml").write_text(toml_text(not_default(policy)), encoding="utf-8")
+        (home / "site-policy.toml").write_text(policy, encoding="utf-8")
         own = SiteFile(
-            data=str(data.resolve()), runs=str(home), policy=str(home / "site-policy.toml")
+            data=str(data.resolve()),
+            runs=str(home),
+            policy=str(home / "site-policy.toml"),
+            maps=play.setup.maps,
         )
         (local / f"cape-site-{site}.toml").write_text(toml_text(not_default(own)), encoding="utf-8")
     own_runs = AggregatorFile(runs=str(work / "remote"))

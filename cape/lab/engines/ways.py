@@ -24,7 +24,10 @@ def find_way(through: str) -> Way:
 def _in_containers(play: Play) -> None:
     setup = play.setup
     image, memory = find_image(setup.settings, setup.image), setup.memory or "4g"
-    in_documents(play, Containers(play.sites, play.work, play.logs, image=image, memory=memory))
+    parties = Containers(
+        play.sites, play.work, play.logs, image=image, memory=memory, maps=play.maps
+    )
+    in_documents(play, parties)
 
 
 def _in_flare(play: Play) -> None:

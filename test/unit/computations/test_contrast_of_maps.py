@@ -15,12 +15,14 @@ import pytest
 from cape.computations.capecontrast import CapeContrastConfig, plan_run
 from cape.data.templates import number_of_maps
 from cape.errors import ConfigError
-from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.resolved import resolve
+from cape.simulation import simulate as simulation
 from cape.simulation.run_loop import read_setup
 from cape.simulation.simulate import refused_by_the_shipped_policy, simulate
 from cape.site.site_data import FileSource
 from cape.space.feature_space import FeatureSpace
+from support import consortium as helper
+from support.comparison_study import OF_IMAGES, write_images
 
 GIVEN: dict[str, Any] = {
     "epsilon": 50.0, "delta": 1e-5, "group": "dx: patient, control", "outcomes": "fnc",
@@ -35,17 +37,7 @@ def config_of(**changed: Any) -> CapeContrastConfig:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory) -> Path:
-    """Three sites with true maps in every folder, and the same maps beside them."""
-    out = tmp_path_factory.mktemp("study") / "study"
-    request = Request(
-        preset="groups", n_sites=3, site_sizes=(24, 20, 16), n_timepoints=40, n_networks=3,
-        templates=0.999,
-    )  # fmt: skip
-    write_consortium(out, request)
-    for site in ("local0", "local1", "local2"):
-        maps = out / site / "templates.nii.gz"
-        shutil.move(maps, out.parent / "maps.nii.gz")
-    return out
+    return write_images(tmp_path_factory.mktemp("study"))[0]
 
 
 @pytest.mark.parametrize(
@@ -123,20 +115,44 @@ def test_who_has_no_outcome_is_told_to_the_site_and_read_again_alike(study, tmp_
     assert "give no outcome" in slow.notice
 
 
-@pytest.mark.parametrize(
-    ("settings", "through", "said"),
-    [
-        ({"computation": "capegica"}, "memory", "capegica regresses on no maps"),
-        ({"computation": "capecontrast"}, "process", "only --through memory names maps"),
-    ],
-)
-def test_maps_that_nobody_would_look_at_are_refused(
-    study, tmp_path, settings, through, said
-) -> None:
-    chosen = {"epsilon": 8.0, "delta": 1e-5, **settings}
+def test_maps_that_nobody_would_look_at_are_refused(study, tmp_path) -> None:
+    chosen = {"epsilon": 8.0, "delta": 1e-5, "computation": "capegica"}
     maps = study.parent / "maps.nii.gz"
-    with pytest.raises(ConfigError, match=said):
-        simulate(study, out=tmp_path / "out", settings=chosen, maps=maps, through=through)
+    with pytest.raises(ConfigError, match="capegica regresses on no maps"):
+        simulate(study, out=tmp_path / "out", settings=chosen, maps=maps)
+
+
+@pytest.mark.parametrize("through", ["wire", pytest.param("process", marks=pytest.mark.slow)])
+def test_maps_that_are_named_reach_sites_that_are_called_with_documents(
+    tmp_path, monkeypatch, through
+) -> None:
+    """Only memory named them; a folder of other maps at a site is left as it is."""
+    monkeypatch.setenv("PYTHONPATH", str(helper.no_pictures(tmp_path / "hidden")))
+    study, maps = write_images(tmp_path, (6, 5, 4))
+    others = study / "local0" / "group_maps.nii.gz"
+    others.write_bytes(b"none")
+    found = {}
+    for how in ("memory", through):
+        with helper.without_pages():
+            out = simulate(
+                study, out=tmp_path / how, settings=OF_IMAGES, maps=maps, seed=3, through=how
+            )
+        files = (path for path in out.iterdir() if path.name not in ("index.html", "methods.md"))
+        found[how] = {path.name: path.read_bytes() for path in files}
+    assert found["memory"] == found[through]
+    assert "effects.tsv" in found["memory"]
+    assert others.read_bytes() == b"none"
+
+
+def test_of_a_finished_run_only_the_file_of_its_maps_is_named(study, tmp_path, monkeypatch) -> None:
+    """A container that saw the run's whole folder would see what each site keeps to itself."""
+    asked = []
+    monkeypatch.setattr(simulation, "_begin", lambda setup, *_: asked.append(setup))
+    maps = tmp_path / "out" / "consortium" / "group_maps.nii.gz"
+    maps.parent.mkdir(parents=True)
+    shutil.copy(study.parent / "maps.nii.gz", maps)
+    simulate(study, out=tmp_path / "answer", settings=OF_IMAGES, maps=tmp_path / "out")
+    assert asked[0].maps == str(maps)
 
 
 def test_maps_are_counted_by_their_header(study, tmp_path) -> None:

@@ -118,14 +118,18 @@ def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
     monkeypatch.setattr(rounds, "border", border)
     calls.operator = SitePlaces(policy=Path("/its/operator"))
     policy, runs = calls.own["local0"].policy, {s: own.runs for s, own in calls.own.items()}
-    calls.own["local0"] = dataclasses.replace(calls.own["local0"], identity="/keys", home="/ledger")
+    calls.own["local0"] = dataclasses.replace(
+        calls.own["local0"], identity="/keys", home="/ledger", maps="/m.csv"
+    )
     calls.own["local1"] = dataclasses.replace(calls.own["local1"], policy="")
     question = rounds.encode(rounds.Question(run=RUN, iteration=1, input={}))
     with ThreadPoolExecutor(2) as pool:
         for said in pool.map(lambda s: calls.site(s).answer(question, ""), ("local0", "local1")):
             assert b"E010" in said
     assert seen == {
-        "local0": SitePlaces(policy=Path(policy), identity=Path("/keys"), home=Path("/ledger")),
+        "local0": SitePlaces(
+            policy=Path(policy), identity=Path("/keys"), home=Path("/ledger"), maps=Path("/m.csv")
+        ),
         "local1": SitePlaces(policy=Path("/its/operator"), home=Path(runs["local1"], ".cape-site")),
     }
 
