@@ -90,7 +90,7 @@ def budget_command(
     ] = "",
     outcomes: Annotated[int | None, typer.Option(min=1, help="Outcomes K of capecontrast.")] = None,
     share: Annotated[
-        float, typer.Option(help="Of people in the first group (capecontrast).")
+        float, typer.Option(help="Of a site's people in one group (capecontrast); .4: about half.")
     ] = 0.4,
     settings: Annotated[
         Path | None, file_option("A settings.toml; options and --set go over it.")

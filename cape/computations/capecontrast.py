@@ -528,6 +528,10 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
 
 
 def of_site(site: Site, model: ContrastModel) -> SiteOutcome:
+    return replace(nothing_for_sites(site, model), people=lambda: _own_people(site, model))
+
+
+def _own_people(site: Site, model: ContrastModel) -> Table:
     """Return what a site may see of its own people: what the comparison took of each of them."""
     config = settings_of(CapeContrastConfig, site.config)
     people, covariates = people_of(site, joined(model).space), config.asked_covariates
@@ -542,8 +546,7 @@ def of_site(site: Site, model: ContrastModel) -> SiteOutcome:
         values = [f"{value:.6g}" if np.isfinite(value) else None for value in row[: -len(columns)]]
         rows.append((label, said[-1], *said[:-1], *values))
     names = [one.column for one in (config.asked_group, *covariates, *config.asked_outcomes)]
-    table = Table(name="people", title="", note="", header=("subject", *names), rows=tuple(rows))
-    return replace(nothing_for_sites(site, model), people=table)
+    return Table(name="people", title="", note="", header=("subject", *names), rows=tuple(rows))
 
 
 # -- the protocol --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -188,8 +188,8 @@ class SiteOutcome:
     settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run
     # Phase, and the factor of clipping for every subject in the order of `time_courses`
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    # Of a comparison: group, covariates and outcomes of everybody who is listed
-    people: Table | None = None
+    # Of a comparison: group, covariates and outcomes of everybody who is listed, read when called
+    people: Callable[[], Table] | None = None
 
     @property
     def ended(self) -> str:

@@ -297,7 +297,8 @@ class Release(Generic[M]):
     def _half(self, site: Site, model: M, event: Event, subjects: Stacks | View) -> Stacks | View:
         stage = self.stage
         if stage.by_site is not None and stage.by_site(self.config):
-            _settle(site, event, b"whole sites")
+            # Who asks is drawn by the fingerprint: of another one halves would overlap.
+            _settle(site, event, model.fingerprint.encode())
             asked = site_is_asked(site.id, model, event)
             return subjects if asked else Stacks(arrays=(), labels=())
         cells = None if stage.cells is None else stage.cells(site, model)

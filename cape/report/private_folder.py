@@ -138,7 +138,8 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     files.write_rows(private / "checks.tsv", Check, checks)
     sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
     files.write_text(private / "sent.jsonl", sent)
-    if (own := site.people) is not None:
+    if site.people is not None:
+        own = site.people()
         rows = ([files.cell(value) for value in row] for row in own.rows)
         files.write_table(private / PEOPLE, own.header, rows)
     # The whole chain: the site can prove what it agreed to without asking anybody.

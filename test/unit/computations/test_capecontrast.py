@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape.computations import capecontrast
 from cape.computations.capecontrast import (
     CapeContrastConfig,
     groups_of,
@@ -304,6 +305,20 @@ def test_the_site_is_told_before_a_run_who_is_in_neither_group(tmp_path: Path) -
     (data / "site0" / "participants.tsv").write_text("participant_id\tvolume\tscore\n1\t2\t3\n")
     found = inspect_site(data / "site0", {}, config_of(), site="A")
     assert "has no dx" in str(found.error.detail if found.error else "")
+
+
+def test_without_private_results_nobody_is_read_once_more_for_a_table(monkeypatch) -> None:
+    """`report` read everybody for a table that the site's policy did not let it write."""
+    run = helper.Consortium("capecontrast").play()
+    site, asked = run.parties["local0"], []
+    read = capecontrast.people_of
+    monkeypatch.setattr(capecontrast, "people_of", lambda *given: asked.append(1) or read(*given))
+    own = capecontrast.of_site(site, run.state.model).people
+    assert own is not None
+    assert not asked
+    assert own().header[:2] == ("subject", run.config.asked_group.column)
+    assert len(own().rows) == 3
+    assert asked == [1, 1]
 
 
 def test_who_lacks_an_outcome_or_a_group_stays_in_the_stack(tmp_path: Path) -> None:

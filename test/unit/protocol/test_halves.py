@@ -105,6 +105,18 @@ def test_halves_of_sites_and_of_people_are_not_mixed(order, monkeypatch) -> None
         release._half(site, MODEL, event(order[1]), stacks())
 
 
+def test_halves_of_sites_are_those_of_the_fingerprint_that_was_settled(monkeypatch) -> None:
+    """A constant was pinned: after a step back with other keys a site could be in both halves."""
+    monkeypatch.setattr(secure_sum, "site_is_asked", lambda *_: True)
+    whole = SimpleNamespace(by_site=lambda config: True, cells=None)
+    release: Any = Release(stage=cast(Any, whole), config=cast(Any, None), then=())
+    site: Any = Kept()
+    release._half(site, MODEL, event("A"), stacks())
+    site.ledger.events = (event("A"),)
+    with pytest.raises(DataError, match="E161"):
+        release._half(site, SimpleNamespace(fingerprint="c3d4"), event("B"), stacks())
+
+
 def test_the_first_half_may_be_asked_again_before_it_was_answered() -> None:
     site = Kept()
     one = asked(site, "A")

@@ -414,7 +414,7 @@ def test_a_comparison_shows_a_site_its_own_people_and_who_added_zeros(tmp_path):
     )
     site = SiteOutcome(
         site="local0", outcome_status="done", names=(), time_courses=iter(()), ledger=made.ledger,
-        people=table,
+        people=lambda: table,
     )  # fmt: skip
     cape.report.write_site(tmp_path, site)
     private = tmp_path / "private"
@@ -425,5 +425,5 @@ def test_a_comparison_shows_a_site_its_own_people_and_who_added_zeros(tmp_path):
     cape.report.write_site(tmp_path / "none", dataclasses.replace(site, people=None))
     assert "Outcomes of single people" not in (tmp_path / "none/private/index.html").read_text()
     empty = dataclasses.replace(table, rows=())
-    cape.report.write_site(tmp_path / "nobody", dataclasses.replace(site, people=empty))
+    cape.report.write_site(tmp_path / "nobody", dataclasses.replace(site, people=lambda: empty))
     assert "Outcomes of single people" in (tmp_path / "nobody/private/index.html").read_text()
