@@ -6,6 +6,7 @@ by them, and a range that followed people would tell of the oldest one.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -159,6 +160,7 @@ def parse_question(text: str) -> Covariate:
     return parse_group(text)
 
 
+@functools.lru_cache(maxsize=8)
 def parse_outcomes(text: str) -> tuple[Column, ...]:
     """Return the outcomes of ``"hippocampus 2500:5500, score 10"``; ConfigError.
 
