@@ -142,7 +142,7 @@ def code_of(call: Callable[..., object], *args: Any) -> str:
 
 def everything(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Play a whole run and keep what every exchange began and ended with."""
-    data = helper.write_data(folder / "data")
+    data = helper.write_data(folder / "data", computation=settings["computation"])
     engine = helper.Engine(
         folder / "work", data, settings, policy=POLICY, snapshots=folder / "snapshots"
     )
@@ -162,7 +162,8 @@ def recordings(tmp_path_factory) -> dict[str, dict[str, Any]]:
 
     class Lazy(dict):  # type: ignore[type-arg]
         def __missing__(self, name: str) -> dict[str, Any]:
-            computation = "papermean" if name == "gaussian" else "capedjica"
+            others = {"gaussian": "papermean", "contrast": "capecontrast"}
+            computation = others.get(name, "capedjica")
             extra = {"aggregation": "secagg"} if name == "secagg" else {}
             settings = helper.settings_of(computation, computation=computation, **extra)
             self[name] = everything(settings, tmp_path_factory.mktemp(name))
@@ -695,6 +696,7 @@ SHARING = [("pca", 1), ("zero-sum", 1), ("zero-sum.shares", 1), ("pca.unmask", 1
 STAGES = [("zero-sum.shares", 1), *((f"{s}{step}", 1) for s in ("zero-sum.probe", "pca")
           for step in ("", ".consistency", ".unmask"))]  # fmt: skip
 SEEDS = [("mean.released", 1), ("mean", 1)]
+LOOKS = [("score", 1), ("join", 1), ("contrast", 1), ("contrast", 9), ("report", 1)]
 
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, int]], str]] = {
     "site-killed": (site_killed, EVERY, "ring"),
@@ -703,6 +705,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, int]], str]] = {
     "aggregator-process-killed": (aggregator_process_killed, EVERY, "ring"),
     "secagg-site-killed": (site_killed, SHARING, "secagg"),
     "gaussian-site-killed": (site_killed, SEEDS, "gaussian"),
+    "contrast-site-killed": (site_killed, LOOKS, "contrast"),
+    "contrast-aggregator-killed": (aggregator_killed, LOOKS, "contrast"),
     "killed-three-times": (killed_again_and_again, RELEASING, "ring"),
     "disk-full": (disk_full, EVERY, "ring"),
     "secagg-disk-full": (disk_full, STAGES, "secagg"),
@@ -829,6 +833,7 @@ def test_the_recording_is_what_it_says(recordings) -> None:
     assert list(recordings["ring"]["answers"]) == EVERY
     assert set(SHARING) < set(recordings["secagg"]["answers"])
     assert set(SEEDS) < set(recordings["gaussian"]["answers"])
+    assert set(LOOKS) < set(recordings["contrast"]["answers"])
     body = json.loads(recordings["ring"]["answers"]["pca", 1]["local0"])["output"]["body"]
     assert np.frombuffer(wire.decode(body["total"], wire_array()).tobytes(), "<u8").size == 78
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cape.computations import about, load, names
-from cape.engines.coinstac.display import COMPONENT, MAPS_SUMMARY, SUMMARY
+from cape.engines.coinstac.display import COMPONENT, EFFECT, MAPS_SUMMARY, SUMMARY
 from cape.engines.coinstac.form import has_input, shown_if
 from cape.engines.setting_texts import Text, default_text, groups, texts_of, values_text
 from cape.errors import ConfigError
@@ -67,6 +67,8 @@ def compspec_document(
     if "n_components" in asked_first:
         output["summary"]["items"] |= _labels(MAPS_SUMMARY)
         output["components"] |= {"label": "Global components", "items": _labels(COMPONENT)}
+    elif "group" in owner:
+        output["components"] |= {"label": "Global effects", "items": _labels(EFFECT)}
     return document
 
 

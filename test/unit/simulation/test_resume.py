@@ -36,16 +36,20 @@ pytestmark = pytest.mark.usefixtures("no_pages")
 SETTINGS = helper.settings_of("capedjica")
 SECAGG = helper.settings_of("capedjica", aggregation="secagg")
 GAUSSIAN = helper.settings_of("papermean", computation="papermean")
+CONTRAST = helper.settings_of("capecontrast", computation="capecontrast")
+HOW = {"ring": SETTINGS, "secagg": SECAGG, "gaussian": GAUSSIAN, "contrast": CONTRAST}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    return helper.write_data(tmp_path_factory.mktemp("data"))
+    return helper.write_data(tmp_path_factory.mktemp("data"), computation="capecontrast")
 
 
 def maps(folder: Path) -> dict[str, bytes]:
     if (folder / "histogram.csv").exists():  # of `papermean`
         return {name: (folder / name).read_bytes() for name in ("mean.csv", "histogram.csv")}
+    if (folder / "effects.tsv").exists():
+        return {name: (folder / name).read_bytes() for name in ("effects.tsv", "groups.tsv")}
     with np.load(folder / "unmixing.npz", allow_pickle=False) as stored:
         return {name: stored[name].tobytes() for name in sorted(stored.files)}
 
@@ -55,7 +59,7 @@ def undisturbed(data, tmp_path_factory):
     """Maps of runs that were not stopped, by aggregation."""
     found = {}
     with helper.without_pages():
-        for name, settings in (("ring", SETTINGS), ("secagg", SECAGG), ("gaussian", GAUSSIAN)):
+        for name, settings in HOW.items():
             out = tmp_path_factory.mktemp(name)
             found[name] = maps(simulate(data, out=out, settings=settings, seed=3))
     return found
@@ -74,11 +78,11 @@ def stop_at(exchange: int):
 
 
 @pytest.mark.parametrize("through", ["memory", "wire"])
-@pytest.mark.parametrize("how", ["ring", "secagg", "gaussian"])
+@pytest.mark.parametrize("how", HOW)
 def test_a_run_stopped_after_any_exchange_ends_with_the_same_maps(
     data, undisturbed, tmp_path, through, how
 ) -> None:
-    settings = {"ring": SETTINGS, "secagg": SECAGG, "gaussian": GAUSSIAN}[how]
+    settings = HOW[how]
     seen = []
     with pytest.raises(Stop):
         simulate(data, out=tmp_path, settings=settings, seed=3, through=through,
