@@ -26,6 +26,7 @@ from cape.errors import CapeError, ConfigError
 from cape.markers import PUBLIC, RELEASED, RING, Marker
 from cape.protocol import wire
 from cape.secagg import keys
+from cape.site.site_data import FileSource
 from support import carriers, engines, recorder, say, scanner
 from support import consortium as helper
 
@@ -207,6 +208,24 @@ def test_nothing_that_must_stay_leaves_in_any_encoding(played, name, through, ag
     assert {"name", "raw values", "working array basis"} & found
     assert any(name.startswith(ASKED_REMOTE) for name in transcript.documents)
     assert transcript.packets >= len(transcript.outputs) or through not in engines.ENGINES
+
+
+@pytest.mark.parametrize("through", ["wire", pytest.param("service-2", marks=trust)])
+def test_connectivity_of_nobody_leaves_in_any_encoding(tmp_path, through) -> None:
+    """Outcomes that a site makes of time courses: in no table, and none of the canaries above."""
+    data = recorder.write_data(tmp_path / recorder.TOKEN / "data", computation="capecontrast")
+    asked = {"outcomes": "fnc", "n_networks": 3, "min_timepoints": 30, "question": "planned"}
+    settings = helper.settings_of("capecontrast", **helper.MATRIX, **asked)
+    config, edges = load("capecontrast").config.from_input(settings), []
+    for site in sorted(data.iterdir()):
+        people = [u[:, 0] for _, u in FileSource(site, {}, config, site.name).reduced(3)]
+        assert len(people) >= 3
+        edges += scanner.windows("connectivity", np.array(people))
+    transcript = recorded(data.parent, "capecontrast", through, data=data, **helper.MATRIX, **asked)
+    leaves, _ = check_canaries(transcript, [*recorder.data_canaries(data), *edges])
+    said = f"{leaves.documents} documents, {leaves.bytes} bytes, 0 hits"
+    say(f"capecontrast of maps {through}: {said}")
+    assert look(transcript.kept, edges).hits  # at home they are found
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from cape.errors import CapeError
 from cape.lab.engines import containers as container
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.python.api import simulate_folder as simulate
+from support.comparison_study import write_study
 from support.engines import IMAGE, content
 
 pytestmark = [
@@ -68,6 +69,19 @@ def test_containers_give_the_same_files_as_documents_in_one_process(consortium, 
                  image=IMAGE)  # fmt: skip
     found = {through: files(tmp_path / through) for through in ("wire", "docker")}
     assert found["wire"] == found["docker"]
+    assert ours() == []
+
+
+@pytest.mark.parametrize("through", ["docker", pytest.param("coinstac", marks=pytest.mark.engine)])
+@pytest.mark.parametrize("what", ["columns", "images"])
+def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, what, through):
+    """Of images with maps that lie in no site's folder."""
+    study, asked = write_study(tmp_path, what)
+    for how in ("memory", through):
+        simulate(study, out=tmp_path / how, through=how, image=IMAGE, **asked)
+    found = files(tmp_path / through)
+    assert files(tmp_path / "memory") == found
+    assert "consortium/effects.tsv" in found
     assert ours() == []
 
 

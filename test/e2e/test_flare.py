@@ -20,6 +20,7 @@ from cape.report import add_score
 from cape.simulation.simulate import compare_with_truth
 from cape.site.policy import SitePolicy
 from support import consortium as helper
+from support.comparison_study import write_study
 from support.federation import ROOT, SERVER, Federation
 from support.flare import contents
 
@@ -112,6 +113,21 @@ def test_its_simulator_gives_the_files_of_memory(data, memory, tmp_path, monkeyp
         data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED, policy=POLICY
     )
     assert without_pages(contents(out)) == memory(SETTINGS)
+
+
+@pytest.mark.parametrize("what", ["columns", "images"])
+def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, monkeypatch, what):
+    """Of images with maps that lie in no site's folder."""
+    study, asked = write_study(tmp_path, what)
+    hidden = helper.no_pictures(tmp_path / "hidden")
+    monkeypatch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{ROOT}")
+    found = {}
+    for how in ("memory", "nvflare"):
+        with helper.without_pages():
+            out = simulate(study, out=tmp_path / how, through=how, **asked)
+        found[how] = without_pages(contents(out))
+    assert found["memory"] == found["nvflare"]
+    assert "effects.tsv" in found["memory"]
 
 
 @pytest.mark.slow

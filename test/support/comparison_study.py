@@ -8,10 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from cape.lab.synthetic.consortium import Request, write_consortium
+from support import consortium as helper
 
 OF_IMAGES: dict[str, Any] = {
     "computation": "capecontrast", "epsilon": 300.0, "delta": 1e-5, "accept_low_quality": True,
 }  # fmt: skip
+
+
+OF_COLUMNS: dict[str, Any] = {
+    "computation": "capecontrast", **helper.settings_of("capecontrast", question="planned"),
+}  # fmt: skip
+
+
+def write_study(folder: Path, what: str) -> tuple[Path, dict[str, Any]]:
+    """Return the data of "columns" or "images", and how `simulate` is asked to compare them."""
+    if what == "columns":
+        data = helper.write_data(folder / "study", computation="capecontrast")
+        return data, {"settings": OF_COLUMNS, "seed": 5}
+    study, maps = write_images(folder, (6, 5, 4))
+    return study, {"settings": OF_IMAGES, "seed": 5, "maps": maps}
 
 
 def write_images(folder: Path, sizes: Sequence[int] = (24, 20, 16)) -> tuple[Path, Path]:

@@ -51,7 +51,7 @@ def write_data(folder: Path, seed: int = 0, computation: str = "") -> Path:
     for site, arrays in helper.datasets(seed).items():
         (folder / site).mkdir(parents=True)
         for m, X in enumerate(arrays):
-            np.save(folder / site / f"sub-{TOKEN}{site[-1]}{m}_bold.npy", X)
+            np.save(folder / site / f"sub-{TOKEN}{site[-1]}{m:02d}_bold.npy", X)
         np.save(folder / site / "templates.npy", helper.TEMPLATES)  # public: no canary
         if computation == "capecontrast":
             table = helper.people_table(arrays, f"sub-{TOKEN}{site[-1]}")
