@@ -26,7 +26,7 @@ MOST_CONDITIONS: Final = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """One way to read paths: what it says of them, and the patterns that say it."""
+    """One way to read paths: what it says beside who is who, and the patterns that say it."""
 
     says: str
     patterns: tuple[str, ...]
@@ -260,10 +260,8 @@ def _ways(form: _Form, who: _Column) -> Iterator[Proposal]:
             continue  # what nobody knows below a known person makes versions
         else:
             crossing.append(column)
-    n = len(who.distinct)
-    says = f"{n} people ({', '.join(who.distinct[:3])})"
     if not crossing:
-        yield _proposal(form, roles, says)
+        yield _proposal(form, roles)
         return
     some = "/".join(crossing[0].distinct[:3])
     for role, what in (
@@ -273,7 +271,7 @@ def _ways(form: _Form, who: _Column) -> Iterator[Proposal]:
     ):
         if role == "session" or len(crossing[0].distinct) <= MOST_CONDITIONS:
             given = {column.place: role for column in crossing if role != "version"}
-            yield _proposal(form, roles | given, f"{says}; {some} {what}")
+            yield _proposal(form, roles | given, f"{some} {what}")
 
 
 def _together(form: _Form, columns: Sequence[_Column]) -> Iterator[Proposal]:
@@ -283,11 +281,10 @@ def _together(form: _Form, columns: Sequence[_Column]) -> Iterator[Proposal]:
         named = {
             c.place: c.role for c in form.columns if c.varies and c.role not in ("", "version")
         }
-        everybody = len(set(zip(*(c.values for c in columns), strict=True)))
-        yield _proposal(form, named | dict.fromkeys(places, "subject"), f"{everybody} people")
+        yield _proposal(form, named | dict.fromkeys(places, "subject"))
 
 
-def _proposal(form: _Form, roles: Mapping[tuple[int, int], str], says: str) -> Proposal:
+def _proposal(form: _Form, roles: Mapping[tuple[int, int], str], says: str = "") -> Proposal:
     roles = _told_apart(form, roles)
     patterns = dict.fromkeys(
         _pattern(path, row, roles) for path, row in zip(form.paths, form.rows, strict=True)

@@ -449,7 +449,11 @@ def _lines(reads: Sequence[Reading], ways: Sequence[Proposal]) -> Iterator[Line]
     for reading, way in zip(reads, ways, strict=True):
         for patterns in _versions_apart(reading, way.patterns):
             typed = tuple(word for pattern in patterns for word in ("--layout", pattern))
-            yield Line(says=way.says, typed=typed)
+            # Counted as they are when the line is typed: 001 of two sites are two people.
+            people = _by_patterns([image.path for image in reading.images], patterns).people
+            first = ", ".join(dict.fromkeys(label for _, label in people[:3]))
+            also = f"; {way.says}" if way.says else ""
+            yield Line(says=f"{len(people)} people ({first}){also}", typed=typed)
 
 
 def _odd_forms(images: Sequence[Image]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -133,3 +134,18 @@ def test_the_sites_own_list_of_people_proves_who_is_who() -> None:
         read_names([f"{i:03d}.nii.gz" for i in range(3)], "volume", names=("001", "002")).level
         != "proved"
     )
+
+
+def test_a_way_to_read_names_says_how_many_people_it_finds() -> None:
+    """001 at two sites are two people; the line said "5 people" of thirteen."""
+    r, told = random.Random(9), 0
+    lists = [[f"{c}/func/{k}_rest.nii.gz" for c in ("Bern", "Oslo") for k in ("001", "002", "003")]]
+    lists += [case.paths for case in CASES if case.kind == "volume"]
+    lists += [list(random_layout(r)) for _ in range(100)]
+    for paths in lists:
+        for line in read_names(paths, "volume").lines:
+            typed = read_names(paths, "volume", said=said(line))
+            if typed.level == "proved" and (n := re.match(r"\d+(?= people)", line.says)):
+                assert int(n[0]) == len(typed.people), (line, typed.people)
+                told += 1
+    assert told > 100
