@@ -2,8 +2,10 @@
 
 Cohorts of 20 people, good ones and ones of which a part is replaced; the release at the level of
 second moments (projectors, their mean, noise of the same deviation), all after it by the code of a
-run.  "true" of a synthetic cohort: |r| above .5 with a planted network; of people given by a path,
-and with ``--others``: with one of the 20 maps, without privacy, of 20 others.
+run.  "true": |r| above .5 with one of the 20 maps, without privacy, of 20 other people.
+
+Synthetic people resemble real ones in what can be compared (`RESTING`; the last table): it was
+chosen by these moments alone, before any claim of such people was looked at.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from cape import frozen
 from cape.algorithms import left_right as lr
 from cape.algorithms.bagging import bagged
 from cape.algorithms.claims import Calibration, cohort, counted, numbers
@@ -31,12 +34,17 @@ from cape.computations.ica import recipe
 from cape.computations.ica.mirror import mirror_of, null_of
 from cape.data.space import grid_of, mask_space
 from cape.forecast.one_release import spatial_basis, spatial_components
-from cape.lab.synthetic.resting import TwoSided, two_sided
+from cape.lab.synthetic.brain import voxel_positions
+from cape.lab.synthetic.resting import TwoSided, in_time, two_sided
 from cape.protocol.wire import decode_document
 from cape.settings.resolved import resolve
 from cape.space.public_basis import public_basis
 
 MASK, SCANS, NETWORKS = "MNI152-10mm", 148, 20
+# People who resemble 40 resting adults: chosen by the table of moments, claims unseen
+MANY, ONE_SIDED, UNEQUAL = 80, 0.1, 0.7  # networks, share on one side, lognormal sd of strength
+MOVED_MM, DIFFER = 5.0, 1.2  # sd of a blob's place in a person, and of log strength
+BLOB_MM, FIELD_MM, FIELD = (8.0, 12.0), 9.0, 0.4  # blobs; smooth noise and its share
 COHORT, PEOPLE = 20, 40  # of one run, and to draw them from
 LEVELS = (50.0, 100.0, 200.0, 400.0)
 SHARES = (0.25, 0.5, 0.75)
@@ -44,6 +52,7 @@ WHITE, BLOCK_MM = 0.8, 30.0
 KINDS = ("smooth 8 mm", "smooth 12 mm", "blocks moved")
 NOISE = (*KINDS, "smooth 18 mm")
 NOISE_RUNS = 1000
+MOMENTS = ("statistic", "q", "stability", "once", "bagged")
 BINS = np.linspace(0.0, 1.0, 11)
 
 Person = Callable[[int], np.ndarray]  # cleaned voxels (D, T) of the m-th one
@@ -108,6 +117,42 @@ def level(g: float) -> Level:
 
 def clean(X: np.ndarray) -> np.ndarray:
     return lr._cleaned(np.asarray(X, dtype=float), global_signal=True)
+
+
+@frozen.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Resting(TwoSided):
+    """Many networks, few of them strong, and people who differ; chosen by moments of real ones."""
+
+    strength: np.ndarray  # (R,): of each network in the group
+
+    def subject(self, m: int, n_times: int) -> np.ndarray:
+        rng, n = np.random.default_rng([self.seed, 2, m]), len(self.strength)
+        maps = self._maps(self.centres + MOVED_MM * rng.standard_normal(self.centres.shape))
+        loud = self.strength * np.exp(DIFFER * rng.standard_normal(n))
+        power = float(np.mean(np.sum(self.maps**2, axis=1)) * np.mean(self.strength**2))
+        noise = np.sqrt(FIELD * power) * self.field(rng, n_times)
+        noise += np.sqrt(0.5 * power) * rng.standard_normal(noise.shape)
+        signal = (maps * loud) @ in_time(rng.standard_normal((n, n_times)))
+        return in_time(noise) + signal
+
+
+def resting(seed: int) -> Resting:
+    """Return a study of `MANY` networks of 1 to 4 blobs anywhere, and of their mirror images."""
+    rng, grid = np.random.default_rng([seed, 1]), grid_of(SPACE)
+    positions = voxel_positions(grid)
+    right = positions[positions[:, 0] >= 0.0]
+    blobs = []
+    for k in range(MANY):
+        for _ in range(int(rng.integers(1, 5))):
+            place, width = right[rng.integers(len(right))], rng.uniform(*BLOB_MM)
+            sides = (1.0, -1.0) if k >= round(ONE_SIDED * MANY) else (rng.choice((1.0, -1.0)),)
+            blobs += [(place * (side, 1.0, 1.0), width, k) for side in sides]
+    centres, widths, network = map(np.array, zip(*blobs, strict=True))
+    return Resting(
+        positions=positions, centres=centres, widths=widths, network=network, seed=seed,
+        field=lr.voxel_fields(grid.inside, (10.0,) * 3, FIELD_MM), networks=True,
+        strength=np.exp(UNEQUAL * np.random.default_rng([seed, 3]).standard_normal(MANY)),
+    )  # fmt: skip
 
 
 def planted(study: TwoSided) -> Person:
@@ -190,10 +235,12 @@ def claimed(
     image_r = np.abs(unit(B @ (at.mirror.J @ C)).T @ unit(truth)).max(axis=1)
     once = bagged(F, B, R, noise_std=0.0, J=at.mirror.J).C
     return {
-        "z": test.z, "q": q, "numbers": known.T.tolist(), "size": float(np.log2(len(F) / 64)),
+        "z": test.z, "q": q, "statistic": test.statistic,
+        "numbers": known.T.tolist(), "size": float(np.log2(len(F) / 64)),
         "found": [m.found for m in maps], "strict": [m.strict for m in maps],
         "word": [m.word for m in maps], "sharp": [m.sharp for m in maps],
         "pair": [m.pair for m in maps], "r": r.tolist(), "image_r": image_r.tolist(),
+        "stability": float(np.mean([m.stability for m in maps])),
         "networks": len(counted(found.claims)), "settled": found.converged,
         "bagged": float(match_maps(A, truth).mean),
         "once": float(match_maps(B @ once, truth).mean),
@@ -201,8 +248,8 @@ def claimed(
 
 
 def runs(
-    levels: list[Level], person: Person, truth: Callable[[np.ndarray], np.ndarray], seed: int,
-    rule: Calibration, kinds: tuple[str, ...] = KINDS,
+    levels: list[Level], person: Person, seed: int, rule: Calibration,
+    kinds: tuple[str, ...] = KINDS, truth: np.ndarray | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield runs of one group of people: good cohorts, and each kind and share of replaced ones."""
     rng = np.random.default_rng([seed, 5])
@@ -210,9 +257,8 @@ def runs(
     for kind in kinds:
         replaced = useless(kind, person, seed)
         pools[kind] = [replaced(m) for m in range(COHORT)]
-    half = rng.permutation(PEOPLE)[: len(pools["good"])]
-    mine, others = half[:COHORT], half[COHORT:]
-    reference = truth(others)
+    mine, others = np.split(rng.permutation(PEOPLE), [COHORT])
+    reference = without_privacy([pools["good"][m] for m in others]) if truth is None else truth
     for at in levels:
         answers = {kind: at.answers(people) for kind, people in pools.items()}
         cells = [("good", "good", 0.0)] * (2 if kinds else 1)
@@ -225,6 +271,11 @@ def runs(
                 chosen = np.concatenate([chosen, bad])
             row = claimed(at, at.released(chosen, rng), reference, rule)
             yield {"cohort": name, "share": share, "g": at.g, "seed": seed, **(row or {"z": None})}
+        if kinds:
+            F = at.released(answers["smooth 12 mm"], rng)
+            bag = bagged(F, at.basis, at.R, noise_std=at.noise_std, J=at.mirror.J)
+            r = float(match_maps(at.basis @ bag.C, reference).mean)
+            yield {"r_of": at.g, "r": r}
 
 
 def without_privacy(people: list[np.ndarray]) -> np.ndarray:
@@ -256,42 +307,33 @@ def in_noise(
 # -- the tables ------------------------------------------------------------------------------------
 
 
-def measure(
-    seed: int, studies: int, people: Path | None, rule: Calibration, *, others: bool = False
-) -> dict[str, Any]:
+def measure(seed: int, studies: int, people: Path | None, rule: Calibration) -> dict[str, Any]:
     levels, found = [level(g) for g in LEVELS], []
-    if people is None:
-        for k in range(studies):
-            study = two_sided(grid_of(SPACE), NETWORKS, seed=seed + k)
-            person = planted(study)
-            truth = (
-                (lambda at, p=person: without_privacy([p(m) for m in at]))
-                if others
-                else (lambda _, s=study: s.maps)
-            )
-            found += runs(levels, person, truth, seed + k, rule)
-            alone = each_side_alone(study)
-            for row in runs(levels, planted(alone), lambda _, s=alone: s.maps, seed + k, rule, ()):
+    given = of_path(people) if people else []
+    if people and len(given) < PEOPLE:
+        raise SystemExit(f"{people}: {len(given)} people; a run and its reference need {PEOPLE}")
+
+    def person_of(k: int) -> Person:
+        if not people:
+            return planted(resting(k))
+        chosen = np.random.default_rng([seed, k - seed]).permutation(len(given))
+        return lambda m: given[chosen[m]]
+
+    for k in range(seed, seed + studies):
+        found += runs(levels, person_of(k), k, rule)
+        if not people:
+            alone = each_side_alone(two_sided(grid_of(SPACE), NETWORKS, seed=k))
+            for row in runs(levels, planted(alone), k, rule, (), alone.maps):
                 found.append({**row, "cohort": "good, two networks on each side alone"})
-            print(f"study {seed + k}", file=sys.stderr, flush=True)
-    else:
-        given = of_path(people)
-        if len(given) < PEOPLE:
-            raise SystemExit(
-                f"{people}: {len(given)} people; a run and its reference need {PEOPLE}"
-            )
-        for k in range(studies):
-            chosen = np.random.default_rng([seed, k]).permutation(len(given))
-            person = lambda m, c=chosen: given[c[m]]  # noqa: E731
-            found += runs(
-                levels, person,
-                lambda at, p=person: without_privacy([p(m) for m in at]), seed + k, rule,
-            )  # fmt: skip
-    noise = list(in_noise(levels, person, seed, rule))
+        print(f"study {k}", file=sys.stderr, flush=True)
+    beside = {g: [row["r"] for row in found if row.get("r_of") == g] for g in LEVELS}
+    found = [row for row in found if "cohort" in row]
+    noise = list(in_noise(levels, person_of(seed), seed, rule))
     return {
         "what": "claims", "people": "synthetic" if people is None else str(people.name),
         "seed": seed, "studies": studies, "rows": tables(found, noise), "bins": reliability(found),
-        "cohorts": cohorts(found), "mirror": mirrors(found), "refs": refs(found), "runs": found,
+        "cohorts": cohorts(found), "mirror": mirrors(found), "moments": moments(found, beside),
+        "runs": found,
     }  # fmt: skip
 
 
@@ -375,16 +417,20 @@ def mirrors(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def refs(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the mean matched |r| of good cohorts, of bagged maps and of the release alone."""
+def moments(found: list[dict[str, Any]], noise: dict[float, list[float]]) -> list[dict[str, Any]]:
+    """Return by G what good cohorts have that real ones have, too: nothing of it is a claim.
+
+    r: mean matched |r| with the maps of others, of the release alone, bagged, and of smooth noise.
+    """
     rows = []
     for g in LEVELS:
         cell = [row for row in found if (row["cohort"], row["g"]) == ("good", g) and row["z"]]
         gain = np.array([row["bagged"] - row["once"] for row in cell])
         rows.append({
-            "G": g, "runs": len(cell), "bagged": mean([row["bagged"] for row in cell]),
-            "once": mean([row["once"] for row in cell]),
-            "better": int((gain > 0).sum()), "settled": mean([row["settled"] for row in cell]),
+            "G": g, "runs": len(cell),
+            **{name: mean([row[name] for row in cell]) for name in MOMENTS},
+            "noise": mean(noise[g]), "better": int((gain > 0).sum()),
+            "settled": mean([row["settled"] for row in cell]),
         })  # fmt: skip
     return rows
 
@@ -435,7 +481,7 @@ def show(document: dict[str, Any]) -> None:
             return "-" if not value[0] else f"{value[0]}:{value[1]:.2f}"
         return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
-    for name in ("rows", "bins", "cohorts", "mirror", "refs"):
+    for name in ("rows", "bins", "cohorts", "mirror", "moments"):
         rows = document[name]
         header = list(dict.fromkeys(key for row in rows for key in row))
         print("\t".join(header))
@@ -447,7 +493,7 @@ def show(document: dict[str, Any]) -> None:
 def main(arguments: Any) -> None:
     rule = rule_in(arguments.constants)
     people, studies = arguments.people, arguments.studies
-    document = measure(arguments.seed, studies, people, rule, others=arguments.others)
+    document = measure(arguments.seed, studies, people, rule)
     show(document)
     if arguments.fit:
         arguments.fit.write_text(toml_of(fitted(document["runs"], rule)))

@@ -5,10 +5,9 @@
     python bench/brains.py test --json
     python bench/brains.py temporal --seeds 831,832 --json
     python bench/brains.py names --seeds 61021,61022
-    python bench/brains.py --claims --seed 61001 --json claims.json
-    python bench/brains.py --claims --seed 60001 --fit synthetic.toml
-    python bench/brains.py --claims --seed 61001 --constants synthetic.toml
-    python bench/brains.py --claims --people FOLDER
+    python bench/brains.py --claims --seed 73001 --json claims.json
+    python bench/brains.py --claims --people FOLDER --fit own.toml
+    python bench/brains.py --claims --people FOLDER --constants own.toml
 
 ``maps``  whole runs (secure sums, exact noise) at G 50 to 400 on the same subjects: mean |r| of the
           maps with the planted networks, matched one to one, and how many are above .5.  `--tree`
@@ -18,10 +17,12 @@
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 ``names`` how many maps get a name and how many the right one, of networks of public sets.
 ``--claims``  what runs claim of their maps and what is true, in good and mixed cohorts, of mirror
-          images, in noise alone, and what bagging brings (`brain_claims`); `--people` takes at
-          least 40 people's images, as a site's folder holds them.
+          images, in noise alone, and what bagging brings, in people who resemble real ones
+          (`brain_claims`); `--people` takes at least 40 people's images, as a site's folder holds
+          them.
 
-Subjects: `two_sided` (cape.lab.synthetic.resting), 10 mm, 20 networks, 4 of them on one side only.
+Subjects: `two_sided` (cape.lab.synthetic.resting), 10 mm, 20 networks, 4 of them on one side only;
+those of ``--claims``: `brain_claims.resting`.
 """
 
 from __future__ import annotations
@@ -233,10 +234,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="?", choices=("maps", "test", "temporal", "names"))
     parser.add_argument("--claims", action="store_true")
-    parser.add_argument("--seed", type=int, default=61_001, help="of the first study of --claims")
+    parser.add_argument("--seed", type=int, default=73_001, help="of the first study of --claims")
     parser.add_argument("--studies", type=int, default=8, help="of --claims")
     parser.add_argument("--people", type=Path, help="folder with images, in place of studies")
-    parser.add_argument("--others", action="store_true", help="true is what others have (--claims)")
     parser.add_argument("--constants", type=Path, help="TOML with a rule; default: that of runs")
     parser.add_argument("--fit", type=Path, help="write the rule that fits these runs")
     parser.add_argument("--seeds", default="831,832")
