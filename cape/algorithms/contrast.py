@@ -774,6 +774,9 @@ def estimates(question: Contrast, state: Contrasted) -> Estimates:
     beta = inverse @ state.total / D
     wider = var + np.maximum(beta**2 - var, 0.0) * relative
     sd = state.scale * (np.sqrt(share) if K > 1 else 1.0)
+    if K == 1:  # The spread around one centre holds the difference itself.
+        between = state.separation if question.strict else question.groups.between
+        sd = sd * np.sqrt(np.maximum(1.0 - between * np.maximum(beta**2 - var, 0.0), 0.25))
     to_units = state.scale
     roots = [to_units * np.sqrt(part) for part in (var, *parts, sites, wider)]
     return Estimates(

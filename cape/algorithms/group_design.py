@@ -49,6 +49,12 @@ class Groups:
         return float(self.people @ (self.separation * _weight(_share(self))) / self.n)
 
     @property
+    def between(self) -> float:
+        """Variance over all people of a difference of 1 between the groups."""
+        share = float(np.sum(self.people * _share(self)) / self.n)
+        return share * (1.0 - share)
+
+    @property
     def effective_sites(self) -> float:
         """What one site's own effect weighs in the answer: sum (n D)^2 / (sum n D)^2."""
         each = self.people * self.separation

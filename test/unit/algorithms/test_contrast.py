@@ -179,6 +179,20 @@ def test_interval_of_a_large_effect_holds_the_error_of_the_slope() -> None:
     np.testing.assert_allclose(parts, found.se**2)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_d_of_a_large_effect_is_in_sd_of_people_within_groups(strict: bool) -> None:
+    """One scale is around one centre and holds the groups' difference: d 1.2 was said to be 1."""
+    large = Groups(people=np.array([4000, 6000]), cases=np.array([2000, 3000]))
+    people = sites(1, effect=1.2, groups=large)
+    for rows in people:
+        rows[:, 0] -= 0.3 * rows[:, 3]
+        rows[:, 0] -= rows[rows[:, -1] < 0, 0].mean()
+    asked = question(1, groups=replace(large, cases=None) if strict else large, strict=strict)
+    found = estimates(asked, play(asked, people))
+    assert found.estimate[0] == pytest.approx(1.2, rel=0.05)
+    assert found.d[0] == pytest.approx(1.2, rel=0.08)
+
+
 def test_people_who_are_not_asked_do_not_dilute_an_answer() -> None:
     """Section 6: half of the people are asked, and the sum is over everybody."""
     asked = question(3)

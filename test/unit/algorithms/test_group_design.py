@@ -26,6 +26,7 @@ def test_what_is_known_of_the_groups_is_what_the_weights_give() -> None:
     everybody, g = np.concatenate(r), np.concatenate([g - g.mean() for g in sites])
     assert groups.mean_separation == pytest.approx(np.mean(everybody * g))
     assert groups.mean_square == pytest.approx(np.mean(everybody**2))
+    assert groups.between == pytest.approx(np.var(np.concatenate(sites)))
 
 
 def test_halves_of_sites_take_one_of_each_pair_of_like_size() -> None:
