@@ -16,7 +16,17 @@ from packaging.requirements import Requirement
 
 TOP = Path(__file__).parents[1]
 PAGE = TOP / "docs" / "licences.md"
-EXTRAS = ("", "report", "fast", "matlab73", "docker", "nvflare")
+EXTRAS = (
+    "",
+    "report",
+    "notebook",
+    "confounds",
+    "fast",
+    "matlab73",
+    "coinstac",
+    "docker",
+    "nvflare",
+)
 # Names of SPDX.  Nothing here asks more of who passes `cape` on than to keep notices; a changed
 # file of an MPL-2.0 package would have to be published.
 ALLOWED = {
@@ -60,6 +70,8 @@ def main() -> int:
     for extra in EXTRAS:
         packages = sorted(closure("coinstac-cape", extra, set()) - seen)
         seen |= set(packages)
+        if not packages:
+            continue
         title = f"`coinstac-cape[{extra}]` adds" if extra else "`coinstac-cape`"
         page += f"\n## {title}\n\n| package | version | licence |\n|---|---|---|\n"
         for name in packages:

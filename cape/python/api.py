@@ -37,7 +37,7 @@ from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
-from cape.python.people import features_of
+from cape.python.people import features_of, pandas_for
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.wings import LABORATORY, require
@@ -102,8 +102,7 @@ class Result:
 
         A computation whose result is tables gives the first of them.
         """
-        import pandas as pd
-
+        pd = pandas_for("to_dataframe")
         if self.maps is not None:
             return pd.DataFrame(self.maps, columns=list(component_names(self.maps.shape[1])))
         if not self.outcome.tables:
@@ -114,10 +113,14 @@ class Result:
     def plot(self) -> Any:
         """Return a matplotlib Figure of all maps, in z: squares, glass brains or strips."""
         from cape.report.brain import maps_figure
+        from cape.report.plots import installed
 
         if self.maps is None:
             problem = f"a result of {self.outcome.computation} has tables and no maps"
             raise ConfigError("E284", problem=problem, do="use to_dataframe().")
+        if not installed():
+            do = "install the extra: pip install 'coinstac-cape[notebook]'."
+            raise ConfigError("E015", what="plot", package="matplotlib", do=do)
         return maps_figure(self.maps, self.outcome.space)
 
 

@@ -12,6 +12,7 @@ from cape.errors import CapeError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.python.api import Consortium, Result
+from cape.python.people import pandas_for
 
 HEADER = ("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds")
 
@@ -55,8 +56,7 @@ class Comparison:
 
     def to_dataframe(self) -> Any:
         """Return a pandas DataFrame, one row per run."""
-        import pandas as pd
-
+        pd = pandas_for("to_dataframe")
         return pd.DataFrame([run.row for run in self.runs], columns=list(HEADER)).set_index("run")
 
 

@@ -31,6 +31,7 @@ from cape.python.people import (
     is_file,
     is_folder,
     paired,
+    pandas_for,
     people_of,
     run_of,
     several,
@@ -207,7 +208,9 @@ class JointICA(_Base):
     def inverse_transform(self, X: Sequence[Any]) -> list[Array]:
         """Return what time courses (T_m, n_components) stand for: (T_m, D), centred in time."""
         self._check_fitted("inverse_transform")
-        return [np.asarray(one) @ self.mixing_.T for one in several(X)]
+        courses = [np.asarray(one) for one in several(X)]
+        features_of(courses, len(self.components_))
+        return [one @ self.mixing_.T for one in courses]
 
     def score(self, X: Sequence[Any], y: None = None) -> float:
         """Return the share of the variance of people's data that the components explain, to 1.
@@ -264,8 +267,7 @@ class JointICA(_Base):
         chosen = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
         if chosen == "default":
             return np.asarray
-        import pandas as pd
-
+        pd = pandas_for("set_output")
         names = self.get_feature_names_out()
         return lambda courses: pd.DataFrame(courses, columns=names)
 

@@ -32,6 +32,16 @@ def is_folder(x: Any) -> bool:
     return isinstance(x, str | os.PathLike) and Path(x).is_dir()
 
 
+def pandas_for(what: str) -> Any:
+    """Return the package pandas; ConfigError CAPE-E015 without it."""
+    try:
+        import pandas as pd
+    except ImportError as err:
+        do = "install it: pip install pandas."
+        raise ConfigError("E015", what=what, package="pandas", do=do) from err
+    return pd
+
+
 class Measured(NamedTuple):
     """A person and what is regressed out of the data."""
 

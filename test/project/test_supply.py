@@ -50,9 +50,8 @@ def wanted() -> list[tuple[str, str]]:
     project, groups = PROJECT["project"], PROJECT["dependency-groups"]
     extras = project["optional-dependencies"]
     pairs = [("lock", text) for text in project["dependencies"]]
-    pairs += [("lock", text) for name in ("report", "matlab73", "fast") for text in extras[name]]
-    pairs += [("dev", text) for text in extras["docker"]]
-    pairs += [("flare", text) for text in extras["nvflare"]]
+    files = {"docker": "dev", "notebook": "dev", "nvflare": "flare"}
+    pairs += [(files.get(name, "lock"), text) for name in extras for text in extras[name]]
     pairs += [("build", text) for text in PROJECT["build-system"]["requires"]]
     homes = {"tests": "dev", "lint": "dev", "bench": "dev"}
     for name, texts in groups.items():
@@ -65,6 +64,23 @@ def test_what_the_project_asks_for_is_locked_at_a_version_that_fits(file: str, t
     asked = Requirement(text)
     versions = locked(file)[asked.name.lower().replace("_", "-")]
     assert [version for version in versions if version in asked.specifier]
+
+
+def test_the_extras_of_the_page_are_those_of_the_package() -> None:
+    """Two of them stood in no table, and an error named one of the two."""
+    extras = set(PROJECT["project"]["optional-dependencies"])
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    table = page.partition("## Extras\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == extras
+    assert {*script("licences").EXTRAS} == {"", *extras}
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "cape").rglob("*.py")]
+    named = {
+        extra
+        for file in files
+        for listed in re.findall(r"coinstac-cape\[(\w[\w,]*)\]", file.read_text(encoding="utf-8"))
+        for extra in listed.split(",")
+    }
+    assert named - extras == set()
 
 
 def test_nothing_is_installed_that_is_not_locked() -> None:

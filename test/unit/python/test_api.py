@@ -250,6 +250,8 @@ def test_what_is_no_list_of_fitting_subjects_is_refused() -> None:
     for given in (X * np.nan, X[:0]):
         with pytest.raises(ConfigError, match="no values or too many that are NaN"):
             model.transform([given])
+    with pytest.raises(ConfigError, match=r"40 rows and 12 columns for 3 features"):
+        model.inverse_transform([X])
     assert np.array_equal(model.transform(np.stack([X]))[0], model.transform([X])[0])
 
 

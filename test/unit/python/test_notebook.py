@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cape
+from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.python.api import _result
 from support import report_example as example
@@ -30,6 +31,19 @@ def test_without_pictures_the_table_is_there(monkeypatch) -> None:
     shown = _result(example.outcome(FeatureSpace.of_matrix(40)), None)._repr_html_()
     assert "<img" not in shown
     assert "<td>C03</td>" in shown
+
+
+def test_what_needs_a_package_that_is_not_there_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    result = _result(example.outcome(FeatureSpace.of_matrix(40)), None)
+    with pytest.raises(
+        ConfigError, match=r"E015 plot needs the package matplotlib.*coinstac-cape\[notebook\]"
+    ):
+        result.plot()
+    for ask in (result.to_dataframe, cape.Comparison(runs=()).to_dataframe):
+        with pytest.raises(ConfigError, match=r"E015 to_dataframe needs the package pandas"):
+            ask()
 
 
 def test_a_table_is_shown_as_one() -> None:
