@@ -37,6 +37,9 @@ SITES = ("local0", "local1", "local2", "local9")
 SETTINGS = helper.settings_of(
     "capedjica", n_rounds=40, n_sites=len(SITES), site_names=",".join(SITES)
 )
+CONTRAST = helper.settings_of(
+    "capecontrast", computation="capecontrast", n_sites=len(SITES), site_names=",".join(SITES)
+)
 SECAGG = {**SETTINGS, "aggregation": "secagg", "min_survivors": 3}
 PATIENCE = 8
 CANARY = "CANARY7f3a"
@@ -49,7 +52,9 @@ def of_sites():
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = helper.write_data(tmp_path_factory.mktemp("flare") / "data", of_sites())
+    folder = helper.write_data(
+        tmp_path_factory.mktemp("flare") / "data", of_sites(), "capecontrast"
+    )
     for site in folder.iterdir():
         (site / "sub-00.npy").rename(site / f"{CANARY}.npy")
     return folder
@@ -153,12 +158,13 @@ def test_a_simulation_that_was_stopped_goes_on(data, memory, tmp_path, monkeypat
     assert without_pages(contents(out)) == memory(SETTINGS)
 
 
-def test_over_mtls_all_parties_have_the_files_of_memory(federation, memory, tmp_path):
-    job = job_of(tmp_path / "job", SETTINGS)
+@pytest.mark.parametrize("settings", [SETTINGS, CONTRAST], ids=["maps", "groups"])
+def test_over_mtls_all_parties_have_the_files_of_memory(federation, memory, tmp_path, settings):
+    job = job_of(tmp_path / "job", settings)
     job_id = federation.submit(job)
     assert federation.reached(job, 10_000).ended
     rounds = federation.rounds(job)
-    assert scored(rounds.results, tmp_path) == memory(SETTINGS)
+    assert scored(rounds.results, tmp_path) == memory(settings)
     federation.wait(lambda: "FINISHED" in federation.status(job_id), 60)
     assert federation.status(job_id) == "FINISHED:COMPLETED"
     for site in federation.sites:
