@@ -68,17 +68,22 @@ class Killer:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "chance", "fewest"),
+    ("computation", "asked", "releases", "chance", "fewest"),
     [
-        pytest.param(1, 0.35, 1, id="1 round"),
-        pytest.param(200, 0.1, 40, marks=[pytest.mark.trust], id="200 rounds"),
+        pytest.param("capedjica", {"n_rounds": 1}, 3, 0.35, 1, id="1 round"),
+        pytest.param(
+            "capedjica", {"n_rounds": 200}, 202, 0.1, 40, marks=pytest.mark.trust, id="200 rounds"
+        ),
+        pytest.param(
+            "capecontrast", {}, 19, 0.35, 5, marks=pytest.mark.trust, id="groups compared"
+        ),
     ],
 )
 def test_killed_processes_change_neither_maps_nor_spending(
-    tmp_path, monkeypatch, rounds, chance, fewest
+    tmp_path, monkeypatch, computation, asked, releases, chance, fewest
 ) -> None:
-    data = helper.write_data(tmp_path / "data")
-    settings = helper.settings_of("capedjica", n_rounds=rounds)
+    data = helper.write_data(tmp_path / "data", computation=computation)
+    settings = helper.settings_of(computation, computation=computation, **asked)
     monkeypatch.setenv("PYTHONPATH", str(helper.no_pictures(tmp_path / "hidden")))
     files: dict[str, dict[str, bytes]] = {}
     charges = {}
@@ -90,20 +95,20 @@ def test_killed_processes_change_neither_maps_nor_spending(
                 patch.setattr(transports, "subprocess", type("Fake", (), {"run": killer}))
             out = simulate(data, out=tmp_path / name, settings=settings, seed=7,
                            through=through, policy=policy)  # fmt: skip
-        with np.load(out / "unmixing.npz", allow_pickle=False) as stored:
-            files[name] = {key: stored[key].tobytes() for key in stored.files}
-        files[name]["privacy"] = (out / "privacy.json").read_bytes()
+        files[name] = {kept: (out / kept).read_bytes() for kept in ("results.json", "privacy.json")}
+        for path in (*out.glob("*.npz"), *out.glob("*.tsv")):
+            files[name][path.name] = path.read_bytes()
         charges[name] = {run.run: run.charges for run in read_ledger(Path(policy.ledger_file)).runs}
     assert sum(killer.killed.values()) >= fewest
     assert files["killed"] == files["left alone"]
+    assert {"unmixing.npz", "effects.tsv"} & set(files["killed"])
     assert charges["killed"] == charges["left alone"]  # the same, in the same order, once each
     assert len(charges["killed"]) == 3
-    planned = json.loads(files["killed"]["privacy"])["ledger"]["entries"]
+    planned = json.loads(files["killed"]["privacy.json"])["ledger"]["entries"]
     for of_site in charges["killed"].values():
         assert [(c.phase, c.round, c.mu2) for c in of_site] == [
             (entry["phase"], entry["round"], entry["mu2"]) for entry in planned
         ]
-        assert len(of_site) == rounds + 2
-    sys.stdout.write(
-        f"{rounds} rounds: {sum(killer.started.values())} processes, {dict(killer.killed)} killed\n"
-    )
+        assert len(of_site) == releases
+    started, killed = sum(killer.started.values()), dict(killer.killed)
+    sys.stdout.write(f"{releases} releases: {started} processes, {killed} killed\n")
