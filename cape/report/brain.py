@@ -46,6 +46,9 @@ GAP: Final = 8.0
 # Grey of a brain without anatomy, and of the glass
 PLAIN: Final = 0.86
 GLASS: Final = 0.95
+RIM_GREY: Final = 0.35
+# Pixels of a page along a point
+FINE: Final = 2
 # The sheet of one subject: inches, |z| of the darkest colour
 SHEET: Final = 9.6
 SHEET_LIMIT: Final = 6.0
@@ -66,9 +69,6 @@ RIM: Final = 4.0
 # Most points that anatomy is widened by on a side, whatever affine a mask has
 MOST_WIDENED: Final = 20
 
-# Of every plane: the axis it stands on, then those to the right and up
-PLANES: Final = ((0, 1, 2), (1, 0, 2), (2, 0, 1))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Canvas:
@@ -88,10 +88,15 @@ class Canvas:
         return [int(np.abs(p - x).argmin()) for p, x in zip(self.places, place, strict=True)]
 
     @property
+    def step(self) -> float:
+        """Mm between two points, along all axes."""
+        return float(self.places[0][1] - self.places[0][0])
+
+    @property
     def size(self) -> tuple[float, float]:
         """Width and height in mm of three planes side by side."""
-        wide = [float(np.ptp(p)) for p in self.places]
-        return sum(wide[right] + GAP for _, right, _ in PLANES), max(wide[1], wide[2]) + 2 * GAP
+        x, y, z = (len(p) * self.step for p in self.places)
+        return 2 * x + y + 3 * GAP, max(y, z) + 2 * GAP
 
 
 @functools.cache
@@ -198,51 +203,93 @@ def words_of(place: Array) -> str:
 
 
 def paint_planes(
-    axes: Axes, canvas: Canvas, values: Array, place: Array, limit: float, corner: Any = (0.0, 0.0)
+    axes: Axes,
+    canvas: Canvas,
+    values: Array,
+    place: Array,
+    limit: float,
+    corner: Any = (0.0, 0.0),
+    *,
+    fine: int = FINE,
 ) -> None:
     """Draw the sagittal, coronal and axial plane through `place`, from `corner` (mm) on."""
-    point = canvas.nearest(place)
-    for normal, _, _, box in _boxes(canvas, corner):
-        k = point[normal]
-        grey = np.take(canvas.grey, k, axis=normal)
-        _layer(axes, grey, box, cmap="gray", vmin=0.0, vmax=1.0, interpolation="bilinear")
-        _coloured(axes, np.take(values, k, axis=normal), box, limit)
+    layers = [
+        (np.take(canvas.grey, k, axis=normal), np.take(values, k, axis=normal))
+        for normal, k in enumerate(canvas.nearest(place))
+    ]
+    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner, fine)):
         _mark(axes, box, f"{'xyz'[normal]} {round(float(place[normal]))}", left=normal == 0)
 
 
 def paint_glass(
     axes: Axes, canvas: Canvas, values: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> None:
-    """Draw the largest |z| along each axis, with its sign, over the outline of the features."""
-    for normal, right, up, box in _boxes(canvas, corner):
+    """Draw the largest |z| along each axis, with its sign, within the outline of the features."""
+    from scipy import ndimage
+
+    layers = []
+    for normal in range(3):
         outline = canvas.inside.any(axis=normal)
-        _layer(axes, np.where(outline, GLASS, 1.0), box, cmap="gray", vmin=0.0, vmax=1.0)
-        across = canvas.places[right] - canvas.places[right][0] + box[0]
-        upwards = canvas.places[up] - canvas.places[up][0] + box[2]
-        if outline.any() and not outline.all():
-            axes.contour(across, upwards, outline.T, levels=[0.5], colors=GREY, linewidths=0.8)
+        rim = outline & ~ndimage.binary_erosion(outline)
+        grey = np.where(rim, RIM_GREY, np.where(outline, GLASS, 1.0))
         at = np.abs(values).argmax(axis=normal)
         through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
-        _coloured(axes, through.squeeze(normal), box, limit)
+        layers.append((grey, through.squeeze(normal)))
+    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner, FINE)):
         _mark(axes, box, "", left=normal == 0)
 
 
-def _boxes(canvas: Canvas, corner: Any) -> Iterator[tuple[int, int, int, tuple[float, ...]]]:
-    """Yield the planes side by side, each with its box: left, right, bottom, top in mm."""
+def _paint(
+    axes: Axes,
+    canvas: Canvas,
+    layers: Sequence[tuple[Array, Array]],
+    limit: float,
+    corner: Any,
+    fine: int,
+) -> list[tuple[float, ...]]:
+    """Draw planes (right, up), grey below values, side by side; returns the box of each in mm.
+
+    One image of `fine` pixels a point: an image for every layer of every plane took matplotlib
+    ten times as long.
+    """
+    pixel = canvas.step / fine
+    gap = max(1, round(GAP / pixel))
+    planes = [_pixels(grey, values, limit, fine) for grey, values in layers]
+    wide = sum(plane.shape[1] + gap for plane in planes)
+    board = np.full((max(plane.shape[0] for plane in planes), wide, 3), 255, dtype=np.uint8)
     left, bottom = corner
-    for normal, right, up in PLANES:
-        wide, tall = float(np.ptp(canvas.places[right])), float(np.ptp(canvas.places[up]))
-        yield normal, right, up, (left, left + wide, bottom, bottom + tall)
-        left = left + wide + GAP
+    at, boxes = 0, list[tuple[float, ...]]()
+    for plane in planes:
+        up, right = plane.shape[:2]
+        board[:up, at : at + right] = plane
+        start = left + at * pixel
+        boxes.append((start, start + right * pixel, bottom, bottom + up * pixel))
+        at += right + gap
+    extent = (left, left + wide * pixel, bottom, bottom + len(board) * pixel)
+    style: dict[str, Any] = {"origin": "lower", "aspect": "equal", "interpolation": "nearest"}
+    axes.imshow(board, extent=extent, **style)
+    return boxes
 
 
-def _layer(axes: Axes, plane: Array, box: Any, **style: Any) -> None:
-    axes.imshow(np.moveaxis(plane, 0, 1), extent=box, origin="lower", aspect="equal", **style)
+def _pixels(grey: Array, values: Array, limit: float, fine: int) -> npt.NDArray[np.uint8]:
+    """Return a plane (right, up) as RGB, rows upwards: values over grey, which alone is smooth."""
+    from PIL import Image
+
+    right, up = grey.shape
+    below = Image.fromarray(np.rint(255.0 * grey.T).astype(np.uint8))
+    smooth = below.resize((right * fine, up * fine), Image.Resampling.BILINEAR)
+    over = colours_of(values.T, limit).repeat(fine, axis=0).repeat(fine, axis=1)
+    return np.where(over[..., 3:] > 0, over[..., :3], np.asarray(smooth)[..., None])
 
 
-def _coloured(axes: Axes, plane: Array, box: Any, limit: float) -> None:
-    shown = np.ma.array(plane, mask=np.abs(plane) < THRESHOLD)
-    _layer(axes, shown, box, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
+def colours_of(values: Array, limit: float) -> npt.NDArray[np.uint8]:
+    """Return RGBA, 0 to 255, of another axis at the end; transparent below the threshold."""
+    from matplotlib import colormaps
+
+    scaled = (np.clip(values, -limit, limit) + limit) / (2.0 * limit)
+    painted: npt.NDArray[np.uint8] = colormaps[COLOURS](scaled, bytes=True)
+    painted[..., 3] = np.where(np.abs(values) < THRESHOLD, 0, 255)
+    return painted
 
 
 def _mark(axes: Axes, box: Any, name: str, *, left: bool) -> None:
@@ -329,9 +376,8 @@ def networks_figure(
         left, width = (MARGIN + column * each) / PAPER, 0.98 * each / PAPER
         axes = figure.add_axes((left, top - tallness, width, tallness))
         place = place_of(volumes[..., k], mask, affine)
-        paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit)
-        for image in axes.images:
-            image.set_interpolation("none")  # drawn as it is: of others a PDF shows the edge
+        paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit, fine=1)
+        axes.images[0].set_interpolation("none")  # as it is: of others a PDF shows the edge
         frame(axes, wide, tall)
         axes.set_title(title, fontsize=8, loc="left", pad=2.0)
     paint_bar(figure.add_axes((0.3, 0.3 / high, 0.4, 0.12 / high)), limit, THRESHOLD)

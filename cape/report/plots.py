@@ -6,6 +6,7 @@ Colours are safe for the colour-blind (RdBu_r, Okabe-Ito); no meaning rests on c
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,8 +65,8 @@ def installed() -> bool:
     return True
 
 
-def new_figure(width: float, height: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+@functools.cache
+def _shown() -> type[Figure]:
     from matplotlib.figure import Figure
 
     class Shown(Figure):
@@ -73,8 +74,14 @@ def new_figure(width: float, height: float) -> Figure:
 
         _repr_png_ = png_of
 
+    return Shown  # once: matplotlib writes the docstrings of a class anew, in 30 ms
+
+
+def new_figure(width: float, height: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     # pyplot would keep every figure alive, and would look for a screen.
-    figure = Shown(figsize=(width, height), dpi=DPI, facecolor="white")
+    figure = _shown()(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
@@ -386,7 +393,9 @@ def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str
     peak = frequency[inner][np.argmax(power[:, inner], axis=1)]
     least, most = f"{peak.min():.3g}", f"{peak.max():.3g}"
     where = f"at {least}" if least == most else f"between {least} and {most}"
-    return _chart(figure, f"Mean power spectra of {n} components; their peaks lie {where} {unit}.")
+    _panels(figure, (down, across), left=0.8, bottom=0.5, top=0.22, between=0.3)
+    said = f"Mean power spectra of {n} components; their peaks lie {where} {unit}."
+    return _chart(figure, said, fit=False)
 
 
 def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
@@ -417,7 +426,25 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
         f"Network connectivity of {len(labels)} subjects, colours as above; the largest |r| in "
         f"them is {top:.2f}."
     )
-    return _chart(figure, alt)
+    _panels(figure, (down, across), left=0.1, bottom=0.1, top=0.22, between=0.22)
+    return _chart(figure, alt, fit=False)
+
+
+def _panels(
+    figure: Figure, shape: Any, *, left: float, bottom: float, top: float, between: float
+) -> None:
+    """Place panels by margins in inches: fitting them to their texts costs as much as drawing."""
+    wide, high = figure.get_size_inches()
+    rows, columns = shape
+    inside = (high - bottom - top) / rows
+    figure.subplots_adjust(
+        left=left / wide,
+        right=1.0 - 0.1 / wide,
+        bottom=bottom / high,
+        top=1.0 - top / high,
+        hspace=between / (inside - between),
+        wspace=between * columns / wide,
+    )
 
 
 def _matrix(axes: Axes, r: Array, limit: float = FNC_LIMIT) -> Any:

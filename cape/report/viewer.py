@@ -11,13 +11,14 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, public_networks
-from cape.report.plots import COLOURS, THRESHOLD
+from cape.report.plots import THRESHOLD
 
 FILE: Final = "viewer.html"
 # Below nilearn's folder: of its versions from 0.14 on, and before
@@ -49,7 +50,7 @@ def write_viewer(
     maps = [
         {
             "title": title,
-            "png": _png(_colours(_sprite(canvas.values(volumes[..., k])), limit)),
+            "png": _png(brain.colours_of(_sprite(canvas.values(volumes[..., k])), limit)),
             "at": canvas.nearest(brain.place_of(volumes[..., k], mask, affine)),
         }
         for k, title in enumerate(titles)
@@ -71,23 +72,13 @@ def write_viewer(
         # A name may hold what would end the script.
         data=json.dumps(settings).replace("<", "\\u003c"),
         anatomy=_png(np.repeat((255 * _sprite(canvas.grey))[..., None], 3, axis=2)),
-        bar=_png(_colours(np.linspace(-limit, limit, 256)[None], limit)[..., :3]),
+        bar=_png(brain.colours_of(np.linspace(-limit, limit, 256)[None], limit)[..., :3]),
         titles=titles,
         threshold=THRESHOLD,
         shape=canvas.grey.shape,
         **values,
     )
     files.write_text(folder / FILE, text)
-
-
-def _colours(values: Array, limit: float) -> Array:
-    """Return RGBA, 0 to 255; transparent below the threshold."""
-    from matplotlib import colormaps
-
-    scaled = (np.clip(values, -limit, limit) + limit) / (2.0 * limit)
-    painted = colormaps[COLOURS](scaled, bytes=True).astype(float)
-    painted[..., 3] = np.where(np.abs(values) < THRESHOLD, 0.0, 255.0)
-    return np.asarray(painted)
 
 
 def _sprite(volume: Array) -> Array:
@@ -101,7 +92,7 @@ def _sprite(volume: Array) -> Array:
     return np.asarray(rows.reshape(down * nz, across * ny))
 
 
-def _png(pixels: Array) -> str:
+def _png(pixels: npt.NDArray[Any]) -> str:
     from PIL import Image
 
     target = io.BytesIO()

@@ -17,15 +17,25 @@ pytest.importorskip("matplotlib")
 
 
 def drawn(canvas: brain.Canvas, values: np.ndarray, place: np.ndarray, *, glass: bool = False):
-    """Return the coloured planes, sagittal, coronal, axial, as (up, right), and all texts."""
+    """Return what is painted of the planes, sagittal, coronal, axial, and all texts.
+
+    Of each (up, right): red less blue, from -1 to 1; grey is 0.
+    """
     figure = brain.new_figure(6.0, 2.0)
     axes = figure.add_axes((0, 0, 1, 1))
     if glass:
         brain.paint_glass(axes, canvas, values, 6.0)
     else:
         brain.paint_planes(axes, canvas, values, place, 6.0)
-    coloured = [image.get_array() for image in axes.images if image.get_cmap().name != "gray"]
-    return coloured, [text.get_text() for text in axes.texts]
+    (image,) = axes.images
+    board = np.asarray(image.get_array(), dtype=np.float64) / 255.0
+    ends = np.cumsum([canvas.grey.shape[k] * brain.FINE for k in (1, 0, 0)])
+    gap = (board.shape[1] - ends[-1]) // 3
+    starts = [0, ends[0] + gap, ends[1] + 2 * gap]
+    wide = [canvas.grey.shape[k] * brain.FINE for k in (1, 0, 0)]
+    signed = board[..., 0] - board[..., 2]
+    planes = [signed[:, a : a + w] for a, w in zip(starts, wide, strict=True)]
+    return planes, [text.get_text() for text in axes.texts]
 
 
 def test_every_map_is_cut_through_its_largest_cluster_and_left_is_left() -> None:
@@ -41,10 +51,11 @@ def test_every_map_is_cut_through_its_largest_cluster_and_left_is_left() -> None
     planes, texts = drawn(canvas, canvas.values(volume), place)
     assert {"x -12", "y 8", "z 0", "L", "R"} <= set(texts)
     for plane in planes:
-        # Only the peak has a colour.
-        assert set(np.unique(plane.compressed())) == {-9.0}
+        # Only the peak has a colour, of which all of the voxel is blue.
+        assert set(np.unique(plane)) == {plane.min(), 0.0}
+        assert plane.min() < 0.0
     for plane in planes[1:]:
-        at = np.argwhere(~np.ma.getmaskarray(plane))[:, 1].mean()
+        at = np.argwhere(plane)[:, 1].mean()
         assert at < plane.shape[1] / 2, "left is drawn on the right"
 
 
@@ -100,11 +111,37 @@ def test_a_glass_brain_shows_the_strongest_of_either_sign() -> None:
     volume[2, 2, 1], volume[2, 2, 3] = 4.0, -5.0
     canvas = brain.canvas_of(mask, np.diag([4.0, 4.0, 4.0, 1.0]), mni=False)
     planes, _ = drawn(canvas, canvas.values(volume), np.zeros(3), glass=True)
-    assert [set(np.unique(plane.compressed())) for plane in planes] == [
-        {4.0, -5.0},
-        {4.0, -5.0},
-        {-5.0},
+    assert [(plane.min() < 0.0, plane.max() > 0.0) for plane in planes] == [
+        (True, True),
+        (True, True),
+        (True, False),
     ]
+
+
+def test_planes_stand_beside_each_other_in_one_image_and_marks_at_their_corners() -> None:
+    """An image for every layer of every plane took most of the time of a page."""
+    mask = np.ones((5, 6, 7), dtype=bool)
+    canvas = brain.canvas_of(mask, np.diag([4.0, 4.0, 4.0, 1.0]), mni=False)
+    for fine in (1, brain.FINE):
+        figure = brain.new_figure(6.0, 2.0)
+        axes = figure.add_axes((0, 0, 1, 1))
+        brain.paint_planes(
+            axes, canvas, np.zeros(canvas.grey.shape), np.zeros(3), 6.0, (10.0, 20.0), fine=fine
+        )
+        (image,) = axes.images
+        left, right, bottom, top = image.get_extent()
+        wide, tall = canvas.size
+        assert (left, bottom) == (10.0, 20.0)
+        assert abs(right - left - wide) < 3 * canvas.step
+        assert abs(top - bottom - (tall - 2 * brain.GAP)) < 1e-9
+        pixels = np.asarray(image.get_array())
+        white = np.flatnonzero((pixels == 255).all(axis=(0, 2)))
+        at = {t.get_text(): t.get_position()[0] for t in axes.texts}
+        starts = [at["x 0"], at["y 0"], at["z 0"]]
+        # Before the second and the third plane lies a gap, which is white.
+        for start in starts[1:]:
+            column = round((start - left) / (right - left) * pixels.shape[1])
+            assert column - 1 in white
 
 
 def test_the_figure_of_a_paper_is_written_twice_and_equal_results_give_equal_bytes(tmp_path):
@@ -113,8 +150,8 @@ def test_the_figure_of_a_paper_is_written_twice_and_equal_results_give_equal_byt
     for name in ("networks.pdf", "networks.svg"):
         first, second = ((tmp_path / run / name).read_bytes() for run in ("one", "two"))
         assert first == second
-    # Of every map three planes, of anatomy and of colours, as they are; and the bar
-    assert first.count(b"<image") == 3 * 3 * 2 + 1
+    # Of every map one image of its three planes, as they are; and the bar
+    assert first.count(b"<image") == 3 + 1
     text = first.decode()
     for wanted in ("C01", "C03", "coloured from |z| 2.5"):
         assert re.search(rf">{re.escape(wanted)}", text), wanted
