@@ -52,6 +52,8 @@ WHITE, BLOCK_MM = 0.8, 30.0
 KINDS = ("smooth 8 mm", "smooth 12 mm", "blocks moved")
 NOISE = (*KINDS, "smooth 18 mm")
 NOISE_RUNS = 1000
+# Cohorts of mirror images: people of `two_sided`, truth planted; in no bin
+ONE_SIDE, EACH_SIDE = "good, four networks on one side", "good, two networks on each side alone"
 MOMENTS = ("statistic", "q", "stability", "once", "bagged")
 BINS = np.linspace(0.0, 1.0, 11)
 
@@ -322,9 +324,10 @@ def measure(seed: int, studies: int, people: Path | None, rule: Calibration) -> 
     for k in range(seed, seed + studies):
         found += runs(levels, person_of(k), k, rule)
         if not people:
-            alone = each_side_alone(two_sided(grid_of(SPACE), NETWORKS, seed=k))
-            for row in runs(levels, planted(alone), k, rule, (), alone.maps):
-                found.append({**row, "cohort": "good, two networks on each side alone"})
+            simple = two_sided(grid_of(SPACE), NETWORKS, seed=k)
+            for name, study in ((ONE_SIDE, simple), (EACH_SIDE, each_side_alone(simple))):
+                for row in runs(levels, planted(study), k, rule, (), study.maps):
+                    found.append({**row, "cohort": name})
         print(f"study {k}", file=sys.stderr, flush=True)
     beside = {g: [row["r"] for row in found if row.get("r_of") == g] for g in LEVELS}
     found = [row for row in found if "cohort" in row]
@@ -373,7 +376,7 @@ def mean(values: np.ndarray) -> float | None:
 
 def reliability(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return by bins of .1 what was claimed and what was true, over all cohorts."""
-    p5, p7, r, _, _ = flat([row for row in found if "alone" not in row["cohort"]])
+    p5, p7, r, _, _ = flat([row for row in found if row["cohort"] not in (ONE_SIDE, EACH_SIDE)])
     rows = []
     for name, p, least in (("r > .5", p5, 0.5), ("r > .7", p7, 0.7)):
         for low, high in itertools.pairwise(BINS):
@@ -441,7 +444,9 @@ def moments(found: list[dict[str, Any]], noise: dict[float, list[float]]) -> lis
 def fitted(found: list[dict[str, Any]], rule: Calibration) -> Calibration:
     """Return the rule with the constants of two logistic regressions on these runs."""
     X, size, r = [], [], []
-    for one in (row for row in found if row["z"] is not None and "alone" not in row["cohort"]):
+    for one in (
+        row for row in found if row["z"] is not None and row["cohort"] not in (ONE_SIDE, EACH_SIDE)
+    ):
         kept = [k for k, word in enumerate(one["word"]) if word != "image"]
         X += [one["numbers"][k] for k in kept]
         size += [min(max(one["size"], -1.0), 2.0)] * len(kept)

@@ -145,18 +145,18 @@ def test_a_ratio_above_its_target_is_not_met_and_what_was_not_measured_is_said(m
     assert all(r.why_not for r in rows)
 
 
-def test_claims_of_spatial_maps_are_right_where_their_constants_belong() -> None:
-    """Of synthetic brains with constants fitted on others; those of runs are too modest there."""
-    document = rows_of("claims.json")[0]
-    for name in ("synthetic", "real"):
-        found = document[name]
-        of = [row for row in found["bins"] if row["of"] == "r > .5" and row["maps"]]
-        assert len(of) == 10
-        if name == "synthetic":
-            assert max(abs(row["claimed"] - row["true"]) for row in of) <= 0.07
-        else:
-            assert min(row["true"] - row["claimed"] for row in of) >= 0.0
-        noise = [row for row in found["rows"] if row["networks_in_noise"] is not None]
-        assert sum(row["runs"] for row in noise) >= 1000
-        assert sum(row["networks_in_noise"] for row in noise) == 0
-        assert all(row["bagged"] > row["once"] for row in found["refs"])
+def test_claims_of_spatial_maps_are_right_in_people_who_resemble_real_ones() -> None:
+    """They were too modest by up to .36 in simpler people, who had as many networks as maps."""
+    found = rows_of("claims.json")[0]
+    of = [row for row in found["bins"] if row["of"] == "r > .5"]
+    assert len(of) == 10
+    assert min(row["maps"] for row in of) >= 200
+    assert max(abs(row["claimed"] - row["true"]) for row in of) <= 0.07
+    noise = [row for row in found["rows"] if row["networks_in_noise"] is not None]
+    assert sum(row["runs"] for row in noise) >= 1000
+    # People with blocks moved are no smooth noise, and some runs of them pass.
+    assert not any(row["networks_in_noise"] for row in noise if "smooth" in row["cohort"])
+    real = {50.0: (0.52, 0.35), 100.0: (0.60, 0.35), 200.0: (0.65, 0.34), 400.0: (0.72, 0.34)}
+    for row in found["moments"]:
+        assert (row["bagged"], row["noise"]) == pytest.approx(real[row["G"]], abs=0.06)
+        assert row["bagged"] > row["once"]
