@@ -161,7 +161,25 @@ NO_FILE: Final = ("; see site-error.txt there", ", see site-error.txt there")
 
 
 class CapeError(Exception):
-    """Base of all errors: a code and its public values; `detail` (files, shapes) never leaves."""
+    """Base of all errors: a code and its public values; `detail` (files, shapes) never leaves.
+
+    Parameters
+    ----------
+    code : str
+        Such as "E013", of docs/errors.md.
+    detail : str
+        For who holds the data alone.
+    **fields
+        What the public text of the code names.
+
+    Examples
+    --------
+    >>> try:
+    ...     cape.Config.from_input({"epsilon": "much"})
+    ... except cape.CapeError as err:
+    ...     print(err.code)
+    CAPE-E011
+    """
 
     def __init__(self, code: str, *, detail: str = "", **fields: object) -> None:
         self.code = f"CAPE-{code}"
@@ -247,19 +265,46 @@ def own_words(err: Exception, otherwise: str) -> str:
 
 
 class CapeWarning(UserWarning):
-    """A finding that does not stop the run."""
+    """A finding that does not stop the run.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", cape.CapeWarning)  # a run that may not go on with one
+    """
 
 
 class SubjectsWarning(CapeWarning):
-    """Something about people's data: who is left out, and what was cut."""
+    """Something about people's data: who is left out, and what was cut.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", cape.SubjectsWarning)
+    """
 
 
 class PrivacyWarning(CapeWarning):
-    """A figure promises less than a reader would take it for."""
+    """A figure promises less than a reader would take it for.
+
+    Examples
+    --------
+    >>> issubclass(cape.PrivacyWarning, cape.CapeWarning)
+    True
+    """
 
 
 class NoiseWarning(CapeWarning):
-    """The forecast says that the maps of this run will mostly show noise."""
+    """The forecast says that the maps of this run will mostly show noise.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", cape.NoiseWarning)  # nothing is spent on noise
+    """
 
 
 def public_text(err: BaseException) -> str:

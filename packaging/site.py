@@ -24,6 +24,29 @@ ADOPTED = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
 }
+# The page of all names of Python, as a reader meets them
+GROUPS = {
+    "Run": [
+        "JointICA",
+        "Consortium",
+        "simulate",
+        "resume",
+        "rerun",
+        "compare",
+        "compare_groups",
+        "ProgressBar",
+    ],
+    "Results": ["Result", "Comparison", "GroupResult"],
+    "Budget": ["budget"],
+    "Data and settings": ["validate", "FeatureSpace", "Config", "names", "load"],
+    "Errors and warnings": [
+        "CapeError",
+        "CapeWarning",
+        "NoiseWarning",
+        "PrivacyWarning",
+        "SubjectsWarning",
+    ],
+}
 # Where words are not looked for: lists, and what was written at a time
 NO_WORDS = ("notation.md", "errors.md", "config.md", "changelog.md", "api.md")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -141,10 +164,13 @@ def _anchor(word: str) -> str:
 
 
 def _api() -> str:
-    import cape
-
-    words = "# Python, name by name\n\nExamples: [Python interface](python.md).\n\n"
-    return words + "\n".join(f"::: cape.{name}\n" for name in cape.__all__ if name != "__version__")
+    parts = ["# Python, name by name", "Longer examples: [Python interface](python.md)."]
+    parts += [
+        "Here `sites` are arrays and `tables` columns of three sites, `study` is a folder of such."
+    ]
+    for title, names in GROUPS.items():
+        parts += [f"## {title}", *(f"::: cape.{name}" for name in names)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _index(pages: dict[str, str]) -> str:

@@ -47,7 +47,17 @@ def _homes() -> Mapping[str, str]:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all computations that are installed."""
+    """Return the names of all computations that are installed.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> "capegica" in cape.names()
+    True
+    """
     return tuple(_homes())
 
 
@@ -80,7 +90,28 @@ def planner_of(name: str) -> IcaPlanner | None:
 
 
 def load(name: str) -> Computation[Any]:
-    """Return the table of a computation: its phases, settings and citation."""
+    """Return the table of a computation: its phases, settings and citation.
+
+    Parameters
+    ----------
+    name : str
+        One of `cape.names()`.
+
+    Returns
+    -------
+    Computation
+        ``.config`` are its settings, ``.guarantee`` what it promises.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E010: there is none of this name; CAPE-E020: its wing is not installed.
+
+    Examples
+    --------
+    >>> cape.load("capegica").guarantee
+    'dp'
+    """
     computation: Computation[Any] = module_of(name).COMPUTATION
     return computation
 

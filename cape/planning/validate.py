@@ -81,11 +81,35 @@ def validate(
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong in the folder of a site, or of a consortium of sites.
 
-    Site by site, worst first; ``severity`` "E": not ready, "X": a subject fails, "W" warns.
-    The texts `private` name files: they are for the site.  ConfigError if the settings are wrong.
+    Parameters
+    ----------
+    folder : path
+        ``settings.toml`` in it or beside it is read.
+    settings : mapping, optional
+        Those of docs/config.md; they go over the file.
+    policy : SitePolicy, optional
+        What the site allows.
+    fast : bool
+        Headers and tables only, not the data.
 
-    ``settings.toml`` in the folder or beside it is read; `settings` (docs/config.md) go over it.
-    `policy` is what the site allows; ``fast``: headers and tables only, not the data.
+    Returns
+    -------
+    tuple of Finding
+        Site by site, worst first.  ``severity`` "E": not ready, "X": a subject fails, "W" warns.
+        ``private`` names files: it is for the site; ``public`` is all that others would read.
+
+    Raises
+    ------
+    ConfigError
+        The settings are wrong.
+
+    Examples
+    --------
+    >>> cape.validate("study")
+    ()
+    >>> (finding, *_) = cape.validate("study", settings={"min_timepoints": 200})
+    >>> finding.severity, finding.code
+    ('E', 'CAPE-E129')
     """
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     allowed = policy or SitePolicy()

@@ -56,30 +56,58 @@ class Result:
     """What a finished run released; nothing here belongs to a single subject.
 
     `maps`, `unmixing` and what is said of them are None where a computation has tables only.
+
+    Attributes
+    ----------
+    maps : array (n_features, n_components)
+        z-scores of the common maps, in final order and sign.
+    unmixing : array (n_components, n_features)
+        ``X @ unmixing.T`` are the time courses of a person X (n_timepoints, n_features).
+    spatial_maps : array (n_features, n_components)
+        z-scores of the spatial components of the same subspace; None in a template run.
+    confirmed : tuple of bool
+        Whether its time courses confirm each map; None where they were not asked.
+    status : str
+        converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted
+        or diverged.
+    reason : str
+        Of the status.
+    stability : float
+        Agreement of the directions now and some rounds before, to 1; 0 if not assessed.
+    private : bool
+        Whether `epsilon` is promised: False without noise and with a seed.
+    epsilon, delta : float
+        In all, per person, against the aggregator with the assumed colluders; epsilon is None if
+        nothing is promised.
+    trace : tuple of RoundRecord
+    warnings : tuple of str
+    q_ngi, map_correlation : float
+        Recovery error and mean |r| with the true maps; None where these are not known.
+    outcome : Outcome
+        Everything else: settings, ledger, roster, matrices.
+
+    Examples
+    --------
+    >>> result = cape.Consortium(sites).run(epsilon=100.0, settings=settings)
+    >>> result.maps.shape, result.private, round(result.epsilon)
+    ((12, 3), True, 100)
     """
 
-    maps: Array | None  # (D, R): z-scores of the common maps, in final order and sign
-    unmixing: Array | None  # (R, D): ``X @ unmixing.T`` are the time courses of a person X (T, D)
-    # (D, R): z-scores of the spatial components of the same subspace; None in a template run
+    maps: Array | None
+    unmixing: Array | None
     spatial_maps: Array | None
-    # Whether its time courses confirm each map (R,); None where they were not asked
     confirmed: tuple[bool, ...] | None
-    # converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted or
-    # diverged
     status: str
-    reason: str  # of the status
-    stability: float  # agreement of the directions now and some rounds before; 0 if not assessed
-    private: bool  # whether `epsilon` is promised: False without noise and with a seed
-    # total, per subject, against the aggregator with the assumed colluders; None if nothing is
-    # promised
+    reason: str
+    stability: float
+    private: bool
     epsilon: float | None
     delta: float
     trace: tuple[RoundRecord, ...]
     warnings: tuple[str, ...]
-    # recovery error and mean |r| with the true maps, where these are known
     q_ngi: float | None
     map_correlation: float | None
-    outcome: Outcome = field(repr=False)  # everything else: settings, ledger, roster, matrices
+    outcome: Outcome = field(repr=False)
 
     def __repr__(self) -> str:
         promise = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
@@ -93,7 +121,18 @@ class Result:
         return html_of(self.outcome, self.plot)
 
     def write(self, folder: str | Path) -> Path:
-        """Write all files of the consortium and the report; return the path of index.html."""
+        """Write all files of the consortium and the report.
+
+        Parameters
+        ----------
+        folder : path
+            Made where there is none.
+
+        Returns
+        -------
+        Path
+            Of index.html.
+        """
         write_results(Path(folder), self.outcome)
         return Path(folder) / "index.html"
 
@@ -101,6 +140,11 @@ class Result:
         """Return the maps as a pandas DataFrame: one row per feature, one column per component.
 
         A computation whose result is tables gives the first of them.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E015: pandas is not installed.
         """
         pd = pandas_for("to_dataframe")
         if self.maps is not None:
@@ -111,7 +155,13 @@ class Result:
         return pd.DataFrame(list(table.rows), columns=list(table.header))
 
     def plot(self) -> Any:
-        """Return a matplotlib Figure of all maps, in z: squares, glass brains or strips."""
+        """Return a matplotlib Figure of all maps, in z: squares, glass brains or strips.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E015: matplotlib is not installed, CAPE-E284: there are no maps.
+        """
         from cape.report.brain import maps_figure
         from cape.report.plots import installed
 
@@ -162,9 +212,30 @@ class Consortium:
     A row is a time point, a column a feature, runs are joined.  The estimator `JointICA` makes runs
     of files, and folders of sites; cape's own reader reads both in the space of the settings.
 
-    `space`: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)``
-    for voxels; plain columns without it.  `truth`: true maps (D, R), to compare with.
-    ConfigError CAPE-E284: no subjects, other arrays, features by time.
+    Parameters
+    ----------
+    sites : mapping
+        Of each site the arrays of its people, or its folder.
+    space : FeatureSpace, optional
+        ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)`` for
+        voxels; plain columns without it.
+    truth : array (n_features, n_components), optional
+        True maps, to compare with.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E284: no people, other arrays, features by time.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> maps = rng.standard_normal((3, 12))
+    >>> people = [rng.laplace(size=(60, 3)) @ maps for _ in range(9)]
+    >>> consortium = cape.Consortium({"a": people[:3], "b": people[3:6], "c": people[6:]})
+    >>> settings = {"n_components": 3, "n_rounds": 3, "min_timepoints": 40}
+    >>> consortium.run(epsilon=100.0, settings=settings).unmixing.shape
+    (3, 12)
     """
 
     def __init__(
@@ -213,11 +284,33 @@ class Consortium:
     ) -> Result:
         """Run the whole protocol: keys, masks, exact noise, ledger.
 
-        ``epsilon=None``: as `settings` (docs/config.md) say; nobody has a default for it.  A run
-        without noise is asked for by name, ``private=False``.  With a `seed`, 0 to 2^63 - 1, the
-        result is not private.  ``computation=None``: capegica for images and parcels, capedjica for
-        matrices and where a setting is its own.  DataError for bad subjects, or a CapeWarning for
-        those left out.
+        Parameters
+        ----------
+        epsilon, delta : float
+            What every person may lose in all; ``epsilon=None``: as `settings` say, nobody has a
+            default for it.
+        private : bool, optional
+            ``False`` asks for a run without noise, which protects nobody.
+        computation : str, optional
+            None: capegica for images and parcels, capedjica for matrices and where a setting is
+            its own.
+        settings : mapping, optional
+            Those of docs/config.md.
+        seed : int, optional
+            0 to 2^63 - 1; the result is then not private.
+        on_progress : callable, optional
+            Such as `cape.ProgressBar`.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E013: no epsilon; CAPE-E284: so few time points that the arrays are transposed.
+        DataError
+            A site where nobody passed the checks; who is left out is a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
         # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
@@ -318,14 +411,51 @@ def simulate_folder(
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
-    `directory` has ``settings.toml``, which `settings` override, and one folder per site; `out`
-    gets ``consortium/`` and one per site.  `through`: memory, wire, process; with the laboratory
-    docker, coinstac (both of an `image`) and nvflare too.  `epsilon` and `private` are as for
-    `Consortium.run`.  With a `seed` the result is not private.  `drops` are ``site@phase:round``,
-    `policy` is every site's, `memory` that of a container.  `maps`: results of a finished run, or a
-    file of public templates (capecontrast, capedualreg).  `surrogate` runs smooth noise too and
-    shows its figures.  ConfigError E016: a run was stopped or has ended in `out`; only `replace`
-    gives it up.
+    Parameters
+    ----------
+    directory : path
+        One folder per site, and ``settings.toml``.
+    out : path
+        Gets ``consortium/`` and a folder per site.
+    epsilon, delta, private
+        As for `Consortium.run`.
+    settings : mapping, optional
+        Those of docs/config.md; they go over the file.
+    through : str
+        memory, wire, process; with the laboratory docker, coinstac and nvflare too.
+    seed : int, optional
+        0 to 2^63 - 1; the result is then not private.
+    drops : sequence of str
+        Sites that fall silent: ``site@phase:round``.
+    policy : SitePolicy, optional
+        Of every site.
+    image, memory : str
+        Of containers: the image of docker and coinstac, and its memory.
+    maps : path, optional
+        Results of a finished run, or a file of public templates (capecontrast, capedualreg).
+    surrogate : bool
+        Runs smooth noise too and shows its figures.
+    replace : bool
+        Gives up the run that lies in `out`.
+    on_progress, on_subject : callable, optional
+        Hear of every exchange, such as `cape.ProgressBar`, and of every person who was read.
+
+    Returns
+    -------
+    Path
+        The folder of the common results.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E013: no epsilon, CAPE-E016: a run was stopped or has ended in `out`.
+    DataError
+        The data of a site did not pass a check.
+
+    Examples
+    --------
+    >>> cape.simulate("study", out="out", private=False)
+    PosixPath('.../out/consortium')
     """
     if surrogate:
         require(LABORATORY, "surrogate")
@@ -362,7 +492,30 @@ def resume(
 ) -> Path:
     """Go on after the last exchange of a stopped simulation, and return the folder of its results.
 
-    ConfigError E264: there is none, E263: it is still going, E161: the data changed.
+    Parameters
+    ----------
+    out : path
+        That of `cape.simulate`.
+    on_progress, on_subject : callable, optional
+        As for `cape.simulate`.
+
+    Returns
+    -------
+    Path
+        The folder of the common results.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E264: there is none, CAPE-E263: it is still going, CAPE-E161: the data changed.
+
+    Examples
+    --------
+    >>> try:
+    ...     cape.resume("study")
+    ... except cape.CapeError as err:
+    ...     print(err.code)
+    CAPE-E264
     """
     return simulation.resume(
         Path(out), store=_kept(), find_way=_find_way, on_progress=on_progress, on_subject=on_subject
@@ -378,7 +531,29 @@ def rerun(
 ) -> Path:
     """Run again what ended in a folder, into another one; return the folder of the results.
 
-    ConfigError E264: there is none, E016: something lies in `out`.
+    Parameters
+    ----------
+    finished : path
+        That of `cape.simulate`.
+    out : path
+        Another folder.
+    on_progress, on_subject : callable, optional
+        As for `cape.simulate`.
+
+    Returns
+    -------
+    Path
+        The folder of the common results.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E264: there is none, CAPE-E016: something lies in `out`.
+
+    Examples
+    --------
+    >>> cape.rerun("finished", out="again")
+    PosixPath('.../again/consortium')
     """
     return simulation.rerun(
         Path(finished),
@@ -418,12 +593,41 @@ def budget(
 ) -> PlannedRun | PlannedComparison:
     """Return what a planned run would cost and whether it will work; touches no data.
 
-    ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
-    ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
+    Parameters
+    ----------
+    subjects, sites : int
+        How many in all.
+    epsilon, delta : float
+        What every person may lose in all.
+    components : int
+        How many maps; 0: what the data would allow.
+    computation : str
+        Empty: capegica, for images.
+    outcomes : int, optional
+        Of capecontrast: how many differences are looked for.
+    share : float
+        Of capecontrast: people in the first group, 0 to 1.
+    settings : mapping, optional
+        Those of docs/config.md.
 
-    With ``computation="capecontrast"``, a number of `outcomes` and the `share` of people in the
-    first group: ``.seen`` has the standard error of a difference, the smallest that is found with
-    power .8 and the power for some, ``.answer`` a plain word, ``.usable`` whether a run starts.
+    Returns
+    -------
+    PlannedRun or PlannedComparison
+        ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
+        ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.  Of
+        capecontrast ``.seen`` has the standard error of a difference, the smallest that is found
+        with power .8 and the power for some, ``.answer`` a plain word, ``.usable`` whether a run
+        starts.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E011: a number out of its range.
+
+    Examples
+    --------
+    >>> cape.budget(subjects=256, sites=4, epsilon=1.0)
+    <PlannedRun 256 people at 4 sites, 12 components, epsilon 1: perhaps>
     """
     chosen: dict[str, object] = {
         "epsilon": epsilon,

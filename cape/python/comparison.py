@@ -41,6 +41,17 @@ class Comparison:
 
     Every run has its own figure; whoever publishes several of them pays for their sum
     (`cape budget --check`).
+
+    Attributes
+    ----------
+    runs : tuple of ComparedRun
+        `name`, `computation`, `status`, `reason`, `seconds` and `result` of each.
+
+    Examples
+    --------
+    >>> table = cape.compare(sites, {"no noise": {**settings, "private": False}})
+    >>> table["no noise"].status == "refused"
+    False
     """
 
     runs: tuple[ComparedRun, ...]
@@ -55,7 +66,13 @@ class Comparison:
         return "\n".join(line.rstrip() for line in lines)
 
     def to_dataframe(self) -> Any:
-        """Return a pandas DataFrame, one row per run."""
+        """Return a pandas DataFrame, one row per run.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E015: pandas is not installed.
+        """
         pd = pandas_for("to_dataframe")
         return pd.DataFrame([run.row for run in self.runs], columns=list(HEADER)).set_index("run")
 
@@ -71,10 +88,37 @@ def compare(
 ) -> Comparison:
     """Play `runs` one after the other on the same subjects, and return the table.
 
-    `runs`: name -> settings of docs/config.md; ``computation`` among them, else as for
-    `Consortium.run`.  With `truth`, maps (D, R), the table has the mean |r| of matched maps and
-    the recovery error q.  `on_run` hears of every run that has ended.  A run that is refused is a
-    row with its reason, and the others go on.
+    A run that is refused is a row with its reason, and the others go on.
+
+    Parameters
+    ----------
+    sites : mapping
+        Of each site the arrays (n_timepoints, n_features) of its people.
+    runs : mapping
+        Name -> settings of docs/config.md; ``computation`` among them, else as for
+        `Consortium.run`.
+    space, truth
+        As for `Consortium`.  With `truth` the table has the mean |r| of matched maps and the
+        recovery error q.
+    seed : int, optional
+        0 to 2^63 - 1; the results are then not private.
+    on_run : callable, optional
+        Hears of every run that has ended.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E284: arrays that do not fit.
+
+    Examples
+    --------
+    >>> table = cape.compare(sites, {"forgot epsilon": settings})
+    >>> table["forgot epsilon"].reason[:9]
+    'CAPE-E013'
     """
     consortium = Consortium(sites, space=space, truth=truth)
     table: list[ComparedRun] = []

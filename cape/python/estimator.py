@@ -87,11 +87,10 @@ class JointICA(_Base):
 
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> maps = rng.standard_normal((3, 12))
     >>> people = [rng.laplace(size=(60, 3)) @ maps for _ in range(9)]
-    >>> model = JointICA(3, private=False, settings={"min_timepoints": 40})
+    >>> model = cape.JointICA(3, private=False, settings={"min_timepoints": 40})
     >>> model.fit(people, groups=["north"] * 3 + ["south"] * 6).components_.shape
     (3, 12)
     """
@@ -135,18 +134,25 @@ class JointICA(_Base):
             One entry per person: the name of an image, a 4-D image, or an array
             (n_timepoints, n_features).  All are of one site, or of `groups`; or a mapping from
             sites to lists, one list per site, or the folders of sites (BIDS or others).
+        y : None
+            Not used; pipelines pass it.
         groups : list, optional
             The site of each person.
         confounds : list, optional
             Of each person, in the order of X: an array (n_timepoints, n_signals), a frame of
             pandas or the name of a table; they are regressed out.
 
+        Returns
+        -------
+        JointICA
+            Itself.
+
         Raises
         ------
         ConfigError
             CAPE-E284: other things than these, arrays of several n_features.
         """
-        del y  # scikit-learn's pipelines pass it
+        del y
         with TemporaryDirectory() as folder:
             places = _places(folder)
             sites = {
@@ -186,18 +192,44 @@ class JointICA(_Base):
         return self
 
     def transform(self, X: Any, confounds: Sequence[Any] | None = None) -> list[Any]:
-        """Return the time courses (n_timepoints, n_components) of people; they are private.
+        """Return the time courses of people; they are private.
 
-        X and `confounds` are as for `fit`, or the folder of a site.  As in the fit, a few NaN or
-        infinite values count as the mean of their feature.  ConfigError CAPE-E284: not fitted, no
-        list of subjects, other features, too many values that are not finite.
+        As in the fit, a few NaN or infinite values count as the mean of their feature.
+
+        Parameters
+        ----------
+        X : list or folder
+            As for `fit`, of people or of one site.
+        confounds : list, optional
+            As for `fit`.
+
+        Returns
+        -------
+        list of arrays (n_timepoints, n_components)
+            Or of frames, see `set_output`.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E284: not fitted, no list of people, other features, too many values that are not
+            finite.
         """
         container = self._container()
         arrays = self._arrays(X, confounds)
         return [container(_centred(one) @ self.unmixing_.T) for one in arrays]
 
     def fit_transform(self, X: Any, y: None = None, **given: Any) -> list[Any]:
-        """Fit, then transform the people of all sites in the order they came."""
+        """Fit, then transform the people of all sites in the order they came.
+
+        Parameters
+        ----------
+        X, y, **given
+            As for `fit`.
+
+        Returns
+        -------
+        list of arrays (n_timepoints, n_components)
+        """
         self.fit(X, y, **given)
         if given.get("groups") is None and given.get("confounds") is None:
             sites = by_site(X, None).values()
@@ -206,7 +238,21 @@ class JointICA(_Base):
         return self.transform(X, given.get("confounds"))
 
     def inverse_transform(self, X: Sequence[Any]) -> list[Array]:
-        """Return what time courses (T_m, n_components) stand for: (T_m, D), centred in time."""
+        """Return what time courses stand for, centred in time.
+
+        Parameters
+        ----------
+        X : list of arrays (n_timepoints, n_components)
+
+        Returns
+        -------
+        list of arrays (n_timepoints, n_features)
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E284: not fitted, other components.
+        """
         self._check_fitted("inverse_transform")
         courses = [np.asarray(one) for one in several(X)]
         features_of(courses, len(self.components_))
@@ -216,6 +262,17 @@ class JointICA(_Base):
         """Return the share of the variance of people's data that the components explain, to 1.
 
         It is computed from their data and is private.
+
+        Parameters
+        ----------
+        X : list or folder
+            As for `transform`.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        float
         """
         del y
         explained = total = 0.0
@@ -227,13 +284,34 @@ class JointICA(_Base):
         return explained / total if total else 0.0
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Return the names of the components, as in all files: C01, C02 ..."""
+        """Return the names of the components, as in all files: C01, C02 ...
+
+        Parameters
+        ----------
+        input_features : None
+            Not used.
+
+        Returns
+        -------
+        array of str (n_components,)
+        """
         del input_features
         self._check_fitted("get_feature_names_out")
         return np.asarray(component_names(len(self.components_)), dtype=object)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what `transform` gives for each person: "default" (arrays) or "pandas"."""
+        """Choose what `transform` gives for each person.
+
+        Parameters
+        ----------
+        transform : str, optional
+            "default" (arrays) or "pandas".
+
+        Returns
+        -------
+        JointICA
+            Itself.
+        """
         if transform not in (None, "default", "pandas"):
             raise ValueError(f"transform={transform!r}: allowed 'default', 'pandas'")
         if transform is not None:

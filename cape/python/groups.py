@@ -22,15 +22,37 @@ Columns = Mapping[str, Sequence[object] | Array]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class GroupResult:
-    """What a comparison released; nothing here belongs to a single person."""
+    """What a comparison released; nothing here belongs to a single person.
 
-    sentence: str  # what came out
-    comparison: Comparison | None  # the same in figures; None: a site refused a release
-    tables: Tables  # the rows of all files
-    private: bool  # whether `epsilon` is promised: False without noise and with a seed
+    Attributes
+    ----------
+    sentence : str
+        What came out.
+    comparison : Comparison of figures, or None
+        The same in figures; None: a site refused a release.
+    tables : Tables
+        The rows of all files.
+    private : bool
+        Whether `epsilon` is promised: False without noise and with a seed.
+    epsilon, delta : float
+    folder : Path or None
+        Of the consortium's files and page, with `out`.
+
+    Examples
+    --------
+    >>> found = cape.compare_groups(tables, group="dx: patient, control", outcomes="volume 3:6",
+    ...                             epsilon=4.0)
+    >>> found
+    <GroupResult At these 3 sites, ... epsilon 4>
+    """
+
+    sentence: str
+    comparison: Comparison | None
+    tables: Tables
+    private: bool
     epsilon: float | None
     delta: float
-    folder: Path | None  # of the consortium's files and page, with `out`
+    folder: Path | None
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -56,10 +78,39 @@ def compare_groups(
 ) -> GroupResult:
     """Run a comparison of groups (docs/computations/capecontrast.md); return what it says.
 
-    `sites`: a folder with one of each site, or of each site a table, a data frame or columns by
-    name.  ``group="dx: patient, control"``, ``covariates="age 18:90, sex female/male"``,
-    ``outcomes="hippocampus 300"``: columns with public ranges and units.  With `out`, its files and
-    page are kept there.  With a `seed` the result is not private.
+    Parameters
+    ----------
+    sites : folder or mapping
+        A folder with one of each site, or of each site a data frame or columns by name.
+    group, outcomes, covariates : str
+        Columns with public ranges and units: ``"dx: patient, control"``,
+        ``"hippocampus 3200:4800"``, ``"age 18:90, sex female/male"``.
+    epsilon, delta : float
+        What every person may lose in all.
+    out : path, optional
+        Where files and page are kept.
+    settings : mapping, optional
+        Those of docs/config.md.
+    seed : int, optional
+        0 to 2^63 - 1; the result is then not private.
+
+    Returns
+    -------
+    GroupResult
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E013: no epsilon, CAPE-E284: columns of several lengths.
+    DataError
+        The table of a site did not pass a check.
+
+    Examples
+    --------
+    >>> found = cape.compare_groups(tables, group="dx: patient, control", outcomes="volume 3:6",
+    ...                             epsilon=4.0)
+    >>> [effect.privacy < 1 for effect in found.effects]
+    [True]
     """
     asked = {"group": group, "outcomes": outcomes, "covariates": covariates}
     chosen = {**asked, **(settings or {}), "computation": "capecontrast"}

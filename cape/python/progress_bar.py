@@ -17,7 +17,13 @@ class ProgressBar:
     In a notebook it is a bar below the cell, elsewhere a line on stderr that is written over, with
     the phase and the epsilon that is spent.
 
-    >>> import cape
+    Attributes
+    ----------
+    text : str
+        What the bar says now.
+
+    Examples
+    --------
     >>> study = cape.datasets.make_study("paper", n_subjects=6, n_components=2, seed=1)
     >>> consortium = cape.Consortium(study.sites(2), space=study.space)
     >>> settings = {"n_components": 2, "n_rounds": 2, "basis": "dct", "n_basis": 20}

@@ -65,7 +65,16 @@ ALONE: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Settings that every computation has: the budget, the parties, the secure sum, the data."""
+    """Settings that every computation has: the budget, the parties, the secure sum, the data.
+
+    docs/config.md lists them with units and ranges; `from_input` checks and converts them.
+
+    Examples
+    --------
+    >>> config = cape.Config.from_input({"epsilon": "2", "delta": 1e-5})
+    >>> config.epsilon, config.private
+    (2.0, True)
+    """
 
     epsilon: float = option(low=1e-4, high=1000.0, group="Privacy")
     delta: float = option(low=1e-15, high=0.1, group="Privacy")
@@ -261,7 +270,22 @@ class Config:
 
     @classmethod
     def from_input(cls, given: Mapping[str, object]) -> Self:
-        """Return checked settings from a form or a file; ConfigError for unknown or wrong ones."""
+        """Return checked settings from a form or a file.
+
+        Parameters
+        ----------
+        given : mapping
+            Names of docs/config.md and values, texts too.
+
+        Returns
+        -------
+        Config
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E010: no such setting, CAPE-E011: a wrong value, CAPE-E013: no epsilon.
+        """
         options = {f.name: f for f in dataclasses.fields(cls)}
         for name in given:
             if name not in options:

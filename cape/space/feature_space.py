@@ -44,7 +44,18 @@ def is_mni(template_space: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureSpace:
-    """The public feature space: what the D rows of a subject's data are."""
+    """The public feature space: what the D features of a person's data are.
+
+    Examples
+    --------
+    >>> cape.FeatureSpace.of_matrix(900, (30, 30)).n_features
+    900
+    >>> inside = np.zeros((5, 6, 5), dtype=np.int32)
+    >>> inside[1:4, 1:5, 1:4] = 1
+    >>> affine = np.diag([8.0, 8.0, 8.0, 1.0])  # mm
+    >>> cape.FeatureSpace.of_labels("mask", inside, affine).n_features
+    36
+    """
 
     # Voxels of a mask, parcels of a label image, columns of array files, of CIFTI files
     kind: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]

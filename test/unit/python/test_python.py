@@ -46,11 +46,6 @@ def test_dir_shows_the_interface_before_anything_of_it_is_imported() -> None:
     assert shown.stdout.split() == sorted([*cape.__all__, "datasets"])
 
 
-def test_every_public_object_tells_what_it_is() -> None:
-    for name in set(dir(cape)) - {"__version__"}:
-        assert len(getattr(cape, name).__doc__ or "") > 20, name
-
-
 def test_every_public_object_has_an_example() -> None:
     from pathlib import Path
 
