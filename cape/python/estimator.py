@@ -8,6 +8,7 @@ nilearn masker.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -46,7 +47,28 @@ else:
     try:
         from sklearn.base import BaseEstimator as _Base
     except ImportError:
-        _Base = object
+
+        class _Base:
+            """The parameters, and how they are shown, where scikit-learn is not installed."""
+
+            def get_params(self, deep: bool = True) -> dict[str, Any]:
+                del deep
+                return {
+                    name: getattr(self, name) for name in inspect.signature(type(self)).parameters
+                }
+
+            def set_params(self, **given: Any) -> Self:
+                if unknown := set(given) - set(self.get_params()):
+                    raise ValueError(
+                        f"Invalid parameter {sorted(unknown)[0]!r} for estimator {self!r}"
+                    )
+                vars(self).update(given)
+                return self
+
+            def __repr__(self) -> str:
+                own = inspect.signature(type(self)).parameters.items()
+                shown = (f"{name}={v!r}" for name, p in own if (v := vars(self)[name]) != p.default)
+                return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class JointICA(_Base):

@@ -278,10 +278,16 @@ def test_without_scikit_learn_it_fits_all_the_same() -> None:
         "people = [rng.laplace(size=(60, 3)) @ rng.standard_normal((3, 9)) for _ in range(6)];"
         "model = cape.JointICA(3, private=False, settings={'min_timepoints': 40});"
         "courses = model.fit_transform({'a': people[:3], 'b': people[3:]});"
-        "print(len(courses), *courses[0].shape)"
+        "print(len(courses), *courses[0].shape);"
+        "print(cape.JointICA(**model.get_params()).set_params(n_components=4));"
+        "print(cape.JointICA()._repr_mimebundle_())"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "6 60 3\n"
+    first, second, third = done.stdout.splitlines()
+    assert first == "6 60 3"
+    # It was <cape.python.estimator.JointICA object at 0x7f...>.
+    shown = "JointICA(n_components=4, private=False, settings={'min_timepoints': 40})"
+    assert (second, third) == (shown, "{'text/plain': 'JointICA()'}")
 
 
 # -- comparisons and generators --------------------------------------------------------------------
