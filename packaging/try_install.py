@@ -1,8 +1,9 @@
 """Install the wheel in every Python that is here and use it: ``make test-install``.
 
 Each gets an empty environment and an empty folder: ``pip install`` of the wheel as README says it,
-then a study is made, checked and run, one process per site and round, and a type checker reads
-``import cape``.  Prints a line per Python; exit code 1 if one of them fails.
+then a study is made, checked and run, one process per site and round, its run is repeated, one of
+its sites is run alone, and a type checker reads ``import cape``.  Prints a line per Python;
+exit code 1 if one of them fails.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ def tried(python: str, wheel: Path, home: Path) -> str:
         [cape, "validate", "study"],
         [cape, "simulate", "study", "--through", "process", "--out", "out", "--epsilon", "8",
          "--delta", "1e-5", "--set", "n_rounds=1", "--set", "accept_low_quality=true", "--quiet"],
+        [cape, "rerun", "out", "--out", "again", "--quiet"],
+        [cape, "simulate", "study/local0", "--out", "lab", "--epsilon", "8", "--delta", "1e-5",
+         *("--set", "n_components=2", "--set", "min_timepoints=30", "--quiet"),
+         *("--set", "n_rounds=1", "--set", "accept_low_quality=true")],
         [cape, "compspec", "--image", "example.org/coinstac-x", "--out", "forms"],
         [sys.executable, "-m", "mypy", "--strict", "--python-executable", programs / "python",
          "--cache-dir", home / "types", "typed.py"],

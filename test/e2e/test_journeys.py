@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,3 +151,66 @@ def other_tools_read_what_stays_at_a_site(private: Path) -> None:
     courses = pandas.read_csv(min(private.rglob("*_timeseries.tsv")), sep="\t")
     assert list(courses.columns) == ["volume", "time", "censored", "C01", "C02", "C03"]
     assert len(images) == 5
+
+
+# --------------------------------------------------------- programs, typed in an empty folder
+
+SMALL = "--set n_components=3 --set n_rounds=1 --set accept_low_quality=true"
+BUDGET = "--epsilon 8 --delta 1e-5"
+
+
+def in_folder(folder: Path, line: str) -> str:
+    """Return what a command says, typed in a folder; it must end with 0."""
+    words = [sys.executable, "-m", "cape", *shlex.split(line)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def of_run(folder: Path) -> list[bytes]:
+    names = ("unmixing.npz", "privacy.json", "index.html")
+    return [(folder / "consortium" / name).read_bytes() for name in names]
+
+
+@pytest.mark.document
+def test_one_lab_has_a_run_of_its_folder_by_one_command_and_the_same_in_python(tmp_path):
+    in_folder(tmp_path, "synth study --site-sizes 8,8 --timepoints 40 --networks 2 --quiet")
+    shutil.move(tmp_path / "study" / "local0", tmp_path / "mylab")
+    shutil.rmtree(tmp_path / "study")
+    said = in_folder(tmp_path, f"simulate mylab --out out {BUDGET} {SMALL} --set min_timepoints=30")
+    assert "one site: any noise is all its own" in said
+    results = json.loads((tmp_path / "out" / "consortium" / "results.json").read_text())
+    assert (results["n_sites"], results["n_subjects"]) == (1, 8)
+    assert (tmp_path / "out" / "mylab" / "private" / "index.html").is_file()
+    typed_in_python = (
+        "import cape, glob\n"
+        "own = {'min_timepoints': 30, 'mask': 'MNI152-10mm'}\n"
+        "ica = cape.JointICA(n_components=3, private=False, settings=own)\n"
+        "ica.fit(sorted(glob.glob('mylab/*.nii.gz')))\n"
+        "print(ica.components_img_.shape[3])\n"
+    )
+    words = [sys.executable, "-c", typed_in_python]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["3"]), done.stderr
+
+
+@pytest.mark.document
+def test_a_run_that_is_stopped_goes_on_and_one_that_ended_is_repeated(tmp_path):
+    """All three have the same bytes; the run that ended is never replaced."""
+    in_folder(tmp_path, "synth study --site-sizes 4,4,4 --timepoints 40 --networks 2 --quiet")
+    line = f"simulate study --seed 3 {BUDGET} {SMALL} --json --out"
+    in_folder(tmp_path, f"{line} whole")
+    words = [sys.executable, "-m", "cape", *shlex.split(f"{line} stopped")]
+    running = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout is not None
+    for told in running.stdout:
+        if b'"exchange"' in told:
+            running.send_signal(signal.SIGINT)
+            break
+    said = b"".join(running.communicate())
+    assert running.returncode == 130
+    assert b"it goes on with: cape resume stopped" in said
+    in_folder(tmp_path, "resume stopped")
+    assert of_run(tmp_path / "stopped") == of_run(tmp_path / "whole")
+    in_folder(tmp_path, "rerun whole --out again")
+    assert of_run(tmp_path / "again") == of_run(tmp_path / "whole")

@@ -164,3 +164,5 @@ def test_every_line_of_a_live_run_has_its_bar_and_the_time_left(tmp_path, column
     assert all(re.fullmatch(shape, line) and len(line) <= columns for line in seen), seen
     assert any(re.search(r"round \d+ of 40  epsilon [\d.]+ of 8 ", line) for line in seen), seen
     assert any(re.search(r"reading people  \d+ of 10, [\d.]+ a second", line) for line in seen)
+    bars = [line.split("  ")[0].count("#") for line in seen]
+    assert bars == sorted(bars), "a bar went back"
