@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import nibabel as nib
@@ -201,7 +202,11 @@ def test_a_run_that_is_stopped_goes_on_and_one_that_ended_is_repeated(tmp_path):
     line = f"simulate study --seed 3 {BUDGET} {SMALL} --json --out"
     in_folder(tmp_path, f"{line} whole")
     words = [sys.executable, "-m", "cape", *shlex.split(f"{line} stopped")]
-    running = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # Tests that a shell runs in its background pass on that an interrupt is ignored.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    running = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heard
+    )
     assert running.stdout is not None
     for told in running.stdout:
         if b'"exchange"' in told:
