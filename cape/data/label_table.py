@@ -14,18 +14,28 @@ from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError, FoundError, own_words
 
 # Columns of tables, the first that is there: what the numbers, the names and the sides are called.
-NUMBERS: Final = ("index", "label", "value", "id", "key", "number", "no", "no.", "roi")
-NAMES: Final = tuple("name,region,structure,label,label_name,label name,roi,roi_name".split(","))
+NUMBERS: Final = tuple("index,label,value,id,key,number,no,no.,roi,roiid,roi label".split(","))
+NAMES: Final = tuple(
+    "name,region,structure,label,label_name,label name,roi,roi_name,roiname,roi name".split(",")
+)
 SIDES: Final = ("hemisphere", "hemi", "side", "lr")
 # A line of a colour table: number, name, red, green, blue, and alpha or nothing; or of ITK-SNAP.
-_COLOURS: Final = re.compile(r"\s*(\d+)\s+(?:(?:[\d.]+\s+)+\"(.+)\"|(\S.*?)(?:\s+\d+){3,4})\s*")
-# Other programs': of SPM and AAL (.xml, .txt), AFNI (.niml.lt), FSL (.xml, whose first one is 0)
-_OTHERS: Final = (
-    (r"<label>\s*<index>\s*(?P<n>\d+)\s*</index>\s*<name>(?P<name>[^<]+)</name>", 0),
-    (r"<label\s+index=\"(?P<n>\d+)\"[^<>]*>(?P<name>[^<]+)</label>", 1),
-    (r"(?m)^\s*\"(?P<n>\d+)\"\s+\"(?P<name>[^\"]+)\"\s*$", 0),
-    (r"(?m)^\S+\t(?P<name>[^\t\n]*[A-Za-z][^\t\n]*)\t(?P<n>\d+)\s*$", 0),
+# Without colours: the name, in AAL's .txt a second number.
+_COLOURS: Final = re.compile(
+    r"\s*(\d+)\s+(?=.*[^\W\d_])(?:(?:[\d.]+\s+)+\"(.+)\"|(\S.*?)(?:(?:\s+\d+){3,4}|\s+\d+)?)\s*"
 )
+# Other programs': of SPM and AAL (.xml), FSL (.xml, whose first one is 0), AFNI (.niml.lt, HEAD;
+# SUMA's, with colours first; an atlas of whereami), AAL (ROI_MNI_V4.txt), Connectome Workbench
+_OTHERS: Final = (
+    (r"<label>\s*<index>\s*(?P<n>\d+)\s*</index>(?:\s*<\w+>[^<]*</\w+>)*?"
+     r"\s*<name>(?P<name>[^<]+)</name>", 0),
+    (r"<label\s+index=\"(?P<n>\d+)\"[^<>]*>(?P<name>[^<]+)</label>", 1),
+    (r"\"(?P<n>\d+)\"\s+\"(?P<name>[^\"]+)\"", 0),
+    (r"(?m)^\s*(?:[\d.]+\s+){4}(?P<n>\d+)\s+\"(?P<name>[^\"]+)\"\s*$", 0),
+    (r"\bSTRUCT=\"(?P<name>[^\"]+)\"\s+VAL=\"(?P<n>\d+)\"", 0),
+    (r"(?m)^\S+\t(?P<name>[^\t\n]*[A-Za-z][^\t\n]*)\t(?P<n>\d+)\s*$", 0),
+    (r"(?m)^(?P<name>\S.*)\n(?P<n>\d+)(?: \d+){4}\s*$", 0),
+)  # fmt: skip
 _KNOWN: Final = (
     "give a .tsv or .csv with a header that has index and name, a table of AFNI, FSL or SPM, or a "
     "colour table with lines such as '17 Left-Hippocampus 220 216 20 0'."
@@ -40,9 +50,11 @@ def read_label_table(path: Path) -> dict[int, str]:
     try:
         content = bounded(path)
         if path.suffix.lower() in (".csv", ".tsv"):
-            rows = _rows(table_cells(content, delimiter_of(path.name)))
+            # CAT12 separates by semicolons.
+            sign = ";" if b";" in content.partition(b"\n")[0] else delimiter_of(path.name)
+            rows = _rows(table_cells(content, sign))
         else:
-            text = content.decode("utf-8-sig")
+            text = _decoded(content)
             rows = _of_programs(text) or _colours(text)
     except (UnusableFile, OSError, ValueError) as err:
         problem = f"the label table cannot be read: {_why(err)}"
@@ -54,6 +66,15 @@ def read_label_table(path: Path) -> dict[int, str]:
         do = "give every label one line."
         raise ConfigError("E018", problem=f"label {twice[0]} stands twice in the table", do=do)
     return dict(named)
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if b"ISO-8859-1" not in content[:100]:  # SPM and AAL say so in the first line
+            raise
+        return content.decode("latin-1")
 
 
 def _why(err: Exception) -> str:
