@@ -306,6 +306,14 @@ def in_noise(
                    "largest_z": largest}  # fmt: skip
 
 
+def noise_rows(seeds: list[int]) -> Iterator[dict[str, Any]]:
+    levels, rule = [level(g) for g in LEVELS], rule_in(None)
+    for seed in seeds:
+        for row in in_noise(levels, planted(resting(seed)), seed, rule):
+            print(json.dumps(row), file=sys.stderr, flush=True)
+            yield {"seed": seed, **row}
+
+
 # -- the tables ------------------------------------------------------------------------------------
 
 

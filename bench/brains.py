@@ -5,6 +5,7 @@
     python bench/brains.py test --json
     python bench/brains.py temporal --seeds 831,832 --json
     python bench/brains.py names --seeds 61021,61022
+    python bench/brains.py noise --seeds 741201,741202,741203,741204 --json
     python bench/brains.py --claims --seed 73001 --json claims.json
     python bench/brains.py --claims --people FOLDER --fit own.toml
     python bench/brains.py --claims --people FOLDER --constants own.toml
@@ -16,6 +17,8 @@
           each of four smoothnesses; `noise_mean` is that of the worst.
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 ``names`` how many maps get a name and how many the right one, of networks of public sets.
+``noise`` what 252 runs of useless people alone of each of four kinds claim together, for every
+          seed; the end of ``--claims`` is the same for its first seed.
 ``--claims``  what runs claim of their maps and what is true, in good and mixed cohorts, of mirror
           images, in noise alone, and what bagging brings, in people who resemble real ones
           (`brain_claims`); `--people` takes at least 40 people's images, as a site's folder holds
@@ -209,7 +212,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
 
     brains = [t_of(study.subject(m, SCANS)) for m in range(pool)]
     std = math.sqrt(2.0 * R) / g * float(np.linalg.norm(J))
-    spread = math.hypot(std, null.std / math.sqrt(SUBJECTS))
+    spread = math.hypot(std, null.std / math.sqrt(SUBJECTS), lr.BORDERS * R)
 
     def z(found: list[float], n: int) -> Any:
         people = rng.choice(found, (n, SUBJECTS)).mean(axis=1)
@@ -232,7 +235,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("maps", "test", "temporal", "names"))
+    parser.add_argument("what", nargs="?", choices=("maps", "test", "temporal", "names", "noise"))
     parser.add_argument("--claims", action="store_true")
     parser.add_argument("--seed", type=int, default=73_001, help="of the first study of --claims")
     parser.add_argument("--studies", type=int, default=8, help="of --claims")
@@ -250,7 +253,7 @@ def main() -> None:
         brain_claims.main(arguments)
         return
     if arguments.what is None:
-        parser.error("say maps, test, temporal or names, or --claims")
+        parser.error("say maps, test, temporal, names or noise, or --claims")
     if arguments.what == "test":
         document = test()
     elif arguments.what == "temporal":
@@ -260,6 +263,11 @@ def main() -> None:
 
         document = brain_names.measure([int(text) for text in arguments.seeds.split(",")])
         brain_names.show(document)
+    elif arguments.what == "noise":
+        import brain_claims
+
+        seeds = [int(text) for text in arguments.seeds.split(",")]
+        document = {"what": "noise", "rows": list(brain_claims.noise_rows(seeds))}
     else:
         seeds = [int(text) for text in arguments.seeds.split(",")]
         document = maps(seeds, arguments.kinds.split(","), arguments.tree)

@@ -20,6 +20,10 @@ from cape.frozen import dataclass
 
 CLEAR = 4.0  # z from which a run is taken to show a brain
 NOTHING = 2.0  # z below which nothing was found
+# How far noise may lie from what is simulated, over R: no number of people averages it away.  Noise
+# with sharp borders (blocks of 30 mm moved, of people and of smooth fields) lay .023 above at G 200
+# and 400, rms .025, at most .042, and not at G 50 and 100; brains .28 to .62 (docs/separations.md)
+BORDERS = 0.025
 
 # The public simulation of subjects without any brain: smoothness (mm), white noise beside a field
 # of unit deviation, people per cell, scans, AR(1) in time
@@ -102,7 +106,8 @@ def left_right(
 ) -> LeftRight:
     """Test a released mean F (d, d); `noise_std` is that of an entry of its svec."""
     T = float(np.sum(J * F))
-    spread = math.hypot(noise_std * float(np.linalg.norm(J)), null.std / math.sqrt(n_subjects))
+    privacy, people = noise_std * float(np.linalg.norm(J)), null.std / math.sqrt(n_subjects)
+    spread = math.hypot(privacy, people, BORDERS * n_components)
     return LeftRight(
         z=(T - null.mean) / spread,
         statistic=T / n_components,

@@ -110,7 +110,26 @@ def test_noise_moves_the_statistic_by_exactly_its_planned_deviation(mirror) -> N
         np.zeros((D, D)), mirror.J, Null(mean=-1.0, std=0.0),
         noise_std=std, n_subjects=9, n_components=R,
     )  # fmt: skip
-    assert found.z == pytest.approx(100.0 / np.sqrt(2.0 * R * D))
+    borders = left_right.BORDERS * R
+    assert found.z == pytest.approx(1.0 / np.hypot(np.sqrt(2.0 * R * D) / 100.0, borders))
+
+
+def test_noise_with_sharp_borders_is_no_brain_however_many_take_part(mirror) -> None:
+    """People whose blocks changed places lie up to .046 above smooth noise: one in 1,008 had z 4.4.
+
+    With more people and a larger G each of these runs would have been called a brain.
+    """
+    null, R = Null(mean=0.23 * 18, std=0.03 * 18), 18
+
+    def verdict(statistic: float, n_subjects: int, G: float) -> str:
+        F = mirror.J * statistic * R / np.sum(mirror.J**2)
+        return left_right.left_right(
+            F, mirror.J, null, noise_std=np.sqrt(2.0 * R) / G, n_subjects=n_subjects, n_components=R
+        ).verdict
+
+    for n_subjects, G in ((20, 400.0), (200, 4000.0), (100_000, 1e6)):
+        assert verdict(0.23 + 0.046, n_subjects, G) != "brain"
+        assert verdict(0.23 + 0.28, n_subjects, G) == "brain"
 
 
 def test_a_grid_that_is_not_symmetric_a_file_and_a_tilted_grid() -> None:
