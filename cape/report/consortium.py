@@ -68,7 +68,8 @@ from cape.space.public_basis import Basis, basis_kind, public_basis
 Rows = tuple[Component, ...]
 
 
-def write_results(folder: Path, outcome: Outcome) -> None:
+def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
+    """Write the files of a run; without `page`, index.html and its figures are left to `render`."""
     # All figures before the first file: a run that fails here leaves no half of a result.
     results, privacy = results_of(outcome), privacy_json.statement(outcome)
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +88,8 @@ def write_results(folder: Path, outcome: Outcome) -> None:
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last, because it reads the files: what is on the page stands in them too.
-    consortium_page.render(folder)
+    if page:
+        consortium_page.render(folder)
 
 
 def add_score(

@@ -348,7 +348,8 @@ def _tables(folder: TableFolder, drawn: bool) -> Values:
 
 
 def _settings(folder: AnyFolder, drawn: bool) -> Values:
-    return {"files": sorted(path.name for path in folder.path.iterdir())}
+    # The page itself, whether it is drawn for the first time or again
+    return {"files": sorted({"index.html", *(path.name for path in folder.path.iterdir())})}
 
 
 def label_line(results: Results) -> str:

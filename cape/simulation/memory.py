@@ -192,7 +192,7 @@ class MemoryTransport:
             self._stores[site].entries.append(entries[site])
         folder = None if self._out is None else self._out / "remote" / "transfer"
         aggregator = AggregatorContext(
-            config=self._config, kept=self._kept, folder=folder, addresses=True
+            config=self._config, kept=self._kept, folder=folder, addresses=True, page=False
         )
         self._state, self._request, ended = advance_aggregator(self._state, inbox, aggregator)
         self.outcome = aggregator.outcome

@@ -177,7 +177,8 @@ class DocumentTransport:
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
         state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
         if role == "remote":
-            state["addresses"] = True
+            # Drawn once: `simulate` adds how near the maps are to planted ones.
+            state |= {"addresses": True, "page": False}
         document = {"input": message, "cache": self._caches[party], "state": state}
         answer = wire.loads(self._call(role, party, wire.dumps(document)), MAX_DOCUMENT)
         # As the engine does: keys that an answer leaves out keep their value.

@@ -393,7 +393,10 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
 
 
 class AggregatorContext(_Party):
-    """The aggregator for one round; `kept`: private between rounds, changed in place."""
+    """The aggregator for one round; `kept`: private between rounds, changed in place.
+
+    Without `page` the caller draws that of the results.
+    """
 
     def __init__(
         self,
@@ -402,9 +405,11 @@ class AggregatorContext(_Party):
         kept: dict[str, bytes] | None = None,
         folder: Path | None = None,
         addresses: bool = False,
+        page: bool = True,
     ) -> None:
         super().__init__(config)
         self.addresses = addresses
+        self._page = page
         self.lost: frozenset[str] = frozenset()
         self.outcome: Outcome | None = None
         self.kept = {} if kept is None else kept
@@ -433,4 +438,4 @@ class AggregatorContext(_Party):
             if self._folder is not None:
                 from cape.report import write_results
 
-                write_results(self._folder, result)
+                write_results(self._folder, result, page=self._page)

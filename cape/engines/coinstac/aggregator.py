@@ -64,7 +64,11 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     request.expect(state.cursor.seq)
     inbox = gathered(replies, state.phase)
     context = AggregatorContext(
-        config=state.config, kept=kept, folder=request.transfer, addresses=request.addresses
+        config=state.config,
+        kept=kept,
+        folder=request.transfer,
+        addresses=request.addresses,
+        page=request.page,
     )
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:

@@ -236,6 +236,7 @@ class EngineState:
     owner: Any = ""  # not every engine names one
     # To the aggregator: each site is handed its own of what a broadcast addresses (`for_site`)
     addresses: bool = False
+    page: bool = True  # to the aggregator: whether it draws that of the results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,6 +263,7 @@ class EngineRequest:
     owner: str
     iteration: int
     addresses: bool = False
+    page: bool = True
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
@@ -292,6 +294,7 @@ class EngineRequest:
             owner=str(state.owner),
             iteration=state.iteration,
             addresses=state.addresses,
+            page=state.page,
         )
 
     @property

@@ -15,6 +15,7 @@ import pytest
 import cape
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
+from cape.report import consortium_page
 from cape.simulation.simulate import check_places, simulate
 
 
@@ -128,3 +129,20 @@ def test_an_installed_package_needs_no_file_of_the_repository(tmp_path: Path) ->
     assert "CAPE-E" in done.stderr.splitlines()[-1]
     assert "can't open file" not in done.stderr
     assert "not mine" not in done.stderr
+
+
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize("through", ["memory", "wire"])
+def test_the_page_of_a_simulation_is_drawn_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str
+) -> None:
+    """It was drawn by the aggregator and again with the score: a tenth of a run's time."""
+    drawn: list[bool] = []
+
+    def render(folder: Path) -> Path:
+        drawn.append(json.loads((folder / "results.json").read_text())["simulation"])
+        return folder / "index.html"
+
+    monkeypatch.setattr(consortium_page, "render", render)
+    simulate(data, out=tmp_path / "out", through=through, settings={**QUICK, "private": "no"})
+    assert drawn == [True]
