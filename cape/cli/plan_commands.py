@@ -41,24 +41,32 @@ def init_command(
     filter: Annotated[
         str, typer.Option(help="Which images, as bids_filter says it; else the most frequent.")
     ] = "",
+    atlas: Annotated[
+        Path | None,
+        file_option("A label image of any name: each site gets a copy, as atlas.nii.gz."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, say what is there, and write settings.toml for them."""
     from cape.errors import ConfigError
-    from cape.planning.first_settings import FILE, propose
+    from cape.planning.first_settings import FILE, adopt_atlas, propose
     from cape.planning.orientation import refuse
 
     path = out or folder / FILE
-    if path.exists():
+    asks = _asked if sys.stdin.isatty() and not as_json else refuse
+    ask = (lambda *_: orientation) if orientation else asks
+    # What `cape init` wrote itself, and nobody touched, may give way to what it now proposes.
+    own = atlas is not None and path.is_file()
+    if path.exists() and not (own and path.read_text() == propose(folder, filter, ask=ask).text):
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
-    ask = _asked if sys.stdin.isatty() and not as_json else refuse
-    proposal = propose(folder, filter, ask=(lambda *_: orientation) if orientation else ask)
+    copies = adopt_atlas(folder, atlas) if atlas else []
+    proposal = propose(folder, filter, ask=ask)
     path.write_text(proposal.text, encoding="utf-8")
     for place, content in proposal.files.items():
         place.write_bytes(content)
     fields = {"path": str(path), "found": list(proposal.counts), "text": proposal.text}
-    written = (f"written: {place}" for place in proposal.files)
+    written = (f"written: {place}" for place in (*copies, *proposal.files))
     do = f"written: {path}; read it, then: cape validate {shlex.quote(str(folder))}"
     result(fields, *proposal.counts, *written, do, as_json=as_json)
 

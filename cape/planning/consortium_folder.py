@@ -25,6 +25,7 @@ from cape.data.whose import NO_DATA, RESULTS, names_below
 from cape.data.words_beside import words_beside
 from cape.errors import CapeWarning, ConfigError, own_words
 from cape.frozen import dataclass
+from cape.planning.atlas_file import foreign_atlases
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
@@ -200,7 +201,8 @@ def sites_below(whole: Whole) -> dict[str, Path]:
     # The owner's atlas lies in a site's folder; one in a person's may be anything.
     of_people = any(subject in top for top, (_, subject) in _tops(reading))
     marked |= not of_people and all(
-        any((path / name).is_file() for name in ATLAS_FILES) for path in folders.values()
+        any((path / name).is_file() for name in ATLAS_FILES) or foreign_atlases(path)
+        for path in folders.values()
     )
     if reading.level in ("proved", "inferred") and not reading.left:
         alone = not marked and not _apart(reading)

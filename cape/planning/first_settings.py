@@ -27,7 +27,7 @@ from cape.data.images import header_alone, read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.label_table import read_label_table
 from cape.data.layout.reading import Image, Reading
-from cape.data.layout.words import Kind, is_series
+from cape.data.layout.words import Kind, is_atlas, is_series
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.people import entities_of, has_all, natural_key
 from cape.data.runs import RunFile, Series
@@ -36,6 +36,7 @@ from cape.data.space import (
     LABEL_TABLES,
     SCANNER_CODE,
     STRUCTURE_FILES,
+    Grid,
     grid_of,
     mask_space,
     space_of,
@@ -47,6 +48,7 @@ from cape.data.whose import kind_of, label_of, take
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.planning.atlas_file import adopted, foreign_atlases
 from cape.planning.consortium_folder import Whole, check_nobody_named, read_whole, sites_below
 from cape.planning.first_question import TABLE, first_question
 from cape.planning.label_pairs import compare_places, pair_names
@@ -54,7 +56,7 @@ from cape.planning.orientation import BY_FEATURE, BY_TIME, Ask, counted, orienta
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
 from cape.settings.words import parse_entities
-from cape.space.feature_space import MNI152
+from cape.space.feature_space import MNI152, FeatureSpace
 
 FILE: Final = "settings.toml"
 TEMPLATE: Final = Path(__file__).with_suffix(".toml.j2")
@@ -130,7 +132,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
         alone=alone,
         sites=list(sites),
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
-        **survey.values,
+        **{"atlas": "", **survey.values},
     )
     check_nobody_named(text, [site.reading for site in sites.values()])
     lines = [f"{site}: {_people(n)}" for site, n in survey.people.items()]
@@ -140,20 +142,46 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
         for whole in sites.values()
         if whole.reading.level == "inferred" and whole.reading.lines
     ]
-    return Proposal(text=text, counts=(*lines, *confirm, *survey.counts), files=survey.files)
+    counts = (*lines, *confirm, *survey.counts, *_overlooked(folder, sites, survey, bids_filter))
+    return Proposal(text=text, counts=counts, files=survey.files)
+
+
+def _overlooked(folder: Path, sites: Sites, survey: _Found, bids_filter: str) -> list[str]:
+    """Return a line about an atlas of another name, which settings cannot say."""
+    found = [(s.folder, foreign_atlases(s.folder)) for s in sites.values()]
+    place = next((base / names[0] for base, names in found if names), None)
+    if place is None or survey.values.get("atlas"):
+        return []
+    root = folder.resolve()
+    typed = folder / place.relative_to(root) if place.is_relative_to(root) else place
+    said = {"filter": bids_filter, "orientation": survey.values.get("orientation")}
+    again = [word for name, value in said.items() if value for word in (f"--{name}", str(value))]
+    line = shlex.join(["cape", "init", str(folder), "--atlas", str(typed), *again])
+    return [
+        f"{place.name} looks like an atlas and is not used; for maps of its regions type: {line}"
+    ]
+
+
+def adopt_atlas(folder: Path, image: Path) -> list[Path]:
+    """Copy an atlas, and its table, to every site below a folder by the name settings say."""
+    whole = read_whole(folder)
+    copies = dict(adopted(image, sites_below(whole) or {"": folder}))
+    for place, content in copies.items():
+        place.write_bytes(content)
+    return list(copies)
 
 
 def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
     names = [name.lower() for site in sites.values() for name in site.names]
-    volumes = _readings(sites, "volume")
+    volumes, atlas = _readings(sites, "volume"), _atlas_of(sites)
     if any(reading.evidence == "BIDS" for reading in volumes.values()):
-        return _of_bids(sites, volumes, bids_filter)
+        return _of_bids(sites, volumes, bids_filter, atlas)
     if any(name.endswith(CIFTI_SERIES) for name in names):
         return _of_cifti(sites, names, bids_filter)
-    if _atlases(sites):
-        return _of_parcels(sites, ask)
-    if any(name.endswith(IMAGE_SUFFIXES) for name in names):
-        return _of_images(sites)
+    if atlas and not any(reading.images for reading in volumes.values()):
+        return _of_parcels(sites, atlas, ask)
+    if any(name.endswith(IMAGE_SUFFIXES) and not is_atlas(name) for name in names):
+        return _of_images(sites, atlas)
     if any(name in RECORDS for name in names):
         return _of_records(sites)
     if any(is_series(name, "matrix") for name in names):
@@ -194,13 +222,15 @@ def _people(n: int) -> str:
 # ------------------------------------------------------------------------------- names of BIDS
 
 
-def _of_bids(sites: Sites, readings: Mapping[str, Reading], bids_filter: str) -> _Found:
+def _of_bids(
+    sites: Sites, readings: Mapping[str, Reading], bids_filter: str, atlas: _Atlas | None
+) -> _Found:
     people, images, tables = _surveyed(sites, readings)
     counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
     usable = {p: e for p, e in tables.items() if e.get("space", "").startswith(MNI152)}
     if not usable:
         unnamed = not any("space" in e for e in tables.values())
-        if unnamed and (by_header := _of_images(sites)).values["mm"]:
+        if unnamed and ((by_header := _of_images(sites, atlas)).values["mm"] or atlas):
             return by_header
         found = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
         problem = f"the names of {len(tables)} images name no MNI152 space (space- is {found})"
@@ -222,7 +252,7 @@ def _of_bids(sites: Sites, readings: Mapping[str, Reading], bids_filter: str) ->
         "kind": "bids",
         "bids_filter": bids_filter,
         "bids_exclude": without,
-        **_grid(space, chosen, counts),
+        **(_regions(atlas, chosen, counts) if atlas else _grid(space, chosen, counts)),
         **_scanned(sites, _runs_of(chosen), _READ_IMAGE, counts),
     }
     return _Found(people=people, counts=counts, values=values)
@@ -434,21 +464,33 @@ def _of_one_grid(images: Sequence[Path], counts: list[str]) -> dict[str, object]
 
     Those of scanners lie on a grid of each person, or say that it is a scanner's.
     """
-    places = {_told(path, _place, None) for path in images}
-    place = places.pop()
-    if places or place is None or place[2] in (0, SCANNER_CODE) or len(images) < 2:
+    place = _one_place(images)
+    if place is None:
         return {"space": "", "mm": 0}
-    mm, affine = _bundled(images), np.reshape(place[1], (4, 4))
+    mm = _bundled(images)
     mask = Config.from_input({"private": False, "mask": f"MNI152-{mm}mm"})
-    grid = grid_of(mask_space(mask))
+    held, same = _holds(place, grid_of(mask_space(mask)))
+    if not held:
+        return {"space": "", "mm": 0}
+    counts.append(f"mask: MNI152-{mm}mm (no image names a space; one grid of them all holds it)")
+    return {"space": "", "mm": mm, "resample": "" if same else "to_mask"}
+
+
+def _one_place(images: Sequence[Path]) -> tuple[Any, ...] | None:
+    """Return the one grid of images, where it is no scanner's; None: there is none."""
+    places = {_told(path, _place, None) for path in images}
+    place = places.pop() if len(places) == 1 and len(images) > 1 else None
+    return None if place is None or place[2] in (0, SCANNER_CODE) else place
+
+
+def _holds(place: tuple[Any, ...], grid: Grid) -> tuple[bool, bool]:
+    """Tell whether images at a place hold what a mask or an atlas does, and lie on its grid."""
+    affine = np.reshape(place[1], (4, 4))
     to_voxel = np.linalg.inv(affine) @ grid.affine
     voxels = np.argwhere(grid.inside) @ to_voxel[:3, :3].T + to_voxel[:3, 3]
     inside = np.all((voxels > -0.5) & (voxels < np.array(place[0]) - 0.5), axis=1)
-    if inside.mean() < WHOLE:
-        return {"space": "", "mm": 0}
     same = place[0] == grid.shape and np.allclose(affine, grid.affine, atol=1e-3)
-    counts.append(f"mask: MNI152-{mm}mm (no image names a space; one grid of them all holds it)")
-    return {"space": "", "mm": mm, "resample": "" if same else "to_mask"}
+    return bool(inside.mean() >= WHOLE), same
 
 
 def _place(header: Any) -> tuple[tuple[int, ...], tuple[float, ...], int]:
@@ -549,7 +591,7 @@ def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:
     return {path: label_of(images[path], reading) for path in links}
 
 
-def _of_images(sites: Sites) -> _Found:
+def _of_images(sites: Sites, atlas: _Atlas | None) -> _Found:
     people, runs = _listed(sites, "mask")
     if not runs:
         problem = "it holds images, but no list and no layout that is known names them"
@@ -559,43 +601,69 @@ def _of_images(sites: Sites) -> _Found:
     said = ", ".join(f"{space or 'none'} {n}" for space, n in spaces.items())
     counts = [f"images: {len(runs)}", f"images by space: {said}"]
     known = [space for space in spaces if space.startswith(MNI152)]
-    values = {
-        "kind": "images",
-        **(_grid(known[0], paths, counts) if len(known) == 1 else _of_one_grid(paths, counts)),
-        **_scanned(sites, runs, _READ_IMAGE, counts),
-    }
+    if atlas:
+        place = _regions(atlas, paths, counts)
+    elif len(known) == 1:
+        place = _grid(known[0], paths, counts)
+    else:
+        place = _of_one_grid(paths, counts)
+    values = {"kind": "images", **place, **_scanned(sites, runs, _READ_IMAGE, counts)}
     return _Found(people=people, counts=counts, values=values)
 
 
-def _atlases(sites: Sites) -> list[str]:
-    """Return the label images that all sites have."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Atlas:
+    """The label image that all sites have."""
+
+    name: str
+    space: FeatureSpace
+    pairs: str  # the setting label_pairs, of its table
+
+
+def _atlas_of(sites: Sites) -> _Atlas | None:
+    """Return the label image that all sites have."""
     found = [{n for n in ATLAS_FILES if (s.folder / n).is_file()} for s in sites.values()]
-    return sorted(set.intersection(*found))
-
-
-def _of_parcels(sites: Sites, ask: Ask) -> _Found:
-    """Of an atlas: images, or tables of its parcels' series."""
-    people, runs = _listed(sites, "atlas")
-    base, atlas = next(iter(sites.values())).folder, _atlases(sites)[0]
-    config = Config.from_input(
-        {"epsilon": 1, "delta": 1e-5, "feature_space": "atlas", "atlas": atlas}
-    )
-    space = mask_space(config, base)
+    names = sorted(set.intersection(*found))
+    if not names:
+        return None
+    base = next(iter(sites.values())).folder
+    asked = {"private": False, "feature_space": "atlas", "atlas": names[0]}
+    space = mask_space(Config.from_input(asked), base)
     table = next((base / name for name in LABEL_TABLES if (base / name).is_file()), None)
-    names = {} if table is None else read_label_table(table)
-    pairs = compare_places(pair_names(names), space).setting() if names else ""
+    labels = {} if table is None else read_label_table(table)
+    pairs = compare_places(pair_names(labels), space).setting() if labels else ""
+    return _Atlas(name=names[0], space=space, pairs=pairs)
+
+
+def _regions(atlas: _Atlas, images: Sequence[Path], counts: list[str]) -> dict[str, object]:
+    """Return what an atlas says of place; images of no stated space are brought to its grid."""
+    said = atlas.space.template_space
+    pairs = len(atlas.pairs.split(",")) if atlas.pairs else "by place"
+    counts.append(
+        f"atlas {atlas.name} of {atlas.space.n_features} parcels, space {said or 'not said'}"
+    )
+    counts.append(f"pairs of left and right: {pairs}")
+    place = _one_place(images)
+    held, same = _holds(place, grid_of(atlas.space)) if place else (False, True)
+    named = all(_told(path, partial(space_of, path.name), "") for path in images)
+    return {
+        "space": "",
+        "mm": 0,
+        "atlas": atlas.name,
+        "label_pairs": atlas.pairs,
+        "resample": "to_mask" if held and not same and not (said and named) else "",
+    }
+
+
+def _of_parcels(sites: Sites, atlas: _Atlas, ask: Ask) -> _Found:
+    """Of tables of the series of an atlas's parcels."""
+    people, runs = _listed(sites, "atlas")
     tables = [run for run in runs if suffix_of(run.path.name) in MATRIX_SUFFIXES]
-    n_parcels = space.n_features
-    orientation = _orientation(tables, ask, n_parcels) if tables else BY_TIME
-    how, said = "tables of series" if tables else "images", space.template_space or "not said"
-    counts = [f"{how}: {len(runs)}, atlas {atlas} of {n_parcels} parcels, space {said}"]
-    counts.append(f"pairs of left and right: {len(pairs.split(',')) if pairs else 'by place'}")
+    counts = [f"tables of series: {len(tables)}"]
     values = {
         "kind": "parcels",
-        "atlas": atlas,
-        "label_pairs": pairs,
-        "of_tables": bool(tables),
-        "orientation": orientation,
+        **_regions(atlas, [], counts),
+        "orientation": _orientation(tables, ask, atlas.space.n_features),
     }
     return _Found(people=people, counts=counts, values=values)
 

@@ -38,6 +38,14 @@ _PIPELINE: Final = re.compile(
     r"|conn|dpabi|ccs|dparsf)[-_a-z0-9.]*|funimg\w*|rois_\w+|reg_standard|ica_aroma|derivatives"
     r"|(?:no)?(?:filt|gsr|global|smooth|scrub|aroma|raw|native|mni)(?:ed)?\d*(?:mm)?(?:_[a-z]+)?"
 )
+# Names that are people's, too, have as many regions behind them; TemplateFlow's end in dseg.
+_ATLAS: Final = re.compile(
+    r"r?(?:aal[23]?(?:v\d.*)?|aal(?:\d{2,3}|_mni.*)|roi_mni_v\d.*|harvardoxford.*|brainnetome.*|"
+    r"(?:schaefer|gordon|glasser|hcp-?mmp|shen|power|yeo|craddock|dosenbach|hammers)_?\d{3}.*|"
+    r"bn_atlas.*|(?:destrieux|desikan|juelich|neuromorphometrics|aicha)|cc[24]00|"
+    r"atlas[_-].*)|tpl-.*_dseg",
+    re.IGNORECASE,
+)
 _ANATOMY: Final = r"(?:w?c[1-6]|w?m)?t1|c[1-6]"
 # Steps of SPM and DPABI before a name, one letter each: rest, srest, swrarest.
 MOST_STEPS: Final = 12
@@ -133,6 +141,11 @@ def of_kind(path: str, kind: Kind) -> bool:
     )
 
 
+def is_atlas(name: str) -> bool:
+    """Tell whether a file is named as its makers name a label image; nobody's scan is."""
+    return bool(_ATLAS.fullmatch(stem(name.rpartition("/")[2])))
+
+
 # Asked of each name by whoever looks for sites, and again by the site.
 @functools.lru_cache(maxsize=2**17)
 def is_series(path: str, kind: Kind) -> bool:
@@ -141,7 +154,7 @@ def is_series(path: str, kind: Kind) -> bool:
         return False
     *folders, name = path.split("/")
     base = stem(name)
-    if base.lower() in words("owners"):
+    if base.lower() in words("owners") or (kind == "volume" and is_atlas(name)):
         return False
     # A name by BIDS says with its last word what it is.
     if "sub-" in base and base.rpartition("_")[2] in words("bids_series"):
