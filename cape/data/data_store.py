@@ -6,7 +6,8 @@ used.  The contents of a file are known without reading it again where size, sam
 are those of before; stamps alone are never believed.  No name of a person or of a file is in it.
 
 The store is believed only while its folder is this user's alone.  It is no channel: entries are
-written by reading files and read by those who read files.
+written by reading files and read by those who read files, but for public bases
+(`cape.data.kept_bases`).
 """
 
 from __future__ import annotations

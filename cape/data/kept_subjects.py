@@ -27,6 +27,7 @@ from cape.data.data_store import DataStore, Stamp, content_of, stamp_of
 from cape.data.discovery import SiteListing
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
+from cape.data.kept_bases import program
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import stated_space
 from cape.data.subjects import ReadSubject
@@ -59,7 +60,7 @@ class KeptSubjects:
     def __init__(self, store: DataStore, how: Resolved, space: FeatureSpace) -> None:
         self.store = store
         self._reading = how.reading
-        what = [_program(), asdict(how.reading), space.digest, space.template_space]
+        what = [program(), asdict(how.reading), space.digest, space.template_space]
         if how.reading.strategy:
             from importlib.metadata import version
 
@@ -243,19 +244,6 @@ class Widest:
     def finish(self) -> None:
         if self.kept is not None:
             self.kept.finish(self._base)
-
-
-@functools.cache
-def _program() -> list[str]:
-    """Return what numbers depend on besides settings and files: readers here, numpy, scipy."""
-    from importlib.metadata import version
-
-    # Of the code, not of a version, which stays while code changes.
-    top, found = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for room in ("", "algorithms", "data", "settings", "space"):
-        for path in sorted((top / room).glob("*.py")):
-            found.update(path.read_bytes())
-    return [found.hexdigest(), np.__version__, version("scipy")]
 
 
 def _told(run: RunFile) -> list[object]:

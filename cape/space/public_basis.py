@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +95,33 @@ _BUILD: Final[dict[BasisKind, _Build]] = {
 }
 
 
+class Shelf(Protocol):
+    """Where bases are kept between processes; the name of one says all that it follows from."""
+
+    def get(self, what: str, n_rows: int) -> Array | None:
+        """Return B (D, d), None if it is not there."""
+
+    def put(self, what: str, B: Array) -> None: ...
+
+
+_shelves: list[Shelf] = []
+
+
+def keep_on(shelf: Shelf) -> None:
+    """Let this process keep bases of masks; for the rim of a program, which is one party."""
+    _shelves[:] = [shelf]
+
+
+def _kept(what: str, n_rows: int, build: Callable[[], Array]) -> Array:
+    for shelf in _shelves:
+        B = shelf.get(what, n_rows)
+        if B is None:
+            B = np.ascontiguousarray(build())  # as it comes back
+            shelf.put(what, B)
+        return B
+    return build()
+
+
 # A run asks for at most two (the widest, and d); a kernel basis takes seconds.
 @functools.lru_cache(maxsize=4)
 def _smooth_basis(
@@ -114,7 +141,8 @@ def _smooth_basis(
             from cape.algorithms.interpolated_basis import interpolated
 
             return interpolated(inside, voxel_mm(space), n_basis, build)
-        B = build(inside, voxel_mm(space), n_basis)
+        what = f"{kind} {wide} {space.digest} {n_basis}"
+        B = _kept(what, space.n_features, lambda: build(inside, voxel_mm(space), n_basis))
     elif space.kind == "atlas":
         B = kernel.kernel_places(coordinates(space), n_basis)
     elif kind == "dct":

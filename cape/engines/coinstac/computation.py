@@ -205,6 +205,11 @@ def program(role: str) -> NoReturn:
     # is looked at neither now nor at the end.
     gc.freeze()
     gc.enable()
+    from cape.data.kept_bases import KeptBases
+    from cape.space.public_basis import keep_on
+
+    if folder := SitePlaces.from_environment(os.environ).store_folder():
+        keep_on(KeptBases(folder))
     raise SystemExit(answer_once(role))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cape.data import data_store, kept_subjects, pipeline, subjects
+from cape.data import data_store, kept_bases, kept_subjects, pipeline, subjects
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load
@@ -525,11 +525,11 @@ def test_jobs_use_all_processors_and_fit_into_memory(monkeypatch):
 
 def test_another_scipy_may_round_otherwise(monkeypatch):
     """Turned and smoothed images go through it: a store outlives an upgrade."""
-    kept_subjects._program.cache_clear()
-    before = kept_subjects._program()
+    kept_bases.program.cache_clear()
+    before = kept_bases.program()
     monkeypatch.setattr("importlib.metadata.version", lambda name: f"other {name}")
-    kept_subjects._program.cache_clear()
+    kept_bases.program.cache_clear()
     try:
-        assert kept_subjects._program() != before
+        assert kept_bases.program() != before
     finally:
-        kept_subjects._program.cache_clear()
+        kept_bases.program.cache_clear()

@@ -1,0 +1,68 @@
+"""Bases of brains are built once on a computer, with the same bits, not by every process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.data.kept_bases import KeptBases
+from cape.space import public_basis
+from cape.space.feature_space import FeatureSpace
+
+GRID = np.diag([10.0, 10.0, 10.0, 1.0])
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """What this process remembers goes: as in a process of its own."""
+    public_basis._smooth_basis.cache_clear()
+    yield
+    public_basis._smooth_basis.cache_clear()
+    public_basis._shelves.clear()
+
+
+def basis_of(inside: np.ndarray, n_basis: int) -> np.ndarray:
+    space = FeatureSpace.of_labels("mask", inside.astype(np.int32), GRID)
+    found = public_basis._smooth_basis("dct", space, (), n_basis, wide=False)
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_basis_is_built_by_one_process_and_found_by_the_next(tmp_path: Path, monkeypatch) -> None:
+    """Ten processes of a run took the same kernel apart: a quarter of its time."""
+    inside = np.ones((4, 5, 6), dtype=bool)
+    built = basis_of(inside, 7)
+    public_basis._smooth_basis.cache_clear()
+    public_basis.keep_on(KeptBases(tmp_path / "store"))
+    assert np.array_equal(basis_of(inside, 7), built)
+    public_basis._smooth_basis.cache_clear()
+    monkeypatch.setitem(public_basis._BUILD, "dct", pytest.fail)  # nobody builds it again
+    public_basis.keep_on(KeptBases(tmp_path / "store"))
+    found = basis_of(inside, 7)
+    assert found.tobytes() == built.tobytes()
+    assert found.flags.c_contiguous == built.flags.c_contiguous
+    assert not found.flags.writeable
+
+
+@pytest.mark.usefixtures("fresh")
+def test_another_mask_and_another_number_of_columns_have_their_own(tmp_path: Path) -> None:
+    public_basis.keep_on(KeptBases(tmp_path / "store"))
+    inside = np.ones((4, 5, 6), dtype=bool)
+    less = inside.copy()
+    less[0, 0, 0] = False
+    shapes = [basis_of(mask, n).shape for mask, n in ((inside, 7), (less, 7), (inside, 6))]
+    assert shapes == [(120, 7), (119, 7), (120, 6)]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_folder_that_cannot_be_used_costs_time_alone(tmp_path: Path) -> None:
+    """A store that others may write to is not believed."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    public_basis.keep_on(KeptBases(tmp_path / "open"))
+    assert basis_of(np.ones((4, 5, 6), dtype=bool), 7).shape == (120, 7)
+    assert not any((tmp_path / "open").iterdir())
