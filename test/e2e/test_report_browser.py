@@ -10,6 +10,7 @@ import dataclasses
 import html
 import importlib.util
 import io
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,7 @@ import pytest
 
 from cape.protocol.messages import FeatureSpace
 from cape.report import add_score, write_results, write_site
+from support import comparison_example
 from support import report_example as example
 
 CHROMIUM = shutil.which("chromium")
@@ -38,7 +40,7 @@ pytestmark = [
 
 
 WIDTHS = (1280, 390)
-KINDS = ("brain", "labelled", "square", "columns", "site", "large-site")
+KINDS = ("brain", "labelled", "square", "columns", "effects", "site", "large-site")
 SHOTS = os.environ.get("CAPE_SCREENSHOTS", "")
 """Folder that keeps the pictures of the last test, for people to look at."""
 
@@ -165,21 +167,35 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     space = dataclasses.replace(brain.space, template_space="MNI152")
     roster = dataclasses.replace(brain.roster, space=space)
     write_results(root / "labelled", dataclasses.replace(brain, roster=roster))
+    write_results(root / "fifteen", example.outcome(rank=15))
     square = example.outcome(FeatureSpace.of_matrix(100, (10, 10)), rank=5, seeded=True)
     write_results(root / "square", square)
     write_results(root / "columns", example.outcome(FeatureSpace.of_matrix(40), private=False))
+    named = comparison_example.EDGES
+    pattern = np.linspace(-0.9, 0.9, len(named))
+    effects = comparison_example.outcome(named, pattern, pattern=0.9, noise=0.002)
+    write_results(root / "effects", effects)
     for name, made, count in (("site", brain, 2), ("large-site", example.outcome(rank=24), 30)):
         labels = tuple(f"sub-{k:02d}" for k in range(1, count + 1))
         write_site(root / name, example.site_outcome(made, labels), example.inside(made, labels))
     found = {name: root / name / "index.html" for name in KINDS}
     private = {name: root / name / "private" / "index.html" for name in KINDS if "site" in name}
-    return {**found, **private, "viewer": root / "labelled" / "viewer.html"}
+    fifteen = root / "fifteen" / "index.html"
+    return {**found, **private, "fifteen": fifteen, "viewer": root / "labelled" / "viewer.html"}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", KINDS)
 def test_nothing_sticks_out_or_overlaps_and_all_pictures_load(pages, name, width, tmp_path):
     check(measured(pages[name], width, tmp_path), pages[name], width)
+
+
+def test_the_matrix_of_differences_scrolls_in_its_own_box(pages, tmp_path):
+    """It is drawn 560 px wide; on a telephone the page itself moved to the side."""
+    assert "pairs of networks leave zero" in pages["effects"].read_text()
+    page = tmp_path / "effects.html"
+    page.write_text(pages["effects"].read_text().replace("overflow-x: auto", ""))
+    assert measured(page, 390, tmp_path)["scroll"] > 390
 
 
 def check(told: dict, page: Path, width: int) -> None:
@@ -191,6 +207,48 @@ def check(told: dict, page: Path, width: int) -> None:
     assert told["scripts"] == 0
     assert told["share"] > 0.9, "the planes do not fill their place"
     assert page.stat().st_size < 3_000_000
+
+
+FIRST = """<script>addEventListener("load", () => {
+  const sides = ["top", "bottom", "left", "right"];
+  const at = (e) => { const r = e.getBoundingClientRect(); return sides.map(s => r[s]); };
+  const all = (which) => [...document.querySelectorAll(which)].map(at);
+  const told = {sentence: all("h1"), facts: all(".keys > div"), privacy: all("p.private"),
+                maps: all(".mosaic li")};
+  window.parent.document.body.setAttribute("data-first", encodeURIComponent(JSON.stringify(told)));
+});</script>"""
+
+
+def first_screen(page: Path, folder: Path, *, more: str = "") -> dict[str, list[list[float]]]:
+    """Return top, bottom, left and right of what the first screen of 1280 x 800 must hold."""
+    frame = at_width(page, 1280, folder, more=more, unfold=False, script=FIRST)
+    printed = browse(frame, "--dump-dom", profile=folder / "profile", width=1280, height=800)
+    found = re.search(r'data-first="([^"]+)"', printed)
+    assert found, "the page did not finish loading"
+    return json.loads(unquote(html.unescape(found[1])))
+
+
+def check_first_screen(told: dict[str, list[list[float]]], n_maps: int) -> None:
+    assert [len(told[what]) for what in ("sentence", "facts", "privacy")] == [1, 3, 1]
+    assert len(told["maps"]) == n_maps
+    for top, bottom, left, right in itertools.chain.from_iterable(told.values()):
+        assert 0 <= top < bottom <= 800
+        assert 0 <= left < right <= 1280
+    # A line, not a paragraph.
+    top, bottom, _, _ = told["privacy"][0]
+    assert bottom - top < 30
+
+
+def test_the_first_screen_holds_sentence_facts_privacy_and_the_whole_mosaic(pages, tmp_path):
+    """The first map began 5.7 screens down before the page was drawn anew."""
+    check_first_screen(first_screen(pages["fifteen"], tmp_path), 15)
+
+
+def test_a_first_screen_without_its_last_maps_is_seen(pages, tmp_path):
+    lower = "<style>.mosaic { padding-top: 400px !important }</style>"
+    told = first_screen(pages["fifteen"], tmp_path, more=lower)
+    with pytest.raises(AssertionError):
+        check_first_screen(told, 15)
 
 
 @pytest.mark.skipif(not REPORTS, reason="CAPE_REPORTS names no folder of a finished run")
