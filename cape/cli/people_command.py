@@ -116,10 +116,11 @@ def _told(found: FolderOfPeople) -> list[str]:
     ]
     if reading.commands:
         texts += ["These commands make files that can be read:", *reading.commands[:MOST_LINES]]
-    if taken.images and reading.level != "proved":
+    if (taken.images or found.series) and reading.level != "proved":
         where = shlex.quote(str(found.folder))
         manifest = shlex.quote(str(found.folder / "manifest.csv"))
-        texts.append(f"None of it? cape people {where} --write {manifest}, and fill in who is who.")
+        ask = "None of it? " if taken.images else "A list says it: "
+        texts.append(f"{ask}cape people {where} --write {manifest}, and fill in who is who.")
     return texts
 
 

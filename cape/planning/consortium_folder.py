@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import tomllib
 import typing
 import warnings
@@ -18,7 +19,7 @@ from cape.data.discovery import readable
 from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.issues import Findings
 from cape.data.layout.reading import MARKS, Reading, read_names
-from cape.data.layout.words import KINDS, Kind, of_kind, refused_ends, words
+from cape.data.layout.words import KINDS, Kind, is_series, of_kind, refused_ends, words
 from cape.data.space import ATLAS_FILES
 from cape.data.tables import RECORDS
 from cape.data.whose import NO_DATA, RESULTS, names_below
@@ -270,6 +271,10 @@ def site_folders(directory: Path) -> dict[str, Path]:
         return folders
     if reading.images or reading.left or any((directory / n).is_file() for n in own):
         return {directory.resolve().name: directory.resolve()}
+    if any(is_series(name, "volume") for name in whole.names):
+        problem = "the folder holds images, but neither a list nor their names say whose"
+        do = f"type cape people {shlex.quote(str(directory))}: it says how to list them."
+        raise ConfigError("E016", problem=problem, do=do, detail=str(directory))
     do = "name the folder of one site, or one that holds a folder of each; "
     do += "data to try it with: cape synth FOLDER."
     raise ConfigError("E016", problem="the folder holds no data", do=do, detail=str(directory))

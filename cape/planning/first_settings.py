@@ -447,13 +447,13 @@ def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
 
 
 def _grid(space: str, images: Sequence[Path], counts: list[str]) -> dict[str, object]:
-    mm = _bundled(images)
+    mm = bundled_mask(images)
     why = "the default" if mm == BUNDLED[0] else "images are that coarse"
     counts.append(f"mask: MNI152-{mm}mm ({why}), maps in {space}")
     return {"space": space, "mm": mm, "why": why}
 
 
-def _bundled(images: Sequence[Path]) -> int:
+def bundled_mask(images: Sequence[Path]) -> int:
     """Return the voxel size of the mask that suits images, mm."""
     edges = [_told(path, lambda header: float(max(header.get_zooms()[:3])), 0.0) for path in images]
     return next((mm for mm in BUNDLED if mm >= max(edges, default=0.0) - 0.5), BUNDLED[-1])
@@ -467,7 +467,7 @@ def _of_one_grid(images: Sequence[Path], counts: list[str]) -> dict[str, object]
     place = _one_place(images)
     if place is None:
         return {"space": "", "mm": 0}
-    mm = _bundled(images)
+    mm = bundled_mask(images)
     mask = Config.from_input({"private": False, "mask": f"MNI152-{mm}mm"})
     held, same = _holds(place, grid_of(mask_space(mask)))
     if not held:
@@ -594,8 +594,8 @@ def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:
 def _of_images(sites: Sites, atlas: _Atlas | None) -> _Found:
     people, runs = _listed(sites, "mask")
     if not runs:
-        problem = "it holds images, but no list and no layout that is known names them"
-        raise _nothing(next(iter(sites.values())).folder, problem)
+        problem = "it holds images, but neither a list nor their names say whose"
+        raise _ask_people(next(iter(sites.values())).folder, problem)
     paths = [run.path for run in runs]
     spaces = Counter(_told(path, partial(space_of, path.name), "") for path in paths)
     said = ", ".join(f"{space or 'none'} {n}" for space, n in spaces.items())

@@ -31,6 +31,7 @@ from cape.python.people import (
     features_of,
     is_file,
     is_folder,
+    mask_of,
     paired,
     pandas_for,
     people_of,
@@ -87,7 +88,7 @@ class JointICA(_Base):
         capegica, capedjica or capedualreg; None: capegica for images, else capedjica.
     masker : image or masker of nilearn, optional
         A mask (image or file name) for cape's reader, or what turns images into arrays.  None:
-        the mask of the settings, which is the bundled one of 4 mm.
+        the mask of the settings, else the bundled one that suits the images' voxels.
     settings : mapping, optional
         Those of docs/config.md.
     random_state : int, optional
@@ -189,6 +190,10 @@ class JointICA(_Base):
         settings = dict(self.settings or {})
         if self.n_components:
             settings.setdefault("n_components", self.n_components)
+        templates = self.computation == "capedualreg"  # whose grid counts
+        on_grid = settings.get("feature_space", "mask") == "mask" and not templates
+        if self.masker is None and on_grid and (mask := mask_of(sites)):
+            settings.setdefault("mask", mask)
         # After the arrays: only a masker that is fitted knows its mask.
         consortium = Consortium(sites, space=self._space())
         self.result_: Result = consortium.run(

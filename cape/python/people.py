@@ -14,6 +14,8 @@ from cape.data.issues import Findings
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.subjects import joined_in_time, read_subject
 from cape.errors import ConfigError, DataError
+from cape.planning.consortium_folder import read_whole
+from cape.planning.first_settings import bundled_mask
 from cape.planning.orientation import counted
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
@@ -138,6 +140,17 @@ def run_of(person: Any, confounds: Any, place: Path) -> RunFile:
         raise ConfigError("E284", problem=f"no file {place}", do="give the names of images.")
     # The whole path: files of several people often have one name.
     return RunFile(path=place, name=str(place), signals=signals)
+
+
+def mask_of(sites: Mapping[str, Any]) -> str:
+    """Return the bundled mask that suits people's images, as `cape init` does; "" of no images."""
+    found: list[Path] = []
+    for people in sites.values():
+        if isinstance(people, Path):
+            found += [people / image.path for image in read_whole(people).reading.images]
+        else:
+            found += [one.path for one in people if isinstance(one, RunFile) and one.values is None]
+    return f"MNI152-{bundled_mask(found)}mm" if found else ""
 
 
 def _signals(given: Any) -> Array:

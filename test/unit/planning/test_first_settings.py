@@ -222,7 +222,7 @@ def test_hidden_files_are_nobody_and_a_task_of_rest_comes_first(tmp_path):
 
 
 def test_links_that_were_not_fetched_say_time_and_confounds_without_names_of_bids(tmp_path):
-    """It was "no list and no layout that is known names them": content is fetched after init."""
+    """They were "no list and no layout that is known": content is fetched after init."""
     data = tmp_path / "data"
     for who in ("S01", "S02", "S03"):
         stem = data / who / f"{who}_task-rest"
@@ -399,6 +399,27 @@ def test_an_empty_folder_is_told_as_what_it_is(tmp_path, capsys, command):
     assert "data to try it with: cape synth FOLDER" in said
     assert "site-error.txt" not in said
     assert "cape init" not in said
+
+
+def test_images_of_any_names_lead_to_a_list_that_a_run_takes(tmp_path, capsys):
+    """nilearn takes such files as they are; `simulate` said that the folder holds no data."""
+    names = ("x1", "scan_b", "run-final(2)", "q")
+    for name in names:
+        image(tmp_path / f"{name}.nii.gz")
+    for command in ("init", "simulate"):
+        assert main([command, str(tmp_path)]) != 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert "but neither a list nor their names say whose" in said
+        assert f"type cape people {tmp_path}" in said
+    table = tmp_path / "manifest.csv"
+    assert main(["people", str(tmp_path)]) == 0
+    line = f"A list says it: cape people {tmp_path} --write {table}, and fill in who is who."
+    assert line in capsys.readouterr().out
+    assert main(["people", str(tmp_path), "--write", str(table)]) == 0
+    rows = table.read_text().splitlines()
+    filled = [rows[0], *(f"{row}S{k}" for k, row in enumerate(rows[1:]))]
+    table.write_text("\n".join(filled) + "\n")
+    assert "4 people" in settings(tmp_path)[1]
 
 
 def test_a_folder_of_people_is_one_site_for_a_simulation(tmp_path):
