@@ -225,18 +225,26 @@ def paint_glass(
     axes: Axes, canvas: Canvas, values: Array, limit: float, corner: Any = (0.0, 0.0)
 ) -> None:
     """Draw the largest |z| along each axis, with its sign, within the outline of the features."""
-    from scipy import ndimage
-
     layers = []
-    for normal in range(3):
-        outline = canvas.inside.any(axis=normal)
-        rim = outline & ~ndimage.binary_erosion(outline)
-        grey = np.where(rim, RIM_GREY, np.where(outline, GLASS, 1.0))
+    for normal, grey in enumerate(_glass_of(canvas)):
         at = np.abs(values).argmax(axis=normal)
         through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
         layers.append((grey, through.squeeze(normal)))
     for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner, FINE)):
         _mark(axes, box, "", left=normal == 0)
+
+
+@functools.lru_cache(maxsize=1)
+def _glass_of(canvas: Canvas) -> list[Array]:
+    """Grey of the glass brain along each axis, of all maps on one canvas."""
+    from scipy import ndimage
+
+    outlines = [canvas.inside.any(axis=normal) for normal in range(3)]
+    rims = [outline & ~ndimage.binary_erosion(outline) for outline in outlines]
+    return [
+        np.where(rim, RIM_GREY, np.where(outline, GLASS, 1.0))
+        for rim, outline in zip(rims, outlines, strict=True)
+    ]
 
 
 def _paint(
@@ -284,12 +292,17 @@ def _pixels(grey: Array, values: Array, limit: float, fine: int) -> npt.NDArray[
 
 def colours_of(values: Array, limit: float) -> npt.NDArray[np.uint8]:
     """Return RGBA, 0 to 255, of another axis at the end; transparent below the threshold."""
-    from matplotlib import colormaps
-
     scaled = (np.clip(values, -limit, limit) + limit) / (2.0 * limit)
-    painted: npt.NDArray[np.uint8] = colormaps[COLOURS](scaled, bytes=True)
+    painted: npt.NDArray[np.uint8] = _colours()(scaled, bytes=True)
     painted[..., 3] = np.where(np.abs(values) < THRESHOLD, 0, 255)
     return painted
+
+
+@functools.cache
+def _colours() -> Any:
+    from matplotlib import colormaps
+
+    return colormaps[COLOURS]  # a copy each time, whose table would be made for every plane
 
 
 def _mark(axes: Axes, box: Any, name: str, *, left: bool) -> None:

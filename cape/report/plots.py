@@ -116,6 +116,7 @@ def _chart(figure: Figure, alt: str, caption: str = "", *, fit: bool = True) -> 
     return finish(figure, alt=alt, caption=caption or alt, shape="chart")
 
 
+@functools.cache
 def _palette() -> list[int]:
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb

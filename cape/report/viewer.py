@@ -96,7 +96,9 @@ def _png(pixels: npt.NDArray[Any]) -> str:
     from PIL import Image
 
     target = io.BytesIO()
-    made = Image.fromarray(np.rint(pixels).astype(np.uint8))
+    # Colours are bytes already, which numpy would round as halves of a float, slowly.
+    whole = pixels if pixels.dtype == np.uint8 else np.rint(pixels).astype(np.uint8)
+    made = Image.fromarray(whole)
     # A map has few colours, and most of it is empty.
     made = made.quantize(128) if pixels.shape[2] == 4 else made
     made.save(target, format="png", optimize=False, compress_level=9)
