@@ -6,7 +6,7 @@
     python bench/brains.py temporal --seeds 831,832 --json
     python bench/brains.py names --seeds 61021,61022
     python bench/brains.py noise --seeds 741201,741202,741203,741204 --json
-    python bench/brains.py --claims --seed 73001 --json claims.json
+    python bench/brains.py --claims --seed 741301 --json claims.json
     python bench/brains.py --claims --people FOLDER --fit own.toml
     python bench/brains.py --claims --people FOLDER --constants own.toml
 

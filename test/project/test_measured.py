@@ -150,12 +150,12 @@ def test_claims_of_spatial_maps_are_right_in_people_who_resemble_real_ones() -> 
     found = rows_of("claims.json")[0]
     of = [row for row in found["bins"] if row["of"] == "r > .5"]
     assert len(of) == 10
-    assert min(row["maps"] for row in of) >= 200
+    assert min(row["maps"] for row in of) >= 75
     assert max(abs(row["claimed"] - row["true"]) for row in of) <= 0.07
     noise = [row for row in found["rows"] if row["networks_in_noise"] is not None]
     assert sum(row["runs"] for row in noise) >= 1000
-    # People with blocks moved are no smooth noise, and some runs of them pass.
-    assert not any(row["networks_in_noise"] for row in noise if "smooth" in row["cohort"])
+    # People with blocks moved are no smooth noise: one of 252 runs had 13.
+    assert not any(row["networks_in_noise"] for row in noise)
     real = {50.0: (0.52, 0.35), 100.0: (0.60, 0.35), 200.0: (0.65, 0.34), 400.0: (0.72, 0.34)}
     for row in found["moments"]:
         assert (row["bagged"], row["noise"]) == pytest.approx(real[row["G"]], abs=0.06)
