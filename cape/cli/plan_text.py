@@ -149,6 +149,7 @@ def _print_weight(plan: PlannedRun) -> None:
         f"{_bytes(weight.aggregator_memory)} at the aggregator, beside program and data; "
         f"state {_bytes(weight.state)}"
     )
+    say(f"In all         {plan.site.sentence()}")
     if (graph := weight.graph) is not None:
         say(
             f"Masks          with {graph.neighbours} neighbours of {plan.n_sites - 1}, "

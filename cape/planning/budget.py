@@ -11,6 +11,7 @@ from html import escape
 from cape.computations import capecontrast, configured, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
 from cape.computations.ica.settings import IcaConfig, sized
+from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.data.space import mask_space
 from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, Kind, RunSize, Verdict
@@ -26,7 +27,9 @@ from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.settings.words import parse_shape
+from cape.space.public_basis import basis_kind, basis_memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +43,31 @@ class StageSummary:
     # Noise std of each entry of the mean over subjects, of the first and the last release
     noise_first: float
     noise_last: float
+
+
+# Assumed of a person, as nobody has seen the data; and what one packed volume at 2 mm takes:
+# .014 s of a processor alone, .034 s of wall where others use it too (4 mm mask, `cape validate`).
+USUAL_VOLUMES = 300
+SECONDS_PER_VOLUME = 0.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteNeeds:
+    """What a site of average size needs, where everybody has a usual run; none of it is known."""
+
+    people: int  # M / S
+    volumes: int  # of each person, assumed
+    memory: int  # bytes of the whole process, one person read at a time
+    seconds: float | None  # of one processor for reading packed images at 2 mm; None: no images
+
+    def sentence(self) -> str:
+        what = f"{self.people} people of {self.volumes} volumes"
+        time = (
+            ""
+            if self.seconds is None
+            else f", {max(1, round(self.seconds / 60))} min of reading (2 mm)"
+        )
+        return f"about {self.memory / 1e6:.0f} MB of memory{time} at a site of {what}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +89,7 @@ class PlannedRun:
     planned: float  # epsilon of the settings; the plan may need less
     bytes_per_site: int  # what a site sends in masked integers
     weight: Weight  # of messages, states and memory
+    site: SiteNeeds
     breaks: int  # the least S at which such a run does not travel, 0 if none up to 10,000
     breaks_by: str  # what is too large there
     verdict: Verdict
@@ -82,10 +111,13 @@ class PlannedRun:
             f"<tr><td>{point.epsilon:g}</td><td>{point.g:.0f}</td><td>{point.answer}</td></tr>"
             for point in self.curve
         )
+        needs = f"<p>{escape(self.site.sentence())}</p>"
         head = "<tr><th>epsilon</th><th>G</th><th>works</th></tr>"
         table = f"<table>{head}{points}</table>" if points else ""
         said = escape(self.advice.sentence)
-        return f"<p>{escape(repr(self)[1:-1])}</p><p><b>{said}</b></p><ul>{changes}</ul>{table}"
+        return (
+            f"<p>{escape(repr(self)[1:-1])}</p><p><b>{said}</b></p><ul>{changes}</ul>{table}{needs}"
+        )
 
 
 def any_budget_of(
@@ -166,6 +198,7 @@ def budget_of(
         # 8 bytes a number, in base64.
         bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
         weight=weight,
+        site=_needs(config, space, d, math.ceil(n_subjects / n_sites), weight),
         breaks=breaks,
         breaks_by=breaks_by,
         verdict=rule.verdict(size, total, n_basis=d),
@@ -274,6 +307,23 @@ def _has_bundled_mask(config: Config) -> bool:
 def _is_known(config: Config) -> bool:
     """Whether the settings alone say how many features there are."""
     return _has_bundled_mask(config) or bool(config.said_features)
+
+
+def _needs(
+    config: IcaConfig, space: FeatureSpace, n_basis: int, people: int, weight: Weight
+) -> SiteNeeds:
+    one = 4 * space.n_features * (USUAL_VOLUMES + VOLUMES)
+    in_basis = 4 * n_basis * people * USUAL_VOLUMES
+    how = resolve(config)
+    wide = how.brains and basis_kind(how, space) == "kernel"
+    basis = basis_memory(space, n_basis, wide=wide)
+    images = space.kind == "mask" or config.feature_space == "atlas"
+    return SiteNeeds(
+        people=people,
+        volumes=USUAL_VOLUMES,
+        memory=BASE_MEMORY + basis + one + 2 * in_basis + weight.site_memory,
+        seconds=people * USUAL_VOLUMES * SECONDS_PER_VOLUME if images else None,
+    )
 
 
 def _space(kind: Kind, config: IcaConfig) -> FeatureSpace:

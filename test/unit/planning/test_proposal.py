@@ -72,3 +72,22 @@ def test_python_takes_columns_for_temporal_and_voxels_for_spatial_ica() -> None:
         sites = {s: [rng.laplace(size=(30, D)) for _ in range(3)] for s in "abc"}
         found = cape.Consortium(sites, space=space).run(private=False, settings=small)
         assert found.outcome.computation == name
+
+
+def test_a_budget_says_time_and_whole_memory_of_a_site_within_a_factor_of_two():
+    """It named the exchanges alone.
+
+    Measured (`bench/site_memory.py`, 2 mm images, mask of 4 mm): 473 MB with one reader of 2
+    people of 150 volumes, and .014 to .034 s a volume where packed.
+    """
+    asked = {"computation": "capegica", "epsilon": 3.0, "delta": 1e-5, "mask": "MNI152-4mm"}
+    plan = budget_of(asked, n_sites=3, n_subjects=150)
+    assert 473e6 / 2 < plan.site.memory < 2 * 473e6
+    assert (plan.site.people, plan.site.volumes) == (50, 300)
+    assert plan.site.seconds is not None
+    assert 50 * 300 * 0.034 / 2 < plan.site.seconds < 2 * 50 * 300 * 0.014
+    assert "5 min of reading (2 mm) at a site of 50 people of 300 volumes" in plan._repr_html_()
+    matrix = {"computation": "capedjica", "feature_space": "matrix", "n_features": 100}
+    of_tables = budget_of({**asked, **matrix, "n_components": 5}, n_sites=3, n_subjects=150).site
+    assert of_tables.seconds is None
+    assert "reading" not in of_tables.sentence()
