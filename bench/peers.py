@@ -65,7 +65,7 @@ def mask_image() -> Any:
 
     import cape
 
-    return nib.load(Path(cape.__file__).parent / "masks" / "MNI152-10mm.nii.gz")
+    return nib.load(Path(cape.__file__).parent / "space" / "masks" / "MNI152-10mm.nii.gz")
 
 
 def cape_maps(folder: Path, n_components: int) -> np.ndarray:
