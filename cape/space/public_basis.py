@@ -114,12 +114,13 @@ def keep_on(shelf: Shelf) -> None:
 
 def _kept(what: str, n_rows: int, build: Callable[[], Array]) -> Array:
     for shelf in _shelves:
-        B = shelf.get(what, n_rows)
-        if B is None:
-            B = np.ascontiguousarray(build())  # as it comes back
-            shelf.put(what, B)
-        return B
-    return build()
+        if (B := shelf.get(what, n_rows)) is not None:
+            return B
+    # One layout, kept or not: products of another layout may differ in their last bits.
+    B = np.ascontiguousarray(build())
+    for shelf in _shelves:
+        shelf.put(what, B)
+    return B
 
 
 # A run asks for at most two (the widest, and d); a kernel basis takes seconds.
