@@ -29,7 +29,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image image-papers test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
+.PHONY: help run test image image-papers test-long test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -86,6 +86,9 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest $(SIDE)
 	$(BIN)/python -m pytest $(SIDE) -m "statistical and not trust and not slow"
+
+test-long: $(DEV)  ## every order of many steps, and programs typed as a user types them: minutes
+	$(BIN)/python -m pytest $(SIDE) -m long
 
 coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
 	$(BIN)/python -m coverage erase
@@ -165,10 +168,10 @@ $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python
 	$(VENV)-lower/bin/python -m pip --disable-pip-version-check check
 	@touch $@
 
-# The supply chain is that of the newest: its locks, builds and licences.
+# Not what only combines what the others test: no library is called there in another way.
 test-lower: $(LOWER)  ## the unit tests under the lowest versions that pyproject.toml allows
-	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit test/project \
-		--ignore test/project/test_supply.py
+	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit \
+		$(addprefix --ignore test/unit/,planning settings simulation engines/flare)
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from contextlib import nullcontext
 
 from cape.kernels import pin
 
@@ -20,9 +21,15 @@ import hypothesis
 import pytest
 
 from support import consortium
+from support.remembered import remembered_nulls
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("fixed")
+
+DRAWN = (
+    "test/golden/", "test/unit/report/", "test/unit/python/", "test/unit/papers/test_account",
+    "test/e2e/test_report", "test/e2e/test_surfaces", "test/project/test_figures",
+)  # fmt: skip
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -40,6 +47,25 @@ def pytest_terminal_summary(terminalreporter):
             f"documents: {len(typed)} commands typed, {source} need a source, "
             f"{target} are of another make target; sessions failed: {failed}"
         )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures(request):
+    """Pictures of runs are blank but where tests are about them; processes of their own draw them.
+
+    Drawing is half of a small run with its pages.
+    """
+    where = request.path.relative_to(request.config.rootpath).as_posix()
+    with nullcontext() if where.startswith(DRAWN) else consortium.blank_pictures():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered(request):
+    """What runs without a brain give is simulated once, but where tests are about it."""
+    where = request.path.name
+    with nullcontext() if where == "test_left_right.py" else remembered_nulls():
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -19,6 +20,7 @@ import pytest
 
 from cape.cli import main
 from cape.report import site_page
+from support.consortium import no_pictures
 from support.typed_pages import Shell, Step, places, steps_of, typed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto-inputs.md"
@@ -165,10 +167,10 @@ SMALL = "--set n_components=3 --set n_rounds=1 --set accept_low_quality=true"
 BUDGET = "--epsilon 8 --delta 1e-5"
 
 
-def in_folder(folder: Path, line: str) -> str:
+def in_folder(folder: Path, line: str, env: dict[str, str] | None = None) -> str:
     """Return what a command says, typed in a folder; it must end with 0."""
     words = [sys.executable, "-m", "cape", *shlex.split(line)]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -179,6 +181,7 @@ def of_run(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.document
+@pytest.mark.long
 def test_one_lab_has_a_run_of_its_folder_by_one_command_and_the_same_in_python(tmp_path):
     in_folder(tmp_path, "synth study --site-sizes 8,8 --timepoints 40 --networks 2 --quiet")
     shutil.move(tmp_path / "study" / "local0", tmp_path / "mylab")
@@ -201,17 +204,21 @@ def test_one_lab_has_a_run_of_its_folder_by_one_command_and_the_same_in_python(t
 
 
 @pytest.mark.document
+@pytest.mark.long
 def test_a_run_that_is_stopped_goes_on_and_one_that_ended_is_repeated(tmp_path):
     """All three have the same bytes; the run that ended is never replaced."""
+    # Pages of words: that equal results are drawn alike is a test of its own.
+    env = {**os.environ, "PYTHONPATH": str(no_pictures(tmp_path / "no-pictures"))}
     in_folder(tmp_path, "synth study --site-sizes 4,4,4 --timepoints 40 --networks 2 --quiet")
     line = f"simulate study --seed 3 {BUDGET} {SMALL} --json --out"
-    in_folder(tmp_path, f"{line} whole")
+    in_folder(tmp_path, f"{line} whole", env)
     words = [sys.executable, "-m", "cape", *shlex.split(f"{line} stopped")]
     # Tests that a shell runs in its background pass on that an interrupt is ignored.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     running = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heard
-    )
+        words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=heard,
+    )  # fmt: skip
     assert running.stdout is not None
     for told in running.stdout:
         if b'"exchange"' in told:
@@ -220,7 +227,7 @@ def test_a_run_that_is_stopped_goes_on_and_one_that_ended_is_repeated(tmp_path):
     said = b"".join(running.communicate())
     assert running.returncode == 130
     assert b"it goes on with: cape resume stopped" in said
-    in_folder(tmp_path, "resume stopped")
+    in_folder(tmp_path, "resume stopped", env)
     assert of_run(tmp_path / "stopped") == of_run(tmp_path / "whole")
-    in_folder(tmp_path, "rerun whole --out again")
+    in_folder(tmp_path, "rerun whole --out again", env)
     assert of_run(tmp_path / "again") == of_run(tmp_path / "whole")

@@ -433,7 +433,7 @@ def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
 
 
 @every_computation
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(one=one_subject(), other=one_subject(), place=st.integers(0, 2))
 def test_g_neighbours_are_never_further_apart_than_the_sensitivity(name, one, other, place) -> None:
     """Replace one subject by another: exact L2 distance of the integer sums, for every release."""

@@ -11,11 +11,13 @@ import copy
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import cape.report.consortium_page
 import cape.report.site_page
@@ -578,6 +580,26 @@ class without_pages:  # noqa: N801 - reads as a statement
     def __exit__(self, *error: object) -> None:
         for place, real in zip(self.PLACES, self._real, strict=True):
             setattr(*place, real)
+
+
+@contextmanager
+def blank_pictures() -> Iterator[None]:
+    """Let matplotlib draw nothing in this process: pages, words and sizes are as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        with suppress(ImportError):
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+
+            patch.setattr(FigureCanvasAgg, "draw", lambda *_: None)
+            save = Figure.savefig
+            patch.setattr(Figure, "tight_layout", lambda *_, **__: None)
+            patch.setattr(
+                Figure, "savefig",
+                lambda figure, to, **how: (
+                    to.touch() if isinstance(to, Path) else save(figure, to, **how)
+                ),
+            )  # fmt: skip
+        yield
 
 
 def no_pictures(folder: Path) -> Path:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from cape.cli.progress import EVERY, RunProgress, SiteProgress
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.run_loop import BEFORE_JOIN, ProgressLine, progress_line
 from cape.simulation.simulate import simulate
+from support.consortium import no_pictures
 
 
 class Clock:
@@ -133,14 +135,14 @@ def test_all_sites_count_their_people_together_and_again_for_their_pages(tmp_pat
     assert [event[1] for event in told if event[0] == "report"] == list(range(10))
 
 
-def frames(columns: int, words: list[str]) -> list[str]:
-    """Return the live lines of a command in a terminal of so many columns."""
+def frames(columns: int, words: list[str], without: Path) -> list[str]:
+    """Return the live lines of a command in a terminal of so many columns; pages are of words."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "CI")}
     with subprocess.Popen(
         [sys.executable, "-m", "cape", *words], stderr=theirs, stdout=subprocess.DEVNULL,
-        env={**env, "TERM": "xterm-256color"},
+        env={**env, "TERM": "xterm-256color", "PYTHONPATH": str(no_pictures(without))},
     ) as running:  # fmt: skip
         os.close(theirs)
         seen = b""
@@ -153,16 +155,16 @@ def frames(columns: int, words: list[str]) -> list[str]:
     return [line for line in re.split(r"[\r\n]+", text) if re.match("[\u2800-\u28ff] ", line)]
 
 
-@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("columns", [80, pytest.param(100, marks=pytest.mark.long)])
 def test_every_line_of_a_live_run_has_its_bar_and_the_time_left(tmp_path, columns):
     """It was 114 columns wide, so its end, the time left, was cut in most terminals."""
     write_consortium(tmp_path / "s", Request(site_sizes=(4, 3, 3), n_timepoints=40, n_networks=2))
     words = f"simulate {tmp_path / 's'} --out {tmp_path / 'out'} --epsilon 8 --delta 1e-5"
-    seen = frames(columns, [*words.split(), "--set", "n_rounds=40"])
+    seen = frames(columns, [*words.split(), "--set", "n_rounds=20"], tmp_path / "without")
     shape = r". [#-]{10,30}  \S.*  about .* left"
     assert len(seen) > 5
     assert all(re.fullmatch(shape, line) and len(line) <= columns for line in seen), seen
-    assert any(re.search(r"round \d+ of 40  epsilon [\d.]+ of 8 ", line) for line in seen), seen
+    assert any(re.search(r"round \d+ of 20  epsilon [\d.]+ of 8 ", line) for line in seen), seen
     assert any(re.search(r"reading people  \d+ of 10, [\d.]+ a second", line) for line in seen)
     bars = [line.split("  ")[0].count("#") for line in seen]
     assert bars == sorted(bars), "a bar went back"

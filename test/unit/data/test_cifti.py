@@ -227,8 +227,8 @@ LONG = {
     "comment": lambda n: f'<CIFTI Version="2"><!--{"a" * n}--></CIFTI>',
     "unclosed": lambda n: f'<CIFTI Version="{"2" * n}',
     "text": lambda n: f'<CIFTI Version="2">{"1 " * (n // 2)}</CIFTI>',
-    "many attributes": lambda n: "<a " + " ".join(f'a{i}=""' for i in range(n // 10)) + "/>",
-    "many elements": lambda n: f"<a>{'<a/>' * (n // 4)}</a>",
+    "many attributes": lambda n: "<a " + " ".join(f'a{i}=""' for i in range(n // 40)) + "/>",
+    "many elements": lambda n: f"<a>{'<a/>' * (n // 16)}</a>",
     "declared attributes": lambda n: "".join(
         [
             "<!DOCTYPE a [",
@@ -247,14 +247,11 @@ LONG = {
 
 
 def seconds(read, xml: bytes) -> float:
-    """The least CPU time of three: other work on the computer only adds to it."""
-    took = []
-    for _ in range(3):
-        start = process_time()
-        with suppress(Exception):  # whether it is any good is not asked
-            read(xml)
-        took.append(process_time() - start)
-    return min(took)
+    """CPU time of one reading."""
+    start = process_time()
+    with suppress(Exception):  # whether it is any good is not asked
+        read(xml)
+    return process_time() - start
 
 
 @pytest.mark.parametrize(
@@ -281,8 +278,12 @@ def test_xml_is_read_in_time_of_its_length(tmp_path, kind, what) -> None:
 
     n = 2**21
     texts = [LONG[what](k * n).encode() for k in (1, 2)]
-    # The least of three: a busy computer makes any single one longer.
-    once, twice = (min(seconds(read, text) for _ in range(3)) for text in texts)
+    # Other work on the computer only makes a reading longer: what looks slow is read again.
+    once = twice = float("inf")
+    for _ in range(5):
+        once, twice = (min(s, seconds(read, t)) for s, t in zip((once, twice), texts, strict=True))
+        if twice < 3 * once + 0.1:
+            break
     assert twice < 3 * once + 0.1
 
 

@@ -55,7 +55,13 @@ LONGER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EVERYTHING)
+# Two thirds of the time of all of them: `make test-long`.
+LONG = {"three", "both set back"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] * (n in LONG)) for n in EVERYTHING]
+)
 def test_no_order_of_steps_spends_past_the_limit_or_for_nothing(name) -> None:
     site = EVERYTHING[name]
     states = site.explore(400_000)
