@@ -56,7 +56,9 @@ def people_command(
         "lines": lines,
         "commands": [command for each in found for command in each.reading.commands],
         "left_out": [text for each in found for text in each.left_out],
-        "not_in_layout": [path for each in found for path in each.reading.left],
+        "not_in_layout": [
+            path for each in found for path in (*each.reading.left, *each.reading.atlases)
+        ],
     }
     result(fields, *texts, *([kept] if kept else []), as_json=as_json)
 
@@ -107,6 +109,8 @@ def _told(found: FolderOfPeople) -> list[str]:
     wholes = [image.path for image in taken.images if image.whole]
     if wholes:
         texts.append(f"left out, they repeat others: {len(wholes)} files such as {wholes[0]}")
+    if reading.atlases:
+        texts.append(f"taken for an atlas by its name, nobody's data: {', '.join(reading.atlases)}")
     if reading.left:
         texts.append(f"not in this layout: {len(reading.left)} files such as {reading.left[0]}")
     if found.doubled:

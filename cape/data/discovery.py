@@ -161,6 +161,8 @@ def _listed_runs(
         reading = read_folder(placed, config, words.layout, [n for one in lists for n in one.said])
         # Images of surfaces beside a site's volumes in one folder are told as what they are.
         names = [name for name in below if "/" not in name and not _of_kind([name], config)]
+    for path in reading.atlases:
+        findings.add(IssueCode.ATLAS_NAMED, path)
     if reading.is_empty and not names:
         if not given:
             suffixes = ", ".join(suffixes_of(config.feature_space))

@@ -92,6 +92,7 @@ class IssueCode(Enum):
     PEOPLE_UNPROVED = (65, "E", "Who the files are of is not proved, and a private run counts people", "a layout that proves it, a list that says it, or a layout that the site confirmed", "run cape people in this folder: it prints the line to type, or writes a manifest.csv to fill in")
     PEOPLE_INFERRED = (65, "W", "Nothing but names says who the files are of; a private run would be refused (cape people)")
     SERIES_LEFT = (65, "W", "A series is not in the layout of the others, and is left out")
+    ATLAS_NAMED = (65, "W", "A volume has the name of an atlas, and counts as nobody's data", "", "if it is somebody's scan, rename it or list it in a manifest.csv")
     RUN_REPEATS = (5, "W", "A file lacks what tells other runs of the person apart: it repeats them, and is left out")
     NAMES_HIDE_FILES = (62, "E", "Mapped files have the same base name, so that one hides the other", "a base name of its own for every file", "rename the files")
     SEVERAL_SOURCES = (39, "E", "Files are given in several ways", "exactly one of {sources}", "remove the others")

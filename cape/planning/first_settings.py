@@ -142,7 +142,13 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
         for whole in sites.values()
         if whole.reading.level == "inferred" and whole.reading.lines
     ]
-    counts = (*lines, *confirm, *survey.counts, *_overlooked(folder, sites, survey, bids_filter))
+    atlases = [
+        f"{whole.folder.name}/{path} has the name of an atlas, and counts as nobody's data"
+        for whole in sites.values()
+        for path in whole.of("volume").atlases
+    ]
+    overlooked = _overlooked(folder, sites, survey, bids_filter)
+    counts = (*lines, *confirm, *survey.counts, *atlases, *overlooked)
     return Proposal(text=text, counts=counts, files=survey.files)
 
 
@@ -186,7 +192,9 @@ def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
         return _of_records(sites)
     if any(is_series(name, "matrix") for name in names):
         return _of_matrices(sites, ask)
-    raise _nothing(folder, "it holds no image, matrix or table")
+    atlases = [path for site in sites.values() for path in site.of("volume").atlases]
+    only = f"none but with the name of an atlas, {atlases[0]}" if atlases else "it holds no image"
+    raise _nothing(folder, f"{only}, matrix or table")
 
 
 def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:

@@ -26,8 +26,10 @@ from cape.data.layout.words import (
     Kind,
     Producer,
     any_of,
+    is_atlas,
     is_series,
     is_word,
+    may_be_series,
     producers,
     role_of,
     stem,
@@ -95,6 +97,7 @@ class Reading:
     lines: tuple[Line, ...] = ()  # each alone would settle it
     commands: tuple[str, ...] = ()  # of other programs, that make files which can be read
     left: tuple[str, ...] = ()  # series that are not in this layout
+    atlases: tuple[str, ...] = ()  # volumes that count as nobody's data because of their names
     producer: Producer | None = None
     is_empty: bool = False  # there is no series
 
@@ -121,6 +124,20 @@ def read_names(
     `listed`: somebody wrote the list, and every file of it is a series.
     """
     series = list(paths) if listed else _series(paths, kind)
+    reading = _read_series(series, paths, kind, said, names)
+    if listed or kind != "volume":
+        return reading
+    atlases = {path for path in paths if is_atlas(path) and may_be_series(path, kind)}
+    return replace(reading, atlases=tuple(sorted(atlases - set(series))))
+
+
+def _read_series(
+    series: Sequence[str],
+    paths: Sequence[str],
+    kind: Kind,
+    said: Sequence[str],
+    names: Collection[str],
+) -> Reading:
     if not series:
         return _no_series(paths, kind)
     if kind == "volume" and (stacks := _stacks(series)):
@@ -143,6 +160,10 @@ def read_names(
 
 def _series(paths: Sequence[str], kind: Kind) -> list[str]:
     series = [path for path in paths if is_series(path, kind)]
+    # power_264 among power_001, power_002, ... is a person, not the atlas of that name.
+    forms = {re.sub(r"\d+", "0", path) for path in series}
+    alike = (p for p in paths if is_atlas(p) and re.sub(r"\d+", "0", p) in forms)
+    series += [p for p in alike if p not in series and may_be_series(p, kind)]
     # Text is data where there are no arrays: notes lie beside many.
     arrays = [path for path in series if not path.lower().endswith((".txt", ".1d"))]
     series = arrays or series

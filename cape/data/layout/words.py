@@ -38,12 +38,15 @@ _PIPELINE: Final = re.compile(
     r"|conn|dpabi|ccs|dparsf)[-_a-z0-9.]*|funimg\w*|rois_\w+|reg_standard|ica_aroma|derivatives"
     r"|(?:no)?(?:filt|gsr|global|smooth|scrub|aroma|raw|native|mni)(?:ed)?\d*(?:mm)?(?:_[a-z]+)?"
 )
-# Names that are people's, too, have as many regions behind them; TemplateFlow's end in dseg.
+# A surname needs the atlas' number of regions or its year behind it: power_001 is a person's.
+# Names of TemplateFlow end in dseg.
 _ATLAS: Final = re.compile(
-    r"r?(?:aal[23]?(?:v\d.*)?|aal(?:\d{2,3}|_mni.*)|roi_mni_v\d.*|harvardoxford.*|brainnetome.*|"
-    r"(?:schaefer|gordon|glasser|hcp-?mmp|shen|power|yeo|craddock|dosenbach|hammers)_?\d{3}.*|"
-    r"bn_atlas.*|(?:destrieux|desikan|juelich|neuromorphometrics|aicha)|cc[24]00|"
-    r"atlas[_-].*)|tpl-.*_dseg",
+    r"r?(?:aal[23]?(?:v\d.*)?|aal_?(?:90|116|166|170|mni.*)|roi_mni_v\d.*|harvardoxford.*|"
+    r"brainnetome.*|bn_atlas.*|hcp-?mmp_?(?:1|360).*|cc[24]00|"
+    r"(?:schaefer_?(?:2018|1000|[1-9]00)|gordon_?(?:2014|333)|glasser_?360|shen_?(?:268|368)|"
+    r"power_?(?:2011|264)|yeo_?2011|craddock_?2012|dosenbach_?160|hammers_?(?:083|095))(?:\D.*)?|"
+    r"(?:destrieux|desikan|juelich|neuromorphometrics|aicha)|"
+    r"atlas[_-](?![a-z]?\d+(?!\d|mm)|sub).*)|tpl-.*_dseg",
     re.IGNORECASE,
 )
 _ANATOMY: Final = r"(?:w?c[1-6]|w?m)?t1|c[1-6]"
@@ -142,19 +145,24 @@ def of_kind(path: str, kind: Kind) -> bool:
 
 
 def is_atlas(name: str) -> bool:
-    """Tell whether a file is named as its makers name a label image; nobody's scan is."""
+    """Tell whether a file has the name that its makers give a label image."""
     return bool(_ATLAS.fullmatch(stem(name.rpartition("/")[2])))
 
 
-# Asked of each name by whoever looks for sites, and again by the site.
-@functools.lru_cache(maxsize=2**17)
 def is_series(path: str, kind: Kind) -> bool:
-    """Tell by its name whether a file holds a series: no mask, mean, map or table beside one."""
+    """Tell by its name whether a file holds a series: no atlas, and see `may_be_series`."""
+    return may_be_series(path, kind) and not (kind == "volume" and is_atlas(path))
+
+
+# The search for sites and each site ask this of the same names.
+@functools.lru_cache(maxsize=2**17)
+def may_be_series(path: str, kind: Kind) -> bool:
+    """Tell whether a name is that of no mask, mean, map or table beside a series."""
     if not of_kind(path, kind):
         return False
     *folders, name = path.split("/")
     base = stem(name)
-    if base.lower() in words("owners") or (kind == "volume" and is_atlas(name)):
+    if base.lower() in words("owners"):
         return False
     # A name by BIDS says with its last word what it is.
     if "sub-" in base and base.rpartition("_")[2] in words("bids_series"):

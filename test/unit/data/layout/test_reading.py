@@ -149,3 +149,33 @@ def test_a_way_to_read_names_says_how_many_people_it_finds() -> None:
                 assert int(n[0]) == len(typed.people), (line, typed.people)
                 told += 1
     assert told > 100
+
+
+SURNAMES = ("power_{}.nii", "Gordon{}.nii.gz", "shen_{}_rest.nii", "Yeo_{}.nii", "atlas_{}.nii.gz")
+
+
+@pytest.mark.parametrize("form", SURNAMES)
+def test_people_who_are_called_like_an_atlas_are_people(form: str) -> None:
+    """Files of power_001 to power_300 were atlases, all but without a word."""
+    numbers = [f"{n:03d}" for n in (1, 2, 100, 200, 264, 268, 333)]
+    reading = read_names([form.format(n) for n in numbers], "volume")
+    assert len(reading.images) == len(numbers)
+    assert not reading.atlases
+
+
+def test_labels_of_bids_that_are_names_of_atlases_are_people() -> None:
+    labels = ("Gordon333", "AAL", "power264", "Yeo2011", "Schaefer400", "01")
+    reading = read_names([f"sub-{x}/func/sub-{x}_task-rest_bold.nii" for x in labels], "volume")
+    assert {image.subject for image in reading.images} == set(labels)
+    assert not reading.atlases
+
+
+def test_a_volume_that_is_taken_for_an_atlas_is_named() -> None:
+    people = [f"P{n:03d}.nii" for n in range(1, 6)]
+    atlases = ["AAL.nii", "Power_264.nii", "Schaefer2018_400Parcels_7Networks_order_2mm.nii.gz"]
+    reading = read_names([*people, *atlases, "atlas.nii", "x_dseg.nii"], "volume")
+    assert [image.path for image in reading.images] == people
+    assert list(reading.atlases) == atlases
+    assert list(read_names(atlases, "volume").atlases) == atlases
+    listed = read_names(atlases, "volume", listed=True)
+    assert not listed.atlases
