@@ -70,8 +70,8 @@ def generated(top: Path) -> dict[str, str]:
     # The same at the top, in the layout of COINSTAC's simulator.
     files["inputspec.json"] = _read(top / "test/inputspec.json")
     rounds = rounds_table(product, {"epsilon": 1.0, "delta": 1e-5})
-    for page in ("README.md", "docs/protocol.md"):
-        files[page] = with_rounds((top / page).read_text(encoding="utf-8"), rounds)
+    page = "docs/protocol.md"
+    files[page] = with_rounds((top / page).read_text(encoding="utf-8"), rounds)
     return files
 
 

@@ -51,16 +51,15 @@ def test_generated_files_are_up_to_date() -> None:
 def test_writing_repairs_what_is_stale_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("README.md", "docs/protocol.md"):
-        target = tmp_path / name
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+    protocol = tmp_path / "docs" / "protocol.md"
+    protocol.parent.mkdir()
+    protocol.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "inputspec.json").write_text("[]\n")
     assert pages.main([], tmp_path) == 0
     assert set(capsys.readouterr().out.split()) == {"written:", *pages.generated(tmp_path)}
     assert not pages.stale(tmp_path)
-    page = (tmp_path / "README.md").read_text()
+    page = protocol.read_text()
     assert page.startswith("before\n")
     assert page.endswith("after\n")
     assert "old" not in page
