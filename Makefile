@@ -21,6 +21,9 @@ NAME   ?= coinstac-cape
 SECONDS ?= 60
 # Tests run side by side; one at a time: make test SIDE=
 SIDE   ?= -n auto --maxprocesses 4 --dist worksteal
+# Debian 13 brings Python 3.13, Debian 12 brings 3.11.
+SUITES ?= trixie bookworm
+FRESH  ?= 'make run' 'make test'
 EPSILON ?= 8
 DELTA  ?= 1e-5
 
@@ -29,7 +32,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image image-papers test-long test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
+.PHONY: help run test image image-papers test-long test-fresh test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -89,6 +92,9 @@ test: $(DEV)  ## all fast tests, then the statistical ones
 
 test-long: $(DEV)  ## every order of many steps, and programs typed as a user types them: minutes
 	$(BIN)/python -m pytest $(SIDE) -m long
+
+test-fresh:  ## the two commands of README as a plain user of an empty Debian 13, then 12; root on Debian, see the script
+	for suite in $(SUITES); do packaging/fresh.sh "$$suite" $(FRESH) || exit 1; done
 
 coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
 	$(BIN)/python -m coverage erase

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from pathspec import GitIgnoreSpec
 
 from cape.cli import main
 
@@ -111,11 +112,11 @@ def plain(text: str) -> str:
 
 def checkout(folder: Path) -> None:
     """Make a folder what a checkout is to its commands: links to its files, and its environment."""
-    listed = subprocess.run(
-        ["git", "-C", str(TOP), "ls-files", "-z"], capture_output=True, text=True, check=True
-    ).stdout.split("\0")
-    for name in sorted({name.partition("/")[0] for name in listed if name}):
-        (folder / name).symlink_to(TOP / name)
+    lines = (TOP / ".gitignore").read_text(encoding="utf-8").splitlines()
+    ignored = GitIgnoreSpec.from_lines([*lines, ".git"])
+    for path in TOP.iterdir():
+        if not ignored.match_file(f"{path.name}/" if path.is_dir() else path.name):
+            (folder / path.name).symlink_to(path)
     (folder / ".venv" / "bin").mkdir(parents=True)
     here = Path(sys.executable).parent
     for name in ("cape", "python", "nvflare"):
