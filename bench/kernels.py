@@ -30,7 +30,7 @@ from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
-from cape.protocol.subject_views import of_each, unit_trace
+from cape.protocol.subject_views import map_stack, unit_trace
 
 R = 20
 PICARD = (5, 25)
@@ -51,7 +51,7 @@ class Timing:
 def whitened(n_subjects: int) -> npt.NDArray[np.float32]:
     """Return whitened subjects of the paper preset, shape (n_subjects, R, 250)."""
     study = generate(PRESETS["paper"], n_subjects=n_subjects, seed=1)
-    stack = of_each(study.subjects(), unit_trace)
+    stack = map_stack(study.subjects(), unit_trace)
     moment = np.einsum("mdt,met->de", stack[:64], stack[:64])
     V = np.linalg.eigh(moment.astype(np.float64))[1][:, -R:]
     reduced = np.stack([reduce_subject(V, Y, "none") for Y in stack])

@@ -30,7 +30,7 @@ from cape.papers.algorithms.djica import DjicaInfomax
 from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
 from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradients
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
-from cape.protocol.subject_views import of_each, unit_trace
+from cape.protocol.subject_views import map_stack, unit_trace
 from figures_lib._scores import mdi
 from figures_lib._study import djica_sim, djica_sim_maps
 
@@ -268,7 +268,7 @@ def in_basis(seed: int, n_subjects: int) -> np.ndarray:
     """Return the subjects in the public 10 x 10 cosine basis, unit trace, (M, 100, T)."""
     seen = (dct_image((30, 30), 100).T @ djica_sim_maps()).astype(np.float32)
     courses = study(seed, n_subjects)
-    return np.concatenate([of_each(seen @ courses[i : i + 64], unit_trace) for i in
+    return np.concatenate([map_stack(seen @ courses[i : i + 64], unit_trace) for i in
                            range(0, n_subjects, 64)])  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from cape.frozen import dataclass
 if TYPE_CHECKING:
     from cape.privacy.spending import RunSpending, Spending
     from cape.site.access import Access
-    from cape.site.ledger_file import LedgerFile
+    from cape.site.ledger_file import LifetimeLedgerFile
     from cape.site.policy import SitePolicy
 
 
@@ -57,7 +57,7 @@ Why = Annotated[str, typer.Option(help="Why; written down with your name.", call
 class Opened:
     """A ledger as its people see it: under the policy of the site."""
 
-    file: LedgerFile
+    file: LifetimeLedgerFile
     policy: SitePolicy
     spending: Spending
 
@@ -65,8 +65,8 @@ class Opened:
 def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     from cape.errors import ConfigError
     from cape.privacy.spending import Spending
-    from cape.site.access import beside
-    from cape.site.ledger_file import LEDGER_NAME, LedgerFile, limits_of, read_ledger
+    from cape.site.access import side_path
+    from cape.site.ledger_file import LEDGER_NAME, LifetimeLedgerFile, limits_of, read_ledger
     from cape.site.places import SitePlaces
     from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 
@@ -78,11 +78,11 @@ def _opened(path: Path | None, policy_path: Path | None) -> Opened:
     if path is None and places.home is not None:
         path = places.home / LEDGER_NAME
     # Exchanges may stand beside it before the first run does.
-    if path is None or not (path.is_file() or beside(path, "unanswered").is_dir()):
+    if path is None or not (path.is_file() or side_path(path, "unanswered").is_dir()):
         problem = "no ledger is named here" if path is None else f"there is no ledger {path}"
         do = "name it with --file; docs/ledger.md says where it lies."
         raise ConfigError("E264", problem=problem, do=do)
-    file = LedgerFile(path=path, site="here", limits=limits_of(policy))
+    file = LifetimeLedgerFile(path=path, site="here", limits=limits_of(policy))
     # Read and checked as a run would, so that a damaged ledger shows here first.
     spending = read_ledger(path) if path.exists() else Spending()
     return Opened(file=file, policy=policy, spending=spending)
@@ -170,7 +170,7 @@ def forgive_command(
 ) -> None:
     """Let exchanges count no more that told nothing: those that you know the reason of."""
     from cape.privacy.spending import Forgiven
-    from cape.site.access import beside, read_accesses
+    from cape.site.access import side_path, read_accesses
     from cape.site.ledger_lines import today
     from cape.site.ledger_texts import owner_text
 
@@ -190,7 +190,7 @@ def forgive_command(
     forgiven = Forgiven(owner=owner, count=len(files), by=_who(), text=why, date=today())
     opened.file.forgive(forgiven)
     for name in files:
-        (beside(opened.file.path, "unanswered") / name).unlink(missing_ok=True)
+        (side_path(opened.file.path, "unanswered") / name).unlink(missing_ok=True)
     if as_json:
         json_line({"event": "forgiven", "owner": owner, "count": len(files)})
         return

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cape.cli.common import duration, say, table
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.planning.comparison_budget import PlannedComparison, Seen
-from cape.protocol.sizes import MOST_SITES
+from cape.protocol.sizes import MAX_SITES
 from cape.settings.wings import NEUROFLAME, missing
 from cape.site.policy import SitePolicy
 
@@ -158,7 +158,7 @@ def _print_weight(plan: PlannedRun) -> None:
     if plan.breaks:
         say(f"More sites     breaks first at {plan.breaks}: {plan.breaks_by}")
     else:
-        say(f"More sites     nothing breaks up to {MOST_SITES}")
+        say(f"More sites     nothing breaks up to {MAX_SITES}")
     if plan.n_sites > (most := SitePolicy().max_sites):
         say(
             f"Site policies  the shipped one allows {most} sites: every site of this run says "

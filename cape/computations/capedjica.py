@@ -41,7 +41,7 @@ from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
-from cape.protocol.subject_views import each_subject
+from cape.protocol.subject_views import map_subjects
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 from cape.settings.resolved import resolve
@@ -170,8 +170,8 @@ def _reduced(site: Site, model: IcaModel) -> Stacks:
     prewhiten = settings_of(CapeDjicaConfig, site.config).prewhiten
 
     def build() -> Stacks:
-        return each_subject(
-            subject_views.steady(site, model),
+        return map_subjects(
+            subject_views.despiked(site, model),
             lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten),
         )
 
@@ -274,7 +274,7 @@ PCA = SecureSum(
     may_reduce_rank=True,
     estimator=_pca,
     rows=n_basis,
-    input=subject_views.steady,
+    input=subject_views.despiked,
     successors=(WHITENING,),
     hand_over=with_free_set,
 )

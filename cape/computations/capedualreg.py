@@ -96,7 +96,7 @@ TEMPLATE = SecureSum(
     model_field="template",
     estimator=_estimator,
     rows=n_basis,
-    input=subject_views.raw,
+    input=subject_views.normalised,
     # Nothing is to be arranged: order and sign are those of the templates.
 )
 

@@ -135,7 +135,7 @@ SPATIAL = SecureSum(
     model_field="spatial",
     estimator=_estimator,
     rows=n_basis,
-    input=subject_views.raw,
+    input=subject_views.normalised,
     close=_arranged,
 )
 

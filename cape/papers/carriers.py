@@ -24,7 +24,7 @@ from cape.protocol.model import joined
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import Next, Release, carried, first_refusal, vectors
-from cape.protocol.zero_sum import hide
+from cape.protocol.zero_sum import mask_vector
 from cape.secagg.field import Integers, decode_sum
 from cape.secagg.keys import DIGEST_BYTES
 
@@ -119,7 +119,7 @@ class GaussianSum:
         # What x depends on is settled here.  Under another T the same e_hat must hide the same
         # x + g: other noise could be averaged away, as T / S is known.
         site.keep(SEED, site.transcript + seed.astype("<i8").tobytes())
-        return Masked(total=hide(site, model, seed, SEED), refused=False)
+        return Masked(total=mask_vector(site, model, seed, SEED), refused=False)
 
     def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: Any) -> Next:
         bound = seed_bound(self.release.event(party, model), joined(model).n_sites)

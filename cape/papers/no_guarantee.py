@@ -107,6 +107,6 @@ def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
         return np.asarray(rows @ Y.astype(np.float64), dtype=np.float32)
 
     def build() -> Stacks:
-        return subject_views.each_subject(subject_views.raw(site, model), one)
+        return subject_views.map_subjects(subject_views.normalised(site, model), one)
 
     return site.cached(name, (rows,), build)

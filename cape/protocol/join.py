@@ -28,7 +28,7 @@ from cape.settings.documents import parse_json
 
 CARD_NONCE_BYTES = 16
 # Characters of what a site sent in a sentence about it.
-LONGEST_SHOWN = 120
+MAX_SHOWN = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,4 +259,4 @@ def _shown(value: object) -> str:
     """Return what a site sent as one short line of ASCII: it goes to all others' screens."""
     text = str(value).encode("ascii", "backslashreplace").decode()
     text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -180,7 +180,7 @@ class SiteOutcome:
     all_runs: Total | None = None
     # With ``key_trust=first-use``: sites whose keys were met in this run, on the aggregator's word,
     # and the epsilon of this site's people if it invented them
-    met_first: tuple[str, ...] | None = None
+    first_contacts: tuple[str, ...] | None = None
     epsilon_if_invented: float | None = None
     A: Array | None = None  # (D, k): the common maps, as the consortium's files have them
     space: FeatureSpace | None = None  # what their rows are

@@ -54,7 +54,7 @@ class PublicModel(Protocol):
 M = TypeVar("M", bound=PublicModel)
 
 
-def any_form(model: object, body: object) -> None:
+def accept_any_form(model: object, body: object) -> None:
     """Take a broadcast as its type declares it: nothing in it has a shape of its own."""
 
 
@@ -76,7 +76,7 @@ class Phase(Generic[R, B, M]):
     combine: Callable[[Aggregator, Mapping[str, R], M], tuple[B, str | None]]
     absorb: Callable[[M, B], M]
     then: tuple[str, ...]
-    check: Callable[[M, B], None] = any_form
+    check: Callable[[M, B], None] = accept_any_form
     fold: Callable[[R, R], tuple[R, R]] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
@@ -195,7 +195,7 @@ class Run(Generic[M]):
     model: M
     transcript: bytes = NO_TRANSCRIPT
     # What the broadcast that is being answered holds for this site alone: part of no stored state
-    parcel: Any = None
+    own_part: Any = None
 
     @property
     def config(self) -> Config:
@@ -234,7 +234,7 @@ def start(bound: BoundComputation[M]) -> Run[M]:
     return Run(bound=bound, run="", cursor=cursor, ledger=None, model=model)
 
 
-def opened(run: Run[M], name: str) -> Cursor:
+def next_cursor(run: Run[M], name: str) -> Cursor:
     """Return the cursor after phase `name` opens, or raise OutOfPhaseError naming what may open."""
     here = run.cursor.phase
     if name not in run.phase.then:
@@ -246,14 +246,14 @@ def opened(run: Run[M], name: str) -> Cursor:
     return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
 
 
-def common(body: T) -> T:
+def without_own_parts(body: T) -> T:
     """Return what a broadcast tells everybody: without `addressed`, parts for one site each."""
     if getattr(body, "addressed", None) is None:
         return body
     return replace(body, addressed={})  # type: ignore[type-var]
 
 
-def told(run: Run[M], cursor: Cursor, body_digest: bytes) -> bytes:
+def extend_transcript(run: Run[M], cursor: Cursor, body_digest: bytes) -> bytes:
     """Return the transcript with one broadcast more, which opens `cursor`.
 
     Of what is absorbed: what only people read (`Progress`) makes no other question.
@@ -276,7 +276,7 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
     """
     if request.seq != run.cursor.seq + 1:
         raise ProtocolError("E205", allowed=run.cursor.seq + 1, got=request.seq)
-    cursor = opened(run, request.phase)
+    cursor = next_cursor(run, request.phase)
     if request.round != cursor.round:
         raise ProtocolError("E205", allowed=f"round {cursor.round}", got=f"round {request.round}")
     # The first broadcast is the roster, and its digest is the name of the run.
@@ -295,15 +295,15 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
         )
     # Last before it is absorbed: a wrong form would be computed with from here on.
     phase.check(run.model, request.body)
-    body = common(request.body)
-    parcel = None if body is request.body else request.body.addressed.get(party.id)
+    body = without_own_parts(request.body)
+    own_part = None if body is request.body else request.body.addressed.get(party.id)
     return replace(
         run,
         run=name,
         cursor=cursor,
         model=phase.absorb(run.model, body),
-        transcript=told(run, cursor, party.digest(body)),
-        parcel=parcel,
+        transcript=extend_transcript(run, cursor, party.digest(body)),
+        own_part=own_part,
     )
 
 
@@ -311,13 +311,13 @@ def respond(run: Run[M], site: Site) -> tuple[Run[M], AnyEnvelope]:
     """Answer the phase in which a site stands: the first, or the one that `accept` opened."""
     # A context serves one round: where it stands and what was charged come from the stored state.
     site.cursor, site.ledger, site.transcript = run.cursor, run.ledger, run.transcript
-    site.parcel = run.parcel
+    site.own_part = run.own_part
     phase = run.phase
     reply = phase.answer(site, run.model)
     # Not isinstance: a subclass could carry fields that no marker was checked for.
     if type(reply) is not phase.reply:
         raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")
-    run = replace(run, ledger=site.ledger, parcel=None)
+    run = replace(run, ledger=site.ledger, own_part=None)
     return run, _wrap(run, run.cursor, reply)
 
 
@@ -354,9 +354,9 @@ def advance_aggregator(
         if phase.then:
             raise _out_of_phase(run, "end")
         return run, _wrap(run, run.cursor, body), True
-    cursor = opened(run, name)
-    transcript = told(run, cursor, party.digest(common(body)))
-    model = phase.absorb(run.model, common(body))
+    cursor = next_cursor(run, name)
+    transcript = extend_transcript(run, cursor, party.digest(without_own_parts(body)))
+    model = phase.absorb(run.model, without_own_parts(body))
     run = replace(run, cursor=cursor, model=model, transcript=transcript)
     stage = replace(cursor, phase=stage_of(name))
     progress = run.model.progress(run.config, run.ledger, stage)

@@ -62,7 +62,7 @@ class Site(Protocol):
     transcript: bytes
     ledger: Ledger | None
     # What the broadcast that is being answered holds for this site alone, or None
-    parcel: Any
+    own_part: Any
     # What the reply of a refused release says of it
     refusal: Refusal
 

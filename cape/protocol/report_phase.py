@@ -18,7 +18,7 @@ from cape.protocol.model import Model, Roster, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.secure_sum import SecureSum, chunks, kept
+from cape.protocol.secure_sum import SecureSum, chunks, stacks_behind
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 from cape.settings.config import VERSION
 
@@ -131,7 +131,7 @@ def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> S
         estimator = stage.estimator(site.config, model)
         if getattr(estimator, "within_bound", False):
             # The norm of a projector is known without taking every subject apart once more.
-            arrays = kept(stage.input(site, model)).arrays
+            arrays = stacks_behind(stage.input(site, model)).arrays
             found.append((stage.name, (1.0,) * sum(len(a) for a in arrays if a.shape[2])))
             continue
         # The clip that the integers stand for, not the one that was asked: they differ in rounding.

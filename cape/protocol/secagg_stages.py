@@ -106,12 +106,12 @@ def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabe
 # -- secrets between phases ----------------------------------------------------------------------
 
 
-def keep(party: Site | Aggregator, name: str, state: object) -> None:
+def store_state(party: Site | Aggregator, name: str, state: object) -> None:
     """Store a state of the protocol; the one before it, with its used-up keys, is gone."""
     party.keep(name, wire.dumps(wire.encode(state, type(state))))
 
 
-def kept(party: Site | Aggregator, name: str, kind: type[State]) -> State:
+def load_state(party: Site | Aggregator, name: str, kind: type[State]) -> State:
     """Return the stored state; refused unless the protocol stands at that stage."""
     try:
         state: State = wire.decode(wire.loads(party.secret(name)), kind)
@@ -139,7 +139,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             token_bytes=entropy.token_bytes,
             opening=_part(site),
         )
-        keep(site, SECRET, state)
+        store_state(site, SECRET, state)
         return KeyAdvertisement(
             keys=state.own.keys,
             identity_key=state.own.identity_key,
@@ -200,7 +200,7 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 
 def _share(site: Site, model: Model) -> SealedShares:
-    state = kept(site, SECRET, site_stages.AdvertisedSite)
+    state = load_state(site, SECRET, site_stages.AdvertisedSite)
     listed = drop_outs(model).advertised.sites
     # Signatures first: a key that nobody signed with would be remembered under a false name.
     stages.check_advertisements(state.setup, listed)
@@ -215,7 +215,7 @@ def _share(site: Site, model: Model) -> SealedShares:
         # the same key and nonce would show themselves.  (The salt settles the graph, too.)
         token_bytes=site.noise.stream("shares", state.setup.salt).token_bytes,
     )
-    keep(site, SECRET, after)
+    store_state(site, SECRET, after)
     return message
 
 
@@ -226,17 +226,17 @@ def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
 
 def _ready(site: Site, model: Model) -> site_stages.ReadySite:
     """Return the site's state before a release; opens the shares before the first one."""
-    if site.parcel is None:
-        return kept(site, SECRET, site_stages.ReadySite)
-    state = kept(site, SECRET, site_stages.SharedSite)
-    book = SealedShareBook(sharers=drop_outs(model).asked, addressed={site.id: site.parcel})
+    if site.own_part is None:
+        return load_state(site, SECRET, site_stages.ReadySite)
+    state = load_state(site, SECRET, site_stages.SharedSite)
+    book = SealedShareBook(sharers=drop_outs(model).asked, addressed={site.id: site.own_part})
     return site_stages.accept_shares(state, book)
 
 
 # -- stages 3 and 4: one sum over the sites that remain ------------------------------------------
 
 
-def hide_droppable(
+def mask_droppable(
     site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str
 ) -> RingVector:
     """Hide x + g under fresh masks of the next key set, uniform without the others' shares."""
@@ -246,7 +246,7 @@ def hide_droppable(
         label=mask_label(site, field, noisy.size),
         participants=drop_outs(model).asked,
     )
-    keep(site, SECRET, after)
+    store_state(site, SECRET, after)
     return masked
 
 
@@ -267,7 +267,7 @@ class ModularSum(Protocol[M]):
     def then(self) -> tuple[str, ...]: ...
 
     def masked_sum(self, site: Site, model: M) -> Masked:
-        """Return a site's vector, made with `hide_droppable`, or its refusal."""
+        """Return a site's vector, made with `mask_droppable`, or its refusal."""
 
     def charge(self, party: Aggregator, model: M) -> int:
         """Put it on record; length of the vector."""
@@ -343,20 +343,20 @@ class DroppableSum(Generic[M]):
             participants=left.asked,
         )
         # Kept outside of the model, which is public: a masked sum is not.
-        keep(party, PENDING, pending)
+        store_state(party, PENDING, pending)
         return listed, f"{self._release.name}.consistency"
 
     def _collect_signatures(
         self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: M
     ) -> tuple[SurvivorSignatures, str | None]:
-        pending = kept(party, PENDING, PendingSum)
+        pending = load_state(party, PENDING, PendingSum)
         book = aggregator_stages.collect_signatures(pending, replies)
         return book, f"{self._release.name}.unmask"
 
     def _unmask(
         self, party: Aggregator, replies: Mapping[str, MaskShares], model: M
     ) -> tuple[Any, str | None]:
-        pending = kept(party, PENDING, PendingSum)
+        pending = load_state(party, PENDING, PendingSum)
         bound = self._release.bound(party, model)
         total = aggregator_stages.unmask_sum(pending, replies, bound=bound)
         # Used up: other shares must not open the same vectors again.
@@ -378,10 +378,10 @@ def _absorb_survivors(model: Model, listed: Survivors) -> Model:
 
 
 def _sign(site: Site, model: Model) -> SurvivorSignature:
-    state = kept(site, SECRET, site_stages.ReadySite)
+    state = load_state(site, SECRET, site_stages.ReadySite)
     listed = Survivors(sites=drop_outs(model).survivors)
     after, message = site_stages.sign_survivors(state, listed)
-    keep(site, SECRET, after)
+    store_state(site, SECRET, after)
     return message
 
 
@@ -391,8 +391,8 @@ def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
 
 
 def _open(site: Site, model: Model) -> MaskShares:
-    state = kept(site, SECRET, site_stages.ReadySite)
+    state = load_state(site, SECRET, site_stages.ReadySite)
     signed = drop_outs(model).signatures
     after, message = site_stages.unmask(state, signed or SurvivorSignatures(signatures={}))
-    keep(site, SECRET, after)
+    store_state(site, SECRET, after)
     return message

@@ -36,8 +36,8 @@ from cape.protocol.model import Model, broadcast_roster, joined, own_subjects, s
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.plan import FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks, View
-from cape.protocol.subject_views import of_each
-from cape.protocol.zero_sum import hide
+from cape.protocol.subject_views import map_stack
+from cape.protocol.zero_sum import mask_vector
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.settings.config import Config
 
@@ -192,7 +192,7 @@ class Release(Generic[M]):
         if noisy is None:
             empty = np.zeros(0, dtype=np.uint64)
             return Masked(total=empty, refused=True, refusal=site.refusal)
-        return Masked(total=hide(site, model, noisy, FIELD), refused=False)
+        return Masked(total=mask_vector(site, model, noisy, FIELD), refused=False)
 
     def local_sum(self, site: Site, model: M) -> Released:
         """Return x + g as it is, or say that this site refuses."""
@@ -378,16 +378,16 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
     return total
 
 
-def kept(subjects: Stacks | View) -> Stacks:
+def stacks_behind(subjects: Stacks | View) -> Stacks:
     """Return the stacks behind a view: as many subjects, as long."""
     return subjects.stacks if isinstance(subjects, View) else subjects
 
 
 def chunks(subjects: Stacks | View) -> Iterator[Data]:
-    for array in kept(subjects).arrays:
+    for array in stacks_behind(subjects).arrays:
         for first in range(0, len(array), SUBJECTS_AT_ONCE):
             part = array[first : first + SUBJECTS_AT_ONCE]
-            yield of_each(part, subjects.one) if isinstance(subjects, View) else part
+            yield map_stack(part, subjects.one) if isinstance(subjects, View) else part
 
 
 def check_query(event: Event, query: SubjectQuery) -> None:
@@ -402,7 +402,7 @@ def check_subjects(event: Event, subjects: Stacks | View, n_subjects: int) -> No
 
     The working arrays follow from broadcasts: they must not make two subjects out of one.
     """
-    if sum(len(array) for array in kept(subjects).arrays) != n_subjects:
+    if sum(len(array) for array in stacks_behind(subjects).arrays) != n_subjects:
         raise _uncovered(event, f"does not ask each of {n_subjects} subjects once")
 
 
@@ -418,7 +418,7 @@ def half_of(
     Here and not in a stage: halves of a run that overlap would cost somebody both.  DataError
     (E161) if a site's list or its cells are others than when the first half was asked.
     """
-    stacks = kept(subjects)
+    stacks = stacks_behind(subjects)
     names = [label for labels in stacks.labels for label in labels]
     own = dict.fromkeys(names, "") if cells is None else {name: cells.get(name) for name in names}
     known = {name: cell for name, cell in own.items() if cell is not None}

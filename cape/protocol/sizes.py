@@ -32,7 +32,7 @@ NAME: Final = 24
 # Envelope, signs of JSON, and an answer's other fields
 HEAD: Final = 600
 # Past this S is "more than"
-MOST_SITES: Final = 10_000
+MAX_SITES: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,7 +219,7 @@ def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
 def breaks_first(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int
 ) -> tuple[int, str]:
-    """Least S from here to `MOST_SITES` at which a run breaks, and what does; (0, "") if none."""
+    """Least S from here to `MAX_SITES` at which a run breaks, and what does; (0, "") if none."""
 
     def broken(n: int) -> str:
         limits = weight_of(config, events, n, n_basis).limits()
@@ -227,9 +227,9 @@ def breaks_first(
 
     low, high = n_sites, n_sites
     while not broken(high):
-        if high >= MOST_SITES:
+        if high >= MAX_SITES:
             return 0, ""
-        low, high = high, min(2 * high, MOST_SITES)
+        low, high = high, min(2 * high, MAX_SITES)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if broken(middle) else (middle, high)

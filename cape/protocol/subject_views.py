@@ -34,20 +34,20 @@ def prepared(site: Site, space: FeatureSpace) -> Stacks:
     return site.cached("basis", f"{site.config.digest()}-{n_basis}", build)
 
 
-def unchanged(site: Site, model: Model) -> Stacks:
+def as_read(site: Site, model: Model) -> Stacks:
     return prepared(site, joined(model).space)
 
 
-def raw(site: Site, model: Model) -> View:
+def normalised(site: Site, model: Model) -> View:
     """Return Y_m (d, T_m): no time mean, trace of the covariance 1; zeros if not finite."""
     roster = joined(model)
     d = roster.n_basis
     return View(stacks=prepared(site, roster.space), one=lambda Y: unit_trace(Y[:d]))
 
 
-def steady(site: Site, model: Model) -> View:
-    """Return `raw` without spikes."""
-    seen = raw(site, model)
+def despiked(site: Site, model: Model) -> View:
+    """Return Y_m as `normalised` does, with volumes above `SPIKE` medians set to zero."""
+    seen = normalised(site, model)
     return View(stacks=seen.stacks, one=lambda Y: without_spikes(seen.one(Y)))
 
 
@@ -88,16 +88,16 @@ def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
     return Stacks(arrays=tuple(arrays), labels=tuple(labels))
 
 
-def each_subject(subjects: Stacks | View, function: Callable[[Data], Data]) -> Stacks:
+def map_subjects(subjects: Stacks | View, function: Callable[[Data], Data]) -> Stacks:
     """Apply `function` to every subject; stacks and labels stay."""
     if isinstance(subjects, View):
         stacks, one = subjects.stacks, subjects.one
-        return each_subject(stacks, lambda Y: function(one(Y)))
-    arrays = tuple(of_each(array, function) for array in subjects.arrays)
+        return map_subjects(stacks, lambda Y: function(one(Y)))
+    arrays = tuple(map_stack(array, function) for array in subjects.arrays)
     return Stacks(arrays=arrays, labels=subjects.labels)
 
 
-def of_each(array: Data, function: Callable[[Data], Data]) -> Data:
+def map_stack(array: Data, function: Callable[[Data], Data]) -> Data:
     """Return a stack (n, k, T) of what `function` makes of every subject of a stack."""
     first = function(array[0])
     # Filled one by one: a list of all results beside their stack would be the data twice.

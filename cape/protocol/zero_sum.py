@@ -167,7 +167,7 @@ class Probe:
         """Zeros of a site under its masks, with its signature over the key roster."""
         zeros, signature = np.zeros(PROBE_SIZE, dtype=np.int64), ""
         if site.config.aggregation == "secagg":  # there the list of survivors is signed
-            masked = hide(site, model, zeros, self.field)
+            masked = mask_vector(site, model, zeros, self.field)
         else:
             agreed = _agree(site, model)
             if signs(site.config):
@@ -251,12 +251,12 @@ def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
     return keys.roster_fingerprint(digest)
 
 
-def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
+def mask_vector(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
     """Return the vector of this site, (d,) int64, as it may leave: masked modulo 2^64."""
     if site.config.aggregation == "secagg":
-        from cape.protocol.secagg_stages import hide_droppable
+        from cape.protocol.secagg_stages import mask_droppable
 
-        return hide_droppable(site, model, noisy, field)
+        return mask_droppable(site, model, noisy, field)
     agreed: AgreedKeys = wire.decode(wire.loads(site.secret(AGREED)), AgreedKeys)
     if not agreed.signed:
         _check_signatures(model, key_roster(joined(model), model.keys), agreed.roster)

@@ -180,7 +180,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         all_runs=None
         if total is None
         else SpentByAllRuns(runs=total.runs, mu=total.mu, epsilon=total.epsilon, delta=total.delta),
-        met_first=site.met_first,
+        met_first=site.first_contacts,
         epsilon_if_invented=site.epsilon_if_invented,
         releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
         policy=dict(summary.policy),

@@ -21,7 +21,7 @@ from cape.frozen import dataclass
 from cape.secagg.keys import lp, sha256, u64
 
 # Fewer sites share with everybody: there is nothing to be saved, and no probability in it
-SMALLEST: Final = 25
+MIN_SITES: Final = 25
 
 # Both probabilities are below 2^-40, of a run
 LOG2_EXPOSURE: Final = 40
@@ -43,7 +43,7 @@ class GraphPlan:
 @functools.cache
 def plan_graph(n_sites: int, survivors: int, colluders: int) -> GraphPlan | None:
     """Graph of fewest neighbours for t = `survivors` and S_C = `colluders`; None: all pairs."""
-    if n_sites < SMALLEST:
+    if n_sites < MIN_SITES:
         return None
     # Beyond half of the others a graph saves too little.
     for k in range(4, (n_sites - 1) // 2 + 1, 2):

@@ -37,7 +37,7 @@ from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop
 from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
-from cape.site.ledger_file import AllRuns, ledger_file_of
+from cape.site.ledger_file import LifetimeLedger, ledger_file_of
 from cape.site.policy import SitePolicy, tightened_beside
 from cape.site.site_data import FileSource
 from cape.site.store import Card, MemoryStore, ReplyEntry
@@ -69,12 +69,12 @@ class StoredRun:
     left: tuple[str, ...]
 
 
-def _all_runs(policy: SitePolicy, site: str, source: Source) -> AllRuns | None:
+def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger | None:
     # A policy in memory names its ledger by the whole path.
     file = ledger_file_of(policy, Path(), site)
     if file is None or not isinstance(source, FileSource):
         return None
-    return AllRuns(file=file, dataset_id=policy.dataset_id, data=source)
+    return LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=source)
 
 
 class MemoryTransport:

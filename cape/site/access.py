@@ -82,7 +82,7 @@ class AccessRecords:
         error, a full disk, the end of its memory.
         """
         make_place(self.ledger, self.site)
-        folder = beside(self.ledger, "unanswered")
+        folder = side_path(self.ledger, "unanswered")
         folder.mkdir(mode=0o700, exist_ok=True)
         access = Access(
             owner=self.owner,
@@ -114,7 +114,7 @@ class AccessRecords:
             same = (access.question, access.exchange) == (question, exchange) != ("", "")
             again = same and access.kind == "open" and not access.is_under_way
             if name == self._path(access_id).name or again:
-                (beside(self.ledger, "unanswered") / name).unlink(missing_ok=True)
+                (side_path(self.ledger, "unanswered") / name).unlink(missing_ok=True)
 
     def counted(self, *, but: str = "", of_total: bool = False) -> list[Access]:
         """Return what counts for `max_refusals`, without `but`; what the total refused alone."""
@@ -136,7 +136,7 @@ class AccessRecords:
         # Whatever an engine names its owner by, it takes one short word of a file's name.
         parts = wire.dumps([self.site, self.owner, self.dataset_id])
         whose = hashlib.sha256(parts).hexdigest()[:32]
-        return beside(self.ledger, "unanswered") / f"{whose}-{access_id}"
+        return side_path(self.ledger, "unanswered") / f"{whose}-{access_id}"
 
     @contextmanager
     def at_work(self, nonce: str) -> Iterator[Callable[[int, bytes], None]]:
@@ -161,15 +161,15 @@ class AccessRecords:
             yield record_question
 
 
-def beside(ledger: Path, what: str) -> Path:
+def side_path(ledger: Path, what: str) -> Path:
     return ledger.with_name(f"{ledger.name}.{what}")
 
 
 def round_file(ledger: Path, nonce: str) -> Path:
-    return beside(ledger, "rounds") / nonce
+    return side_path(ledger, "rounds") / nonce
 
 
-def hear_of(ledger: Path, nonce: str) -> None:
+def record_request(ledger: Path, nonce: str) -> None:
     """Note that somebody asks for a run now, from which its silence counts."""
     path = round_file(ledger, nonce)
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -190,7 +190,7 @@ def clock_of(ledger: Path) -> Clock:
 
 def read_accesses(ledger: Path) -> dict[str, Access]:
     """Return every record beside a ledger by the name of its file; a damaged one says nothing."""
-    folder = beside(ledger, "unanswered")
+    folder = side_path(ledger, "unanswered")
     found = {}
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
         if name.startswith("."):

@@ -25,7 +25,7 @@ from cape.protocol.phases import NO_TRANSCRIPT
 from cape.protocol.ports import Source, Stacks
 from cape.secagg.keys import KEY_BYTES
 from cape.settings.config import Config
-from cape.site.files import own_folder, write_atomically
+from cape.site.files import make_own_folder, write_atomically
 from cape.site.policy import SitePolicy, new_secret, noise_of, software
 from cape.site.store import Card, SiteStore
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # most rounds ask for no identity key, and simulations keep n
     from cape.privacy.holds import Decision, Ending
     from cape.site.access import Access
     from cape.site.identity import IdentityFiles, KnownSites
-    from cape.site.ledger_file import AllRuns
+    from cape.site.ledger_file import LifetimeLedger
 
 # Vault entry of the secret that a site's draws are functions of
 RUN_SECRET = "run"  # noqa: S105 - the name of a vault entry
@@ -82,14 +82,14 @@ class SiteContext(_Party):
         store: SiteStore,
         owner: str = "",
         open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
-        all_runs: AllRuns | None = None,
+        all_runs: LifetimeLedger | None = None,
         access_id: str = "",
         question: str = "",
         repeated: bool = False,
         image: str = "",
     ) -> None:
         super().__init__(config)
-        self.id, self.parcel = site, None
+        self.id, self.own_part = site, None
         self.policy, self.store = policy, store
         self._open_source = open_source
         self._computation, self._owner = computation, owner
@@ -285,7 +285,7 @@ class SiteContext(_Party):
         if self._all_runs is not None and self.store.nonce:
             self._all_runs.file.end(self.store.nonce, why)
 
-    def _check_room(self, all_runs: AllRuns, decision: Decision) -> None:
+    def _check_room(self, all_runs: LifetimeLedger, decision: Decision) -> None:
         """Raise PrivacyBudgetError unless a run goes on; the record of what the total refused."""
         if decision.word == "in":
             return
@@ -307,7 +307,7 @@ class SiteContext(_Party):
             raise self.policy.over_total(self.id)
         raise PrivacyBudgetError("E236", site=self.id, detail=all_runs.waiting_text(decision))
 
-    def _too_often(self, all_runs: AllRuns, counted: Sequence[Access]) -> PrivacyBudgetError:
+    def _too_often(self, all_runs: LifetimeLedger, counted: Sequence[Access]) -> PrivacyBudgetError:
         detail = all_runs.too_often_text(counted, self.policy.max_refusals)
         return PrivacyBudgetError("E239", site=self.id, detail=detail)
 
@@ -320,14 +320,14 @@ class SiteContext(_Party):
         if self._all_runs is not None and nonce:
             result = dataclasses.replace(result, all_runs=self._all_runs.file.total(nonce))
         if self.open_keys is not None and self.config.key_trust == "first-use" and nonce:
-            result = self._with_met(result, self.open_keys().met_in(self.id, nonce))
+            result = self._with_contacts(result, self.open_keys().contacts_of_run(self.id, nonce))
         write_site_record(output, result)
         if self.policy.private_results and not self._repeated:  # else the files are there
             write_private_results(output, result, self.source, self.policy, self.store.replies())
         # After the results: whoever is stopped here does the last round again, and writes it then.
         self.ended("finished")
 
-    def _with_met(self, result: SiteOutcome, met: Sequence[str]) -> SiteOutcome:
+    def _with_contacts(self, result: SiteOutcome, met: Sequence[str]) -> SiteOutcome:
         """Say what of this run's promise hung on the aggregator's word."""
         n_sites = self.config.expected_sites
         epsilon = result.ledger.epsilon_spent()
@@ -342,7 +342,7 @@ class SiteContext(_Party):
             real = max(1, real)
             cost = result.ledger.spent.if_unknown(real, noise_shares=shares)
             epsilon = cost.epsilon(self.config.delta)
-        return dataclasses.replace(result, met_first=tuple(met), epsilon_if_invented=epsilon)
+        return dataclasses.replace(result, first_contacts=tuple(met), epsilon_if_invented=epsilon)
 
 
 def _outline(space: FeatureSpace, counts: tuple[int, ...]) -> str:
@@ -365,7 +365,7 @@ def write_private_results(
     # Arrays in memory have no files to tell of.
     describe = getattr(source, "private_summary", None)
     output.mkdir(parents=True, exist_ok=True)
-    own_folder(output / "private")
+    make_own_folder(output / "private")
     write_site(output, result, describe and describe(policy, replies))
     for path in (output / "private").rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -385,8 +385,8 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
         # What all runs on these people cost together, as the report says it too.
         names = ("runs", "mu", "epsilon", "delta")
         document["all_runs"] = {name: getattr(total, name) for name in names}
-    if result.met_first is not None:
-        document["met_first"] = list(result.met_first)
+    if result.first_contacts is not None:
+        document["met_first"] = list(result.first_contacts)
         document["epsilon_if_invented"] = result.epsilon_if_invented
     output.mkdir(parents=True, exist_ok=True)
     write_atomically(output / "cape-site.json", (json.dumps(document, indent=1) + "\n").encode())

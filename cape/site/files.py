@@ -29,7 +29,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, mode 0600, on disk before this returns."""
     # Beside it, on the same file system: only there a rename is atomic.
     partial = path.with_name(path.name + ".partial")
-    with own_file(partial) as file:
+    with create_own_file(partial) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -58,7 +58,7 @@ def overwrite(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
 
 
-def own_file(path: Path) -> BinaryIO:
+def create_own_file(path: Path) -> BinaryIO:
     """Open a new file, mode 0600 whatever the umask: no link or file of somebody else's."""
     path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -66,7 +66,7 @@ def own_file(path: Path) -> BinaryIO:
     return os.fdopen(handle, "wb")
 
 
-def own_folder(path: Path) -> None:
+def make_own_folder(path: Path) -> None:
     """Make a folder, mode 0700 whatever the umask; a link in its place is taken away."""
     if path.is_symlink():
         path.unlink()

@@ -134,14 +134,14 @@ class IdentityFiles:
         del shown, run
         return self.read(site).roster
 
-    def met_in(self, site: str, run: str) -> list[str]:
+    def contacts_of_run(self, site: str, run: str) -> list[str]:
         """Return nobody: all keys were exchanged before."""
         del site, run
         return []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meeting:
+class KeyRecord:
     """A line of `known_sites.jsonl`: a key that was met first in a run; that of the site, too."""
 
     v: Literal[1]
@@ -214,18 +214,18 @@ class KnownSites:
                 add(name, hexed[name], run)
             return {name: bytes.fromhex(met.get(name, key)) for name, key in hexed.items()}
 
-    def met_in(self, site: str, run: str) -> list[str]:
+    def contacts_of_run(self, site: str, run: str) -> list[str]:
         """Return the names that were met for the first time in this run."""
         with self._held(site) as (lines, _):
             return site_order(line.site for line in lines if line.run == run)
 
     @contextmanager
-    def _held(self, site: str) -> Iterator[tuple[list[Meeting], Callable[[str, str, str], None]]]:
+    def _held(self, site: str) -> Iterator[tuple[list[KeyRecord], Callable[[str, str, str], None]]]:
         """Hold the list; yields its lines, and how to add one."""
         path = self.home / KNOWN_FILE
         with appending(path, f"the list of keys of site {site}") as (texts, append):
             try:
-                lines = [wire.decode(wire.loads(text), Meeting, "line") for text in texts]
+                lines = [wire.decode(wire.loads(text), KeyRecord, "line") for text in texts]
                 if {len(bytes.fromhex(line.key)) for line in lines} - {PUBLIC_BYTES}:
                     raise FoundError("a key has another length")
             except (CapeError, ValueError) as err:
@@ -234,8 +234,8 @@ class KnownSites:
 
             def add(name: str, key: str, run: str) -> None:
                 today = datetime.date.today().isoformat()
-                line = Meeting(v=1, site=name, key=key, run=run, date=today)
-                append(wire.dumps(wire.encode(line, Meeting)))
+                line = KeyRecord(v=1, site=name, key=key, run=run, date=today)
+                append(wire.dumps(wire.encode(line, KeyRecord)))
                 lines.append(line)
 
             yield lines, add

@@ -31,7 +31,7 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Total, borne, sum_up
 from cape.protocol import wire
 from cape.settings.config import Config
-from cape.site.access import Access, AccessRecords, clock_of, hear_of, make_place
+from cape.site.access import Access, AccessRecords, clock_of, make_place, record_request
 from cape.site.files import appending, write_atomically
 from cape.site.ledger_lines import (
     charge_line,
@@ -80,7 +80,7 @@ class Person:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LedgerFile:
+class LifetimeLedgerFile:
     """The file, as one run at one site sees it."""
 
     path: Path  # the file; made when the first run is opened
@@ -108,7 +108,7 @@ class LedgerFile:
             run = spending.find(nonce)
             if run is not None:  # who comes back holds what it held
                 plan = _planned(run, plan if run.state == "asked" else run.plan)
-            hear_of(self.path, nonce)
+            record_request(self.path, nonce)
             decision = holds.hold(spending, nonce, plan, self.limits, self.clock, charged)
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
@@ -143,7 +143,7 @@ class LedgerFile:
         # A file that is gone would be made anew, and all earlier runs forgotten.
         self._check_there()
         with self._held() as (spending, lines, append):
-            hear_of(self.path, nonce)
+            record_request(self.path, nonce)
             decision = holds.charge(spending, nonce, asked, charged)
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
@@ -197,7 +197,7 @@ class LedgerFile:
             raise self._unusable("its key is another one")
         return key, fingerprint
 
-    def unpromised(self, nonce: str) -> None:
+    def mark_not_private(self, nonce: str) -> None:
         """Write down, once, that a run turned out to promise nothing: another site is seeded."""
         self._check_there()
         with self._held() as (spending, lines, append):
@@ -273,10 +273,10 @@ class DataOfRun(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AllRuns:
+class LifetimeLedger:
     """The ledger file with what this run is about."""
 
-    file: LedgerFile  # where charges go
+    file: LifetimeLedgerFile  # where charges go
     dataset_id: str  # the policy's name of the data set; empty = the fingerprint of its data
     data: DataOfRun  # asked in `join` only, so that no later round reads a file
     owner: str = ""  # the engine's name of who asks
@@ -313,7 +313,7 @@ class AllRuns:
     def hold(self, nonce: str, plan: Sequence[Event], *, promised: bool) -> Decision:
         """Reserve the plan of a run, of which the roster says whether it promises anything."""
         if not promised:
-            self.file.unpromised(nonce)
+            self.file.mark_not_private(nonce)
         return self.file.hold(nonce, borne(plan))
 
     def charge(
@@ -370,7 +370,7 @@ def ledger_file_of(
     *,
     home: Path | None = None,
     mapped: Path | None = None,
-) -> LedgerFile | None:
+) -> LifetimeLedgerFile | None:
     """Return the ledger of all runs that a policy in that folder names, else that of `home`.
 
     None where the policy wants none, or where nothing is named and there is no home.
@@ -384,4 +384,4 @@ def ledger_file_of(
     if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
         mistake = ConfigError("E269", detail=str(path))
         raise unusable_policy(site, mistake)
-    return LedgerFile(path=path, site=site, limits=limits_of(policy))
+    return LifetimeLedgerFile(path=path, site=site, limits=limits_of(policy))

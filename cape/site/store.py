@@ -30,7 +30,7 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
-from cape.site.files import appending, own_folder, sync_folder, write_atomically
+from cape.site.files import appending, make_own_folder, sync_folder, write_atomically
 from cape.site.policy import SitePolicy
 from cape.site.working_arrays import WorkingArrays
 
@@ -145,7 +145,7 @@ class FileStore:
         # What an earlier run left behind never matches.
         self.clear()
         self.resume(nonce, vault_key, 1)
-        own_folder(self._root)
+        make_own_folder(self._root)
         self._folder.mkdir(mode=0o700)
 
     def resume(self, nonce: str, vault_key: bytes, seq: int) -> None:

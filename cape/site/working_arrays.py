@@ -23,7 +23,7 @@ from cape.algorithms.estimators import ALIGNED
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
-from cape.site.files import own_file
+from cape.site.files import create_own_file
 
 # Hex digits in front of a file of arrays: the CRC-32 of all that follows.
 CHECKSUM = 8
@@ -58,7 +58,7 @@ class WorkingArrays:
                 if stacks and not is_checked and _is_settled(found):
                     with contextlib.suppress(OSError):
                         os.fsync(file.fileno())  # a power cut must not take what is believed
-                        with own_file(seen) as note:
+                        with create_own_file(seen) as note:
                             note.write(this)
         except Exception:  # gone, or damaged in whatever way: it is made again
             return None
@@ -67,7 +67,7 @@ class WorkingArrays:
     def write(self, name: str, key: str, contents: str, stacks: Stacks) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = self._path(name).with_suffix(".partial")
-        with own_file(partial) as file:  # no fsync: what is lost is made again
+        with create_own_file(partial) as file:  # no fsync: what is lost is made again
             _write_arrays(file, key, contents, stacks)
         os.replace(partial, self._path(name))
 

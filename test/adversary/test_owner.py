@@ -36,7 +36,7 @@ from cape.settings.config import Config
 from cape.simulation.simulate import simulate
 from cape.site import files
 from cape.site.access import AccessRecords
-from cape.site.ledger_file import LedgerFile, read_ledger
+from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
@@ -625,7 +625,7 @@ def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(
 
 def spend(owner: Owner, epsilon: float) -> None:
     """Charge the one run that was begun there, as its releases would."""
-    file = LedgerFile(path=owner.work / "all-runs.jsonl", site="local1")
+    file = LifetimeLedgerFile(path=owner.work / "all-runs.jsonl", site="local1")
     (begun,) = read_ledger(file.path).runs
     cost = Cost.of_mu(gdp_mu(epsilon=epsilon, delta=begun.delta))
     release = {"phase": "pca", "round": 1, "field": "total", "mu2": str(cost)}

@@ -33,7 +33,7 @@ from cape.privacy.noise import discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.model import Roster
 from cape.protocol.phases import advance_site
-from cape.protocol.secagg_stages import kept
+from cape.protocol.secagg_stages import load_state
 from cape.protocol.secure_sum import noise_stream
 from cape.secagg.keys import RunSecret
 from cape.secagg.site_stages import SharedSite
@@ -342,7 +342,7 @@ def test_shares_of_one_secret_lie_on_one_polynomial_whatever_list_is_told() -> N
         party.store.secrets = dict(before)
         told = replace(request, body=replace(request.body, sites=sites))
         advance_site(link._runs["site0"], told, party)
-        shares.append(kept(party, "secagg", SharedSite).own_shares)
+        shares.append(load_state(party, "secagg", SharedSite).own_shares)
     assert shares[0] == shares[1]
 
 

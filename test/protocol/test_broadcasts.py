@@ -134,7 +134,7 @@ def test_a_site_that_would_ask_a_subject_twice_releases_nothing(name, monkeypatc
     def doubled(self, site, model):
         def sees(party, known):
             subjects = self.stage.input(party, known)
-            stacks = secure_sum.kept(subjects)
+            stacks = secure_sum.stacks_behind(subjects)
             twice = Stacks(arrays=stacks.arrays * 2, labels=stacks.labels * 2)
             return replace(subjects, stacks=twice) if isinstance(subjects, View) else twice
 

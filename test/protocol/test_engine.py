@@ -915,9 +915,9 @@ def test_no_field_of_a_run_is_forgotten_when_a_state_is_stored() -> None:
     """A new field of `Run` must be carried by the codec, too, or be empty between two exchanges."""
     party = Consortium().until("pca")
     assert {f.name for f in dataclasses.fields(party.state)} == {
-        "bound", "run", "cursor", "ledger", "model", "transcript", "parcel",
+        "bound", "run", "cursor", "ledger", "model", "transcript", "own_part",
     }  # fmt: skip
-    assert party.state.parcel is None
+    assert party.state.own_part is None
 
 
 def test_a_forged_fingerprint_of_the_keys_is_refused_by_every_site() -> None:

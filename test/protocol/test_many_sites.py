@@ -96,7 +96,7 @@ def test_a_site_needs_nothing_of_what_others_are_sent() -> None:
 
     run, reply = answer(request.body)
     np.testing.assert_array_equal(reply.body.total, answer(own)[1].body.total)
-    assert (run.parcel, run.model) == (None, whole._state.model)
+    assert (run.own_part, run.model) == (None, whole._state.model)
     for parts in ({}, {site: {}}):
         with pytest.raises(CapeError):
             answer(dataclasses.replace(own, addressed=parts))

@@ -122,7 +122,7 @@ class Secrets:
 
         instead(noise.discrete_gaussian, self._noise)
         instead(secure_sum.clipped_sum, self._sum)
-        instead(zero_sum.hide, self._to_hide)
+        instead(zero_sum.mask_vector, self._to_hide)
         instead(keys.zero_sum_mask, self._mask)
         instead(keys.exchange, self._key)
         instead(keys.stream_key, self._key)

@@ -23,7 +23,7 @@ from cape.protocol.messages import SiteCard
 from cape.protocol.plan import make_plan
 from cape.settings.config import Config
 from cape.site.context import SiteContext
-from cape.site.ledger_file import DIGITS, AllRuns, LedgerFile, Person, read_ledger
+from cape.site.ledger_file import DIGITS, LifetimeLedger, LifetimeLedgerFile, Person, read_ledger
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import MemoryStore
@@ -78,8 +78,8 @@ def write_space(base: Path, space: str) -> None:
 def charge(base: Path, config: Config, ledger: Path) -> None:
     """Join, plan and charge every release of a small run, as a site does."""
     source = FileSource(base, {}, config, "B")
-    file = LedgerFile(path=ledger, site="B")
-    runs = AllRuns(file=file, dataset_id="", data=source)
+    file = LifetimeLedgerFile(path=ledger, site="B")
+    runs = LifetimeLedger(file=file, dataset_id="", data=source)
     site = SiteContext(
         site="B", computation="tiny", config=config, policy=SitePolicy(min_subjects=1),
         open_source=lambda: source, store=MemoryStore("B"), all_runs=runs,

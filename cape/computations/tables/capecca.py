@@ -236,7 +236,7 @@ JOINT_MOMENT = SecureSum(
     model_field="canonical",
     estimator=_estimator,
     rows=n_basis,
-    input=subject_views.unchanged,
+    input=subject_views.as_read,
 )
 
 COMPUTATION = Computation(

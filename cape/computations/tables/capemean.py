@@ -197,7 +197,7 @@ HISTOGRAM = SecureSum(
     model_field="histogram",
     estimator=histogram_of,
     rows=n_basis,
-    input=subject_views.unchanged,
+    input=subject_views.as_read,
 )
 MEAN = SecureSum(
     name="mean",
@@ -205,7 +205,7 @@ MEAN = SecureSum(
     model_field="mean",
     estimator=mean_of,
     rows=n_basis,
-    input=subject_views.unchanged,
+    input=subject_views.as_read,
     successors=(HISTOGRAM,),
 )
 

@@ -140,7 +140,7 @@ MOMENT = SecureSum(
     estimator=estimator,
     rows=n_basis,
     # Not centred, not scaled: the bound is on the records as they are.
-    input=subject_views.unchanged,
+    input=subject_views.as_read,
 )
 
 COMPUTATION = Computation(

@@ -35,7 +35,7 @@ from cape.site.policy import NO_LEDGER, SitePolicy, policies_below, policy_path,
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
 if TYPE_CHECKING:  # most rounds find their working arrays, and simulations keep no ledger
-    from cape.site.ledger_file import LedgerFile
+    from cape.site.ledger_file import LifetimeLedgerFile
     from cape.site.site_data import FileSource
 
 # What only this site may read of its own people, from `join` on
@@ -291,9 +291,9 @@ def _context(
     )
     all_runs = None
     if policy.ledger_file != NO_LEDGER:
-        from cape.site.ledger_file import AllRuns
+        from cape.site.ledger_file import LifetimeLedger
 
-        all_runs = AllRuns(
+        all_runs = LifetimeLedger(
             file=_ledger(policy, request.party, request.base, places, inputs, home),
             dataset_id=policy.dataset_id,
             data=open_source(),
@@ -326,7 +326,7 @@ def _ledger(
     places: SitePlaces,
     inputs: dict[str, Any],
     home: Path,
-) -> LedgerFile:
+) -> LifetimeLedgerFile:
     from cape.site.ledger_file import ledger_file_of
 
     named_in = (policy_path(places, base, inputs) or base).parent

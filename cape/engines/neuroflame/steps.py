@@ -39,7 +39,7 @@ from cape.engines.flare.rounds import (
 )
 from cape.errors import ConfigError, MessageError, public_text
 from cape.settings.own_words import POLICY_FILE
-from cape.site.files import own_folder, write_atomically
+from cape.site.files import make_own_folder, write_atomically
 from cape.site.places import SitePlaces
 
 # Parameters that are the framework's, not the owner's settings
@@ -258,7 +258,7 @@ def _clear(target: Path) -> None:
 def _keep(source: Path, target: Path) -> None:
     """Copy what is of this site's people: for nobody else at any moment, through no link."""
     if source.is_dir():
-        own_folder(target)
+        make_own_folder(target)
         for path in source.iterdir():
             _keep(path, target / path.name)
     else:

@@ -142,7 +142,7 @@ def _as_one_record(site: Site, subjects: Stacks | View, n_subjects: int | None) 
 
 
 def _columns(site: Site, model: IcaModel) -> Stacks:
-    return _as_one_record(site, subject_views.raw(site, model), joined(model).n_subjects)
+    return _as_one_record(site, subject_views.normalised(site, model), joined(model).n_subjects)
 
 
 def _reduced(site: Site, model: IcaModel) -> Stacks:

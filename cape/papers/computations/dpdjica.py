@@ -141,7 +141,7 @@ def _second_moment(site: Site, model: IcaModel) -> Stacks:
     if _visited(site, model) == site.id:
         config = settings_of(DpDjicaConfig, site.config)
         moment = np.zeros((d, d))
-        for array in chunks(subject_views.raw(site, model)):
+        for array in chunks(subject_views.normalised(site, model)):
             for X in bounded_columns(array, config.norm_clip).astype(np.float64):
                 moment += X @ X.T
         std = 1.0 / np.sqrt(2.0 * config.pca_epsilon)

@@ -11,7 +11,7 @@ from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import ProjectorPca, leading_projector, rank_guard
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
-from cape.protocol.subject_views import of_each, unit_trace
+from cape.protocol.subject_views import map_stack, unit_trace
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def stack() -> np.ndarray:
     study = generate(
         PRESETS["paper"], n_subjects=96, seed=3, n_components=10, n_timepoints=120, n_basis=49
     )
-    return of_each(study.subjects(), unit_trace)
+    return map_stack(study.subjects(), unit_trace)
 
 
 def noisy(estimator: ProjectorPca, stack: np.ndarray, g: float, seed: int = 0) -> object:

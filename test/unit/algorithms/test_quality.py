@@ -23,7 +23,7 @@ from cape.algorithms.unmixing import unit_rows
 from cape.algorithms.whitening import LogEuclidean, Prewhiten, reduce_subject, whiten
 from cape.lab.synthetic.generators import Study, generate
 from cape.lab.synthetic.presets import PRESETS
-from cape.protocol.subject_views import of_each, unit_trace
+from cape.protocol.subject_views import map_stack, unit_trace
 from support.closed_forms import map_energy
 
 # The algorithm before its revision: the one whose table of reference results is being reproduced.
@@ -102,7 +102,7 @@ def pipeline(
     R: int = 20,
 ) -> Quality:
     curator, private = Curator(g, seed), g is not None
-    Y = of_each(study.subjects(), unit_trace)
+    Y = map_stack(study.subjects(), unit_trace)
     pca = ProjectorPca(n_components=R, private=private)
     V = curator.run(pca, Y.shape[1], public.mu2_weights[0], Y).V
     Z0 = np.stack([reduce_subject(V, subject, prewhiten) for subject in Y])

@@ -15,7 +15,7 @@ from cape.cli import main
 from cape.privacy.accounting import display_epsilon, gdp_epsilon
 from cape.site.access import AccessRecords
 from cape.site.files import folder_lock
-from cape.site.ledger_file import LedgerFile, read_ledger
+from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
 from support import spending
 from support.ledger_model import cost
 
@@ -24,11 +24,11 @@ ANNA, BEN, NOBODY = "3f9a1c20" * 4, "b7712e04" * 4, "b7d01a99" * 4
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LedgerFile:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LifetimeLedgerFile:
     """A ledger in CAPE_SITE_HOME: a finished run of anna, open ones of ben and of nobody named."""
     monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path))
     monkeypatch.delenv("CAPE_SITE_POLICY", raising=False)
-    made = LedgerFile(path=tmp_path / "ledger.jsonl", site="B")
+    made = LifetimeLedgerFile(path=tmp_path / "ledger.jsonl", site="B")
     for name, owner in ((ANNA, "anna"), (BEN, "ben [red]\x1b"), (NOBODY, "")):
         made.join(replace(spending.run(name), owner=owner), cost(1))
         made.hold(name, cost(1))
@@ -38,7 +38,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LedgerFile:
     return made
 
 
-def stopped(file: LedgerFile, owner: str, count: int, **facts: str) -> None:
+def stopped(file: LifetimeLedgerFile, owner: str, count: int, **facts: str) -> None:
     records = AccessRecords(
         ledger=file.path, site="B", owner=owner, dataset_id="cohort", held=file.held_runs
     )

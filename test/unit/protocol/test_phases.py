@@ -23,7 +23,7 @@ from cape.protocol.phases import (
     advance_aggregator,
     advance_site,
     check_table,
-    opened,
+    next_cursor,
     stage_of,
     start,
 )
@@ -284,7 +284,7 @@ def test_a_stage_of_several_phases_shares_its_rounds() -> None:
     run = start(toy.bind(CONFIG))
     seen = []
     for name in ("a.x", "a.y", "a", "a.x", "a.y", "b", "b", "c"):
-        run = replace(run, cursor=opened(run, name))
+        run = replace(run, cursor=next_cursor(run, name))
         seen.append((run.cursor.phase, run.cursor.round))
     assert seen == [
         ("a.x", 1), ("a.y", 1), ("a", 2), ("a.x", 2), ("a.y", 2), ("b", 1), ("b", 2), ("c", 1)
@@ -296,8 +296,8 @@ def test_a_stage_of_several_phases_shares_its_rounds() -> None:
 
 def test_opening_counts_seq_and_round() -> None:
     run = replace(start(TOY.bind(CONFIG)), cursor=Cursor(seq=7, phase="first", round=4))
-    assert opened(run, "first") == Cursor(seq=8, phase="first", round=5)
-    assert opened(run, "last") == Cursor(seq=8, phase="last", round=1)
+    assert next_cursor(run, "first") == Cursor(seq=8, phase="first", round=5)
+    assert next_cursor(run, "last") == Cursor(seq=8, phase="last", round=1)
 
 
 @pytest.mark.parametrize(

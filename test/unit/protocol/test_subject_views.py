@@ -10,8 +10,8 @@ from cape.algorithms.pca import leading_projector
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.ports import Stacks, View
-from cape.protocol.secure_sum import chunks, kept
-from cape.protocol.subject_views import SPIKE, each_subject, unit_trace, without_spikes
+from cape.protocol.secure_sum import chunks, stacks_behind
+from cape.protocol.subject_views import SPIKE, map_subjects, unit_trace, without_spikes
 
 
 def test_a_volume_far_above_the_median_counts_as_the_mean() -> None:
@@ -59,7 +59,7 @@ def stacks(n: int) -> Stacks:
 
 def test_every_subject_is_what_it_is_alone() -> None:
     given = stacks(7)
-    found = each_subject(given, unit_trace)
+    found = map_subjects(given, unit_trace)
     assert found.labels == given.labels
     for before, after in zip(given.arrays, found.arrays, strict=True):
         assert after.dtype == np.float32
@@ -72,7 +72,7 @@ def test_results_are_not_held_twice() -> None:
     size = sum(array.nbytes for array in given.arrays)
     tracemalloc.start()
     try:
-        each_subject(given, unit_trace)
+        map_subjects(given, unit_trace)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -82,12 +82,12 @@ def test_results_are_not_held_twice() -> None:
 def test_a_view_makes_of_every_subject_what_a_stack_of_all_would_hold() -> None:
     """Bit for bit, chunk by chunk, so that no site holds its data twice."""
     seen = View(stacks=stacks(70), one=lambda Y: without_spikes(unit_trace(Y[:2])))
-    whole = each_subject(seen.stacks, seen.one)
+    whole = map_subjects(seen.stacks, seen.one)
     parts = list(chunks(seen))
     assert [len(part) for part in parts] == [32, 32, 6, 2]
     assert np.concatenate(parts[:3]).tobytes() == whole.arrays[0].tobytes()
     assert parts[3].tobytes() == whole.arrays[1].tobytes()
-    after = each_subject(seen, lambda Y: 2 * Y)
+    after = map_subjects(seen, lambda Y: 2 * Y)
     assert after.labels == seen.stacks.labels
     assert [a.tobytes() for a in after.arrays] == [(2 * a).tobytes() for a in whole.arrays]
-    assert kept(seen) is seen.stacks
+    assert stacks_behind(seen) is seen.stacks

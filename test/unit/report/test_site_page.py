@@ -291,14 +291,14 @@ def test_the_page_says_whom_the_site_met_first_and_what_hung_on_them(tmp_path):
         cape.report.write_site(tmp_path / name, site, example.inside(made, LABELS))
         return " ".join((tmp_path / name / "private" / "index.html").read_text().split())
 
-    two = page("two", met_first=("B <i>", "C"), epsilon_if_invented=2.34567)
+    two = page("two", first_contacts=("B <i>", "C"), epsilon_if_invented=2.34567)
     assert "by keys that only the aggregator vouched for: B &lt;i&gt;, C." in two
     delta = f"{made.ledger.budget.delta:g}"
     assert f"the epsilon of this site's people is 2.34567 at delta {delta}. Ask" in two
     assert "If it invented them, the noise was smaller" in two
-    one = page("one", met_first=("B",), epsilon_if_invented=None)
+    one = page("one", first_contacts=("B",), epsilon_if_invented=None)
     assert "vouched for: B. Ask there, not through the aggregator" in one
-    assert "Nobody was met for the first time in this run" in page("none", met_first=())
+    assert "Nobody was met for the first time in this run" in page("none", first_contacts=())
     other = page("other")  # of a run with pinned or relayed keys
     assert "first time" not in other
     assert "invented" not in other

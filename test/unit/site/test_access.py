@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cape.errors import ConfigError, ReplayError
-from cape.site.access import AccessRecords, clock_of, hear_of, read_accesses
+from cape.site.access import AccessRecords, clock_of, read_accesses, record_request
 from cape.site.files import folder_lock
 
 FACTS = {"question": "q", "folder": "", "exchange": "join"}
@@ -133,7 +133,7 @@ def test_silence_counts_from_the_last_time_that_somebody_asked(tmp_path) -> None
     own.record("one", FACTS)
     clock = clock_of(own.ledger)
     assert clock.silence("0f") == 0.0  # nobody knows: it keeps its place
-    hear_of(own.ledger, "0f")
+    record_request(own.ledger, "0f")
     path = own.ledger.with_name("ledger.jsonl.rounds") / "0f"
     os.utime(path, (1e9, 1e9))
     assert clock.silence("0f") > 86400

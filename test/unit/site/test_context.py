@@ -19,7 +19,7 @@ from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.ports import Stacks
 from cape.settings.config import Config
 from cape.site.context import AggregatorContext, SiteContext
-from cape.site.ledger_file import AllRuns, LedgerFile, Person
+from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, Person
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import Card, MemoryStore
@@ -88,9 +88,9 @@ def test_a_charge_that_cannot_be_written_down_is_none() -> None:
 def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> None:
     """Before the run's own: what the site's limit over all runs refuses leaves no trace."""
     lines: list[Any] = []
-    file = LedgerFile(path=tmp_path / "ledger.jsonl", site="B")
+    file = LifetimeLedgerFile(path=tmp_path / "ledger.jsonl", site="B")
     person = Person(label="sub-1", files=("f",))
-    runs = AllRuns(
+    runs = LifetimeLedger(
         file=file, dataset_id="", data=SimpleNamespace(people=[person], contents="c"),
     )  # fmt: skip
     assert runs.begin("0" * 32, "toy", CONFIG, promised=True).word == "in"

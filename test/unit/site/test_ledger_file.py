@@ -29,7 +29,7 @@ from cape.settings.config import Config
 from cape.site import files, ledger_lines
 from cape.site.access import round_file
 from cape.site.files import appending
-from cape.site.ledger_file import AllRuns, LedgerFile, Person, read_ledger
+from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, Person, read_ledger
 from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.policy import limit_of
 from cape.site.site_data import FileSource
@@ -48,9 +48,9 @@ def entry(round: int, mu2: str = "1/100") -> dict[str, object]:
     return {"phase": "iterate", "round": round, "field": "total", "mu2": mu2, "seq": round}
 
 
-def ledger(tmp_path: Path, limit: Cost = INFINITE) -> LedgerFile:
+def ledger(tmp_path: Path, limit: Cost = INFINITE) -> LifetimeLedgerFile:
     limits = Limits(total=limit)
-    return LedgerFile(path=tmp_path / "deep" / "ledger.jsonl", site="B", limits=limits)
+    return LifetimeLedgerFile(path=tmp_path / "deep" / "ledger.jsonl", site="B", limits=limits)
 
 
 def cost(text: str) -> Cost:
@@ -61,17 +61,17 @@ def cost(text: str) -> Cost:
 PLAN = cost("1000")
 
 
-def opened(file: LedgerFile, what: RunSpending, plan: Cost = PLAN) -> str:
+def opened(file: LifetimeLedgerFile, what: RunSpending, plan: Cost = PLAN) -> str:
     """Ask as a run does, in `join` and at the roster; the last answer."""
     word = file.join(what, plan).word
     return file.hold(what.run, plan).word if word == "in" else word
 
 
-def pays(file: LedgerFile, name: str, *charge: object) -> str:
+def pays(file: LifetimeLedgerFile, name: str, *charge: object) -> str:
     return file.charge(name, entry(*charge), PLAN).word
 
 
-def spend(file: LedgerFile, what: RunSpending, rounds: int, mu2: str = "1/100") -> None:
+def spend(file: LifetimeLedgerFile, what: RunSpending, rounds: int, mu2: str = "1/100") -> None:
     assert opened(file, what) == "in"
     for j in range(1, rounds + 1):
         assert pays(file, what.run, j, mu2) == "in"
@@ -130,8 +130,10 @@ def test_a_run_of_another_data_set_counts_whoever_of_the_first_it_held(tmp_path)
     assert file.total("three").mu == pytest.approx(0.4)
 
 
-def all_runs(file: LedgerFile, people: list[Person], contents: str = "c", **more) -> AllRuns:
-    return AllRuns(file=file, dataset_id="", **more,
+def all_runs(
+    file: LifetimeLedgerFile, people: list[Person], contents: str = "c", **more
+) -> LifetimeLedger:
+    return LifetimeLedger(file=file, dataset_id="", **more,
                    data=SimpleNamespace(people=people, contents=contents))  # fmt: skip
 
 
@@ -366,7 +368,7 @@ def test_only_a_run_that_failed_may_come_back(tmp_path, why, word) -> None:
     assert len(file.find("one").charges) == 1 + (word == "in")
 
 
-def silent(file: LedgerFile, name: str, seconds: float) -> None:
+def silent(file: LifetimeLedgerFile, name: str, seconds: float) -> None:
     then = time.time() - seconds
     os.utime(round_file(file.path, name), (then, then))
 
@@ -488,7 +490,7 @@ def test_a_line_that_a_crash_cut_short_does_not_count(tmp_path, cut) -> None:
     assert file.path.read_bytes() == whole
 
 
-def head_of(file: LedgerFile) -> Path:
+def head_of(file: LifetimeLedgerFile) -> Path:
     return file.path.with_name(f"{file.path.name}.head")
 
 
@@ -501,7 +503,7 @@ def test_whole_lines_that_are_gone_are_noticed(tmp_path, left) -> None:
     file.path.write_bytes(b"".join(lines[:left]))
     for step in (
         lambda: pays(file, "one", 4), lambda: file.join(run("two", "a"), PLAN), file.key,
-        lambda: file.find("one"), lambda: file.total("one"), lambda: file.unpromised("one"),
+        lambda: file.find("one"), lambda: file.total("one"), lambda: file.mark_not_private("one"),
     ):  # fmt: skip
         with pytest.raises(StateLostError, match="E262"):
             step()
@@ -626,13 +628,13 @@ import os, signal, sys
 from pathlib import Path
 from types import SimpleNamespace
 import cape.site.files as durable
-from cape.site.ledger_file import LedgerFile
+from cape.site.ledger_file import LifetimeLedgerFile
 real = os.{function}
 def die(*args):
     if "{when}" == "after":
         real(*args)
     os.kill(os.getpid(), signal.SIGKILL)
-file = LedgerFile(path=Path(sys.argv[1]), site="B")
+file = LifetimeLedgerFile(path=Path(sys.argv[1]), site="B")
 durable.os.{function} = die
 from cape.privacy.cost import INFINITE
 file.charge("one", {entry!r}, INFINITE)

@@ -11,7 +11,7 @@ from cape.algorithms.whitening import reduce_subject, whiten
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
 from cape.papers.algorithms.covariance import CovariancePca, EigenWhitening
-from cape.protocol.subject_views import of_each, unit_trace
+from cape.protocol.subject_views import map_stack, unit_trace
 
 STUDY = {"n_components": 10, "n_timepoints": 120, "n_basis": 49}
 
@@ -20,7 +20,7 @@ STUDY = {"n_components": 10, "n_timepoints": 120, "n_basis": 49}
 def stack() -> np.ndarray:
     """96 subjects, 10 true components, 49 basis functions."""
     study = generate(PRESETS["paper"], n_subjects=96, seed=3, **STUDY)
-    return of_each(study.subjects(), unit_trace)
+    return map_stack(study.subjects(), unit_trace)
 
 
 @pytest.mark.parametrize("T", [8, 60])
