@@ -170,7 +170,7 @@ def forgive_command(
 ) -> None:
     """Let exchanges count no more that told nothing: those that you know the reason of."""
     from cape.privacy.spending import Forgiven
-    from cape.site.access import side_path, read_accesses
+    from cape.site.access import read_accesses, side_path
     from cape.site.ledger_lines import today
     from cape.site.ledger_texts import owner_text
 
