@@ -30,7 +30,7 @@ from cape.algorithms.contrast import Contrast, Estimates, estimates
 from cape.algorithms.group_design import Groups, half_of_sites, weights
 from cape.algorithms.linalg import svec
 from cape.algorithms.significance import Z95
-from cape.lab.synthetic.groups import LARGEST, ROWS, People, Population, draw, population
+from cape.lab.synthetic.groups import COVARIATE_BOUNDS, ROWS, People, Population, draw, population
 from cape.privacy.accounting import gdp_mu
 
 DELTA, COLLUDERS = 1e-5, 1
@@ -144,7 +144,11 @@ def planned(
     asked = how.pop("asked", np.ones(len(u), dtype=bool))
     sites, groups = rows_of(study, u, asked)
     question = Contrast(
-        scales=(1.0,) * u.shape[1], covariates=LARGEST, groups=groups, everybody=groups.n, **how
+        scales=(1.0,) * u.shape[1],
+        covariates=COVARIATE_BOUNDS,
+        groups=groups,
+        everybody=groups.n,
+        **how,
     )
     return ask(question, sites, size(groups.n, len(sites), epsilon), rng)
 
@@ -179,7 +183,11 @@ def age(study: People, u: np.ndarray, epsilon: float, rng: np.random.Generator) 
     ]
     groups = Groups(people=np.bincount(study.site), cases=None)
     question = Contrast(
-        scales=(1.0,), covariates=(1.0, *LARGEST[1:]), groups=groups, everybody=len(u), strict=True
+        scales=(1.0,),
+        covariates=(1.0, *COVARIATE_BOUNDS[1:]),
+        groups=groups,
+        everybody=len(u),
+        strict=True,
     )
     found = ask(question, sites, size(len(u), len(sites), epsilon), rng)
     return in_units(found, 2 * AGE_RANGE)
@@ -222,7 +230,7 @@ def generic(
     """Private regression of the usual kind: noisy joint moments, usual standard errors."""
     K, S = u.shape[1], study.site.max() + 1
     z = np.column_stack([2 * study.case - 1, study.x, np.ones(len(u)), u])
-    bound = np.sqrt(1 + np.sum(np.square(LARGEST)) + 1 + 4 * K)
+    bound = np.sqrt(1 + np.sum(np.square(COVARIATE_BOUNDS)) + 1 + 4 * K)
     z *= np.minimum(1.0, bound / np.linalg.norm(z, axis=1))[:, None]
     noise = rng.standard_normal((z.shape[1],) * 2) / np.sqrt(2)
     std = np.sqrt(2) * bound**2 / size(len(u), S, epsilon)

@@ -619,14 +619,14 @@ def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
             problem = f"no site has {least} or more people of both groups"
             raise ConfigError("E150", problem=problem, do="look at the levels of group.")
     if config.private:
-        from cape.forecast.contrast import LARGEST_USEFUL  # in this exchange only
+        from cape.forecast.contrast import MAX_USEFUL  # in this exchange only
 
         seen = forecast_of(config, roster)
         if not seen.usable:
             said = f"too few people: only a difference of {seen.smallest:.1f} sd would be seen"
             if not config.accept_low_quality:
                 do = "ask more people, fewer outcomes, or set accept_low_quality."
-                raise ConfigError("E150", problem=f"{said}, {LARGEST_USEFUL} at most", do=do)
+                raise ConfigError("E150", problem=f"{said}, {MAX_USEFUL} at most", do=do)
             notes.append(f"{said[0].upper()}{said[1:]}.")
     return replace(roster, warnings=(*roster.warnings, *notes))
 

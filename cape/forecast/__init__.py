@@ -1,1 +1,1 @@
-"""Whether the maps of a planned run will be worth anything, from public numbers only."""
+"""Forecast, from public numbers only, whether a planned run will give useful maps."""

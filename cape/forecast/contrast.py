@@ -1,8 +1,8 @@
-"""What a comparison of groups will be able to see, before anybody is asked.
+"""Forecast of the smallest effect that a comparison of groups can find, before it is run.
 
-The estimator itself (`cape.algorithms.contrast`) is led through its looks, with the noise of the
-plan on values that ordinary studies have: groups that differ by .2 to .4 sd in covariates, which
-explain a few percent of an outcome.
+The estimator itself (`cape.algorithms.contrast`) runs through its looks on values of an ordinary
+study with the noise of the plan: groups differ by .2 to .4 sd in covariates, which explain a few
+percent of an outcome.
 `bench/contrast.py` compares its standard errors with those of runs.
 """
 
@@ -25,27 +25,27 @@ from cape.algorithms.linalg import svec
 from cape.algorithms.significance import Z80, Z95, power
 from cape.frozen import dataclass
 
-# Effects whose chance of being found is said, in sd; power from which an effect counts as found
+# Effects, in sd, whose power is forecast
 EFFECTS = (0.2, 0.3, 0.5, 0.8)
-# A plan that finds no difference below this is refused unless the owner accepts it.
-LARGEST_USEFUL = 0.8
+# A plan whose smallest difference is larger than this is refused unless the owner accepts it.
+MAX_USEFUL = 0.8
 
 # Ordinary studies (`bench/contrast.py`, row "motion .4 sd"): imbalance c_x of a covariate; its
-# effect on an outcome; rms of the centre of many outcomes, in scales; what the clip leaves of many;
-# spread of one outcome with its sites, in sd; mean r^2 of a continuous question.
+# effect on an outcome; rms of the centre of many outcomes, in scales; share of many outcomes that
+# the clip leaves; spread of one outcome with its sites, in sd; mean r^2 of a continuous question.
 IMBALANCE, COVARIATE, CENTRE, SLOPE, SPREAD, AGE_SQUARE = 0.055, 0.12, 0.8, 0.91, 1.03, 0.045
-# Looks that are drawn, of many outcomes half of them, which are many themselves; of eight seeds the
-# one whose 50 draws are nearest to 800 (25 of the first said 3 to 7 % too much).
+# Number of simulated studies (half of it for many outcomes), and their seed: of eight seeds the one
+# whose 50 draws are nearest to 800 draws (25 draws of the first seed were 3 to 7 % too high)
 DRAWS, SEED = 50, 23
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContrastForecast:
-    """What a planned question sees, in sd."""
+    """Precision of a planned question, in sd."""
 
     se: float  # standard error of a difference
-    privacy: float  # share of its square that noise adds, also where it spoils the adjustment
-    power: tuple[float, ...]  # of `EFFECTS`, each tested at .05
+    privacy: float  # share of se^2 that privacy noise adds, adjustment included
+    power: tuple[float, ...]  # for each of `EFFECTS`, tested at .05
 
     @property
     def smallest(self) -> float:
@@ -54,15 +54,15 @@ class ContrastForecast:
 
     @property
     def usable(self) -> bool:
-        return self.smallest <= LARGEST_USEFUL
+        return self.smallest <= MAX_USEFUL
 
 
 def forecast(question: Contrast) -> ContrastForecast:
-    """Forecast a question whose `noise` is that of the plan; for a pattern, of its half B."""
+    """Forecast a question whose `noise` is that of the plan; for a pattern, that of half B."""
     n = DRAWS if question.n_outcomes == 1 else DRAWS // 2
     draws = [_drawn(question, np.random.default_rng([SEED, i])) for i in range(n)]
-    variances = np.array([np.mean(found.se**2) for found in draws])
-    sampling = np.array([np.mean(found.se_sampling**2) for found in draws])
+    variances = np.array([np.mean(draw.se**2) for draw in draws])
+    sampling = np.array([np.mean(draw.se_sampling**2) for draw in draws])
     se = float(np.sqrt(np.median(variances)))
     return ContrastForecast(
         se=se,
@@ -72,7 +72,7 @@ def forecast(question: Contrast) -> ContrastForecast:
 
 
 def _drawn(question: Contrast, rng: np.random.Generator) -> Estimates:
-    """Lead a question through its looks: typical values, and the noise that they will have."""
+    """Simulate all looks of a question: typical values plus the planned noise."""
     state = question.start(0)
     for look, std in zip(question.looks, question.noise, strict=True):
         scale = look.bound(question, state) * question.everybody / question.groups.n
@@ -82,17 +82,17 @@ def _drawn(question: Contrast, rng: np.random.Generator) -> Estimates:
 
 
 def _typical(question: Contrast, state: Contrasted, look: str) -> Array:
-    """Return what a look would release of an ordinary study without noise, in its own units."""
+    """Return the noise-free answer of an ordinary study to one look, in the look's units."""
     outcomes, p = question.n_outcomes, len(question.covariates)
     square = AGE_SQUARE if question.strict else question.groups.mean_square
-    slope, kept = SLOPE, SLOPE
-    if outcomes == 1:  # what a clip at C scales leaves of a normal outcome, and of its square
+    slope, square_left = SLOPE, SLOPE
+    if outcomes == 1:  # a clip at C scales leaves this of a normal outcome and of its square
         spread = SPREAD / float(state.scale[0])
         cut = state.radius / spread
         inside = math.erf(cut / math.sqrt(2.0))
         tail = cut * math.sqrt(2.0 / math.pi) * math.exp(-(cut**2) / 2)
         slope = max(inside - 0.02, 0.0)
-        kept = spread**2 * (inside - tail + cut**2 * (1.0 - inside))
+        square_left = spread**2 * (inside - tail + cut**2 * (1.0 - inside))
     if look in ("scale", "rescale"):
         below = [math.erf(edge / SPREAD / math.sqrt(2.0)) for edge in OCTAVES]
         return np.diff(np.concatenate([[0.0], below, [1.0]]))
@@ -104,13 +104,13 @@ def _typical(question: Contrast, state: Contrasted, look: str) -> Array:
             return np.full(1, outcomes * pull - 0.5)
         return svec(pull * np.eye(outcomes))
     if look == "squares":
-        squares = np.full(outcomes, kept * (square + state.reach**2 / 4))
-        # One outcome's squares are asked as their distance from half their largest value.
-        most = ((0.5 + state.reach) * state.radius) ** 2
-        return squares - most / 2 if outcomes == 1 else squares
+        squares = np.full(outcomes, square_left * (square + state.reach**2 / 4))
+        # The squares of a single outcome are centred at half their largest value.
+        largest = ((0.5 + state.reach) * state.radius) ** 2
+        return squares - largest / 2 if outcomes == 1 else squares
     values = {
         "centre": (outcomes, CENTRE),
-        # r of a continuous question is smaller, and so is what goes with it.
+        # r of a continuous question is smaller, and so is its imbalance.
         "imbalance": (p, IMBALANCE / (4 if question.strict else 1)),
         "separation": (1, square - 0.125),
         "slope": (1, slope - 0.5),

@@ -1,4 +1,4 @@
-"""The models of one release: at which G spatial ICA and template maps were seen to be worth it."""
+"""Forecast rules of the models of one release: spatial ICA and template maps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cape.forecast.rule import ForecastRule, RunSize
 from cape.frozen import dataclass
 
 # From this G on: size of the kernel basis d, components R, how many of them were found again in
-# other people (|r| above .5, of bagged maps; of smooth noise 1 or 2), and how many claim "yes"
+# other people (|r| of bagged maps above .5; smooth noise gives 1 or 2), and how many claim "yes"
 SPATIAL_SIZES: Final[tuple[tuple[float, int, int, int, int], ...]] = (
     (50.0, 40, 12, 7, 0),
     (70.0, 53, 12, 9, 3),
@@ -21,10 +21,10 @@ SPATIAL_SIZES: Final[tuple[tuple[float, int, int, int, int], ...]] = (
     (350.0, 240, 18, 16, 16),
     (800.0, 300, 18, 17, 17),
 )
-# Who they are
+# Data of `SPATIAL_SIZES`
 MEASURED_ON: Final = "40 resting adults, 10 mm"
 
-# The same of private dual regression: G and d; its centre was calibrated with these
+# Private dual regression: from this G on, d; its centre was calibrated with these sizes
 TEMPLATE_SIZES: Final[tuple[tuple[float, int], ...]] = (
     (50.0, 40),
     (90.0, 53),
@@ -32,26 +32,26 @@ TEMPLATE_SIZES: Final[tuple[tuple[float, int], ...]] = (
     (350.0, 80),
 )
 
-# Below this G a spatial run shows noise: it is refused unless the owner accepts that
-LEAST_SPATIAL: Final = 50.0
+# Below this G a spatial run shows noise and is refused unless the owner accepts that.
+MIN_SPATIAL_G: Final = 50.0
 
 # From this G on spatial maps were good on synthetic data (ISI below .1)
-LEAST_CLEAR: Final = 90.0
+MIN_CLEAR_G: Final = 90.0
 
 # R <= .3 d: more components than that have no room in the basis
 ROWS_PER_COMPONENT: Final = 0.3
 
 # Smallest G at which private dual regression was measured to beat the figure without data
-LEAST_TEMPLATE: Final = 50.0
+MIN_TEMPLATE_G: Final = 50.0
 
 
 def spatial_basis(g: float, n_components: int) -> int:
-    """Return d of a spatial run: from G alone, and room for R components."""
+    """Return d of a spatial run: that of its G, or more to leave room for R components."""
     return _basis({row[0]: row[1] for row in SPATIAL_SIZES}, g, n_components)
 
 
 def spatial_components(g: float) -> int:
-    """Return R of a spatial run: as many as real data carried at G; of the first row below it."""
+    """Return R of a spatial run: as many as real data carried at G, at least the first row's."""
     return (_row_at(g) or SPATIAL_SIZES[0])[2]
 
 
@@ -60,38 +60,37 @@ def _row_at(g: float) -> tuple[float, int, int, int, int] | None:
 
 
 def room_for(n_basis: int) -> int:
-    """Return about how many components a basis of d has room for."""
+    """Return for how many components a basis of d has room, approximately."""
     return int(ROWS_PER_COMPONENT * n_basis)
 
 
 def template_basis(g: float, n_templates: int) -> int:
-    """Return d of a template run: from G alone, and room for K templates."""
+    """Return d of a template run: that of its G, or more to leave room for K templates."""
     return _basis(dict(TEMPLATE_SIZES), g, n_templates)
 
 
 def _basis(sizes: Mapping[float, int], g: float, n_components: int) -> int:
-    # A larger basis is sharper and noisier: it grows only where G can pay for it.
+    # A larger basis is sharper and noisier: it grows with G.
     d = max((d for least, d in sizes.items() if g >= least), default=min(sizes.values()))
     return max(d, math.ceil(n_components / ROWS_PER_COMPONENT))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialRule(ForecastRule):
-    """Maps that are independent of each other over the brain."""
+    """Rule of spatial ICA: maps that are independent of each other over the brain."""
 
     noun: ClassVar[str] = "spatial components"
 
     def needed_g(self) -> float:
-        return LEAST_CLEAR
+        return MIN_CLEAR_G
 
     def refused_below(self) -> float:
-        # Doubtful from here up to `needed_g`, which is the owner's to decide.
-        return LEAST_SPATIAL
+        return MIN_SPATIAL_G
 
     def reason(self, g: float) -> str:
-        need = f"{LEAST_CLEAR:.0f}"
-        if g < LEAST_CLEAR:
-            need = f"{LEAST_CLEAR:.0f} to be sure, {LEAST_SPATIAL:.0f} at least"
+        need = f"{MIN_CLEAR_G:.0f}"
+        if g < MIN_CLEAR_G:
+            need = f"{MIN_CLEAR_G:.0f} to be sure, {MIN_SPATIAL_G:.0f} at least"
         said = self._expected(g)
         return f"G is {g:.0f}, and {self.noun} need {need}{said and ': '}{said}"
 
@@ -137,7 +136,7 @@ class SpatialRule(ForecastRule):
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
         g = size.g_of(mu)
         warnings = []
-        # Components without room of their own split networks instead of finding more.
+        # Too many components for a basis split networks instead of finding more.
         room = room_for(n_basis)
         if self.n_components > room:
             warnings.append(f"A basis of {n_basis} has room for about {room} components.")
@@ -148,16 +147,16 @@ class SpatialRule(ForecastRule):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateRule(ForecastRule):
-    """Maps that start from public templates."""
+    """Rule of private dual regression: maps that start from public templates."""
 
     noun: ClassVar[str] = "templates"
 
     def needed_g(self) -> float:
-        return LEAST_TEMPLATE
+        return MIN_TEMPLATE_G
 
     def reason(self, g: float) -> str:
-        noise = "" if g >= LEAST_TEMPLATE else ": the maps would mostly show noise"
-        return f"G is {g:.0f}, and {self.noun} need {LEAST_TEMPLATE:.0f}{noise}"
+        noise = "" if g >= MIN_TEMPLATE_G else ": the maps would mostly show noise"
+        return f"G is {g:.0f}, and {self.noun} need {MIN_TEMPLATE_G:.0f}{noise}"
 
     def synthetic_data(self, g: float) -> str:
         return (
@@ -166,8 +165,8 @@ class TemplateRule(ForecastRule):
         )
 
     def largest_components(self, g: float) -> int:
-        # G limits what is seen in the maps, not how many templates can be given.
-        return MOST_TEMPLATES if g >= LEAST_TEMPLATE else 0
+        # G limits the detail of the maps, not the number of templates.
+        return MOST_TEMPLATES if g >= MIN_TEMPLATE_G else 0
 
     def real_data(self, g: float) -> str:
         if not self.brains:

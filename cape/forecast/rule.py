@@ -1,6 +1,6 @@
-"""G, the effective size of a run, and what every rule says of it: will it work, what would help.
+"""G, the effective size of a run, and the base of all forecast rules: will it work, what helps.
 
-Thresholds were measured on synthetic data unless a sentence says otherwise: no promise for real.
+Thresholds were measured on synthetic data unless a sentence says otherwise.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import ClassVar, Final, Literal
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
-# Components that are independent in time, in space, or those of templates
+# Components independent in time, independent in space, or led by templates
 Kind = Literal["temporal", "spatial", "template"]
 Answer = Literal["no", "perhaps", "yes"]
 
-# The three words, as every command and page says them.
+# The three answers as every command and page prints them
 WORDS: Final[dict[Answer, str]] = {"no": "No", "perhaps": "Perhaps", "yes": "Yes"}
 
 MAX_COMPONENTS: Final = 50
 
-# Budgets of the curve, beside the planned one
+# Epsilons of the curve, beside the planned one
 EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
-# Above this epsilon an observer's odds that a person took part may move 22,000 times (e^10) and
-# more: no board can sign for that, so it is advised to nobody.
+# Above this epsilon an observer's odds that a person took part may change more than 22,000-fold
+# (e^10).  No board can sign that, so no such epsilon is advised.
 SIGNABLE: Final = 10.0
 
 
 def g_eff(*, n_subjects: int, mu: float, noise_shares: int, n_sites: int) -> float:
     """Return G = M mu sqrt(h / S), the one number that quality depends on.
 
-    `mu` is that of the whole run against the headline viewer (inf without noise), and
-    h = `noise_shares` are the noise shares that this viewer cannot subtract (1 with noise=local).
+    `mu`: of the whole run against the headline viewer (inf without noise); h = `noise_shares`: the
+    noise shares that this viewer cannot subtract (1 with noise=local).
     """
     # The sum carries S noise shares, and the viewer can subtract all but h of them.
     return n_subjects * mu * math.sqrt(noise_shares / n_sites)
@@ -62,8 +62,8 @@ class RunSize:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """What to expect of a run, in numbers."""
+class Forecast:
+    """The forecast of a run in numbers."""
 
     g: float  # G of the run; inf without noise
     needed: float  # smallest G with the answer "yes"
@@ -75,21 +75,21 @@ class Verdict:
     smallest_n_subjects: int  # fewest subjects for this number of components, all else equal
     # Expected share of the maps' energy inside the released subspace; NaN where unknown
     map_energy: float
-    text: str  # the answer, its reason and what would change it, for people
+    text: str  # the answer, its reason and helpful changes, in words
     warnings: tuple[str, ...]  # further sentences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """The plain answer to "will it work?", and each single change that would make it a yes."""
+    """The answer to "will it work?", and each single change that would make it a yes."""
 
     answer: Answer
     reason: str  # the rest of the sentence that begins with the answer
     changes: tuple[str, ...]  # each by itself is enough; empty if nothing needs to change
-    synthetic_data: str  # what was measured there for this answer, one sentence
-    real_data: str  # what was seen there at this G, one sentence
-    caution: str  # where epsilon protects almost nothing, or would have to; mostly empty
-    networks: str = ""  # "7 of 12" maps are expected to be networks; empty where nobody measured
+    synthetic_data: str  # results on synthetic data with this answer, one sentence
+    real_data: str  # results on real data at this G, one sentence
+    caution: str  # if the given or the needed epsilon protects almost nothing; else empty
+    networks: str = ""  # maps expected to be networks, "7 of 12"; empty if not measured
 
     @property
     def sentence(self) -> str:
@@ -99,7 +99,7 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CurvePoint:
-    """One budget of the curve: what the same sites and subjects give at this epsilon."""
+    """One point of the curve: the same sites and subjects at this epsilon."""
 
     epsilon: float
     g: float
@@ -113,9 +113,8 @@ class ForecastRule(ABC):
     """The rule of one kind of components, for R components (K templates)."""
 
     n_components: int
-    brains: bool = True  # false of columns of a table: what brains showed is not said of them
-    # What the components are called
-    noun: ClassVar[str]
+    brains: bool = True  # false for plain columns: results on brains do not apply
+    noun: ClassVar[str]  # word for the components
 
     @abstractmethod
     def needed_g(self) -> float:
@@ -135,24 +134,24 @@ class ForecastRule(ABC):
         """Return the most components with the answer "yes" at G, 0 if none."""
 
     def largest_possible(self, g: float) -> int:
-        """Return the most components that come back at G where data are kind, 0 if none."""
+        """Return the most components that come back at G on favourable data, 0 if none."""
         return self.largest_components(g)
 
     @abstractmethod
     def reason(self, g: float) -> str:
-        """Return why the answer at G is what it is."""
+        """Return the reason of the answer at G."""
 
     def networks(self, g: float) -> str:
-        """Return how many maps are expected to be networks, "7 of 12", where it was measured."""
+        """Return how many maps are expected to be networks, "7 of 12"; empty if not measured."""
         return ""
 
     def sentence(self, g: float) -> str:
-        """Return the answer at G and its reason, as every command and page says them."""
+        """Return the answer at G and its reason, as every command and page prints them."""
         return f"{WORDS[self.answer(g)]}: {self.reason(g)}."
 
     @abstractmethod
     def synthetic_data(self, g: float) -> str:
-        """Return what synthetic data with the answer at G gave, in one sentence."""
+        """Return the results on synthetic data with the answer at G, in one sentence."""
 
     def largest_text(self, g: float) -> str:
         """Return `largest_components` in a sentence; empty where it does not depend on G."""
@@ -160,27 +159,27 @@ class ForecastRule(ABC):
 
     @abstractmethod
     def real_data(self, g: float) -> str:
-        """Return what one real resting-state data set showed at this G."""
+        """Return the results on one real resting-state data set at this G, in one sentence."""
 
     def expected_q(self, g: float) -> float | None:
-        """Return the expected recovery error; None where it was not measured."""
+        """Return the expected recovery error; None if it was not measured."""
         return None
 
     def map_energy(self, g: float, n_basis: int) -> float:
-        """Return E, the expected share of the maps' energy that is kept; NaN where unknown."""
+        """Return E, the expected share of the maps' energy that is kept; NaN if unknown."""
         return math.nan
 
     def largest_without_noise(self) -> int:
         """Return the most components of a run without noise: the data alone limit them."""
         return self.n_components
 
-    def verdict(self, size: RunSize, mu: float, *, n_basis: int) -> Verdict:
-        """Return what to expect of a run of total `mu` (inf without noise) and d = `n_basis`."""
+    def forecast(self, size: RunSize, mu: float, *, n_basis: int) -> Forecast:
+        """Return the forecast of a run of total `mu` (inf without noise) and d = `n_basis`."""
         g, needed, advice = size.g_of(mu), self.needed_g(), self.advice(size, mu)
         helps = f" What would help: {'; or '.join(advice.changes)}." if advice.changes else ""
         finite = math.isfinite(g)
         most = self.largest_components(g) if finite else self.largest_without_noise()
-        return Verdict(
+        return Forecast(
             g=g,
             needed=needed,
             possible=self.refused_below(),
@@ -200,9 +199,9 @@ class ForecastRule(ABC):
         return tuple(filter(None, (advice.synthetic_data, advice.real_data, advice.caution)))
 
     def advice(self, size: RunSize, mu: float) -> Advice:
-        """Return what to tell the owner of a plan of total `mu`; inf without noise."""
+        """Return the advice to the owner of a plan of total `mu` (inf without noise)."""
         g = size.g_of(mu)
-        # Nothing protects anybody then, which matters more than how good the maps will be.
+        # Without noise no person is protected: say that instead of a forecast of quality.
         if math.isinf(g):
             return Advice(
                 answer="yes",
@@ -238,7 +237,7 @@ class ForecastRule(ABC):
         if (epsilon := size.epsilon_for(needed)) <= SIGNABLE:
             changes.append(f"epsilon: at least {rounded_up(epsilon)}")
         trusting = replace(size, noise_shares=size.n_sites)
-        # Nobody's noise is discounted then; offered only where that alone is enough.
+        # Without colluders all noise shares count; offer that only if it is enough by itself.
         gained = trusting.g_of(1.0) / size.g_of(1.0)
         if size.noise_shares < size.n_sites and gained * g >= needed:
             changes.append("assumed_colluders: 0, if every site trusts all others not to collude")
@@ -261,9 +260,9 @@ class ForecastRule(ABC):
 
 
 def rounded_up(value: float) -> str:
-    """Return `value` with three digits, rounded up: a smaller number would not be enough."""
+    """Return `value` with three digits, rounded up."""
     if value <= 0:
         return "0"
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
-    # The hair taken off keeps a number that has three digits already as it is.
+    # 1e-9 keeps a number that has three digits already.
     return f"{math.ceil(value / step - 1e-9) * step:.6g}"

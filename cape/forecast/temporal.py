@@ -1,4 +1,4 @@
-"""Joint temporal ICA by the G rule: no, perhaps or yes, measured on synthetic data."""
+"""Forecast rule of joint temporal ICA, measured on synthetic data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from cape.algorithms.quasi_newton import dense_g, subspace_g
 from cape.errors import ConfigError
-from cape.forecast.one_release import LEAST_CLEAR, LEAST_TEMPLATE
+from cape.forecast.one_release import MIN_CLEAR_G, MIN_TEMPLATE_G
 from cape.forecast.rule import MAX_COMPONENTS, Answer, ForecastRule, RunSize
 from cape.frozen import dataclass
 
@@ -27,28 +27,28 @@ LIKELY_ABOVE_30: Final = 4.9  # a component, untested
 CHANCE: Final[dict[float, float]] = {
     0.5: 0.0, 0.55: 0.12, 0.64: 0.12, 0.72: 0.4, 0.8: 0.55, 0.88: 0.8, 0.97: 0.95, 1.2: 1.0,
 }  # fmt: skip
-# "No" is said below this part of u(R), where about one run in ten confirms a map
+# Below this part of u(R) the answer is "no": about one run in ten confirms a map
 NO_BELOW: Final = 0.65
-# Below this part of u(R) 3 of 97 runs on smooth maps confirmed one; from there on some, from 2 all
+# On smooth maps 3 of 97 runs below this part of u(R) confirmed a map; all did from 2 u(R) on
 SMOOTH_FROM: Final = 1.2
 
-# "Yes" is said where every kind of synthetic data came back: well above what networks of any shape
-# need where all subjects have them in the same place, and where a direction of the subspace may be
-# lost.  Networks that lay elsewhere by a pixel had q .18 at 1.03 of that (gate shut), .08 at 1.45.
+# From this factor on every kind of synthetic data came back: the answer is "yes".  It multiplies
+# the G that networks of any shape need if all subjects have them in the same place and no direction
+# of the subspace is lost.  Networks displaced by a pixel had q .18 at factor 1.03 (gate shut), .08
+# at 1.45.
 MARGIN: Final = 1.4
 
-# Fewer rounds than all of this was measured for
-FEW_ROUNDS: Final = 20
+# Fewer rounds than this were not measured.
+MIN_ROUNDS: Final = 20
 
-# Settings beside the measured ones -> how many times its G they need for the same q (measured at
-# R = 20: docs/results.md and the ablations of the design)
+# Settings other than the default -> factor on G for the same q (R = 20: docs/results.md)
 EFFORT: Final[dict[tuple[str, object], float]] = {
     ("score", "tanh"): 2.0,
     ("prewhiten", "none"): 1.14,
 }
-# With this score rounds cannot begin at the spatial set: the answers are not judged.
+# With this score there is no verdict, so rounds cannot begin at the spatial set.
 WITHOUT_START: Final = ("score", "tanh")
-# Constants that belong together; an owner's own were not measured.
+# Constants that were tuned together; other values were not measured.
 TUNED: Final = {"shares": "auto", "clip_schedule": "auto", "n_looks": 0, "step_limit": 0.0}
 
 # f_P, the share of mu^2 that the subspace release gets by default
@@ -60,7 +60,7 @@ BRAIN_ENERGY: Final[dict[float, float]] = {100: 0.72, 200: 0.81, 400: 0.90, 1000
 # The same for the 2-D cosine basis and the maps of the synthetic generators, 30 x 30
 IMAGE_ENERGY: Final[dict[float, float]] = {64: 0.922, 100: 0.979, 144: 0.995, 225: 0.999, 400: 1.0}
 
-# Part of the maps' energy lost to noise; the best choice of d may cost half of it
+# Part of the maps' energy lost to noise that is warned of; the best d may lose half as much
 LOSS_TO_WARN: Final = 0.25
 
 # G -> recovery error q at R = 20 on preset `realistic`; .35 is random
@@ -79,7 +79,7 @@ Q_AT: Final[dict[float, float]] = {
 }
 
 
-# What synthetic data with each answer gave (docs/results.md)
+# Results on synthetic data by answer (docs/results.md)
 SYNTHETIC: Final[dict[Answer, str]] = {
     "no": "On synthetic focal maps 2 of 50 runs with so small a G confirmed a map.",
     "perhaps": "On synthetic data 65 of 70 runs at G 110 and 170 (R 20) had q < .1 where maps were "
@@ -121,7 +121,7 @@ def choose_n_basis(
             allowed=f"2 to {limit - 1}",
             do=f"it must be below the number of features ({limit}).",
         )
-    # R directions or fewer cannot hold R maps and their noise.
+    # d must exceed R: R directions cannot hold R maps and their noise.
     sizes = [int(d) for d in sorted(energies) if n_components < d <= limit] or [limit]
     cost = n_components / (PCA_SHARE * g * g)
     return max(sizes, key=lambda d: energy_inside(d, energies) * (1.0 - cost * d))
@@ -134,8 +134,8 @@ def settings_of_rule(
     given = [item for item in efforts if settings.get(item[0]) == item[1]]
     named = [f"{name}={value}" for name, value in given]
     named += [name for name, usual in TUNED.items() if settings.get(name, usual) != usual]
-    rounds = settings.get("n_rounds", FEW_ROUNDS)
-    if isinstance(rounds, int) and rounds < FEW_ROUNDS:
+    rounds = settings.get("n_rounds", MIN_ROUNDS)
+    if isinstance(rounds, int) and rounds < MIN_ROUNDS:
         named.append(f"n_rounds={rounds}")
     return {
         "effort": max((efforts[item] for item in given), default=1.0),
@@ -146,14 +146,14 @@ def settings_of_rule(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemporalRule(ForecastRule):
-    """Time courses that are independent of each other."""
+    """Rule of temporal ICA: time courses that are independent of each other."""
 
     noun: ClassVar[str] = "components"
-    effort: float = 1.0  # how many times the G of the default the chosen algorithm needs
+    effort: float = 1.0  # factor on the G that the default algorithm needs
     spatial_start: bool = True  # rounds may begin at the spatial set of the released subspace
-    unmeasured: str = ""  # settings with which nothing is sure, however large G is
-    back: str = ""  # what leads back to measured settings; empty: leaving those out
-    basis_energy: float = 1.0  # what the basis can hold of the maps, see `energy_inside`
+    unmeasured: str = ""  # settings that were not measured: no answer is "yes"
+    back: str = ""  # advice that leads to measured settings; empty: leave out `unmeasured`
+    basis_energy: float = 1.0  # share of the maps that the basis can hold (`energy_inside`)
     pca_share: float = PCA_SHARE  # f_P, share of mu^2 of the subspace release
 
     def needed_g(self) -> float:
@@ -167,7 +167,7 @@ class TemporalRule(ForecastRule):
         return self.effort * least
 
     def refused_below(self) -> float:
-        # Below u(R) the chance was measured for the default algorithm alone.
+        # Below u(R) only the default algorithm was measured.
         default = self.spatial_start and self.effort == 1.0 and not self.unmeasured
         return (NO_BELOW if default else 1.0) * self.likely_g()
 
@@ -208,7 +208,6 @@ class TemporalRule(ForecastRule):
         return self._largest(g, likely_g if self.spatial_start else dense_g)
 
     def _largest(self, g: float, threshold: Callable[[int], float]) -> int:
-        # From above: the first that fits is the largest.
         fit = (r for r in range(MAX_COMPONENTS, 1, -1) if self.effort * threshold(r) <= g)
         return next(fit, 0)
 
@@ -225,18 +224,18 @@ class TemporalRule(ForecastRule):
         )
 
     def expected_q(self, g: float) -> float:
-        """Return q, 0 to .35: the curve of R = 20, stretched to the smallest G of these R."""
+        """Return q, 0 to .35, from the curve of R = 20 with G scaled by u(20) / u(R)."""
         if math.isinf(g):
             return 0.0
         at = g * likely_g(20) / self.likely_g()
         last = max(Q_AT)
-        # Between the last measured points q falls about like 1/G, so it is taken to go on so.
+        # Beyond the last point q is extrapolated as 1/G, its course between the last points.
         return Q_AT[last] * last / at if at >= last else _between(Q_AT, at)
 
     def map_energy(self, g: float, n_basis: int) -> float:
         """Return E = energy * (1 - R (d - R) / (f_P G^2)), not below 0."""
-        # Each of R maps is open to the noise of the d - R directions beside them; within .02 of
-        # measurement for G from 275 on and d from 100 to 400.
+        # Each of R maps takes noise from the d - R other directions; within .02 of measurements for
+        # G from 275 on and d from 100 to 400.
         lost = self.n_components * max(0, n_basis - self.n_components) / (self.pca_share * g * g)
         return max(0.0, self.basis_energy * (1.0 - lost))
 
@@ -276,16 +275,16 @@ class TemporalRule(ForecastRule):
         if 2 <= (best := self.largest_components(g)) < self.n_components:
             changes.append(f"components: at most {best}")
         changes += ForecastRule._changes(self, size, g)
-        # The other models need less G; spatial is named first, because it discovers its maps.
-        if g >= LEAST_CLEAR:
+        # The other models need less G; spatial ICA comes first because it discovers its maps.
+        if g >= MIN_CLEAR_G:
             changes.append(
                 "computation: capegica, another model, which needs less (docs/separations.md)"
             )
-        elif g >= LEAST_TEMPLATE:
+        elif g >= MIN_TEMPLATE_G:
             changes.append("computation: capedualreg, another model, with public template maps")
         return tuple(changes)
 
 
 def _between(table: Mapping[float, float], at: float) -> float:
-    """Return the value at a place between those of a table, outside of them the nearest."""
+    """Interpolate a table linearly; outside its range return the nearest value."""
     return float(np.interp(at, list(table), list(table.values())))

@@ -1,4 +1,4 @@
-"""Generators whose truth is known, for methods people: arrays in memory, ready for `Consortium`.
+"""Synthetic studies in memory with known truth, ready for `Consortium`.
 
 study = cape.datasets.make_study("realistic", n_subjects=64, n_components=5, seed=1)
 cape.Consortium(study.sites(4), space=study.space, truth=study.maps).run(epsilon=8.0)
@@ -19,13 +19,13 @@ from cape.space.feature_space import FeatureSpace
 
 __all__ = ["SyntheticStudy", "make_study", "presets", "two_views"]
 
-# Edge of the square images, in pixels: what every measured figure of this project used.
+# Edge of the square images, pixels; all measured figures of this project used it.
 EDGE = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SyntheticStudy:
-    """Subjects of a generator, with their truth."""
+    """Subjects of a generator, with the true maps and time courses."""
 
     preset: str
     seed: int
@@ -42,14 +42,14 @@ class SyntheticStudy:
         )
 
     def subjects(self) -> Iterator[Data]:
-        """Yield X_m (T_m, D), subject by subject, the same ones every time."""
+        """Yield X_m (T_m, D) of each subject; every call yields the same data."""
         return (X.T for X in self.study.each())
 
     def sites(self, n_sites: int) -> dict[str, list[Data]]:
         """Share the subjects out over sites of unequal sizes: site1, site2 ..."""
-        every = self.subjects()
+        subjects = self.subjects()
         sizes = split_unequally(len(self.sources), n_sites)
-        return {f"site{k}": [next(every) for _ in range(n)] for k, n in enumerate(sizes, 1)}
+        return {f"site{k}": [next(subjects) for _ in range(n)] for k, n in enumerate(sizes, 1)}
 
 
 def presets() -> tuple[str, ...]:
@@ -68,8 +68,8 @@ def make_study(
     """Draw maps of blobs on a square image, and volatile time courses (GARCH, Bollerslev 1986).
 
     ``paper`` follows the simulations of Imtiaz et al. (capeDJICA); ``realistic`` adds noise, AR(1)
-    and other amplitudes in every subject; every other preset is ``realistic`` with one thing
-    changed.  ConfigError CAPE-E011: no such preset.
+    and subject-specific amplitudes; every other preset changes one thing of ``realistic``.
+    ConfigError CAPE-E011: no such preset.
     """
     if preset not in PRESETS:
         allowed = ", ".join(PRESETS)

@@ -1,7 +1,7 @@
-"""Subjects made of smooth noise in place of real ones: what settings give when there is nothing.
+"""The same run on smooth noise in place of every subject.
 
-Split-half likeness and likeness to atlases are mostly smoothness, so a result means something only
-where it is better than this.  Nothing of the data is used but the number of time points.
+Likeness between halves and to atlases is mostly smoothness: a result is a finding only if it is
+better than this one.  Of the data only the numbers of time points are used.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.space.public_basis import noise_root, public_basis
 
-# Fixed: two runs of the same settings have to be compared with the same noise.
+# Fixed: runs of the same settings are compared with the same noise.
 SMOOTH_NOISE_SEED = 20_260_103
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurrogateSource:
-    """A source of smooth noise with the sizes of another one."""
+    """A source of smooth noise with the sizes of another source."""
 
     inner: Source
     config: Config
@@ -57,28 +57,30 @@ class SurrogateSource:
         root = None if B is None else noise_root(self.space, B)  # None: features are white
         rng = np.random.default_rng([SMOOTH_NOISE_SEED, self.number])
         for label, real in self.inner.reduced(n_basis):
-            # In time like the series that it stands for
             noise = in_time(rng.standard_normal(real.shape))
             smooth = noise if root is None else root @ noise
             yield label, smooth.astype(np.float32)
 
 
 def add_surrogate(directory: Path, consortium: Path) -> None:
-    """Run on smooth noise of the same sizes; ConfigError E282: a computation without maps."""
+    """Run on smooth noise of the same sizes and write the page again.
+
+    ConfigError CAPE-E282: a computation without maps.
+    """
     results = files.read_json(consortium / "results.json")
     settings = files.read_json(consortium / "settings.json")["settings"]
-    chosen = {"computation": results["computation"], **settings, "accept_low_quality": True}
-    computation, config = configured(chosen)
+    settings |= {"computation": results["computation"], "accept_low_quality": True}
+    computation, config = configured(settings)
     sites = site_folders(directory)
     noise = {
         site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)
         for k, (site, path) in enumerate(sites.items())
     }
     policy = SitePolicy.of_simulation(simulation_seed=SMOOTH_NOISE_SEED)
-    link = MemoryTransport(computation, config, noise, policy, None, folders=sites)
-    run_to_end(link, None)
-    if not isinstance(link.outcome, IcaOutcome):
+    transport = MemoryTransport(computation, config, noise, policy, None, folders=sites)
+    run_to_end(transport, None)
+    if not isinstance(transport.outcome, IcaOutcome):
         raise ConfigError("E282", got=computation.name)
-    figures = SurrogateFigures.of(map_results_of(link.outcome))
+    figures = SurrogateFigures.of(map_results_of(transport.outcome))
     files.write_json(consortium / SURROGATE_FILE, figures)
     render(consortium)

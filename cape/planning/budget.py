@@ -14,7 +14,7 @@ from cape.computations.ica.settings import IcaConfig, sized
 from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.data.space import mask_space
 from cape.errors import ConfigError
-from cape.forecast.rule import Advice, CurvePoint, Kind, RunSize, Verdict
+from cape.forecast.rule import Advice, CurvePoint, Forecast, Kind, RunSize
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison, comparison_budget
@@ -92,7 +92,7 @@ class PlannedRun:
     site: SiteNeeds
     breaks: int  # the least S at which such a run does not travel, 0 if none up to 10,000
     breaks_by: str  # what is too large there
-    verdict: Verdict
+    verdict: Forecast
     advice: Advice
     curve: tuple[CurvePoint, ...]  # the same consortium at other epsilons; empty without noise
     warnings: tuple[str, ...]  # of the settings themselves
@@ -201,7 +201,7 @@ def budget_of(
         site=_needs(config, space, d, math.ceil(n_subjects / n_sites), weight),
         breaks=breaks,
         breaks_by=breaks_by,
-        verdict=rule.verdict(size, total, n_basis=d),
+        verdict=rule.forecast(size, total, n_basis=d),
         advice=rule.advice(size, total),
         curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from cape.computations import capecontrast
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.errors import ConfigError
-from cape.forecast.contrast import EFFECTS, LARGEST_USEFUL, ContrastForecast
+from cape.forecast.contrast import EFFECTS, MAX_USEFUL, ContrastForecast
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import Event, Viewer, total_of
@@ -185,7 +185,7 @@ def _answer(seen: ContrastForecast, tests: int) -> str:
     if not seen.usable:
         return (
             f"No: too few people, only a difference of {seen.smallest:.1f} sd would be seen. A run "
-            f"is refused above {LARGEST_USEFUL} unless accept_low_quality says so."
+            f"is refused above {MAX_USEFUL} unless accept_low_quality says so."
         )
     several = f" of one outcome (of {tests}, Holm asks for more)" if tests > 1 else ""
     return (

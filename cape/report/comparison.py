@@ -1,7 +1,7 @@
-"""What a comparison of groups says: its record, the rows of its files, and its sentence.
+"""The result of a comparison of groups: its record, the rows of its files, and its sentence.
 
-All follows from released states and public counts; words follow from the record alone.  A claim is
-a result: where no difference was found, the record says what would have been missed.
+Record and rows follow from released states and public counts, the sentence from the record alone.
+Where no difference was found, the record says which difference would have been missed.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from cape.report import files
 from cape.settings.comparison import Covariate, Levels
 
 LEVEL: Final = 0.05
-# The row of effects.tsv that is about a pattern: its test, of the other half
+# Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
-# Names in a sentence; the rest stand in effects.tsv
+# At most so many outcomes are named in a sentence; effects.tsv holds all.
 NAMED: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
-    """One row of effects.tsv: the first group less the second, or from end to end of a range."""
+    """One row of effects.tsv: first group less second, or upper end of a range less lower end."""
 
     outcome: str
     estimate: float
     unit: str
     d: float  # in `sd`
     sd: float  # of the outcome within groups
-    se: float  # standard error of a true null; its square is the sum of the parts'
+    se: float  # standard error under the null; se^2 is the sum of the squared parts below
     se_sampling: float
     se_privacy: float
     se_adjustment: float
@@ -70,7 +70,7 @@ class PatternRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeanRow:
-    """One row of means.tsv: everybody, and the groups where their sizes are public."""
+    """One row of means.tsv: all people, and each group where group sizes are public."""
 
     outcome: str
     unit: str
@@ -85,15 +85,15 @@ class BalanceRow:
     """One row of balance.tsv: how groups differ in a covariate, within sites."""
 
     covariate: str
-    difference: float  # shrunk by its known noise
+    difference: float  # shrunk towards 0 by its known noise
     unit: str
     se_privacy: float
-    spreads: float  # the difference in standard deviations of people, about
+    spreads: float  # the difference in standard deviations of people, approximate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRow:
-    """One row of groups.tsv: public counts; None where groups are protected, too."""
+    """One row of groups.tsv: public counts, None where groups are protected too."""
 
     site: str
     people: int
@@ -105,35 +105,35 @@ class GroupRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What was asked and what came out, of results.json."""
+    """Question and answer of a comparison, as in results.json."""
 
     kind: Literal["planned", "pattern"]
     column: str
     first: str  # a level, or the upper end of a range
     second: str
     continuous: bool
-    strict: bool  # whether groups are protected, too
+    strict: bool  # whether groups are protected too
     random: bool  # whether the answer is for sites like these
     covariates: tuple[str, ...]  # with their public ranges
     n_outcomes: int
     edges: bool  # whether outcomes are all pairs of networks
-    asked: int  # people that the test asked
+    asked: int  # people in the test
     sites: int
-    one_group: tuple[str, ...]  # sites that add nothing
+    one_group: tuple[str, ...]  # sites with one group only, which add nothing
     answer: Effect | None  # of one outcome or of the pattern
-    found: tuple[str, ...]  # outcomes below .05 after Holm; of a pattern in half A
-    strongest: tuple[Effect, ...]  # of these the first in p
-    smallest: float  # d that is found with power .8, after Bonferroni
+    found: tuple[str, ...]  # outcomes below .05 after Holm; for a pattern, in half A
+    strongest: tuple[Effect, ...]  # those of `found` with the smallest p
+    smallest: float  # smallest d found with power .8 after Bonferroni
     privacy: float  # shares of the squared error (median over outcomes)
     adjustment: float
-    adjusted: float  # lam: how far groups were weighed to be alike in covariates, 0 to 1
+    adjusted: float  # lam: how far weights made the groups alike in covariates, 0 to 1
 
     @property
     def differs(self) -> bool:
-        """Whether the question is answered by yes."""
+        """Whether a difference was found."""
         if self.answer is None:
             return bool(self.found)
-        # A pattern that turns around in the other half was not found again.
+        # A pattern of opposite sign in the other half was not found again.
         against = self.kind == "pattern" and self.answer.estimate < 0
         return self.answer.p < LEVEL and not against
 
@@ -153,7 +153,7 @@ class Tables:
 
 
 def comparison_of(outcome: ContrastOutcome) -> tuple[Comparison | None, Tables]:
-    """Return the record and its tables; no record, but counts, where releases are missing."""
+    """Return the record and its tables; without all releases, None and the public counts."""
     groups = tuple(_group_rows(outcome))
     last, state = outcome.score or outcome.asked, outcome.score_state or outcome.state
     if state.looks < len(last.looks) or outcome.state.looks < len(outcome.asked.looks):
@@ -199,7 +199,7 @@ def _record(
         continuous=not isinstance(group, Levels),
         strict=last.strict,
         random=last.random,
-        covariates=tuple(map(_said, outcome.covariates)),
+        covariates=tuple(map(_in_words, outcome.covariates)),
         n_outcomes=len(rows),
         edges=_are_edges(outcome.names),
         asked=last.groups.n,
@@ -215,14 +215,14 @@ def _record(
     )
 
 
-def _effects(names: Sequence[str], units: Sequence[str], found: Estimates) -> Iterator[Effect]:
-    reach = Z95 * found.se_interval
+def _effects(names: Sequence[str], units: Sequence[str], of: Estimates) -> Iterator[Effect]:
+    reach = Z95 * of.se_interval
     columns = {
-        "estimate": found.estimate, "d": found.d, "sd": found.sd, "se": found.se,
-        "se_sampling": found.se_sampling, "se_privacy": found.se_privacy,
-        "se_adjustment": found.se_adjustment, "se_sites": found.se_sites,
-        "low95": found.estimate - reach, "high95": found.estimate + reach,
-        "p": found.p, "p_holm": found.p_holm, "q_bh": found.q_bh,
+        "estimate": of.estimate, "d": of.d, "sd": of.sd, "se": of.se,
+        "se_sampling": of.se_sampling, "se_privacy": of.se_privacy,
+        "se_adjustment": of.se_adjustment, "se_sites": of.se_sites,
+        "low95": of.estimate - reach, "high95": of.estimate + reach,
+        "p": of.p, "p_holm": of.p_holm, "q_bh": of.q_bh,
     }  # fmt: skip
     for k, (name, unit) in enumerate(zip(names, units, strict=True)):
         cells = {column: float(values[k]) for column, values in columns.items()}
@@ -255,65 +255,62 @@ def _balance(
 ) -> Iterator[BalanceRow]:
     if not covariates:
         return
-    # c_x is the mean of r x; over that of r (g - p_s) it is a difference.
+    # c_x is the mean of r x; divided by the mean of r (g - p_s) it is a difference of groups.
     difference = state.imbalance / state.separation
     error = asked.released(state, "imbalance") / state.separation
     spread = np.sqrt(np.diag(state.moments))
-    for j, one in enumerate(covariates):
-        two = isinstance(one, Levels)
-        unit = 0.5 if isinstance(one, Levels) else one.unit
+    for j, covariate in enumerate(covariates):
+        if isinstance(covariate, Levels):
+            unit, words, sd = 0.5, f"share of {covariate.levels[0]}", 1.0
+        else:
+            unit, words, sd = covariate.unit, "", float(spread[j])
         yield BalanceRow(
-            covariate=one.column,
+            covariate=covariate.column,
             difference=float(difference[j]) * unit,
-            unit=f"share of {one.levels[0]}" if isinstance(one, Levels) else "",
+            unit=words,
             se_privacy=error * unit,
-            spreads=float(difference[j] / (1.0 if two else spread[j])),
+            spreads=float(difference[j]) / sd,
         )
 
 
 def _group_rows(outcome: ContrastOutcome) -> Iterator[GroupRow]:
     entries = outcome.roster.sites
     if not all(entry.counts for entry in entries):
+        hidden = dict.fromkeys(("first", "second", "neither", "weight"))
         for entry in entries:
-            yield GroupRow(
-                site=entry.site,
-                people=entry.n_subjects,
-                first=None,
-                second=None,
-                neither=None,
-                weight=None,
-            )
+            yield GroupRow(site=entry.site, people=entry.n_subjects, **hidden)
         return
     counts = np.array([entry.counts for entry in entries])
     public = Groups(people=counts.sum(axis=1), cases=counts[:, 0])
-    each = public.people * public.separation
-    whole = float(each.sum())
-    for entry, (first, second), own in zip(entries, counts.tolist(), each.tolist(), strict=True):
+    weights = public.people * public.separation
+    weights /= weights.sum()
+    rows = zip(entries, counts.tolist(), weights.tolist(), strict=True)
+    for entry, (first, second), weight in rows:
         yield GroupRow(
             site=entry.site,
             people=entry.n_subjects,
             first=first,
             second=second,
             neither=entry.n_subjects - first - second,
-            weight=own / whole,
+            weight=weight,
         )
 
 
-def _said(one: Covariate) -> str:
-    if isinstance(one, Levels):
-        return f"{one.column} ({' or '.join(one.levels)})"
-    return f"{one.column} ({one.low:g} to {one.high:g})"
+def _in_words(covariate: Covariate) -> str:
+    if isinstance(covariate, Levels):
+        return f"{covariate.column} ({' or '.join(covariate.levels)})"
+    return f"{covariate.column} ({covariate.low:g} to {covariate.high:g})"
 
 
 def _are_edges(names: Sequence[str]) -> bool:
-    """Tell whether names are those of all pairs, rows first (`person_outcomes.edge_names`)."""
+    """Whether these are the names of all pairs, row by row (`person_outcomes.edge_names`)."""
     return len(names) > 2 and list(names) == [
-        f"{one} - {two}" for i, one in enumerate(nodes(names)) for two in nodes(names)[i + 1 :]
+        f"{a} - {b}" for i, a in enumerate(nodes(names)) for b in nodes(names)[i + 1 :]
     ]
 
 
 def nodes(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the networks that names of edges are between, in order."""
+    """Return the networks at the ends of named edges, in order."""
     return tuple(dict.fromkeys(end for name in names for end in name.split(" - ")))
 
 
@@ -347,7 +344,7 @@ def read_tables(folder: Path) -> Tables:
 
 
 def sentence_of(said: Comparison) -> str:
-    """Return what came out; up to a colon it is a headline."""
+    """Return the result in one sentence; its part before the colon is the page's headline."""
     return f"{_where(said)}, {_what(said)}: {_figures(said)}."
 
 

@@ -1,4 +1,4 @@
-"""The outcome of a run as files of the consortium: released quantities and settings only."""
+"""Write the outcome of a run as the consortium's files: only released quantities and settings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Rows = tuple[Component, ...]
 
 def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
     """Write the files of a run; without `page`, index.html and its figures are left to `render`."""
-    # All figures before the first file: a run that fails here leaves no half of a result.
+    # Compute all figures before writing: a failure must not leave half a result.
     results, privacy = results_of(outcome), privacy_json.statement(outcome)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "results.json", results)
@@ -87,7 +87,7 @@ def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
         comparison.write_tables(folder, tables, outcome.names)
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
-    # Last, because it reads the files: what is on the page stands in them too.
+    # Last: the page is made from the files alone.
     if page:
         consortium_page.render(folder)
 
@@ -95,15 +95,18 @@ def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
 def add_score(
     folder: Path, *, q_ngi: float | None, map_correlation: float | None, synthetic: bool = False
 ) -> None:
-    """Mark a simulation, with its closeness to planted maps (`q_ngi` 0 is perfect; mean |r|)."""
+    """Mark a simulation and add how close its maps are to the planted ones.
+
+    `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.
+    """
     results = replace(read_results(folder), simulation=True, synthetic=synthetic)
-    if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
+    if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)
 
 
 def _write_again(folder: Path, results: Results) -> Path:
-    """Write changed results, and what is made of them."""
+    """Write changed results, the methods and the page."""
     files.write_json(folder / "results.json", results)
     if isinstance(results, MapResults | ComparisonResults):
         privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
@@ -113,8 +116,9 @@ def _write_again(folder: Path, results: Results) -> Path:
 
 
 def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Path:
-    """Match with the user's public image, `names` one a line, or with a public set by its name.
+    """Match the maps with the user's image or a public set; return the path of the new page.
 
+    `template`: an image, whose `names` stand one a line, or the name of a public set.
     ConfigError: CAPE-E270 to E276.
     """
     table, results_path = folder / "components.tsv", folder / "results.json"
@@ -144,7 +148,7 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
                 basis = _basis_of(space, results.computation, settings, results, own)
                 used = labels.at_resolution(used, basis)
             found = labels.match(z, used, space)
-        # Only the label columns differ: numbers of 12 digits survive being read and written.
+        # Only the label columns change: numbers of 12 digits survive reading and writing.
         rows = labels.named(files.read_rows(rows_of, Component), found)
         files.write_rows(rows_of, Component, rows)
     return _write_again(folder, replace(results, labels=labels.source(used, results.feature_space)))
@@ -166,7 +170,7 @@ def results_of(outcome: Outcome) -> MapResults | TableResults | ComparisonResult
 def map_results_of(outcome: IcaOutcome) -> MapResults:
     # The rank guard may have left fewer components than the settings ask for.
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
-    # Of the number that was asked for: the forecast is one of before the run.
+    # Use the requested number: the forecast precedes the run.
     requested = confidence.requested_of(settings, n_components)
     rule = confidence.rule_of(outcome.computation, settings, requested)
     model = _model_figures(outcome)
@@ -180,7 +184,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         n_components=n_components,
         g=size,
     )
-    # The margins stand in the file, so that whoever reads the numbers knows how well they held.
+    # The file holds the margins too: they say how well the noise levels held in a test.
     noise_band = NoiseBand(
         shown=not reason,
         why_not=reason,
@@ -189,7 +193,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     )
     return MapResults(
         **_facts(outcome),
-        # Rounds of the solver are those that people count; looks and releases before it are not.
+        # Count the solver's rounds only, not the releases before it.
         rounds=sum(record.phase == outcome.trace[-1].phase for record in outcome.trace),
         rounds_planned=outcome.rounds_planned,
         n_components=n_components,
@@ -246,7 +250,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _bundled_labels(outcome: IcaOutcome) -> Template | None:
-    # A name would make a finding of what the test calls noise.
+    # A name would turn what the test calls noise into a finding.
     return None if outcome.status == "nothing_found" else labels.bundled(outcome.space)
 
 
@@ -324,7 +328,7 @@ def _spatial_set(outcome: IcaOutcome, found: SpatialSet, model: ModelFigures) ->
     rows = maps.describe(found.A, outcome.space, shares=False)
     rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
     rows = _claimed(rows, found.claims)
-    # Maps that are not sparser than those of noise, or not more the same on both sides: no names.
+    # Maps no sparser and no more symmetric than those of noise get no names.
     return _named(rows, found.A, outcome, found.n_basis) if model.found_free else rows
 
 
@@ -342,7 +346,7 @@ def _claimed(rows: Rows, claims: Claims | None) -> Rows:
 
 
 def _with(rows: Rows, **columns: Sequence[object]) -> Rows:
-    """Return the rows with these columns, one value a row."""
+    """Return the rows with these columns replaced; each column holds one value per row."""
     filled = zip(rows, *columns.values(), strict=True)
     return tuple(replace(row, **dict(zip(columns, cells, strict=True))) for row, *cells in filled)
 
@@ -364,16 +368,16 @@ def _basis_of(
     run: Roster | MapResults,
     own_basis: int,
 ) -> Basis | None:
-    """Return the public basis of maps of voxels; None where they have none, or none is known.
+    """Return the public basis of voxel maps; None if there is none or it is unknown.
 
-    `own_basis`: d of the recipe's, for the spatial set of a temporal run; else 0.
+    `own_basis`: d of the spatial set of a temporal run, which has its own basis; else 0.
     """
     config = confidence.config_of(computation, settings, confidence.requested_of(settings, 0))
     if config is None or space.kind != "mask" or run.n_basis >= space.n_features:
         return None
     if own_basis and isinstance(config, LeftRightConfig):
         return public_basis(resolve(as_spatial(config, own_basis)), space, own_basis)
-    # What templates lead is as fine as they are.
+    # Template maps are as fine as the templates: no smooth basis limits them.
     how = resolve(config)
     smooth = basis_kind(how, space) in ("dct", "kernel") and not space.n_templates
     return public_basis(how, space, run.n_basis) if smooth else None
@@ -381,7 +385,7 @@ def _basis_of(
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
     delta, promised = privacy_json.delta_of(outcome), outcome.label == "dp"
-    # By phase and round, the names that releases have in plan and ledger.
+    # Plan and ledger name releases by phase and round.
     costs = {(e.phase, e.round): cost for e, cost in privacy_json.running(outcome.ledger.events)}
     for index, record in enumerate(outcome.trace, 1):
         so_far = costs.get((record.phase, record.round)) if promised else None
@@ -401,21 +405,21 @@ def _rounds_of(outcome: Outcome) -> Iterator[Round]:
 
 def _write_maps(folder: Path, outcome: IcaOutcome, model: ModelFigures) -> None:
     files.write_rows(folder / "components.tsv", Component, components_of(outcome))
-    # Plain float64 arrays, no pickle: anybody may open the file.
+    # Plain float64 arrays without pickle are safe to open.
     matrices = {name: getattr(outcome, name) for name in ("W", "U", "V", "W_total", "A")}
     digest = np.array(outcome.space.digest)
     spectrum = outcome.eigenvalues
     np.savez(folder / "unmixing.npz", **matrices, eigenvalues=spectrum, feature_space_digest=digest)
-    # In the header of the image, because images are copied without the files beside them.
+    # The stamp is in the image header: images are copied without the files beside them.
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     sets = {maps.file_of(outcome.status): z_scores(outcome.A)}
-    # In a spatial run they are the maps themselves, and where rounds were taken back nearly so.
+    # A spatial run's maps are this set already; so, nearly, are those of a run back at its start.
     same = model.kind == "spatial" or (outcome.status == "unconfirmed" and not model.of_images)
     if (found := outcome.spatial) is not None and not same:
         sets[maps.free_file_of(found.test.verdict if found.test else None)] = z_scores(found.A)
         files.write_rows(folder / SPATIAL_TABLE, Component, _spatial_set(outcome, found, model))
     if outcome.template is not None:
-        # In units of the maps' own standard deviation, so that a small deviation looks small.
+        # In units of the maps' standard deviation: a small deviation looks small.
         scale = np.maximum(np.std(outcome.A, axis=0), 1e-300)
         sets["template_evidence"] = outcome.template.evidence / scale
         sets["template_without_data"] = z_scores(outcome.template.without_data)

@@ -1,4 +1,4 @@
-"""The page of the consortium, from its folder only: it cannot show what was not released."""
+"""The page of the consortium, made from its folder alone, which holds only what was released."""
 
 from __future__ import annotations
 
@@ -47,30 +47,24 @@ Settings = Mapping[str, object]
 
 AnyFolder = MapFolder | TableFolder | ComparisonFolder
 
-# Rows of a forest plot; more cannot be read
-MOST_EFFECTS = 30
+# A forest plot with more rows cannot be read.
+MAX_EFFECTS = 30
 
-# Of single maps, best first; those without a claim keep their order
+# Claims on single maps, best first; "" is no claim
 LEVELS = ("", "yes", "likely", "uncertain", "image")
 
 
 def render(folder: Path) -> Path:
     source = read_folder(folder)
     if isinstance(source, TableFolder):
-        # Nothing here can fail to be drawn, so there is no second attempt.
-        values = _common(source)
-        text = page.html_of(
-            "tables/page.html.j2", TABLE_CHAPTERS, source, values, illustrated=False
-        )
+        # A page of tables has no pictures, so drawing cannot fail.
+        template, values = "tables/page.html.j2", _common(source)
+        text = page.html_of(template, TABLE_CHAPTERS, source, values, illustrated=False)
         return page.write_html(folder, text)
 
-    if isinstance(source, ComparisonFolder):
-        compared = source
-        return page.write_page(
-            folder, lambda drawn, failure: page_of_groups(compared, drawn, failure)
-        )
-
     def compose(drawn: bool, failure: str | None) -> str:
+        if isinstance(source, ComparisonFolder):
+            return _page_of_groups(source, drawn, failure)
         if drawn and source.results.feature_space in ("mask", "atlas"):
             _write_figures(source)
         return page_of_maps(source, drawn=drawn, failure=failure)
@@ -83,7 +77,7 @@ def page_of_maps(folder: MapFolder, *, drawn: bool, failure: str | None = None) 
     return page.html_of(template, MAP_CHAPTERS, folder, values, illustrated=drawn, failure=failure)
 
 
-def page_of_groups(folder: ComparisonFolder, drawn: bool, failure: str | None) -> str:
+def _page_of_groups(folder: ComparisonFolder, drawn: bool, failure: str | None) -> str:
     values = {**_common(folder), "said": folder.results.comparison}
     template = "comparison/page.html.j2"
     return page.html_of(
@@ -107,9 +101,9 @@ def _promise(privacy: PrivacyStatement) -> Values:
     if privacy.epsilon is None or privacy.mu is None:
         return {"guesses": None, "factor": None}
     return {
-        # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1), here at equal odds.
+        # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1); both are equally likely.
         "guesses": 100.0 * right_guesses(privacy.mu),
-        # Past 10^21 no figure says more, and past 709 a float overflows.
+        # exp(50) is above 10^21, where a larger figure says no more.
         "factor": math.exp(privacy.epsilon) if privacy.epsilon <= 50.0 else None,
     }
 
@@ -125,7 +119,7 @@ def _ledger(folder: AnyFolder, drawn: bool) -> Values:
         curve = plots.draw_budget_curve(epsilon, budget, privacy.delta, phases)
     return {
         "curve": curve,
-        # A run that promises nothing has no figures on mu and epsilon: their columns are dropped.
+        # A run without a promise has no mu and no epsilon: their columns are dropped.
         "free": all(event.epsilon_so_far is None for event in events),
         "by_phase": list(_phases(events)),
     }
@@ -134,26 +128,25 @@ def _ledger(folder: AnyFolder, drawn: bool) -> Values:
 def _phases(
     events: Sequence[ReleaseRow],
 ) -> Iterator[tuple[ReleaseRow, ReleaseRow, int, float | None]]:
-    """Yield the first and the last release of each phase, how many, and their part of mu^2, %."""
-    # Parts are exact fractions: phases differ by orders of magnitude.
+    """Yield the first and last release of each phase, their number, and their share of mu^2, %."""
+    # Shares are exact fractions: phases differ by orders of magnitude.
     total = total_of(events).mu2
     for phase in dict.fromkeys(event.phase for event in events):
         group = [event for event in events if event.phase == phase]
-        spent = total_of(group).mu2  # of halves the dearer, as in the whole
+        spent = total_of(group).mu2  # of two halves the dearer one, as in `total`
         part = float(100 * spent / total) if spent and total else None
         yield group[0], group[-1], len(group), None if group[-1].mu is None else part
 
 
 def _quality(folder: MapFolder, drawn: bool) -> Values:
     rounds = folder.rounds
-    # The curve is of the last phase alone: norms of different phases have no common scale.
+    # Only the last phase is drawn: norms of different phases have no common scale.
     solver = [
         (row.statistic_norm, row.expected_noise_norm, row.step_norm, row.stability)
         for row in rounds
         if row.phase == rounds[-1].phase
     ]
     progress = None
-    # One point is no course.
     if drawn and len(solver) > 1:
         progress = plots.draw_progress(*np.array(solver, dtype=np.float64).T)
     return {"progress": progress, "rounds": rounds}
@@ -165,7 +158,7 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         return None
     n, edge = results.n_components, results.noise_edge or 0.0
     requested = confidence.requested_of(folder.settings, n)
-    # On real brains the spectrum did not tell the number of components, whatever the model.
+    # On real brains the spectrum did not tell the number of components in any model.
     images = results.separation.of_images
     return {
         "spectrum": plots.draw_spectrum(values, edge, n) if drawn else None,
@@ -200,7 +193,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         alts = [_alt(row, results) for row in rows]
         bar, pictures = _drawn(folder, path, rows, alts, "Colours of all maps.")
     placed = [(row, _where(row, results)) for row in rows]
-    # Strong first: what may be read as a network stands on the first screen.
+    # Strong claims come first: the first screen shows what may be read as a network.
     order = sorted(range(len(rows)), key=lambda k: (LEVELS.index(_level(rows[k])), k))
     return {
         "order": order,
@@ -221,7 +214,7 @@ def _maps_of(folder: MapFolder, name: str) -> Path:
 
 
 def _has_pictures(folder: MapFolder) -> bool:
-    """Whether features have a place: plain columns, and parcels without a sphere, have none."""
+    """Whether features have a place to draw; columns, and parcels without spheres, have none."""
     if is_cifti(folder.results.feature_space):
         return (folder.path / surfaces.SPHERES).is_file()
     return folder.results.feature_space != "matrix" or bool(folder.results.grid)
@@ -230,7 +223,7 @@ def _has_pictures(folder: MapFolder) -> bool:
 def _drawn(
     folder: MapFolder, path: Path, rows: Sequence[Component], alts: Sequence[str], caption: str
 ) -> tuple[Picture, list[tuple[Picture, ...]]]:
-    """Draw a set of maps, as squares, on spheres or in a brain, and the bar of their colours."""
+    """Return the colour bar, and the pictures of each map: squares, spheres or slices."""
     results, names = folder.results, [row.name for row in rows]
     threshold = plots.THRESHOLD
     drawings: list[tuple[Picture, ...]]
@@ -271,7 +264,7 @@ def _write_figures(folder: MapFolder) -> None:
 
 
 def _level(row: Component) -> str:
-    """Return what is claimed of a map, without "sharp"; empty where nothing is."""
+    """Return the claim on a map without "sharp"; empty without a claim."""
     return (row.found_again or "").partition(",")[0]
 
 
@@ -289,7 +282,7 @@ def _where(row: Component, results: MapResults) -> str:
 
 
 def _spot(row: Component, where: str, results: MapResults) -> str:
-    """Return the name of a map, else where it lies, in words in MNI space."""
+    """Return the name of a map, else its place: in words in MNI space, else as given."""
     place = (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm)
     if row.label or None in place or not is_mni(results.template_space):
         return row.label or where
@@ -313,7 +306,7 @@ def _separation(folder: MapFolder, drawn: bool) -> Values:
         "templates": templates,
         "here": SurrogateFigures.of(folder.results),
         "surrogate": folder.surrogate,
-        # Of images they stand in a chapter of their own.
+        # The spatial set of images has its own chapter (`_free_spatial_set`).
         **_free_set(folder, drawn=drawn and model.kind == "temporal" and not model.of_images),
     }
 
@@ -324,10 +317,10 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     path = _maps_of(folder, maps.free_file_of(test.verdict if test else None))
     pictures: list[tuple[Picture, ...]] = []
     bar: Picture | None = None
-    # Columns without a grid have no image of them.
+    # Maps of plain columns are not drawn.
     if drawn and path.is_file() and path.suffix != ".csv" and _has_pictures(folder):
         alts = [f"{row.name}: a spatial component of the released subspace." for row in rows]
-        # Colours of their own: the limit of the other set differs.
+        # The two sets have different colour limits, so each has its bar.
         bar, pictures = _drawn(folder, path, rows, alts, "Colours of the spatial set.")
     return {
         "free_bar": bar,
@@ -348,12 +341,12 @@ def _tables(folder: TableFolder, drawn: bool) -> Values:
 
 
 def _settings(folder: AnyFolder, drawn: bool) -> Values:
-    # The page itself, whether it is drawn for the first time or again
+    # index.html does not exist yet when the page is first written.
     return {"files": sorted({"index.html", *(path.name for path in folder.path.iterdir())})}
 
 
 def label_line(results: Results) -> str:
-    """Sentence on privacy that stands first in the page and under every picture."""
+    """Return the sentence on privacy for the top of the page and under every picture."""
     return text_of("label.txt.j2", results=results)
 
 
@@ -361,14 +354,14 @@ def _answer(folder: ComparisonFolder, drawn: bool) -> Values | None:
     said = folder.results.comparison
     if said is None:
         return None
-    # The row of the pattern is its own test; pictures are of the outcomes.
+    # The pattern has its own test; the pictures show the outcomes.
     rows = [row for row in folder.tables.effects if row.outcome != comparison.PATTERN]
     leave = [row for row in rows if row.q_bh < comparison.LEVEL]
     picture = None
     if drawn and said.edges and leave:
         picture = _edges_that_differ(rows, said)
     elif drawn and not said.edges:
-        shown = sorted(rows, key=lambda row: row.p)[:MOST_EFFECTS]
+        shown = sorted(rows, key=lambda row: row.p)[:MAX_EFFECTS]
         low, high = np.array([row.interval for row in shown]).T
         after = "" if len(rows) == 1 else " (Benjamini and Hochberg, .05)"
         alt = f"Effects on {len(shown)} of {len(rows)} outcomes; blue leaves zero{after}."
@@ -388,7 +381,7 @@ def _edges_that_differ(rows: Sequence[Effect], said: Comparison) -> Picture:
     n = int(np.sum(np.isfinite(d)))
     alt = (
         f"Connectivity, {said.first} less {said.second}: {n} of {len(rows)} pairs of networks "
-        "leave zero (Benjamini and Hochberg, .05). Of the others, grey, nothing is said."
+        "leave zero (Benjamini and Hochberg, .05). The others are grey: no claim is made."
     )
     names = comparison.nodes([row.outcome for row in rows])
     return plots.draw_edges(names, _square(d, len(names)), alt)
@@ -444,8 +437,8 @@ def _methods_of_groups(
     if of_images:
         data = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
         data += (
-            " Time courses of public maps were taken of every person by least squares; outcomes: "
-            f"{settings.get('outcomes')}."
+            " Time courses of the public maps were estimated in every person by least squares; "
+            f"outcomes: {settings.get('outcomes')}."
         )
     kind = "planned" if said is None else said.kind
     return {

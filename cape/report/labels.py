@@ -1,9 +1,9 @@
 """Names for components: the best matching network of a public set, or of the user's own maps.
 
-A reading aid: any smooth map resembles some network.  So each match stands beside chance, the 99th
-percentile of the best |r| over all sets of random maps, as smooth as this one and as alike on both
-sides, and no name is given below it.  A coarse run is compared at its own resolution: networks are
-projected on its public basis first, which cannot hold anything finer.
+A reading aid: any smooth map resembles some network.  Each match is therefore compared with chance:
+the 99th percentile of the best |r|, over all sets, of random maps that are as smooth and as
+symmetric as this one.  No name is given below it.  Networks are first projected on the run's public
+basis, so that a coarse run is compared at its own resolution.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from cape.report.results import LabelSource, MapResults
 from cape.space.feature_space import coordinates, is_cifti
 from cape.space.public_basis import Basis, in_basis, voxel_mm
 
-# Random maps, and the percentile of their best |r|.  They are Gaussian; maps that spatial ICA makes
-# of smooth noise are peaked, and 4 of 100 reach the 99th percentile (10 of 100 the 95th).
+# Random maps, and the percentile of their best |r|.  They are Gaussian; spatial ICA of smooth noise
+# gives peaked maps, of which 4 in 100 reach the 99th percentile (10 in 100 the 95th).
 DRAWS = 4000
 CHANCE = 99.0
-# mm; widths are rounded up to these, so that maps share what is computed for one
-WIDTHS = 1.0
-# Voxels on which random maps are thought of
-MOST_VOXELS = 50_000
-# Correlation of the two sides from which a map counts as one that is the same on both
+# mm; widths are rounded up to multiples of it, so that maps of equal width share their templates
+WIDTH_STEP = 1.0
+# At most about so many voxels hold random maps.
+MAX_VOXELS = 50_000
+# Correlation of the two sides from which a map counts as symmetric
 SAME_ON_BOTH = 0.5
-# Neighbours are at most so alike: a constant map has no width
-MOST_ALIKE = 0.999
+# Largest correlation of neighbours: a constant map has no width
+MAX_ALIKE = 0.999
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """The best template of one map: label, signed Pearson r, and the |r| that chance gives."""
+    """The best template of one map: label, signed Pearson r, and the |r| that chance reaches."""
 
     label: str
-    source: str  # the set that has it
+    source: str  # set of the label
     r: float
     chance: float
 
@@ -58,61 +58,58 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Networks of the default sets; None outside of MNI space, and without nilearn."""
-    # Coordinates of an atlas in MNI space mean nothing on another grid.
+    """Return the networks of the default sets; None outside MNI space or without nilearn."""
     return of_sets(DEFAULT, space) if space.in_mni else None
 
 
 def of_sets(names: Sequence[str], space: FeatureSpace) -> Template | None:
-    """Networks of several public sets at once; None if one of them is not on this computer."""
+    """Return the networks of several public sets; None if one is not on this computer."""
     where = coordinates(space)
-    found = [NAMED[name](where) for name in names]
-    sets = [one for one in found if one is not None]
+    sets = [template for name in names if (template := NAMED[name](where)) is not None]
     if len(sets) < len(names):
         return None
     return Template(
-        name=", ".join(one.name for one in sets),
-        labels=tuple(label for one in sets for label in one.labels),
-        values=np.concatenate([one.values for one in sets], axis=1),
-        sources=tuple(one.name for one in sets for _ in one.labels),
+        name=", ".join(s.name for s in sets),
+        labels=tuple(label for s in sets for label in s.labels),
+        values=np.concatenate([s.values for s in sets], axis=1),
+        sources=tuple(s.name for s in sets for _ in s.labels),
     )
 
 
 def at_resolution(template: Template, basis: Basis | None) -> Template:
-    """Return networks as maps in a public basis can show them; None: as they are."""
+    """Return networks projected on a public basis; unchanged if it is None."""
     if basis is None:
         return template
     return replace(template, values=np.asarray(basis @ in_basis(basis, template.values)))
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
-    """Volumes, or labels, of the user's own image as templates; ConfigError: CAPE-E271, E273."""
+    """Return the volumes or labels of the user's image as templates; CAPE-E271, E273."""
     image, where = _read(path), coordinates(space)
     name = path.name.removesuffix(".gz").removesuffix(".nii")
     if sum(n > 1 for n in image.shape) == 3 and _holds_labels(image):
         numbers = [int(n) for n in np.unique(np.asarray(image.dataobj)) if n > 0]
-        given = chosen(names, [f"T{k:02d}" for k in numbers])
+        given = checked_names(names, [f"T{k:02d}" for k in numbers])
         called = dict(zip(numbers, given, strict=True))
         return of_labels(name, path, where, called)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     volumes = volumes[..., None] if volumes.ndim == 3 else volumes
-    labels = chosen(names, [f"T{k:02d}" for k in range(1, volumes.shape[3] + 1)])
-    # Labels are a reading aid, so of another grid the nearest voxels are good enough; subjects are
-    # never resampled without being asked.
+    labels = checked_names(names, [f"T{k:02d}" for k in range(1, volumes.shape[3] + 1)])
+    # Nearest voxels of another grid are good enough for a reading aid.
     values = at_places(volumes, np.asarray(image.affine), where)
     return Template(name=name, labels=labels, values=values)
 
 
-def chosen(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """Return the user's names, without any those `given`; ConfigError E273 for another number."""
-    # A shifted list would name every component after its neighbour.
+def checked_names(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+    """Return the user's names, or `given` if there are none; E273 if the numbers differ."""
+    # A shifted list would give every component its neighbour's name.
     if names and len(names) != len(given):
         raise ConfigError("E273", got=len(names), allowed=len(given))
     return tuple(names or given)
 
 
 def _holds_labels(image: Any) -> bool:
-    # A map in whole numbers has few equal ones; labels are numbers of parcels.
+    # Integers above 1 are numbers of parcels; a mask holds 0 and 1.
     return (
         np.issubdtype(image.get_data_dtype(), np.integer)
         and float(np.max(np.asarray(image.dataobj))) > 1
@@ -122,15 +119,15 @@ def _holds_labels(image: Any) -> bool:
 def of_user(
     maps_file: Path, template: str, names: Path | None, results: MapResults
 ) -> tuple[Array, Template, FeatureSpace]:
-    """Return the z-maps of a group_maps.nii.gz, the templates on their voxels, and these.
+    """Return the z-maps of a group_maps.nii.gz, the templates on its voxels, and its space.
 
-    `template` is an image of the user, or one or several of `NAMED`, for grids in MNI space.
+    `template` is the user's image, or names from `NAMED` with commas, for grids in MNI space.
+    ConfigError: CAPE-E270, E271, E273, E275, E276.
     """
     if results.feature_space == "matrix" or not maps_file.is_file():
         raise ConfigError("E270", got=results.feature_space)
     image = files.load_image(maps_file)
-    # The files do not hold the mask, so a voxel counts where any map is not 0; parcels therefore
-    # count by their size.
+    # The file holds no mask: a voxel counts where any map is not 0, so parcels count by size.
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     mask = np.any(volumes != 0, axis=3)
     affine, brain = np.asarray(image.affine), results.template_space
@@ -140,10 +137,10 @@ def of_user(
         return volumes[mask], of_image(Path(template), space, names_of(names)), space
     if not space.in_mni:
         raise ConfigError("E276", got=template)
-    found = of_sets(sets, space)
-    if found is None:
+    networks = of_sets(sets, space)
+    if networks is None:
         raise ConfigError("E275", got=template)
-    return volumes[mask], found, space
+    return volumes[mask], networks, space
 
 
 def names_of(path: Path | None) -> tuple[str, ...]:
@@ -162,7 +159,7 @@ def _read(path: Path) -> Any:
     try:
         image = files.load_image(path)
         shape = tuple(image.shape)
-    except Exception as err:  # nibabel raises what it likes for what is no image
+    except Exception as err:  # nibabel raises errors of any kind for other files
         raise ConfigError(
             "E271", got="nothing readable", detail=f"{path.name}: {own_words(err, 'no image')}"
         ) from err
@@ -172,14 +169,14 @@ def _read(path: Path) -> Any:
 
 
 def match(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...]:
-    """Best template of every map (D, R); constant templates match nothing."""
+    """Return the best template of every map (D, R); constant templates match no map."""
     reference = unit(template.values)
     return best_of(unit(z).T @ reference, template, _chances(z, reference, space))
 
 
 def best_of(r: Array, template: Template, chances: Sequence[float]) -> tuple[Match, ...]:
-    """Return the strongest of the correlations r (R, K) of every map, with what chance gives."""
-    # The sign of a map is a convention, so the strongest |r| counts and its sign is kept.
+    """Return the strongest of the correlations r (R, K) of every map, beside its chance (R,)."""
+    # The sign of a map is a convention: the largest |r| counts, with its sign.
     best = zip(np.argmax(np.abs(r), axis=1).tolist(), r, chances, strict=True)
     sources = template.sources or (template.name,) * len(template.labels)
     return tuple(
@@ -189,33 +186,33 @@ def best_of(r: Array, template: Template, chances: Sequence[float]) -> tuple[Mat
 
 
 def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
-    """Return of every map the |r| that the best of 1 in 20 random maps of its kind reaches."""
+    """Return for every map the `CHANCE` percentile of the best |r| of random maps like it."""
     z, reference, space = _thinned(z, reference, space)
     mirror = _mirror(space)
-    # Fixed draws: the same maps have to give the same file.
+    # Fixed draws: equal maps give equal files.
     draws = np.random.default_rng(0).standard_normal((DRAWS, reference.shape[1]))
     mirrored = np.zeros_like(reference)
     if mirror is not None:
         mirrored[mirror >= 0] = reference[mirror[mirror >= 0]]
-    known: dict[float, tuple[Array, Array]] = {}
+    by_width: dict[float, tuple[Array, Array]] = {}
     chances = []
     for column in z.T:
         width = _width(column, space)
-        if width not in known:
-            # White noise smoothed by K has r with a template t of variance |K t|^2 / trace K K',
-            # so the templates are smoothed, and no map has to be drawn.
+        if width not in by_width:
+            # With white noise smoothed by K, r of a template t has variance |K t|^2 / trace K K':
+            # smooth the templates instead of drawing maps.
             smooth, power = _smoothed(np.c_[reference, mirrored], width, space)
             one, other = np.split(smooth, 2, axis=1)
-            known[width] = one.T @ one / power, one.T @ other / power
-        same, across = known[width]
+            by_width[width] = one.T @ one / power, one.T @ other / power
+        same, across = by_width[width]
         alike = 0.0 if mirror is None else _alike(column, mirror)
-        # Places near the middle make the sides of any smooth map a little alike.
+        # Voxels near the midline make the sides of any smooth map slightly alike.
         alike = alike if alike > SAME_ON_BOTH else 0.0
-        # Half of the places of a map that is the same on both sides say nothing new.
+        # Half of the voxels of a symmetric map carry no new information.
         values, vectors = np.linalg.eigh(same + alike * (across + across.T) / 2.0)
         spread = vectors * np.sqrt(np.maximum(values, 0.0))
         drawn = draws @ spread.T
-        # No correlation exceeds 1: what is drawn is a part of the map, beside all the rest of it.
+        # The drawn part and the rest of a map have length 1 together: no |r| exceeds 1.
         rest = np.maximum(1.0 - np.sum(spread**2, axis=1), 0.0)
         best = np.abs(drawn / np.sqrt(drawn**2 + rest)).max(axis=1)
         chances.append(float(np.percentile(best, CHANCE)))
@@ -223,9 +220,9 @@ def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
 
 
 def _thinned(z: Array, reference: Array, space: FeatureSpace) -> tuple[Array, Array, FeatureSpace]:
-    """Return maps and templates on every k-th voxel, so that at most about `MOST_VOXELS` count."""
-    # At 1 mm smoothing takes seconds a map and gigabytes; smooth maps need no such grid.
-    k = int(np.ceil((space.n_features / MOST_VOXELS) ** (1 / 3)))
+    """Return maps and templates on every k-th voxel, about `MAX_VOXELS` at most."""
+    # At 1 mm smoothing takes seconds per map and gigabytes; smooth maps need no such grid.
+    k = int(np.ceil((space.n_features / MAX_VOXELS) ** (1 / 3)))
     if space.kind != "mask" or k <= 1:
         return z, reference, space
     number = _numbers(space)[::k, ::k, ::k]
@@ -236,14 +233,14 @@ def _thinned(z: Array, reference: Array, space: FeatureSpace) -> tuple[Array, Ar
 
 
 def _smoothed(columns: Array, width: float, space: FeatureSpace) -> tuple[Array, float]:
-    """Return K columns, and trace K K' without what the mean of a map takes."""
+    """Return the smoothed columns K c, and trace K K' less the part of the mean."""
     ones = np.ones((len(columns), 1))
     if width == 0.0:
         return columns, len(columns) - 1.0
     if space.kind == "mask":
         mask, mm = space.labels() > 0, voxel_mm(space)
         smooth = kernel.smooth(mask, mm, np.c_[columns, ones], width)
-        # The squares of a Gaussian are a Gaussian of 1 / sqrt 2 of its width.
+        # A squared Gaussian is a Gaussian whose width is smaller by sqrt 2.
         power = float(kernel.smooth(mask, mm, ones, width / np.sqrt(2.0)).sum())
     elif space.on_grid:
         smoother = np.exp(-(_distances(space) ** 2) / (2.0 * width**2))
@@ -255,7 +252,7 @@ def _smoothed(columns: Array, width: float, space: FeatureSpace) -> tuple[Array,
 
 
 def _width(column: Array, space: FeatureSpace) -> float:
-    """Return the sd (mm) of the Gaussian that makes white noise as smooth as a map, rounded up."""
+    """Return the sd (mm, rounded up) of the Gaussian that makes white noise as smooth as a map."""
     centred = column - column.mean()
     power = float(centred @ centred) / len(centred)
     if not space.on_grid or power <= 0.0:
@@ -264,14 +261,14 @@ def _width(column: Array, space: FeatureSpace) -> float:
     for first, second, step in _neighbours(space):
         if len(first):
             r = float(np.mean(centred[first] * centred[second])) / power
-            # Its autocorrelation at distance h is exp(-h^2 / 4 sd^2).
-            r = min(r, MOST_ALIKE)
+            # The autocorrelation of such noise at distance h is exp(-h^2 / 4 sd^2).
+            r = min(r, MAX_ALIKE)
             widths.append(step / (2.0 * np.sqrt(-np.log(r))) if r > 0.0 else 0.0)
-    return float(np.ceil(np.mean(widths) / WIDTHS) * WIDTHS) if widths else 0.0
+    return float(np.ceil(np.mean(widths) / WIDTH_STEP) * WIDTH_STEP) if widths else 0.0
 
 
 def _neighbours(space: FeatureSpace) -> Iterator[tuple[Any, Any, float]]:
-    """Yield pairs of features next to each other, and how far they are, mm."""
+    """Yield pairs of neighbouring features, as two index arrays, and their distance, mm."""
     if space.kind == "mask":
         number = _numbers(space)
         for axis, step in enumerate(voxel_mm(space)):
@@ -288,7 +285,7 @@ def _neighbours(space: FeatureSpace) -> Iterator[tuple[Any, Any, float]]:
 
 
 def _distances(space: FeatureSpace) -> Array:
-    """Distances of the centres of parcels, mm (D, D)."""
+    """Return the distances between the centres of parcels, mm (D, D)."""
     where = coordinates(space)
     square = np.sum(where**2, axis=1)
     return np.asarray(np.sqrt(np.maximum(square[:, None] + square - 2.0 * where @ where.T, 0.0)))
@@ -303,7 +300,7 @@ def _numbers(space: FeatureSpace) -> Any:
 
 
 def _mirror(space: FeatureSpace) -> Any:
-    """Return for every voxel the one opposite, -1 for none; None where nobody knows the middle."""
+    """Return each voxel's mirror voxel, -1 for none; None if the midplane is unknown."""
     if not (space.in_mni and space.kind == "mask"):
         return None
     across = coordinates(space) * [-1.0, 1.0, 1.0]
@@ -318,7 +315,7 @@ def _alike(column: Array, mirror: Any) -> float:
 
 
 def correlation(a: Array, b: Array) -> float:
-    """Return Pearson's r of two maps, 0 if one is constant: NaN would become null in a file."""
+    """Return Pearson's r of two maps, 0 if one is constant."""
     a, b = a - a.mean(), b - b.mean()
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size > 0.0 else 0.0
@@ -333,12 +330,12 @@ def unit(values: Array) -> Array:
     return np.asarray(np.where(real, centred / np.where(real, length, 1.0), 0.0))
 
 
-# What time courses may say of a component that gets a name; None where they were not asked
+# Verdicts of the time courses that allow a name; None: there was no verdict
 CONFIRMED: Final = (None, "confirmed")
 
 
 def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Component, ...]:
-    """Return the rows with the nearest network of each, which is a name only where that is more."""
+    """Return the rows with their nearest networks, which become names only above chance."""
     return tuple(
         replace(
             row,
@@ -353,22 +350,21 @@ def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Componen
 
 
 def _may_be_named(row: Component) -> bool:
-    # A name would make a finding of a map that its time courses did not confirm, and of a mirror
-    # image.
+    # A name would turn an unconfirmed map or a mirror image into a finding.
     return row.verdict in CONFIRMED and row.found_again != "image"
 
 
-# Why a run has no names, in the order in which it is asked
+# Why a run has no names
 Reason = Literal["matrix", "cifti", "space", "nothing", "nilearn"]
 
 
 def source(template: Template | None, space: str, reason: Reason | None = None) -> LabelSource:
-    """Return what the maps of a feature space were compared with, or why with nothing."""
+    """Return which networks the maps were compared with, or why there are none."""
     note = text_of(
         "labels.txt.j2", found=template is not None, reason=reason, cifti=is_cifti(space)
     )
-    name, found = (None, ()) if template is None else (template.name, template.labels)
-    return LabelSource(template=name, labels=found, note=note)
+    name, labels = (None, ()) if template is None else (template.name, template.labels)
+    return LabelSource(template=name, labels=labels, note=note)
 
 
 def why_none(space: FeatureSpace, *, found_nothing: bool) -> Reason:

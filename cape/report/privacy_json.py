@@ -30,7 +30,7 @@ from cape.secagg.graph import GraphPlan, plan_graph, unknown_shares
 from cape.settings.documents import UNLESS_EMPTY
 
 RELATION = "replace-one"
-# Where sites say how many people are in each group
+# Relation of a run in which the group sizes of every site are public
 RELATION_OF_GROUPS = "replace-one, by a person of the same site and group"
 
 
@@ -38,14 +38,13 @@ def running(events: Iterable[Event]) -> Iterator[tuple[Event, Cost]]:
     """Yield every release with the cost of all releases up to it."""
     sums: dict[Part, Cost] = dict.fromkeys(("", "A", "B"), FREE)
     for event in events:
-        # Rounded up by less than 2^-256 each: exact sums would grow with every release.
+        # Each sum is rounded up by less than 2^-256: exact fractions would grow with every release.
         sums[event.part] = total_cost((sums[event.part], event.cost))
         yield event, sums[""] + largest((sums["A"], sums["B"]))
 
 
 def planned_cost(outcome: Outcome) -> Cost:
-    # The whole plan, which no adaptive course of the run can exceed, and never less than was
-    # charged.
+    # No adaptive course of a run exceeds the plan; never state less than was charged.
     plan = total_of(outcome.roster.plan)
     charged = total_of(outcome.ledger.events)
     return charged if plan <= charged else plan
@@ -53,7 +52,7 @@ def planned_cost(outcome: Outcome) -> Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetFigures:
-    """What was allowed, spent and left."""
+    """Allowed, spent and unspent budget."""
 
     epsilon: float | None = None
     mu: float | None = None
@@ -65,10 +64,10 @@ class BudgetFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadlineFigures(BudgetFigures):
-    """The headline numbers of a run against the aggregator with the assumed colluders.
+    """The headline numbers of a run: aggregator with the assumed colluders.
 
-    Epsilon and mu hold whatever happened in the run; all are None with label "none" but those of
-    the plan, which are None without noise.
+    Epsilon and mu hold however the run went.  With label "none" only the planned ones are given;
+    without noise they are None too.
     """
 
     mu_planned: float | None = None
@@ -78,7 +77,7 @@ class HeadlineFigures(BudgetFigures):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """What one kind of viewer sees, and the guarantee against it; null with label "none"."""
+    """One kind of viewer: what it sees, and the guarantee against it (null with label "none")."""
 
     key: Viewer
     who: str
@@ -90,7 +89,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collusion:
-    """The guarantee that is left if that many sites collude."""
+    """The guarantee that remains if that many sites collude."""
 
     colluders: int
     mu: float | None
@@ -99,7 +98,7 @@ class Collusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slack:
-    """What the noise being discrete may add; null with label "none"."""
+    """The amount that discrete noise may add; null with label "none"."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -107,7 +106,7 @@ class Slack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseRow:
-    """A charged release: its exact integers, the same in real units, its place in the chain."""
+    """A charged release: its exact integers, their real values, its place in the chain."""
 
     seq: int
     phase: str
@@ -120,14 +119,14 @@ class ReleaseRow:
     clip_int: int
     sensitivity: float
     delta_int: int
-    # As text: it can pass 2^53, where readers of JSON begin to round.
+    # As text: above 2^53 readers of JSON round numbers.
     s2: str
     shares: int
     seed_ratio: int = dataclasses.field(default=0, metadata=UNLESS_EMPTY)
     part: Part = dataclasses.field(default="", metadata=UNLESS_EMPTY)
     noise_std_share: float  # of one site
     noise_std_mean: float  # of the decoded mean
-    # p/q in lowest terms: exact, so that anybody can add the releases up.
+    # p/q in lowest terms: exact, so that a reader can add up the releases.
     mu2: str | None
     mu: float | None
     mu_so_far: float | None
@@ -136,19 +135,19 @@ class ReleaseRow:
 
     @property
     def event(self) -> Event:
-        """The release by its integers; ValueError or ConfigError for those that no run has."""
+        """The release by its integers; ValueError or ConfigError if they are impossible."""
         names = {field.name for field in dataclasses.fields(Event)} - {"variance"}
         return Event(variance=int(self.s2), **{name: getattr(self, name) for name in names})
 
     @property
     def cost(self) -> Cost:
-        """What is stated; ValueError or ArithmeticError if that is no fraction."""
+        """The stated cost; ValueError or ArithmeticError if it is no fraction."""
         return Cost.parse(self.mu2) if self.mu2 else INFINITE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chain:
-    """The ledger of a run; `cape.privacy.ledger.read_entries` checks what it holds."""
+    """The ledger of a run; `cape.privacy.ledger.read_entries` checks its entries."""
 
     head: str
     entries: tuple[Mapping[str, Any], ...]
@@ -156,7 +155,7 @@ class Chain:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivacyStatement:
-    """The content of privacy.json; the order of the fields is that of the file."""
+    """The content of privacy.json, fields in the order of the file."""
 
     schema: Literal["cape-privacy-1"] = "cape-privacy-1"
     guarantee: str
@@ -190,13 +189,13 @@ class PrivacyStatement:
 
     @property
     def single_sums_are_seen(self) -> bool:
-        """Whether the aggregator sees the noisy sum of every site, not their total alone."""
+        """Whether the aggregator sees the noisy sum of every site, not only their total."""
         alone = self.noise == "local" and self.aggregation != "secagg"
         return alone or any(row.seed_ratio for row in self.events)
 
 
 def survivors(outcome: Outcome) -> tuple[str, ...]:
-    # The sites of the last sum; empty where everybody has to answer in every round.
+    # The sites in the last sum; the trace names none if all must answer in every round.
     last = outcome.trace[-1].survivors if outcome.trace else ()
     return tuple(last or (entry.site for entry in outcome.roster.sites))
 
@@ -212,7 +211,7 @@ def figures(outcome: Outcome) -> HeadlineFigures:
     if ledger.budget is None or plan == INFINITE:
         return empty
     planned = replace(empty, mu_planned=plan.mu(), epsilon_planned=plan.epsilon(empty.delta))
-    # A seeded run has the same plan, but its noise can be computed by anybody: no claim.
+    # The noise of a seeded run can be computed from the seed: no claim is made.
     if outcome.label != "dp":
         return planned
     mu_unspent = math.sqrt(ledger.left.mu2 or 0.0)
@@ -233,7 +232,7 @@ def statement(outcome: Outcome) -> PrivacyStatement:
     texts: dict[str, Any] = {
         name: settings.get(name) for name in ("noise", "aggregation", "key_trust")
     }
-    # Of a comparison whose groups are public (`Config.counted`)
+    # A comparison whose groups are public (`Config.counted`)
     groups = bool(settings.get("group")) and settings.get("labels") != "protected"
     return PrivacyStatement(
         guarantee=outcome.label,
@@ -243,7 +242,7 @@ def statement(outcome: Outcome) -> PrivacyStatement:
         epsilon_planned=numbers.epsilon_planned,
         delta=numbers.delta,
         mu=numbers.mu,
-        # The same guarantee in another common measure: mu-GDP is (mu^2 / 2)-zCDP.
+        # mu-GDP is (mu^2 / 2)-zCDP.
         zcdp_rho=None if numbers.mu is None else numbers.mu**2 / 2.0,
         lattice_slack=_slack(outcome),
         n_sites=roster.n_sites,
@@ -282,7 +281,7 @@ def _lines(template: str, **values: object) -> tuple[str, ...]:
 
 
 def _graph(outcome: Outcome) -> GraphPlan | None:
-    """Along which sites masked against each other; None if every pair did."""
+    """Return the graph along which sites masked; None if every pair masked."""
     roster = outcome.roster
     if outcome.settings.get("aggregation") != "secagg":
         return None
@@ -293,7 +292,7 @@ def _slack(outcome: Outcome) -> Slack:
     if outcome.label != "dp" or planned_cost(outcome) == INFINITE:
         return Slack()
     plan, charged = outcome.roster.plan, outcome.ledger.events
-    # The slack grows with every release, so the longer list is the safe one.
+    # The slack grows with every release: take the longer list.
     slack = lattice_slack(plan if len(plan) >= len(charged) else charged)
     return Slack(epsilon=slack.epsilon, delta=slack.delta)
 
@@ -302,7 +301,7 @@ def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[View]:
     roster = outcome.roster
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
     masked = outcome.settings.get("aggregation") == "secagg"
-    # Local noise is enough by itself, so single sums may be seen unless masks were wanted too.
+    # With local noise alone single sums are seen; with secagg they are masked too.
     alone = outcome.noise_is_local and not masked
     replies = "replies, noisy by themselves" if alone else "masked replies"
     sees = {
@@ -328,7 +327,7 @@ def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[View]:
 
 def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
     roster, plan = outcome.roster, planned_cost(outcome)
-    # More collude than assumed, in two rows: what one more costs, and the worst that can happen.
+    # Two rows: one colluder more than assumed, and the worst case.
     for colluders in sorted({roster.colluders + 1, roster.survivors - 1}):
         unknown = roster.survivors - colluders
         if outcome.settings.get("aggregation") == "secagg":
@@ -337,7 +336,7 @@ def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
             )
         if numbers.epsilon is None or unknown < 1 or colluders <= roster.colluders:
             continue
-        # A site's own full noise protects its release whoever colludes.
+        # With local noise each site's own noise is enough, whoever colludes.
         fewer = plan.if_unknown(unknown, noise_shares=roster.noise_shares)
         cost = plan if outcome.noise_is_local else fewer
         mu, epsilon = cost.mu(), cost.epsilon(numbers.delta)
@@ -346,7 +345,7 @@ def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
 
 def _releases(outcome: Outcome, delta: float) -> Iterator[ReleaseRow]:
     ledger, roster, promised = outcome.ledger, outcome.roster, outcome.label == "dp"
-    # Each entry holds the digest of the one before, so the digest of an entry stands in the next.
+    # Each entry holds the digest of the entry before it; the head is the digest of the last.
     links = [*(str(entry["prev_digest"]) for entry in ledger.entries()[1:]), ledger.head]
     charged = zip(running(ledger.events), links, strict=False)
     for number, ((event, so_far), digest) in enumerate(charged, 1):

@@ -17,19 +17,19 @@ from cape.report.comparison import Comparison, Tables, read_tables
 from cape.report.maps import Component
 from cape.report.privacy_json import RELATION, PrivacyStatement
 
-# Beside the results of a simulation: the same figures from smooth noise
+# Figures of the same run on smooth noise, beside the results of a simulation
 SURROGATE_FILE: Final = "surrogate.json"
-# Of the spatial set of a temporal run, columns as in components.tsv
+# The spatial set of a temporal run, columns as in components.tsv
 SPATIAL_TABLE: Final = "spatial_components.tsv"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """What results.json says of every run; epsilon and mu as in `privacy_json.HeadlineFigures`."""
+    """Fields of results.json of every run; epsilon and mu as in `privacy_json.HeadlineFigures`."""
 
     schema: str = "cape-results-1"
     status: str
-    ended: str  # the same in words: of a run judged by time courses how many components passed
+    ended: str  # the status in words; with a verdict, how many components were confirmed
     reason: str
     n_sites: int
     n_subjects: int
@@ -39,9 +39,9 @@ class Results:
     n_basis: int
     feature_space: str
     feature_space_digest: str
-    grid: tuple[int, ...]  # empty without one, as the affine
+    grid: tuple[int, ...]  # empty without a grid, as is the affine
     affine: tuple[float, ...]
-    template_space: str  # such as MNI152NLin2009cAsym; empty if nobody said
+    template_space: str  # such as MNI152NLin2009cAsym; empty if unknown
     epsilon: float | None
     epsilon_planned: float | None
     epsilon_spent: float | None
@@ -50,14 +50,14 @@ class Results:
     mu: float | None
     mu_spent: float | None
     mu_unspent: float | None
-    # A short word for programs; privacy.json says it in a sentence.
+    # A short word for programs; privacy.json has a sentence.
     unit: str = "subject"
     relation: str = RELATION
-    # Whether the guarantee holds, which it does not without noise and with a seed.
+    # Whether the guarantee holds: it does not without noise or with a seed.
     private: bool
     seeded: bool
     simulation: bool = False
-    # Only a planted truth beside the sites tells that nobody's data are behind a result.
+    # Data are known to be synthetic only by a planted truth beside the sites.
     synthetic: bool = False
     computation: str
     version: str
@@ -66,7 +66,7 @@ class Results:
     fingerprint: str
     sites: Mapping[str, int]
     warnings: tuple[str, ...]
-    # Of the computer that wrote the results: the day in UTC, and the versions of what computes
+    # When (day in UTC) and with which versions the results were written
     date: str
     software: Mapping[str, str]
 
@@ -77,7 +77,7 @@ class Results:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseBand:
-    """Whether components.tsv has noise levels, why not, and how well they held in a test."""
+    """Whether components.tsv has noise levels, else why not; their margins in a test."""
 
     shown: bool
     why_not: str
@@ -87,7 +87,7 @@ class NoiseBand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelSource:
-    """What the maps were compared with: name, labels, how to read them (or why there are none)."""
+    """Networks the maps were compared with: name, labels, how to read them (or why none)."""
 
     template: str | None
     labels: tuple[str, ...]
@@ -98,7 +98,7 @@ class LabelSource:
 class SpatialFit:
     """Whether spatial components are sparser than those of equally smooth noise (kurtosis).
 
-    None where the left-right test says it: of coarse maps of a brain kurtosis says nothing.
+    None where the left-right test decides: kurtosis does not tell coarse brain maps from noise.
     """
 
     converged: bool
@@ -106,14 +106,14 @@ class SpatialFit:
     surrogate: float | None = None
     surrogate_std: float | None = None
     fits: bool | None = None
-    recipe: bool = False  # whether it is that of brains
-    n_basis: int = 0  # of a kernel basis of its own; 0: in that of the run
-    maps: int  # how many
+    recipe: bool = False  # whether the recipe for brains was used
+    n_basis: int = 0  # d of its own kernel basis; 0: the basis of the run
+    maps: int  # number of maps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftRightFigures:
-    """The left-right test: z, the statistic over its largest value, and what smooth noise gives."""
+    """The left-right test: z, the statistic (-1 to 1), and its mean and sd in smooth noise."""
 
     z: float
     statistic: float
@@ -125,9 +125,9 @@ class LeftRightFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimFigures:
-    """How many networks are claimed, by word, and what the release says of who took part.
+    """Number of claimed networks by word, and how alike the release says people are.
 
-    No mirror image counts, and a pair that cannot be told counts once.
+    Mirror images do not count; a pair that may be one network or two counts once.
     """
 
     yes: int
@@ -136,13 +136,13 @@ class ClaimFigures:
     sharp: int  # of these, likely to have |r| > .7 with a network of other people
     images: int  # maps that are the mirror image of another map's network
     untold_pairs: int  # mirror images of each other that may be one network or two
-    q: float  # share of what people have in common that is the same on both sides
-    cohort: str  # what that was like where it was known
+    q: float  # share of the common signal that is the same on both sides
+    cohort: str  # what such a q meant in cohorts that are known
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateRow:
-    """One template: likenesses, and how much of the deviation is left of its noise."""
+    """One template: correlations, and how far its deviation exceeds the noise."""
 
     r_template: float
     r_without_data: float
@@ -153,7 +153,7 @@ class TemplateRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerdictFigures:
-    """What the rounds' answers to their public turns say (`algorithms.verdict`)."""
+    """The curvature test of the rounds (`algorithms.verdict`)."""
 
     confirmed: int  # components that the answers confirm
     spatial_start: bool  # whether rounds began at the spatial components
@@ -164,7 +164,7 @@ class VerdictFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFigures:
-    """The model of a run, with what its free or additional sets of maps say."""
+    """The model of a run, and the figures of its additional sets of maps."""
 
     kind: Kind
     spatial: SpatialFit | None = None
@@ -174,12 +174,12 @@ class ModelFigures:
 
     @property
     def of_images(self) -> bool:
-        """Whether spatial maps were made as those of brains are."""
+        """Whether spatial maps were made by the recipe for brains."""
         return self.kind == "spatial" or (self.spatial is not None and self.spatial.recipe)
 
     @property
     def found_free(self) -> bool:
-        """Whether the free spatial set is more than smooth noise gives: only then it has names."""
+        """Whether the free spatial set exceeds smooth noise; only then its maps get names."""
         sparse = self.spatial is not None and bool(self.spatial.fits)
         return sparse or (self.left_right is not None and self.left_right.verdict != "nothing")
 
@@ -191,7 +191,7 @@ class MapResults(Results):
     rounds: int
     rounds_planned: int
     n_components: int
-    # Against planted maps, where a simulation knows them.
+    # Agreement with planted maps, where a simulation has them
     q_ngi: float | None = None
     map_correlation: float | None = None
     stability: float | None  # None: not assessed
@@ -199,10 +199,10 @@ class MapResults(Results):
     noise_edge: float | None
     gap_ratio: float | None
     rank_status: str
-    # Effective size of the run, and that of a sure one; None without noise.
+    # Effective size G of the run, and the G needed for "yes"; None without noise
     g_eff: float | None
     g_needed: float | None
-    forecast: str | None  # what `cape budget` answers to this plan; None without noise
+    forecast: str | None  # answer of `cape budget` to this plan; None without noise
     suggested_n_components: int | None
     noise_band: NoiseBand
     labels: LabelSource
@@ -215,7 +215,7 @@ class MapResults(Results):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFile:
-    """Where a released table stands, what its rows are, and how to read them."""
+    """File, title and explanation of a released table."""
 
     file: str
     title: str
@@ -233,7 +233,7 @@ class TableResults(Results):
 class ComparisonResults(Results):
     """results.json of a comparison of groups."""
 
-    comparison: Comparison | None  # None: a site refused a release, and there is no answer
+    comparison: Comparison | None  # None: a site refused a release
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,7 +246,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """One row of rounds.tsv: a released round; None is "not known"."""
+    """One row of rounds.tsv: a released round; None: not known."""
 
     index: int
     phase: str
@@ -261,7 +261,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurrogateFigures:
-    """What a run and its surrogate, subjects of smooth noise, are compared by."""
+    """Figures by which a run is compared with its surrogate on smooth noise."""
 
     stability: float | None = None
     gap: float | None = None
@@ -284,11 +284,11 @@ class SurrogateFigures:
 
 def read_results(folder: Path) -> MapResults | TableResults | ComparisonResults:
     path = folder / "results.json"
-    # The file itself says which kind it is: no result depends on the name of a computation.
-    said = files.read_json(path)
-    if "tables" in said:
+    # The fields tell the kind, not the name of the computation.
+    fields = files.read_json(path)
+    if "tables" in fields:
         return files.read_record(path, TableResults)
-    if "comparison" in said:
+    if "comparison" in fields:
         return files.read_record(path, ComparisonResults)
     return files.read_record(path, MapResults)
 
@@ -321,7 +321,7 @@ class ComparisonFolder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapFolder:
-    """The result folder of a run whose result is maps; the maps themselves are read when drawn."""
+    """The result folder of a run whose result is maps, without the maps themselves."""
 
     path: Path
     results: MapResults
@@ -331,12 +331,11 @@ class MapFolder:
     spatial: tuple[Component, ...]  # the spatial set of a temporal run
     rounds: tuple[Round, ...]
     eigenvalues: Array
-    # Only beside a simulation that was asked for it.
-    surrogate: SurrogateFigures | None
+    surrogate: SurrogateFigures | None  # of `cape simulate --surrogate`
 
 
 def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
-    """Return the content of a result folder; FileNotFoundError names a file that is missing."""
+    """Return the content of a result folder; FileNotFoundError names a missing file."""
     results = read_results(path)
     privacy = files.read_record(path / "privacy.json", PrivacyStatement)
     settings = files.read_record(path / "settings.json", RunSettings).settings
@@ -346,7 +345,7 @@ def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
         return ComparisonFolder(
             path=path, results=results, privacy=privacy, settings=settings, tables=read_tables(path)
         )
-    # No pickle: a result folder may come from somebody else.
+    # Without pickle: a result folder may come from another person.
     with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
         eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
     beside, spatial = path / SURROGATE_FILE, path / SPATIAL_TABLE

@@ -16,7 +16,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.report.files import load_image
-from cape.report.labels import Match, best_of, chosen, unit
+from cape.report.labels import Match, best_of, checked_names, unit
 from cape.report.public_networks import Template
 from cape.report.surfaces import Sphere, far_away
 from cape.space.grayordinates import LEFT, RIGHT
@@ -24,7 +24,7 @@ from cape.space.grayordinates import LEFT, RIGHT
 SPINS: Final = 500
 CHANCE: Final = 95.0  # percentile: a map's own copies are as peaked as it is
 # Vertices of a hemisphere on which turned maps are looked at
-MOST_POINTS: Final = 3000
+MAX_VERTICES: Final = 3000
 STRUCTURES: Final = {"left": LEFT, "right": RIGHT}
 
 
@@ -53,7 +53,7 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
         values = np.stack(maps, axis=1).astype(np.float64) if maps else values[:, :0]
     else:
         labels = tuple(str(name) for name in rows.name)
-    labels = chosen(names, labels)
+    labels = checked_names(names, labels)
     if not np.ptp(values, axis=0).any():
         raise ConfigError("E271", got="no value on the vertices of this result", detail=path.name)
     return Template(name=path.name, labels=labels, values=values)
@@ -86,7 +86,7 @@ def _turned(points: Array, reference: Array, spheres: Sequence[Sphere]) -> Array
     mirror = np.diag([-1.0, 1.0, 1.0])
     chosen = []
     for sphere, first in zip(spheres, ends, strict=False):
-        step = max(1, len(sphere.xyz) // MOST_POINTS)
+        step = max(1, len(sphere.xyz) // MAX_VERTICES)
         tree = cKDTree(sphere.xyz)
         chosen.append((sphere, first, np.arange(0, len(sphere.xyz), step), tree))
     largest = np.zeros((SPINS, points.shape[1]))

@@ -110,7 +110,7 @@ class IcaPlanner:
             return (PROTECTS_NOBODY,)
         mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
         size = run_size(config, n_sites, n_subjects)
-        verdict = self.rule(config, n_basis).verdict(size, mu, n_basis=n_basis)
+        verdict = self.rule(config, n_basis).forecast(size, mu, n_basis=n_basis)
         # Budget spent on noise cannot be had back, so the run is refused before any release.
         if not (verdict.usable or config.accept_low_quality):
             do = "or set accept_low_quality."

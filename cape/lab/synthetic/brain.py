@@ -1,7 +1,6 @@
-"""Synthetic brains of `cape synth`: named networks, and what a scanner adds to them.
+"""Synthetic brains of `cape synth`: named networks, baseline, drift and noise as NIfTI images.
 
-The coordinates are rounded textbook positions in MNI space (mm); they stand for networks, nothing
-was measured here.
+Coordinates are rounded textbook positions in MNI space (mm), not measurements.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ BASELINE = 1000.0
 # Trace of the voxel noise covariance over that of the signal.
 NOISE = 0.5
 
-# Of a template of 1 mm, and where its first voxel lies, mm
+# Extent of the template and position of its first voxel at 1 mm, mm
 EXTENT = (193.0, 229.0, 193.0)
 CORNER = (-96.5, -132.5, -78.5)
-# Signal around the brain.
+# Signal outside the brain
 AROUND = 200.0
 
 # Largest linear change of a voxel over a run.
@@ -54,7 +53,7 @@ DRIFT = 10.0
 STEP = 0.1
 
 Storage = Literal["int16", "int16 left", "float32", "int16 qform"]
-# How sites differ: plain, x axis stored from right to left, other type, qform instead of sform.
+# Storage of the sites in turn: plain, x from right to left, float, qform instead of sform
 STORAGES: tuple[Storage, ...] = ("int16", "int16 left", "float32", "int16 qform")
 
 
@@ -65,7 +64,7 @@ class Scanner:
     grid: Grid  # of the mask
     maps: Array  # (D, R): true maps A
     tr: float  # repetition time, s
-    voxel_mm: float = 0.0  # of images on a grid of their own, as fMRIPrep's; 0: on the mask's
+    voxel_mm: float = 0.0  # of images on the template's grid, as fMRIPrep's; 0: the mask's grid
 
     def series(self, rng: np.random.Generator, courses: Data) -> Data:
         """Return voxels of one run, shape (D, T): baseline, drift, A S and white noise."""
@@ -85,7 +84,7 @@ class Scanner:
         import nibabel as nib
 
         volume = np.zeros((*self.grid.shape, values.shape[1]), dtype=np.float32)
-        if self.voxel_mm:  # around a brain is a head, not nothing
+        if self.voxel_mm:  # the head around the brain has signal, too
             change = STEP * (np.arange(values.shape[1]) % 7)
             volume += (AROUND + change).astype(np.float32)
         volume[self.grid.inside] = values
@@ -93,7 +92,7 @@ class Scanner:
         if self.voxel_mm:
             volume, affine = on_template_grid(volume, affine, self.voxel_mm)
         if storage == "int16 left":
-            # The same brain, stored from right to left: readers have to go by the affine.
+            # Stored from right to left: readers must use the affine.
             volume = volume[::-1]
             affine = affine @ np.array(
                 [[-1, 0, 0, volume.shape[0] - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]
@@ -105,36 +104,36 @@ class Scanner:
         image.header.set_xyzt_units("mm", "sec")
         image.header.set_zooms((*image.header.get_zooms()[:3], self.tr))
         if storage == "int16 qform":
-            # Some scanners' software leaves the sform empty.
+            # Some scanner software leaves the sform empty.
             image.set_qform(affine, code="mni")
             image.set_sform(None, code=0)
         else:
             image.set_sform(affine, code="mni")
         content = bytearray(image.to_bytes())
         if storage != "float32":
-            # nibabel rescales what it writes; the slope of integers is set in the finished header.
+            # nibabel would rescale the data: set the slope in the finished header.
             content[112:120] = np.array([STEP, 0.0], dtype="<f4").tobytes()
-        # No time stamp: equal arguments give equal bytes.
         return gzip.compress(bytes(content), compresslevel=1, mtime=0)
 
 
 def on_template_grid(volume: Data, affine: Array, mm: float) -> tuple[Data, Array]:
-    """Return volumes (x, y, z, T) on the grid of MNI152NLin2009cAsym with voxels of `mm`, linearly.
+    """Interpolate volumes (x, y, z, T) linearly on the grid of MNI152NLin2009cAsym.
 
-    At 2 mm 97 x 115 x 97; `affine` has parallel axes.
+    Return them with the affine of the grid, whose voxels are `mm` wide (97 x 115 x 97 at 2 mm);
+    `affine` must be diagonal but for its origin.
     """
     from scipy import ndimage
 
     shape = tuple(int(np.ceil(extent / mm)) for extent in EXTENT)
-    wanted = np.diag([mm, mm, mm, 1.0])
-    wanted[:3, 3] = CORNER
+    target = np.diag([mm, mm, mm, 1.0])
+    target[:3, 3] = CORNER
     steps = np.diag(affine)[:3]
     start = (np.array(CORNER) - affine[:3, 3]) / steps
     moved = [
-        ndimage.affine_transform(one, mm / steps, start, shape, order=1, mode="nearest")
-        for one in np.moveaxis(volume, 3, 0)
+        ndimage.affine_transform(image, mm / steps, start, shape, order=1, mode="nearest")
+        for image in np.moveaxis(volume, 3, 0)
     ]
-    return np.stack(moved, axis=3), wanted
+    return np.stack(moved, axis=3), target
 
 
 def voxel_positions(grid: Grid) -> Array:
@@ -152,7 +151,7 @@ def network_maps(grid: Grid, names: tuple[str, ...]) -> Array:
             np.exp(-np.sum((positions - centre) ** 2, axis=1) / (2 * BLOB_WIDTH**2))
             for centre in np.array(NETWORKS[name])
         ]
-        one = np.sum(blobs, axis=0)
-        maps.append(one / np.linalg.norm(one))
+        network = np.sum(blobs, axis=0)
+        maps.append(network / np.linalg.norm(network))
     norm = MAP_NORM * (10.0 / grid.voxel_size) ** 1.5  # the same peaks on a finer grid
     return np.asarray(np.stack(maps, axis=1) * norm)

@@ -1,8 +1,8 @@
-"""A study of two groups in images: connectivity that differs where it is known to.
+"""A study of two groups in images, with known differences of connectivity.
 
-Every person's networks have correlations of their own; patients' are lower between a few networks,
-by as much as people differ.  Age, sex and motion change connectivity, and patients are older and
-move more: a comparison that does not adjust for them finds too much.
+Each person has individual correlations between networks; in patients every third one is lower, by
+as much as people differ.  Age, sex and motion change connectivity, and patients are older and move
+more: a comparison without adjustment finds too many differences.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cape.algorithms.person_outcomes import edge_names
 from cape.frozen import dataclass
 from cape.settings.comparison import UNIT_OF_Z
 
-# Fisher z: of everybody, on top of each edge's own; sd of the edges' means, and of people
+# Fisher z: mean over all edges; sd of the edges' means; sd of people
 MEAN, SPREAD, OWN = 0.25, 0.1, 0.1
-# Patients less controls, in units of `UNIT_OF_Z`, in every third edge; others do not differ
+# Patients less controls in every third edge, in units of `UNIT_OF_Z`
 EFFECT: Final = -1.0
 # rms over edges of what a public unit of age, sex and motion changes, in units of `UNIT_OF_Z`
 SLOPES: Final = (0.1, 0.1, 0.25)
-# What a public unit is: (age - 54) / 18 years, (motion - .25 mm) / .125 mm
+# Public units: (age - 54) / 18 years, (motion - .25 mm) / .125 mm
 AGE, FD = (54.0, 18.0), (0.25, 0.125)
 # Smallest eigenvalue of a matrix of correlations
-LEAST: Final = 0.05
+MIN_EIGENVALUE: Final = 0.05
 
 COLUMNS: Final = ("participant_id", "dx", "age", "sex", "fd_mean")
 GROUP: Final = "dx: patient, control"
@@ -36,11 +36,11 @@ COVARIATES: Final = "age 18:90, sex female/male, fd_mean 0:.5"
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Compared:
-    """Everybody of a study, in the order of their numbers."""
+    """All people of a study, in the order of their numbers."""
 
     edges: tuple[str, ...]  # q names
-    effect: Array  # (q,) of patients less controls, Fisher z
-    correlations: Array  # (M, R, R) of the courses of everybody
+    effect: Array  # (q,) patients less controls, Fisher z
+    correlations: Array  # (M, R, R) of the time courses of each person
     patient: Array  # (M,) 1 or 0
     age: Array  # years
     female: Array  # 1 or 0
@@ -69,13 +69,13 @@ class Compared:
 
 
 def compared(networks: tuple[str, ...], owners: tuple[int, ...], seed: int) -> Compared:
-    """Draw people of sites; who is a patient is near one half at every site."""
+    """Draw the people of all sites; 40 to 60 % at every site are patients."""
     rng = np.random.default_rng([seed, 5])
     names, site = edge_names(networks), np.array(owners)
     M, q = len(owners), len(names)
     patient = np.zeros(M)
-    for one in np.unique(site):
-        here = rng.permutation(np.flatnonzero(site == one))
+    for s in np.unique(site):
+        here = rng.permutation(np.flatnonzero(site == s))
         patient[here[: round(rng.uniform(0.4, 0.6) * len(here))]] = 1.0
     side = patient - 0.5
     age = np.clip(46 + 6 * side + 14 * rng.standard_normal(M), 18, 90)
@@ -98,10 +98,10 @@ def compared(networks: tuple[str, ...], owners: tuple[int, ...], seed: int) -> C
 
 
 def _correlations(z: Array, R: int) -> Array:
-    """Return a matrix (R, R) that has these Fisher z, where such a one can be."""
-    found = np.eye(R)
-    found[np.triu_indices(R, 1)] = np.tanh(z)
-    values, vectors = np.linalg.eigh(np.triu(found, 1) + found.T)
-    near = (vectors * np.maximum(values, LEAST)) @ vectors.T
+    """Return a correlation matrix (R, R) with these Fisher z, or one near if none exists."""
+    upper = np.eye(R)
+    upper[np.triu_indices(R, 1)] = np.tanh(z)
+    values, vectors = np.linalg.eigh(np.triu(upper, 1) + upper.T)
+    near = (vectors * np.maximum(values, MIN_EIGENVALUE)) @ vectors.T
     scale = np.sqrt(np.diag(near))
     return np.asarray(near / np.outer(scale, scale))

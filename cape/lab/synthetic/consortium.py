@@ -47,15 +47,15 @@ from cape.settings.config import Config
 TEMPLATES = Path(__file__).parent / "templates"
 OnWritten = Callable[[int, int], None]
 
-# Lognormal sd of the amplitude of a network in a subject.
+# Lognormal sd of the amplitude of a network over subjects
 HETEROGENEITY = 0.3
 
 # Images of brains with named networks
 NAMED = ("brain", "groups")
-# Images of brains that are the same on both sides, and of no brain at all
+# Images of symmetric brains, and of smooth noise alone
 TWO_SIDED = ("two-sided", "smooth")
 
-# Subjects, time points, components unless told otherwise.
+# Subjects, time points, components by default
 DEFAULTS: dict[str, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
     "groups": (240, 100, 6),
@@ -64,15 +64,15 @@ DEFAULTS: dict[str, tuple[int, int, int]] = {
     "records": (4000, 1, 3),
 }
 
-# Subjects of `brain` have between 1 - this and 1 + this times `n_timepoints` volumes: real sites
-# never have equally long runs, and a bug that assumes so must show.
+# Subjects of `brain` have (1 - this) to (1 + this) times `n_timepoints` volumes: runs of real sites
+# differ in length, and code that assumes otherwise must fail.
 SPREAD_OF_T = 0.15
 
-# Edge of the images of all other presets, and the cosines that their settings keep.
+# Edge of the square images of the presets of matrices, pixels; d of the basis in their settings
 IMAGE_EDGE = 30
 IMAGE_BASIS = 100
 
-# Columns of the tables of `records`: brain networks, then behaviour.
+# Columns of the tables of `records`: brain networks, then behaviour
 N_X, N_Y = 10, 8
 
 # Canonical correlations of the planted pairs of `records`, evenly spaced between the two.
@@ -81,34 +81,33 @@ STRONGEST, WEAKEST = 0.8, 0.4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """What `write_consortium` wrote."""
+    """Summary of a consortium that `write_consortium` wrote."""
 
     folder: Path  # of the consortium
-    preset: str  # which kind
+    preset: str
     site_sizes: tuple[int, ...]  # subjects of ``local0``, ``local1``
-    names: tuple[str, ...]  # networks, or S01 ... for images.
+    names: tuple[str, ...]  # of networks, or S01 ...
     n_features: int  # D
     n_bytes: int  # size of all site files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A consortium that is asked for; numbers that are 0 are the preset's."""
+    """The requested consortium; 0 stands for the preset's number."""
 
     preset: str = "brain"
     n_sites: int = 4
     n_subjects: int = 0
-    site_sizes: tuple[int, ...] = ()  # of the sites, instead of the two before
+    site_sizes: tuple[int, ...] = ()  # subjects of each site, instead of the two fields before
     n_timepoints: int = 0
     n_networks: int = 0
-    # Of images only; the layout of `brain`
+    # Images only; `layout` applies to `brain` and `groups`
     grid_mm: int = 10
     tr: float = 2.0  # s
     layout: Layout = "files"
-    voxel_mm: float = 2.0  # of the images of layout fmriprep
+    voxel_mm: float = 2.0  # of images in layout fmriprep
     seed: int = 0
-    # Above 0: template maps that correlate so with the true ones, for every site
-    templates: float = 0.0
+    templates: float = 0.0  # above 0: write template maps with this correlation to the true ones
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -123,7 +122,7 @@ class Request:
 
     @property
     def grid(self) -> Grid:
-        # Of the public mask that the settings name: synthetic images must pass a site's checks.
+        # The grid of the public mask of the settings: the images must pass a site's checks.
         config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{self.grid_mm}mm")
         return grid_of(mask_space(config))
 
@@ -131,8 +130,8 @@ class Request:
 def write_consortium(out: Path, request: Request, progress: OnWritten | None = None) -> Summary:
     """Write ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site into `out`.
 
-    Layout fmriprep has no settings (`cape init`) and no truth.
-    ConfigError for impossible sizes, an unknown preset, or a folder that is not empty.
+    Layout fmriprep gets no settings, which `cape init` writes, and no truth.
+    ConfigError: impossible sizes, an unknown preset, or a folder that is not empty.
     """
     preset = request.preset
     if preset not in DEFAULTS:
@@ -149,7 +148,7 @@ def write_consortium(out: Path, request: Request, progress: OnWritten | None = N
     for site in range(len(request.site_sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
-    if request.layout != "fmriprep":  # that is a study as people have it
+    if request.layout != "fmriprep":  # a study as real people have it has no truth
         truth: dict[str, Any] = {"A": maps, "names": np.array(request.names)}
         if request.preset == "groups":
             people = _people(request)
@@ -175,7 +174,7 @@ def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
         allowed = f"1 to {n_subjects} (n_subjects)"
         raise _impossible("n_sites", n_sites, allowed, "give every site a subject.")
     weights = (2 / 3) ** np.arange(n_sites)
-    # One subject is set aside for every site first, so that no rounding leaves a site empty.
+    # Set one subject per site aside first: rounding must leave no site empty.
     ends = np.rint(np.cumsum(weights) / weights.sum() * (n_subjects - n_sites)).astype(int)
     return tuple(int(n) + 1 for n in np.diff(ends, prepend=0))
 
@@ -185,15 +184,15 @@ def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -
 
 
 def _check(request: Request, out: Path) -> None:
-    """Refuse before anything is written: a half-made folder would pass for a consortium."""
+    """Refuse impossible requests before writing: half a folder would pass for a consortium."""
     n, tables = request.n_networks, request.preset == "records"
     named = dict.fromkeys(NAMED, len(NETWORKS))
-    most = {**named, "records": min(N_X, N_Y), "paper": 24}.get(request.preset, 50)
+    largest = {**named, "records": min(N_X, N_Y), "paper": 24}.get(request.preset, 50)
     shortest = max(10, n + 3)
     layouts = LAYOUTS if request.preset in NAMED else LAYOUTS[:1]
     for name, got, fits, allowed in (
         ("site_sizes", request.site_sizes, min(request.site_sizes) >= 1, "1 or more each"),
-        ("n_networks", n, 2 <= n <= most, f"2 to {most}"),
+        ("n_networks", n, 2 <= n <= largest, f"2 to {largest}"),
         (
             "n_timepoints",
             request.n_timepoints,
@@ -240,10 +239,10 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
     shortest = int(np.ceil(request.n_timepoints * (1 - SPREAD_OF_T)))
     lengths = rng.integers(shortest, longest, size=n_subjects, endpoint=True)
     for m, site in enumerate(request.owners):
-        # A generator for each subject: its image does not depend on who else is in the study.
+        # One generator per subject: an image does not depend on the other subjects.
         subject_rng = np.random.default_rng([request.seed, 2, m])
-        own = courses[m, :, : lengths[m]]
-        values = scanner.series(subject_rng, own if people is None else people.mixed(m, own))
+        S = courses[m, :, : lengths[m]]
+        values = scanner.series(subject_rng, S if people is None else people.mixed(m, S))
         storage = STORAGES[site % len(STORAGES)]
         shelves[site] = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
         write_subject(request.layout, shelves[site], m, values, subject_rng)
@@ -261,7 +260,7 @@ def _people(request: Request) -> Compared:
 
 
 def _write_two_sided(out: Path, request: Request, progress: OnWritten) -> Array:
-    """Write one 4-D image per subject; return maps (D, R), of `smooth` those that are not there."""
+    """Write one 4-D image per subject; return maps (D, R), which `smooth` does not contain."""
     grid = request.grid
     study = two_sided(
         grid, request.n_networks, seed=request.seed, networks=request.preset == "two-sided"
@@ -327,9 +326,9 @@ WRITERS = {
 
 
 def write_templates(out: Path, request: Request, maps: Array) -> None:
-    """Write template maps that correlate as asked with the true ones into every site's folder.
+    """Write template maps with the requested correlation to the true ones into every site's folder.
 
-    They are what capedualreg would get from a published atlas: partly right.
+    They stand for a published atlas, which is partly right.
     """
     rng = np.random.default_rng([request.seed, 3])
     folders = [out / f"local{site}" for site in range(len(request.site_sizes))]

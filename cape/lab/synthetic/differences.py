@@ -1,7 +1,7 @@
-"""What differs between the subjects of a synthetic study beside their time courses.
+"""Differences between the subjects of a synthetic study in maps and artefacts.
 
-Drawn for one subject at a time from generators of its own, so that blocks of any size and studies
-of any number of sites see the same subject.
+Each subject has its own random generators: it is the same in blocks of any size and studies of any
+number of sites.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.lab.synthetic.presets import Preset
 
-# Sites that a study of `site_effect` imitates: equal parts of its subjects, in order.
+# Number of sites that `site_effect` imitates: equal parts of the subjects, in order
 N_SITES = 4
 
-# Networks that lie elsewhere in a subgroup: every third.
+# Step between the networks that lie elsewhere in the subgroup
 ELSEWHERE = 3
 
-# Norm of the artefact of a spike over that of the signal of a volume.
+# Norm of the artefact of a spike over the norm of a volume's signal
 SPIKE = 5.0
 
-# Pixels; smoothness of random fields, about that of the blobs of the presets.
+# Smoothness of random fields, pixels; about that of the presets' blobs
 FIELD_WIDTH = 2.0
 
 
@@ -53,7 +53,7 @@ class Differences:
         return m * N_SITES // self.n_subjects
 
     def in_subgroup(self, m: int) -> bool:
-        # Spread evenly over the subjects: every site has its part.
+        # The subgroup is spread evenly over the subjects, so over all sites.
         share = self.preset.subgroup
         return int((m + 1) * share) > int(m * share)
 
@@ -72,7 +72,7 @@ class Differences:
         return maps
 
     def artefacts(self, m: int, n_times: int) -> Array | None:
-        """Return what is added to the signal of subject m, shape (D, T); None for nothing."""
+        """Return the artefacts of subject m, shape (D, T); None if the preset has none."""
         kind, edge = self.preset, round(np.sqrt(len(self.maps)))
         rng = np.random.default_rng([4002, self.seed, m])
         power = float(np.sum(self.maps**2))
@@ -88,7 +88,7 @@ class Differences:
 
 
 def _shifted(image: Array, down: float, right: float) -> Array:
-    """Return a flat square image moved by parts of pixels; its border is repeated."""
+    """Return a flat square image moved by fractions of pixels; its border is repeated."""
     n = round(np.sqrt(len(image)))
     moved: Array = _interpolation(n, down) @ image.reshape(n, n) @ _interpolation(n, right).T
     return moved.ravel()

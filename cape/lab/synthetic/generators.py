@@ -1,8 +1,7 @@
 """Synthetic studies with known maps and sources; every draw in a fixed order.
 
-`generate` makes the presets (`cape.lab.synthetic.presets`) in a public basis.  Nothing here is
-fMRI; blobs stand for networks, GARCH processes for their time courses (the source of Sec. V of
-capeDJICA, Imtiaz et al.).
+`generate` makes the presets (`cape.lab.synthetic.presets`) in a public basis.  These are not fMRI
+data: blobs stand for networks, GARCH processes for time courses (capeDJICA, Imtiaz et al., Sec. V).
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from cape.frozen import dataclass
 from cape.lab.synthetic.differences import Differences, random_fields
 from cape.lab.synthetic.presets import Preset
 
-# Samples that are thrown away, so that the volatility forgets where it started.
+# Discarded first samples, after which the volatility does not depend on its start
 BURN_IN = 50
 
 # alpha + beta of the GARCH(1, 1) sources.
 PERSISTENCE = 0.9
 
-# Rejected maps after which the list of accepted maps starts afresh.
+# Tries after which the list of accepted maps starts afresh
 TRIES = 400
-# Lists that are begun: 26 maps of `paper` on 30 x 30 took 11 to 220, 28 more than 400.
+# Largest number of lists: 26 maps of `paper` on 30 x 30 took 11 to 220, 28 took more than 400.
 LISTS = 400
 
 
@@ -41,8 +40,7 @@ class Study:
     B: Array  # (D, d): public basis the data are seen in
     S: Data  # (M, R, T): true time courses, time mean removed, 0 after the end of a subject
     noise_std: float  # of every entry in the basis
-    # Of the generator after the sources, so that the noise can be drawn in blocks
-    rng_state: dict[str, object]
+    rng_state: dict[str, object]  # after the sources, so that noise can be drawn in blocks
     differences: Differences | None = None  # None: all subjects have the maps A
     lengths: npt.NDArray[np.intp] | None = None  # (M,): time points; None: all have T
 
@@ -71,7 +69,7 @@ class Study:
         return np.asarray(signals, dtype=np.float32)
 
     def each(self) -> Iterator[Data]:
-        """Yield subjects in the basis one by one, (d, T_m) float32, every one at its own length."""
+        """Yield the subjects in the basis, (d, T_m) float32."""
         for m, block in enumerate(self.blocks(1)):
             yield block[0] if self.lengths is None else block[0, :, : self.lengths[m]]
 
@@ -87,8 +85,8 @@ class Study:
 def blob_maps(rng: np.random.Generator, n: int, n_components: int, preset: Preset) -> Array:
     """Draw maps of one or two Gaussian blobs each, shape (n * n, R), before their strength.
 
-    A map is accepted when its |cos| with every earlier one is below the bound; the list starts
-    afresh after every 400th try.  Columns have norm 1.  ConfigError: so many find no room.
+    A map is accepted if its |cos| with every earlier map is below the bound; after every 400th try
+    the list starts afresh.  Columns have norm 1.  ConfigError: no room for so many maps.
     """
     row, column = np.indices((n, n), dtype=np.float64)
     accepted: list[Array] = []
@@ -145,7 +143,7 @@ def garch_sources(
     `ar` in (-1, 1); `alpha` is the range of the reaction to the last innovation, alpha + beta = .9.
     Time means are not removed.
     """
-    # The order of draws is part of every study: alpha per component, then sample by sample.
+    # The order of draws defines a study: alpha of each component, then sample by sample.
     a = rng.uniform(*alpha, n_components)
     b = PERSISTENCE - a
     w = 1.0 - PERSISTENCE
@@ -176,9 +174,9 @@ def generate(
     n_basis: int = 100,
 ) -> Study:
     """Draw a study: maps, strengths, sources, amplitudes, in this order; D = image_size^2."""
-    # Offsets keep the streams of the generators of this module apart for equal seeds.
+    # Offsets separate the random streams of this module's generators.
     rng = np.random.default_rng(1000 + seed)
-    apart = np.random.default_rng([4004, seed])  # what `realistic` does not draw
+    apart = np.random.default_rng([4004, seed])  # for draws that `realistic` does not make
     if preset.fields:
         maps = random_fields(rng, image_size, n_components)
     else:
@@ -209,10 +207,10 @@ def generate(
         lengths = apart.integers(shortest, longest, size=n_subjects, endpoint=True)
         within = np.arange(longest) < lengths[:, None, None]
         S *= within
-        # Without the mean of its own time points; what lies behind them stays 0.
+        # Subtract the mean over a subject's own time points; later ones stay 0.
         S -= (S.sum(axis=2) / lengths[:, None])[..., None] * within
     else:
-        # The data of a site are centred in time; sources that were not would not be found again.
+        # Sites centre their data in time, so the true sources are centred too.
         S -= S.mean(axis=2, keepdims=True)
     elsewhere = blob_maps(apart, image_size, n_components, preset) if preset.subgroup else maps
     differences = Differences(
@@ -238,7 +236,7 @@ def correlated_maps(maps: Array, smooth_noise: Array, r: float) -> Array:
     truth = maps - maps.mean(axis=0)
     truth /= np.linalg.norm(truth, axis=0)
     rest = smooth_noise - smooth_noise.mean(axis=0)
-    # At right angles to the truth, or the correlation would be r on average only.
+    # Orthogonal to the truth: the correlation is exactly r.
     rest -= truth * np.sum(truth * rest, axis=0)
     rest /= np.linalg.norm(rest, axis=0)
     mixed = r * truth + np.sqrt(1.0 - r * r) * rest
@@ -263,8 +261,8 @@ def two_views(
 ) -> TwoViews:
     """Draw Gaussian records whose two views share len(correlations) pairs of factors.
 
-    Mixing matrices are random with singular values between 1 and 2, then columns are scaled to
-    unit variance, which leaves canonical correlations alone.
+    Mixing matrices are random with singular values from 1 to 2; columns are then scaled to unit
+    variance, which does not change canonical correlations.
     """
     rng = np.random.default_rng(3000 + seed)
     K = len(correlations)
@@ -273,7 +271,7 @@ def two_views(
     mixing = [_conditioned(rng, n) for n in (n_x, n_y)]
     A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in mixing)
     covariance = np.block([[A @ A.T, A @ cross @ B.T], [B @ cross.T @ A.T, B @ B.T]])
-    # A factor of the whole covariance: the two views then correlate as planted, and no more.
+    # A factor of the whole covariance gives exactly the planted correlations between the views.
     root = np.linalg.cholesky(covariance)
     return TwoViews(
         records=rng.standard_normal((n_records, n_x + n_y)) @ root.T,
@@ -284,6 +282,6 @@ def two_views(
 
 
 def _conditioned(rng: np.random.Generator, n: int) -> Array:
-    # Singular values between 1 and 2: no direction of a view is too weak to be found.
+    # Singular values from 1 to 2: every direction of a view can be found.
     left, right = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
     return np.asarray((left * np.linspace(1.0, 2.0, n)) @ right)

@@ -1,9 +1,9 @@
-"""People of two groups with known differences: edges of a connectivity, confounded covariates.
+"""Two groups with known differences in connectivity and confounded covariates.
 
-Edges have a low-rank covariance (what people share over edges) and noise of their own, in units of
-.2 of Fisher z, where an edge's spread is near 1.  Means, effects and covariance follow from one
-seed, so they are known; `ROWS` names what breaks assumptions.  Moments are like those of published
-comparisons of patients and controls (effects of .25 sd rms).
+Edges have a low-rank covariance and independent noise, in units of .2 of Fisher z, in which an
+edge's sd is near 1.  Means, effects and covariance follow from the seed; `ROWS` names violations of
+assumptions.  Moments are like those of published comparisons of patients and controls (effects of
+.25 sd rms).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FACTORS: Final = 12
 
 # Covariates in public units: (age - 50) / 15, sex as -1 and 1, motion; their public ranges.
 COVARIATES: Final = ("age", "sex", "motion")
-LARGEST: Final = (2.5, 1.0, 2.0)
+COVARIATE_BOUNDS: Final = (2.5, 1.0, 2.0)
 
 # rms over edges, in sd of an edge: effect of the group; of a unit of age, sex, motion
 EFFECT, AGE, SEX, MOTION = 0.25, 0.12, 0.08, 0.2
 
-# Rows of a benchmark: what is true of the data beside the confounding that they all have.
+# Rows of a benchmark: all have confounding, each adds one property.
 ROWS: Final = (
     "motion .4 sd", "motion .8 sd", "motion 1.2 sd", "motion 2 sd", "skewed motion",
     "patients vary 1.4x", "unequal shares", "site artefact", "outliers", "effects differ by site",
 )  # fmt: skip
-# Added to the motion of cases so that groups differ that much within sites
+# Shift of the motion of cases by which groups differ that much within sites
 _SHIFT: Final = {"motion .4 sd": 0.0, "motion .8 sd": 0.3, "motion 1.2 sd": 0.6, "motion 2 sd": 1.2}
 
 
@@ -39,8 +39,8 @@ class Population:
     """Moments of q edges, in units of .2 of Fisher z."""
 
     mean: Array  # (q,)
-    factors: Array  # (q, f): what people share over edges
-    own: Array  # (q,) sd of an edge's own noise
+    factors: Array  # (q, f): low-rank part of the covariance of edges
+    own: Array  # (q,) sd of the independent noise of an edge
     effect: Array  # (q,) cases less controls
     slopes: Array  # (3, q): age, sex, motion
     blocks: Array  # (n_blocks, q): means of the edges between two domains
@@ -75,7 +75,7 @@ def population(n_networks: int, seed: int = 0) -> Population:
     domain = np.arange(n_networks) * DOMAINS // n_networks
     one, two = np.triu_indices(n_networks, 1)
     same, q = domain[one] == domain[two], len(one)
-    # Factors act on networks; an edge takes what its two ends have in common.
+    # Factors act on networks; the loading of an edge is the sum over its two ends.
     ends = (
         rng.standard_normal((FACTORS, n_networks))
         + rng.standard_normal((FACTORS, DOMAINS))[:, domain]
@@ -133,7 +133,9 @@ def draw(
     sex = np.where(rng.random(M) < 0.5 + 0.1 * side, 1.0, -1.0)
     moved = rng.normal(0, 0.4, S)[site] + 0.9 * rng.standard_normal(M) + 0.4 * side
     motion = (np.exp(0.5 * moved) - 1.15) / 0.6 + _SHIFT.get(row, 0.0) * side
-    x = np.clip(np.column_stack([age, sex, motion]), [-b for b in LARGEST], LARGEST)
+    x = np.clip(
+        np.column_stack([age, sex, motion]), [-b for b in COVARIATE_BOUNDS], COVARIATE_BOUNDS
+    )
     u = people.noise(rng, M) * np.sqrt(8.0 / rng.chisquare(10, M))[:, None]
     u *= np.exp(rng.normal(0, 0.1, S))[site][:, None]
     u += people.mean + np.sqrt(0.1) * people.noise(rng, S)[site]

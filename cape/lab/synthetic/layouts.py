@@ -1,9 +1,9 @@
-"""How a synthetic site keeps its files: as people have them on their disks.
+"""Layouts of a synthetic site's files, as people have them on their disks.
 
 ``files``     one image per subject, named sub-<label>
-``manifest``  images with names that say nothing, two dummy volumes each, and a table
+``manifest``  images with meaningless names and two dummy volumes each, and a table
 ``bids``      derivatives with sidecars and small confound tables, on the grid of the mask
-``fmriprep``  a tree as fMRIPrep 23 to 25 writes it: two sessions of two runs, a grid of its own
+``fmriprep``  a tree as fMRIPrep 23 to 25 writes it: two sessions of two runs, on its own grid
 ``matrix``    parcel time series as text tables, time by feature
 ``atlas``     as ``files``, with a label image beside them
 """
@@ -30,22 +30,22 @@ LAYOUTS: tuple[Layout, ...] = ("files", "manifest", "bids", "fmriprep", "matrix"
 
 N_PARCELS = 80
 N_DUMMY = 2
-# Subjects of a site from which on its manifest excludes one.
-FEWEST_TO_EXCLUDE = 4
+# From this number of subjects on a site's manifest excludes one.
+MIN_TO_EXCLUDE = 4
 
 SPACE = "space-MNI152NLin2009cAsym"
-# Standard deviation over voxels of what a standard deviation of motion adds to the signal.
+# Sd over voxels of the signal that one sd of motion adds
 ARTEFACT = 3.0
 
-# Of fMRIPrep: sessions, runs of each, and confounds of a kind that are numbered.
+# Layout fmriprep: sessions, runs of each, CompCor components of each kind
 SESSIONS, RUNS, N_COMPONENTS = 2, 2, 6
-# Highest frequency that its cosines take out, Hz.
+# Highest frequency that its cosines remove, Hz
 HIGH_PASS = 1 / 128
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shelf:
-    """Where and how one site's subjects are written."""
+    """Folder, scanner and storage of one site."""
 
     folder: Path  # of the site
     scanner: Scanner  # makes images
@@ -65,7 +65,7 @@ def write_subject(
 
 
 def finish_site(layout: Layout, shelf: Shelf, members: tuple[int, ...]) -> None:
-    """Write what a site has once: manifest, description of the data set, atlas."""
+    """Write the files that a site has once: manifest, description of the data set, atlas."""
     if layout == "manifest":
         _write_manifest(shelf, members)
     elif layout == "bids":
@@ -105,13 +105,13 @@ def _as_files(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> N
 
 
 def _as_listed(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
-    # Louder, as before the magnetisation is steady: dropping them must matter.
+    # Stronger, as before magnetisation is steady: dropping them must matter.
     dummies = np.repeat(values[:, :1] * 1.3, N_DUMMY, axis=1)
     shelf.image(f"scans/scan_{m + 1:04d}.nii.gz", np.concatenate([dummies, values], axis=1))
 
 
 def _write_manifest(shelf: Shelf, members: tuple[int, ...]) -> None:
-    last = members[-1] if len(members) >= FEWEST_TO_EXCLUDE else -1
+    last = members[-1] if len(members) >= MIN_TO_EXCLUDE else -1
     lines = ["file,subject,tr,n_dummy,exclude,notes"]
     for m in members:
         # A table that excludes somebody, so that the count of subjects is not that of files.
@@ -124,7 +124,7 @@ def _write_manifest(shelf: Shelf, members: tuple[int, ...]) -> None:
 def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
     label, n_times = f"sub-{m + 1:03d}", values.shape[1]
     sessions = {"": slice(None)}
-    # Two runs of one person, so that reading has to put them together.
+    # Two runs of one person, which readers must join.
     if m % 3 == 0:
         sessions = {"ses-1": slice(0, n_times // 2), "ses-2": slice(n_times // 2, None)}
     side = {"RepetitionTime": shelf.scanner.tr, "SkullStripped": False, "TaskName": "rest"}
@@ -139,7 +139,7 @@ def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> No
 def _write_run(shelf: Shelf, place: str, run: Data, rng: np.random.Generator, side: str) -> Array:
     """Write an image with motion in its signal, and its sidecar; return the motion (T, 6)."""
     motion = np.cumsum(rng.normal(0, 0.02, (run.shape[1], 6)), axis=0)
-    # What motion adds to the signal is linear in its courses: `confounds` can take it out.
+    # The artefact is linear in motion, so that `confounds` can remove it.
     scaled = (motion - motion.mean(axis=0)) / motion.std(axis=0)
     weights = rng.normal(0, ARTEFACT / np.sqrt(6), (len(run), 6))
     name = f"{place}_{SPACE}_desc-preproc_bold"
@@ -174,7 +174,7 @@ def _as_fmriprep(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -
 
 
 def _more_columns(n_times: int, tr: float, rng: np.random.Generator) -> dict[str, Array]:
-    """Return what fMRIPrep writes beside motion and tissues; NaN where it writes n/a."""
+    """Return fMRIPrep's columns beside motion and tissues; NaN for its n/a."""
     columns: dict[str, Array] = {"global_signal": 500 + rng.normal(0, 1, n_times)}
     for name in ("dvars", "std_dvars", "rmsd"):
         columns[name] = np.r_[np.nan, np.abs(rng.normal(1, 0.1, n_times - 1))]
@@ -204,7 +204,7 @@ def _describe(shelf: Shelf, members: tuple[int, ...]) -> None:
 def _columns(motion: Array, rng: np.random.Generator) -> dict[str, Array]:
     """Return the columns of motion24, tissue means and displacement.
 
-    fMRIPrep writes n/a in the first row of every derivative, which readers stumble over.
+    fMRIPrep writes n/a in the first row of every derivative; readers must cope with it.
     """
     columns: dict[str, Array] = {}
     names = CONFOUND_SETS["motion6"]
@@ -244,7 +244,6 @@ def _atlas_image(grid: Grid) -> bytes:
     image = nib.Nifti1Image(labels, grid.affine)
     image.set_sform(grid.affine, code="mni")
     image.header.set_xyzt_units("mm")
-    # No time stamp: equal arguments give equal bytes.
     return gzip.compress(image.to_bytes(), compresslevel=6, mtime=0)
 
 

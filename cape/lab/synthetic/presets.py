@@ -1,6 +1,6 @@
-"""How hard a synthetic study is: the presets of the matrices, and what each of them stands for.
+"""Presets of the synthetic matrices: difficulties of a study.
 
-Everything but `paper` is `realistic` with one thing changed, so that two runs tell what it costs.
+Every preset but `paper` changes one thing of `realistic`, so that two runs show its cost.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Final, Literal
 
 from cape.frozen import dataclass
 
-# AR(1) coefficient of time courses and noise where fMRI is imitated, at a TR of about 2 s.
+# AR(1) coefficient of time courses and noise, as in fMRI at a TR of about 2 s
 AUTOCORRELATION = 0.4
 
-# Reaction of the volatility to the last innovation: none is a stationary Gaussian time course.
+# alpha of GARCH: without reaction to the last innovation time courses are stationary Gaussian.
 STATIONARY: Final = (0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """How hard a synthetic study is."""
+    """Difficulties of a synthetic study."""
 
     blob_sd: tuple[float, float]  # range of blob standard deviations, pixels
     max_cosine: float  # largest |cos| of two maps
@@ -55,15 +55,15 @@ PRESETS: Final[dict[str, Preset]] = {
     "realistic": _REALISTIC,
     "weak": replace(_REALISTIC, alpha=(0.05, 0.10)),
     "heavy": replace(_REALISTIC, innovations="laplace"),
-    # Nothing tells one rotation of these time courses from another: no run may claim one.
+    # All rotations of these time courses are equivalent: no run may claim one.
     "gaussian": replace(_REALISTIC, alpha=STATIONARY, heterogeneity=0.0),
-    # Gaussian in every subject, but amplitudes differ between subjects, which separates them.
+    # Gaussian in every subject; amplitudes that differ between subjects separate the sources.
     "gaussian-het": replace(_REALISTIC, alpha=STATIONARY),
     "sub-gaussian": replace(_REALISTIC, sub_gaussian=0.3),
     "correlated": replace(_REALISTIC, correlation=0.3),
     "jitter": replace(_REALISTIC, jitter=1.0),
     "fields": replace(_REALISTIC, fields=True),
-    # Neither the time courses nor the maps can be told from a rotation of them.
+    # Neither time courses nor maps distinguish a rotation.
     "gaussian-fields": replace(_REALISTIC, alpha=STATIONARY, heterogeneity=0.0, fields=True),
     "lengths": replace(_REALISTIC, lengths=(0.4, 1.6)),
     "smooth-courses": replace(_REALISTIC, ar=0.8),

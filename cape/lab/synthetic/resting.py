@@ -1,10 +1,10 @@
-"""Resting brains, roughly: networks that are mostly the same on both sides, over smooth noise.
+"""Simplified resting brains: networks that are mostly symmetric, over smooth noise.
 
 ``two-sided``  16 networks of 1 or 2 blobs and their mirror images, and 4 on one side only
-``smooth``     the noise alone: what any method makes of it is no finding
+``smooth``     the noise alone: no map of it is a finding
 
-Places are drawn inside the mask.  In every subject each blob lies a little elsewhere and each
-network has its own strength.  Nothing was fitted to real data.
+Places are drawn inside the mask.  In every subject the blobs are displaced a little and networks
+have individual strengths.  No parameter was fitted to real data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cape.lab.synthetic.presets import AUTOCORRELATION
 
 ONE_SIDED: Final = 0.2  # share of the networks
 BLOB_MM: Final = (8.0, 14.0)  # range of the standard deviation of a blob
-LEAST_X: Final = 12.0  # mm from the midplane, so that a blob and its mirror image are two
+MIN_X: Final = 12.0  # mm from the midplane, so that a blob and its mirror image are two
 APART: Final = 22.0  # mm between the blobs of different networks on one side
 JITTER_MM: Final = 4.0  # sd of the place of a blob in a subject, along each axis
 HETEROGENEITY: Final = 0.3  # lognormal sd of the strength of a network in a subject
@@ -33,7 +33,7 @@ WHITE: Final = 0.5  # the same of white noise
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TwoSided:
-    """A study: where its networks lie, and how a subject is drawn."""
+    """The networks of a study, and the generator of its subjects."""
 
     positions: Array  # (D, 3), mm
     centres: Array  # (B, 3): of all blobs
@@ -72,7 +72,7 @@ class TwoSided:
 def two_sided(grid: Grid, n_networks: int, *, seed: int, networks: bool = True) -> TwoSided:
     """Return a study on a mask whose midplane is x = 0; the last networks are on one side only."""
     rng, positions = np.random.default_rng([seed, 1]), voxel_positions(grid)
-    right = positions[positions[:, 0] >= LEAST_X]
+    right = positions[positions[:, 0] >= MIN_X]
     first_one_sided = n_networks - round(ONE_SIDED * n_networks)
     centres: list[Array] = []
     widths: list[float] = []
@@ -81,7 +81,7 @@ def two_sided(grid: Grid, n_networks: int, *, seed: int, networks: bool = True) 
     for k in range(n_networks):
         for _ in range(int(rng.integers(1, 3))):
             place = right[rng.integers(len(right))]
-            # Closer together where so many networks have no more room.
+            # Reduce the distance step by step if there is no room.
             while (
                 centres and min(np.linalg.norm(np.abs(c) - np.abs(place)) for c in centres) < apart
             ):

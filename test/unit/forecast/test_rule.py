@@ -121,7 +121,7 @@ def test_spatial_runs_are_refused_doubtful_or_usable_by_g() -> None:
     assert [told(g) for g in (40, 49, 51, 89, 91, 400)] == [
         "no", "no", "perhaps", "perhaps", "yes", "yes",
     ]  # fmt: skip
-    found = rule_of("spatial", 15).verdict(unit, 60 / unit.g_of(1.0), n_basis=53)
+    found = rule_of("spatial", 15).forecast(unit, 60 / unit.g_of(1.0), n_basis=53)
     assert found.usable
     assert found.text.startswith("Perhaps: G is 60, and spatial components need 90 to be sure, 50 ")
     assert any("noise alone gives 1 to 2" in text for text in found.warnings)
@@ -163,7 +163,7 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
     from cape.report.confidence import hint
 
     unit = size(1000)
-    told = rule_of(kind, 15).verdict(unit, g / unit.g_of(1.0), n_basis=53)
+    told = rule_of(kind, 15).forecast(unit, g / unit.g_of(1.0), n_basis=53)
     if kind != "temporal":
         assert told.largest_n_components == most
     at = unit.epsilon_for(g * (1 + 1e-9))  # not a hair below the threshold

@@ -9,7 +9,7 @@ import pytest
 from cape.computations import load, planner_of
 from cape.errors import ConfigError
 from cape.forecast import temporal
-from cape.forecast.rule import RunSize, Verdict, g_eff
+from cape.forecast.rule import Forecast, RunSize, g_eff
 from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
 
@@ -113,11 +113,11 @@ def test_energy_inside_the_basis_is_monotone() -> None:
 
 def verdict(
     *, n_subjects: int = 1024, n_components: int = 20, n_basis: int = 100, epsilon: float = 1.0
-) -> Verdict:
+) -> Forecast:
     size = RunSize(n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5)
     mu = math.inf if math.isinf(epsilon) else gdp_mu(epsilon=epsilon, delta=1e-5)
     rule = TemporalRule(n_components=n_components, basis_energy=0.979)
-    return rule.verdict(size, mu, n_basis=n_basis)
+    return rule.forecast(size, mu, n_basis=n_basis)
 
 
 def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> None:
@@ -227,7 +227,7 @@ def test_what_was_not_measured_is_never_a_yes_and_noise_is_refused_for_it_too(
         (change,) = told.changes
         paper = name == "paperdjica"  # leaving a default out chooses it again
         assert change.startswith("computation: capedjica" if paper else "settings: without ")
-    assert rule.verdict(size, g / size.g_of(1.0), n_basis=100).usable == (answer != "no")
+    assert rule.forecast(size, g / size.g_of(1.0), n_basis=100).usable == (answer != "no")
 
 
 def test_a_run_without_noise_promises_nothing() -> None:

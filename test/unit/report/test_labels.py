@@ -101,7 +101,7 @@ def test_fine_grids_are_thinned_and_keep_their_chance_level(monkeypatch):
     white = np.random.default_rng(5).standard_normal((space.n_features, 3))
     z = kernel.smooth(space.labels() > 0, (10.0, 10.0, 10.0), white, 20.0)
     whole = [m.chance for m in labels.match(z, labels.bundled(space), space)]
-    monkeypatch.setattr(labels, "MOST_VOXELS", 500)
+    monkeypatch.setattr(labels, "MAX_VOXELS", 500)
     asked = []
     smoothed = labels._smoothed
     monkeypatch.setattr(labels, "_smoothed", lambda c, *a: asked.append(len(c)) or smoothed(c, *a))
