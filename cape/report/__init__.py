@@ -1,6 +1,6 @@
-"""The files people get: released quantities for all, private ones for the site they belong to.
+"""Reports: released quantities for all, and private ones for the site that owns them.
 
-The two never share a page.  Without the extra ``report`` pages have tables only, no pictures.
+No page holds both.  Without the extra ``report`` pages have tables but no pictures.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = [
 
 
 def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None = None) -> None:
-    """Write `private/` of one site, never sent; without a summary, no maps of single subjects."""
+    """Write `private/` of one site, which is never sent; maps of subjects need a summary."""
     private = private_folder.write_private_files(folder, site, summary or PrivateSummary())
     site_page.render_site(private)
 
 
 def rebuild(folder: Path) -> list[Path]:
     """Write every page below `folder` again from its files; CAPE-E274 without a result."""
-    # Of a consortium, of a site (or its private/), or of a simulation that holds all of them.
-    places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
-    private = dict.fromkeys(p for place in places for p in (place, place / "private"))
-    pages = [render(place) for place in places if (place / "results.json").is_file()]
-    pages += [site_page.render_site(place) for place in private if (place / "site.json").is_file()]
+    # `folder` belongs to a consortium, a site (or is its private/), or a simulation with both.
+    folders = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
+    private = dict.fromkeys(p for parent in folders for p in (parent, parent / "private"))
+    pages = [render(path) for path in folders if (path / "results.json").is_file()]
+    pages += [site_page.render_site(path) for path in private if (path / "site.json").is_file()]
     if not pages:
         raise ConfigError("E274")
     return pages

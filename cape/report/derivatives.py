@@ -1,4 +1,4 @@
-"""What is of single people, as BIDS derivatives: time courses run by run, and maps."""
+"""Time courses (run by run) and maps of single people as BIDS derivatives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cape.settings.config import VERSION
 
 BIDS: Final = "1.10.0"
 FOLDER: Final = "func"
-# What time courses and maps are called in it, behind the name of the person or run
+# Suffixes of time courses and maps, after the name of the person or run
 COURSES: Final = "desc-cape_timeseries"
 MAPS: Final = "desc-cape_stat-z_statmap"
 COLUMNS: Final = {
@@ -33,17 +33,17 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
-    """One run of a person, as its file has it."""
+    """One run of a person, as in its file."""
 
     session: str = ""  # "ses-1"
-    entities: str = ""  # the others of BIDS that tell runs apart: "task-rest_run-1"
+    entities: str = ""  # other BIDS entities that tell runs apart: "task-rest_run-1"
     tr: float = 0.0  # s, 0 if unknown
     n_volumes: int
-    left_out: tuple[int, ...] = ()  # volumes from 0 that no time course has
+    left_out: tuple[int, ...] = ()  # volumes, from 0, without values in time courses
 
 
 def begin(folder: Path) -> None:
-    """Describe the data set, without the people of an earlier run."""
+    """Describe the data set; delete the people of an earlier run."""
     for old in folder.glob("sub-*"):
         shutil.rmtree(old)
     maker = {"Name": "coinstac-cape", "Version": VERSION}
@@ -55,22 +55,14 @@ def begin(folder: Path) -> None:
     }
     files.write_json(folder / "dataset_description.json", about)
     files.write_json(folder / f"{COURSES}.json", COLUMNS)
-    # What the validator of BIDS has no names for: tables of all people, the page, derivatives
-    mine = (
-        "/*.tsv",
-        "/*.jsonl",
-        "/*.md",
-        "/*.html",
-        "/[ls]*.json",
-        "*_timeseries.*",
-        "*_statmap.*",
-    )
-    files.write_text(folder / ".bidsignore", "".join(f"{name}\n" for name in mine))
+    # Names that BIDS validators do not know: tables of all people, the page, derivatives
+    ignored = "/*.tsv /*.jsonl /*.md /*.html /[ls]*.json *_timeseries.* *_statmap.*"
+    files.write_text(folder / ".bidsignore", "".join(f"{name}\n" for name in ignored.split()))
 
 
 def stem_of(label: str, taken: Collection[str]) -> str:
-    """Return the ``sub-`` of a label, numbered if it is taken; BIDS has letters and digits only."""
-    # A label comes from file names and tables of the site: "../x" must not leave the folder.
+    """Return ``sub-<label>`` in letters and digits as BIDS demands, numbered if it is taken."""
+    # Labels come from file names and tables of the site: "../x" must not leave the folder.
     bare = re.sub(r"[^A-Za-z0-9]+", "", label.replace("sub-", "")) or "unnamed"
     numbered = (f"sub-{bare}n{number}" for number in count(2))
     return next(name for name in chain((f"sub-{bare}",), numbered) if name not in taken)
@@ -79,17 +71,17 @@ def stem_of(label: str, taken: Collection[str]) -> str:
 def write_courses(
     folder: Path, stem: str, names: Sequence[str], courses: Data, runs: Sequence[RunFacts]
 ) -> None:
-    """Write the time courses (k, T_m) of a person, a table for each run; volumes as in its file."""
-    # Who was not read by us has one series.
+    """Write the time courses (k, T_m) of a person: a table per run, a row per volume."""
+    # Data that were not read from files are one run.
     runs = runs or (RunFacts(n_volumes=courses.shape[1]),)
-    columns, nothing = iter(courses.T), [files.EMPTY_CELL] * len(names)
+    columns, empty = iter(courses.T), [files.EMPTY_CELL] * len(names)
     for run in runs:
         out, rows = set(run.left_out), []
         for volume in range(run.n_volumes):
-            # The last ones have none where a person has more than max_timepoints.
+            # Volumes beyond max_timepoints have no values.
             values = None if volume in out else next(columns, None)
             time = files.cell(volume * run.tr if run.tr else None)
-            cells = nothing if values is None else [format(x, ".7g") for x in values.tolist()]
+            cells = empty if values is None else [format(x, ".7g") for x in values.tolist()]
             rows.append((str(volume), time, str(int(values is None)), *cells))
         name = "_".join(filter(None, (stem, run.session, run.entities, COURSES)))
         place = folder_of(folder, stem, run.session)
@@ -102,11 +94,11 @@ def folder_of(folder: Path, stem: str, session: str = "") -> Path:
 
 
 def read_courses(folder: Path, stem: str, names: Sequence[str]) -> Array:
-    """Return the time courses (k, T) of a person, all runs one after the other."""
-    found = (folder / stem).rglob(f"*_{COURSES}.tsv")
+    """Return the time courses (k, T) of a person, runs one after the other."""
+    tables = (folder / stem).rglob(f"*_{COURSES}.tsv")
     rows = [
         [float(row[name]) for name in names]
-        for path in sorted(found, key=lambda path: _natural(str(path.relative_to(folder))))
+        for path in sorted(tables, key=lambda path: _natural(str(path.relative_to(folder))))
         for row in files.read_table(path)
         if row["censored"] == "0"
     ]

@@ -1,4 +1,4 @@
-"""Typed records as JSON and tables; no clock, no host name: equal results give equal bytes."""
+"""Typed records as JSON and tables, without clock or host name: equal results, equal bytes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cape.errors import FoundError
 from cape.protocol.wire import decode_document
 from cape.settings.documents import parse_json, plain
 
-# An empty cell of a table: what spreadsheets and BIDS readers expect
+# Empty cell of a table, as in BIDS
 EMPTY_CELL: Final = "n/a"
 
 Record = TypeVar("Record")
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a record or a mapping, in its own order; what is not finite becomes null."""
+    """Write a record or a mapping in its own order; non-finite numbers become null."""
     write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    # Not the reader of messages: our own files may be larger than a message.
+    # Not the reader of messages, which limits their size.
     value = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise TypeError(f"{path.name} does not hold a JSON object")
@@ -38,18 +38,20 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """Return the record that `write_json` wrote; MessageError names what does not fit."""
-    # A later version may have added fields.
+    """Return the record that `write_json` wrote; MessageError names a field that does not fit.
+
+    Unknown fields, which a later version may add, are ignored.
+    """
     return decode_document(read_json(path), kind, path.name, unknown="ignore")
 
 
 def write_text(path: Path, text: str) -> None:
-    # Bytes, because text mode would write other line ends on some systems.
+    # Text mode would change line ends on some systems.
     path.write_bytes(text.encode("utf-8"))
 
 
 def cell(value: object) -> str:
-    """One cell of a table: 12 digits, n/a for nothing and for what is not finite."""
+    """Return a cell of a table: 12 digits, n/a for None and non-finite numbers."""
     if value is None:
         return EMPTY_CELL
     if isinstance(value, float):
@@ -62,12 +64,11 @@ def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    # Written without quotation marks: one in a label is part of it.
+    # Tables have no quoting: a quotation mark is part of a label.
     return rows_by_column(path.read_bytes(), "\t", quoted=False)
 
 
 def write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
-    # Header and record cannot drift apart: the names of the fields are the columns.
     header = [field.name for field in dataclasses.fields(kind)]
     write_table(path, header, ([cell(getattr(row, name)) for name in header] for row in rows))
 
@@ -81,7 +82,7 @@ def read_rows(path: Path, kind: type[Record]) -> tuple[Record, ...]:
 
 
 def _value(text: str, hint: Any) -> object:
-    # The declared type decides, never the look of a cell: a label may be "1e5".
+    # The declared type decides, not the text: a label may be "1e5".
     kinds = typing.get_args(hint) or (hint,)
     if text == EMPTY_CELL and NoneType in kinds:
         return None
@@ -93,9 +94,9 @@ def line(text: str) -> str:
 
 
 def load_image(path: Path) -> Any:
-    """Return an image of volumes or CIFTI; nibabel's errors, or FoundError.
+    """Return an image of volumes or CIFTI; nibabel's errors, or FoundError for a surface.
 
-    The XML of a file of somebody else is our readers' (time of its length), that of a surface none.
+    The XML of CIFTI is parsed by `cape.cifti_xml`, whose time is linear in its length.
     """
     import nibabel
 

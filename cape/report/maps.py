@@ -1,4 +1,4 @@
-"""The released maps A as files and numbers: post-processing of released and public things only."""
+"""The released maps A as files and numbers, from released and public quantities only."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Component:
     """One row of components.tsv, fields in the order of its columns."""
 
     name: str
-    # Of the retained variance, from released matrices: not explained variance of the data.  None of
-    # spatial components: of unit variance each, all would have 1/R.
+    # Share of the retained variance, from released matrices; not explained variance of the data.
+    # None for spatial components, which have unit variance each.
     share: float | None
     skewness: float
     kurtosis: float  # excess
@@ -33,24 +33,23 @@ class Component:
     peak_y_mm: float | None = None
     peak_z_mm: float | None = None
     peak_z: float
-    size_mm3: float | None = None  # of what is coloured: |z| from THRESHOLD on
+    size_mm3: float | None = None  # volume with |z| from THRESHOLD on
     # About 95 % of the features are within `noise_z` of the map without noise, whose correlation
     # with this one is `expected_r`.
     noise_z: float | None = None
     expected_r: float | None = None
-    # What time courses say of it (`algorithms.verdict`), and c, the curvature of its pairs
+    # Verdict of the time courses (`algorithms.verdict`), and c, the curvature of its pairs
     verdict: str | None = None
     curvature: float | None = None
-    # Of spatial maps of brains, where the test is clear (`algorithms.claims`): yes, likely,
+    # Spatial maps of brains if the left-right test is clear (`algorithms.claims`): yes, likely,
     # uncertain, or image; P(|r| > .5) and P(|r| > .7) with a network of other people; |r| with
-    # itself under other draws of the noise; the map that is its mirror image
+    # itself under other draws of the noise; name of its mirror image
     found_again: str | None = None
     claimed: float | None = None
     claimed_strict: float | None = None
     stability: float | None = None
     mirror_of: str | None = None
-    # The most similar network of public sets, and its set; `label` is its name where r is above
-    # chance
+    # The most similar public network, and its set; `label` is its name if |r| is above chance
     nearest: str | None = None
     nearest_set: str | None = None
     label: str | None = None
@@ -59,7 +58,7 @@ class Component:
 
 
 def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tuple[Component, ...]:
-    """Numbers of the maps A (D, R), in their final order and sign."""
+    """Return the figures of the maps A (D, R), which are in final order and sign."""
     z = z_scores(released)
     share, at = variance_explained(released), peaks(z)
     skewness, kurtosis = np.mean(z**3, axis=0), np.mean(z**4, axis=0) - 3.0
@@ -82,7 +81,7 @@ def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tu
 
 
 def _volumes_of_features(space: FeatureSpace) -> Array | None:
-    """Volume of each feature in mm3 (D,): of a voxel, of all voxels of a parcel; None: no grid."""
+    """Return the volume of each feature (voxel or parcel), mm3 (D,); None without a grid."""
     if not space.on_grid:
         return None
     voxel = abs(float(np.linalg.det(np.asarray(space.affine).reshape(4, 4)[:3, :3])))
@@ -93,11 +92,11 @@ def _volumes_of_features(space: FeatureSpace) -> Array | None:
 
 
 def file_of(status: str) -> str:
-    """Return the name of the maps' file: who copies it must see that nothing was found."""
+    """Return the name of the file of maps, which tells if no networks were found."""
     return "unconfirmed_maps" if status == "nothing_found" else "group_maps"
 
 
-# How the files of maps end, by feature space
+# Endings of the files of maps, by feature space
 ENDINGS = {
     "mask": ".nii.gz",
     "atlas": ".nii.gz",
@@ -108,7 +107,7 @@ ENDINGS = {
 
 
 def free_file_of(verdict: str | None) -> str:
-    """Return the name of the free spatial maps' file, by what their left-right test says."""
+    """Return the name of the free spatial maps' file, by the verdict of their left-right test."""
     return "unconfirmed_spatial_maps" if verdict == "nothing" else "spatial_maps"
 
 
@@ -131,7 +130,7 @@ def write_maps(
         return
     if space is not None and space.on_grid:
         image = image_of(maps, space, stamp=stamp).to_bytes()
-        # A time of writing in the gzip header would make equal maps differ.
+        # mtime=0: equal maps give equal bytes.
         packed = gzip.compress(image, compresslevel=level, mtime=0)
         (folder / f"{name}.nii.gz").write_bytes(packed)
         return
@@ -146,7 +145,6 @@ def volumes_of(z: Array, space: FeatureSpace) -> Array:
     mask = labels > 0
     # Outside is 0, not NaN: most viewers show NaN as data.
     volumes = np.zeros((*space.shape, z.shape[1]), dtype=np.float32)
-    # Every voxel of a parcel has the value of its parcel.
     parcel = np.unique(labels[mask], return_inverse=True)[1].ravel()
     volumes[mask] = z[parcel] if space.kind == "atlas" else z
     return volumes
@@ -158,13 +156,13 @@ def image_of(z: Array, space: FeatureSpace, *, stamp: str = "cape") -> Any:
 
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
     image = Nifti1Image(volumes_of(z, space), affine)
-    # Viewers choose their coordinates by this code.
-    code = 4 if space.in_mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
+    # Viewers choose their coordinates by this code of NIfTI: 4 MNI152, 2 aligned to another space.
+    code = 4 if space.in_mni else 2
     image.set_sform(affine, code=code)
     image.set_qform(affine, code=code)
     image.header.set_xyzt_units("mm")
     image.header["descrip"] = stamp.encode()
-    # What viewers name the values, and the range they begin with; names of volumes NIfTI has not.
+    # Name and first range of the values in viewers; NIfTI has no field for names of volumes.
     image.header.set_intent("z score", name="z-map")
     image.header["cal_min"], image.header["cal_max"] = THRESHOLD, colour_limit(z)
     names = f"volumes: {' '.join(component_names(z.shape[1]))}"

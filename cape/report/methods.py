@@ -1,6 +1,6 @@
-"""What a paper says of a run: sentences on its data, works to cite, and the software, by day.
+"""Texts for a paper: sentences on the data, works to cite, date and software.
 
-Sentences come from settings, and at a site with counts; the works stand in citations.toml.
+Sentences follow from the settings, at a site also from its counts; works are in citations.toml.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def data_paragraph(
     affine: Sequence[float],
     template_space: str,
 ) -> str:
-    """Return what the settings did to the data of every site; counts of people are not in it."""
+    """Return a paragraph on the processing of the data by the settings, without counts."""
     edges: list[str] = []
     if affine:
         lengths = np.linalg.norm(np.reshape(affine, (4, 4))[:3, :3], axis=0)
@@ -54,7 +54,7 @@ def data_paragraph(
 
 
 def _cleaning(computation: str, settings: Settings) -> Cleaning | None:
-    """Return how runs were cleaned, every `auto` resolved; None for settings of another build."""
+    """Return the cleaning of runs with every `auto` resolved; None for another build's settings."""
     try:
         return resolve(load(computation).config.from_input(settings)).reading.cleaning
     except CapeError:
@@ -62,7 +62,7 @@ def _cleaning(computation: str, settings: Settings) -> Cleaning | None:
 
 
 def spread(values: Sequence[float], unit: str = "", digits: str = "g") -> str:
-    """Return one value, or the smallest to the largest, with a unit; empty without any."""
+    """Return the value, or smallest to largest, with its unit; "" without values."""
     if not values:
         return ""
     low, high = f"{min(values):{digits}}", f"{max(values):{digits}}"
@@ -71,7 +71,7 @@ def spread(values: Sequence[float], unit: str = "", digits: str = "g") -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """One work; fields are BibTeX's."""
+    """One work, in the fields of BibTeX."""
 
     key: str
     authors: tuple[str, ...]  # "Family, Initials"; a last "others" for et al.
@@ -94,7 +94,7 @@ ALL: Final = {
 def references_of(
     settings: Mapping[str, object], *, kind: str, labels: str | None
 ) -> tuple[Reference, ...]:
-    """Return what a run with these settings and these sets of network names rests on."""
+    """Return the works that a run with these settings and sets of network names cites."""
     keys = ["imtiaz2021", "baker2019", "dong2022", "canonne2020", "bonawitz2017"]
     if kind in ("planned", "pattern"):
         keys.remove("baker2019")
@@ -114,14 +114,14 @@ def references_of(
 
 
 def today() -> str:
-    """Return the day in UTC, or that of SOURCE_DATE_EPOCH, so that results can be made again."""
+    """Return the day in UTC; SOURCE_DATE_EPOCH sets it for reproducible results."""
     stated = os.environ.get("SOURCE_DATE_EPOCH", "")
     seconds = int(stated) if stated.isdecimal() else time.time()
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
 
 def versions() -> dict[str, str]:
-    """Return the versions on this computer; what is not installed is left out."""
+    """Return the versions of the packages that are installed on this computer."""
     found = {"cape": VERSION, "Python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -1,6 +1,7 @@
-"""The one composer of pages: Python computes values, templates hold sentences and markup.
+"""Compose pages: Python computes values, templates hold sentences and markup.
 
-One file, no scripts, nothing to load.  An indented line of a template continues the one above.
+A page is one file without scripts that loads no other file.  An indented line of a template
+continues the line above.
 """
 
 from __future__ import annotations
@@ -22,25 +23,24 @@ CONTINUED: Final = re.compile(r"\n +")
 
 Values = Mapping[str, Any]
 Folder = TypeVar("Folder")
-# Of each chapter: template, title, and what computes its values (with pictures or without), if it
-# needs more than the page's; values of None leave the chapter out.
+# Chapters: template, title, and the function that computes its own values from a folder and whether
+# pictures are drawn (None: it has no own values).  A function that returns None omits the chapter.
 Outline = tuple[tuple[str, str, Callable[[Folder, bool], Values | None] | None], ...]
 
 
 def write_page(folder: Path, compose: Callable[[bool, str | None], str]) -> Path:
     """Write index.html and return its path.
 
-    `compose` gets whether pictures are wanted, and why there are none: "" where the extra is not
-    installed, else the name of the error; None with pictures.
+    `compose` gets whether to draw pictures and, if not, the reason: "" if the extra is not
+    installed, else the name of the error.
     """
     failure = ""
     if plots.installed():
-        # The budget is spent when this runs: a library's trouble with one picture must not cost
-        # the results.
+        # The budget is spent already: an error in a picture must not cost the results.
         try:
             text = compose(True, None)
         except Exception as err:
-            # Only the name of the error: its text may hold values of subjects.
+            # Name only: the text of an error may hold values of subjects.
             failure = type(err).__name__
         else:
             return write_html(folder, text)
@@ -62,7 +62,7 @@ def html_of(
     illustrated: bool,
     failure: str | None = None,
 ) -> str:
-    """Return a page: `template` has title, strips and cards, `values` are for all its chapters."""
+    """Return a page: `template` has title, strips and cards; all chapters get `values`."""
     environment = _environment(markup=True)
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     values = {**values, "illustrated": illustrated, "failure": failure, "style": _markup(style)}
@@ -71,16 +71,15 @@ def html_of(
         own = {} if values_of is None else values_of(folder, illustrated)
         if own is not None:
             body = environment.get_template(f"{name}.html.j2").render({**values, **own})
-            # People link to chapters, so the name of the template is part of the address.
+            # Links use the name of the template as the anchor of a chapter.
             chapters.append((name.partition("/")[2], title, _markup(body)))
     text = environment.get_template(template).render({**values, "chapters": chapters})
-    # Pages without pictures had a writer of their own once, which spelled quotes otherwise.  Their
-    # bytes stay: the same result gives the same page.
+    # Pages without pictures spell quotes this way, so that their bytes stay the same.
     return text if illustrated else text.replace("&#39;", "&#x27;").replace("&#34;", "&quot;")
 
 
 def markup_of(template: str, *, code: str, data: str, **values: object) -> str:
-    """Return a page of its own; `code` and `data` stand in scripts and are not escaped."""
+    """Return a page with scripts, in which `code` and `data` are not escaped."""
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     scripts = {"code": _markup(code), "data": _markup(data), "style": _markup(style)}
     return _environment(markup=True).get_template(template).render({**values, **scripts})
@@ -98,11 +97,11 @@ def _source(name: str) -> str:
 def _environment(*, markup: bool) -> jinja2.Environment:
     import jinja2
 
-    # A loader of our own, because an indented line continues the one above it.
+    # Jinja has no loader that joins an indented line to the line above.
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=markup,  # noqa: S701 - False for plain texts alone
-        # A name that a chapter did not get is an error, not an empty place in a sentence.
+        # A missing value is an error, not a gap in a sentence.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -118,7 +117,7 @@ def number(value: float | None, form: str) -> str:
 
 
 def setting_text(value: object) -> str:
-    # As in settings.toml, so that a setting can be copied from the page.
+    # As in settings.toml, to be copied from the page.
     if isinstance(value, bool):
         return "true" if value else "false"
     return "(empty)" if value in ("", None) else str(value)

@@ -1,6 +1,6 @@
-"""Public network maps by name: what nilearn installs, or has fetched on this computer before.
+"""Public network maps by name, from files that nilearn installed or fetched on this computer.
 
-None of them is part of this package: licences stand beside each (`NAMED`).  Nothing is downloaded.
+No map is part of this package (licences: `NAMED`), and none is downloaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cape.delimited import rows_by_column
 from cape.frozen import dataclass
 from cape.report import files
 
-# mm; a network of single places is a sum of Gaussians of this width
+# Width (sd) of the Gaussians that stand for single coordinates, mm
 BLOB_SD: Final = 9.0
 
 # Names of networks, by set
@@ -32,17 +32,17 @@ Regions = Sequence[tuple[str, Array]]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Template:
-    """Public maps to compare with: values (D, K) on the places of features, one label per map."""
+    """Public maps to compare with: values (D, K) at the features, one label per map."""
 
     name: str
     labels: tuple[str, ...]
     values: Array
-    sources: tuple[str, ...] = ()  # the set of each label, where several are compared at once
+    sources: tuple[str, ...] = ()  # set of each label, if there are several sets
 
 
 def installed(file: str) -> Path | None:
     """Return a file below the package nilearn; None without it."""
-    # Importing nilearn takes seconds, for a table or one image.
+    # Importing nilearn takes seconds.
     spec = importlib.util.find_spec("nilearn")
     places = spec.submodule_search_locations if spec is not None else None
     found = (Path(place) / file for place in places or ())
@@ -50,13 +50,12 @@ def installed(file: str) -> Path | None:
 
 
 def fetched(pattern: str) -> Path | None:
-    """Return the first file that nilearn has fetched here and that fits; None without one."""
+    """Return the first matching file that nilearn has fetched on this computer, or None."""
     folders = [os.environ.get(name, "") for name in ("NILEARN_SHARED_DATA", "NILEARN_DATA")]
     listed = [Path(folder) for text in folders for folder in text.split(os.pathsep) if folder]
     for folder in (*listed, Path.home() / "nilearn_data"):
-        found = sorted(folder.glob(pattern))
-        if found:
-            return found[0]
+        if paths := sorted(folder.glob(pattern)):
+            return paths[0]
     return None
 
 
@@ -72,7 +71,7 @@ def seitzman_regions() -> Regions:
     table = installed("datasets/data/seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
     lines = [] if table is None else table.read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split() for line in lines]
-    # "DefaultMode" is read as two words.
+    # Split "DefaultMode" into two words.
     words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", row[5]).lower() for row in rows]
     places = [np.array([float(x) for x in row[:3]]) for row in rows]
     return [(w, at) for w, at in zip(words, places, strict=True) if w != "unassigned"]
@@ -89,7 +88,7 @@ def _seitzman(where: Array) -> Template | None:
 def _blobs(name: str, regions: Regions, where: Array) -> Template | None:
     if not regions:
         return None
-    # Single places become blobs: a released map is smooth, and a point is like nothing.
+    # Coordinates become blobs: no smooth map resembles a point.
     labels = tuple(sorted({label for label, _ in regions}))
     values = np.zeros((len(where), len(labels)))
     for label, centre in regions:
@@ -133,11 +132,11 @@ def of_labels(name: str, path: Path, where: Array, names: Mapping[int, str]) -> 
     """Return one map per name of a label image: 1 where the nearest voxel has it, else 0."""
     image = files.load_image(path)
     labels = np.squeeze(np.asarray(image.dataobj))[..., None]
-    found = np.rint(at_places(labels, np.asarray(image.affine), where)[:, 0])
+    nearest = np.rint(at_places(labels, np.asarray(image.affine), where)[:, 0])
     unique = tuple(dict.fromkeys(names.values()))
     values = np.zeros((len(where), len(unique)))
     for number, label in names.items():
-        values[:, unique.index(label)] += found == number
+        values[:, unique.index(label)] += nearest == number
     return Template(name=name, labels=unique, values=values)
 
 
@@ -158,5 +157,5 @@ NAMED: Final[Mapping[str, Callable[[Array], Template | None]]] = {
     "schaefer_2018": _schaefer,
     "smith_2009": _smith,
 }
-# Of every run in MNI space: installed with nilearn, so that equal runs have equal names
+# Sets of every run in MNI space: nilearn installs them, so equal runs get equal names
 DEFAULT: Final = ("seitzman_2018", "dosenbach_2010")

@@ -1,7 +1,4 @@
-"""What came out of a run, in the sentence a scientist would say: page, terminal and title share it.
-
-Everything in it stands in results.json; nothing is computed anew.
-"""
+"""The result of a run in one sentence, from results.json alone: for page, terminal and title."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ from cape.report.results import ComparisonResults, MapResults, Results, TableRes
 
 
 def sentence(results: Results) -> str:
-    """Return what came out; where nothing did, the reason and what to do next too."""
+    """Return the result in a sentence; without networks, also the reason and the next step."""
     if isinstance(results, TableResults):
         n = len(results.tables)
         return "1 table was released." if n == 1 else f"{n} tables were released."
     if isinstance(results, ComparisonResults):
-        said = results.comparison
-        return f"There is no answer: {results.reason}" if said is None else sentence_of(said)
+        answer = results.comparison
+        return f"There is no answer: {results.reason}" if answer is None else sentence_of(answer)
     if not isinstance(results, MapResults):
         raise TypeError(f"no sentence for {type(results).__name__}")
     if results.verdict is not None:
@@ -33,9 +30,9 @@ def sentence(results: Results) -> str:
 
 
 def _claimed(results: MapResults) -> str:
-    said, of = results.separation.claims, results.n_components
-    # Images count nowhere, and a pair that cannot be told counts once (`algorithms.claims`).
-    n = 0 if said is None else said.yes + said.likely
+    claims, of = results.separation.claims, results.n_components
+    # Mirror images do not count; a pair that may be one network counts once (`algorithms.claims`).
+    n = 0 if claims is None else claims.yes + claims.likely
     if n == 0:
         return f"None of the {of} maps is likely a network."
     if n == of:
@@ -53,7 +50,7 @@ def _why(results: MapResults) -> str:
 
 
 def next_step(results: MapResults) -> str:
-    """Return what to do after a run that found nothing, by its size against what is needed."""
+    """Return the next step after a run without networks, by its size and the needed size."""
     size, needed = results.g_eff, results.g_needed
     if size is not None and needed is not None and size < needed:
         return (

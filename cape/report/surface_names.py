@@ -1,8 +1,8 @@
-"""Names for maps of grayordinates and parcels: labels on the same vertices, from the owner's file.
+"""Names for maps of grayordinates and parcels: labels of the owner's file on the same vertices.
 
-Chance is that of the map itself, turned on its spheres in 1 of 20 directions (the spin test of
-Alexander-Bloch et al. 2018, NeuroImage 178: both hemispheres turn as mirror images, what comes from
-the medial wall does not count).  Voxels take no part.
+Chance is the 95th percentile of |r| of the map itself turned on its spheres (the spin test of
+Alexander-Bloch et al. 2018, NeuroImage 178): both hemispheres turn as mirror images, and vertices
+from the medial wall do not count.  Voxels are not compared.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cape.report.surfaces import Sphere, far_away
 from cape.space.grayordinates import LEFT, RIGHT
 
 SPINS: Final = 500
-CHANCE: Final = 95.0  # percentile: a map's own copies are as peaked as it is
-# Vertices of a hemisphere on which turned maps are looked at
+CHANCE: Final = 95.0  # percentile: turned copies are as peaked as the map itself
+# Vertices of a hemisphere, at most about, on which turned maps are compared
 MAX_VERTICES: Final = 3000
 STRUCTURES: Final = {"left": LEFT, "right": RIGHT}
 
@@ -44,10 +44,10 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
             for name, at, part in columns.iter_structures()
             if part.nvertices
         }
-    except Exception as err:  # nibabel raises what it likes for what is none
+    except Exception as err:  # nibabel raises errors of any kind for other files
         raise ConfigError("E271", got="no CIFTI file of vertices", detail=path.name) from err
     values = np.concatenate([_at(parts, sphere, len(data)) for sphere in spheres])
-    if hasattr(rows, "label"):  # the first map; 0 is no label
+    if hasattr(rows, "label"):  # use the first map; 0 is no label
         called = {key: str(name) for key, (name, _) in rows.label[0].items() if key != 0}
         labels, maps = tuple(called.values()), [values[:, 0] == key for key in called]
         values = np.stack(maps, axis=1).astype(np.float64) if maps else values[:, :0]
@@ -60,17 +60,17 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
 
 
 def _at(parts: Mapping[str, tuple[Array, Any]], sphere: Sphere, n_maps: int) -> Array:
-    found = parts.get(f"CIFTI_STRUCTURE_{STRUCTURES[sphere.side]}")
-    if found is None:
+    part = parts.get(f"CIFTI_STRUCTURE_{STRUCTURES[sphere.side]}")
+    if part is None:
         return np.zeros((len(sphere.vertex), n_maps))
-    values, vertex = found
+    values, vertex = part
     dense = np.zeros((max(vertex.max(), sphere.vertex.max()) + 1, n_maps))
     dense[vertex] = values.T
     return dense[sphere.vertex]
 
 
 def match(z: Array, template: Template, spheres: Sequence[Sphere]) -> tuple[Match, ...]:
-    """Return the best label of every map (D, R), with the |r| that its turned copies reach."""
+    """Return the best label of every map (D, R), and the |r| that its turned copies reach."""
     points = np.concatenate([z[sphere.feature] for sphere in spheres])
     r = unit(points).T @ unit(template.values)
     chances = np.percentile(_turned(points, template.values, spheres), CHANCE, axis=0)
@@ -78,26 +78,26 @@ def match(z: Array, template: Template, spheres: Sequence[Sphere]) -> tuple[Matc
 
 
 def _turned(points: Array, reference: Array, spheres: Sequence[Sphere]) -> Array:
-    """Return of every spin the largest |r| of every map, (SPINS, R)."""
+    """Return the largest |r| of every map in every spin, (SPINS, R)."""
     from scipy.spatial import cKDTree
 
-    rng = np.random.default_rng(0)  # fixed draws: the same maps have to give the same file
+    rng = np.random.default_rng(0)  # fixed draws: equal maps give equal files
     ends = np.cumsum([0, *(len(sphere.xyz) for sphere in spheres)])
     mirror = np.diag([-1.0, 1.0, 1.0])
-    chosen = []
+    samples = []
     for sphere, first in zip(spheres, ends, strict=False):
         step = max(1, len(sphere.xyz) // MAX_VERTICES)
         tree = cKDTree(sphere.xyz)
-        chosen.append((sphere, first, np.arange(0, len(sphere.xyz), step), tree))
+        samples.append((sphere, first, np.arange(0, len(sphere.xyz), step), tree))
     largest = np.zeros((SPINS, points.shape[1]))
     for spin in largest:
         turn, triangle = np.linalg.qr(rng.standard_normal((3, 3)))
-        turn = turn * np.sign(np.diag(triangle))  # uniform, of both hands
+        turn = turn * np.sign(np.diag(triangle))  # uniform over O(3)
         turn = turn * np.linalg.det(turn)
         here, there = [], []
-        for sphere, first, at, tree in chosen:
-            one = turn if sphere.side == "left" else mirror @ turn @ mirror
-            distance, nearest = tree.query(sphere.xyz[at] @ one.T)
+        for sphere, first, at, tree in samples:
+            side_turn = turn if sphere.side == "left" else mirror @ turn @ mirror
+            distance, nearest = tree.query(sphere.xyz[at] @ side_turn.T)
             seen = distance < far_away(sphere)
             here.append(first + at[seen])
             there.append(first + nearest[seen])

@@ -21,7 +21,7 @@ from cape.space.grayordinates import LEFT, RIGHT, Structure
 SPHERES: Final = "spheres.npz"
 # Pixels across a hemisphere
 PIXELS: Final = 150
-# CIFTI: scalars of brain models, of parcels
+# Intent codes of CIFTI: scalars of brain models, of parcels
 INTENTS: Final = {"grayordinates": 3006, "parcels": 3008}
 
 
@@ -47,7 +47,7 @@ def _models(structure: Structure, space: FeatureSpace) -> Any:
     for part in structure.parts:
         n, name = len(part.index), f"CIFTI_STRUCTURE_{part.structure}"
         names += [name] * n
-        # -1 stands where a feature of the other sort has none.
+        # -1: a vertex has no voxel, a voxel no vertex.
         voxels.append(np.full((n, 3), -1) if part.n_vertices else part.index)
         vertices.append(part.index if part.n_vertices else np.full(n, -1))
         if part.n_vertices:
@@ -68,10 +68,10 @@ def _parcels(structure: Structure, space: FeatureSpace) -> Any:
             vertices[part.parcel][name], sizes[name] = part.index, part.n_vertices
         else:
             voxels[part.parcel] = part.index
-    # As objects: parcels of equal size would become one array of all.
-    held = np.empty(len(voxels), dtype=object)
-    held[:] = voxels
-    return ParcelsAxis(structure.names, held, vertices, nvertices=sizes, **_volume(space))
+    # dtype=object: numpy would stack parcels of equal size into one array.
+    by_parcel = np.empty(len(voxels), dtype=object)
+    by_parcel[:] = voxels
+    return ParcelsAxis(structure.names, by_parcel, vertices, nvertices=sizes, **_volume(space))
 
 
 def _volume(space: FeatureSpace) -> dict[str, Any]:
@@ -94,17 +94,17 @@ class Sphere:
 
     side: str  # {"left", "right"}
     xyz: Array  # (n, 3): unit vectors; x to the right, y to the front, z up
-    feature: npt.NDArray[np.intp]  # (n,): of the maps
-    vertex: npt.NDArray[np.intp]  # (n,): numbers on the surface
+    feature: npt.NDArray[np.intp]  # (n,): feature of each vertex, from 0
+    vertex: npt.NDArray[np.intp]  # (n,): number of each vertex on the surface
 
 
 def far_away(sphere: Sphere) -> float:
-    """Return how far neighbours are not: what is further has the medial wall between."""
+    """Return the distance above which points are no neighbours: the medial wall lies between."""
     return float(1.5 * np.sqrt(4.0 * np.pi / max(len(sphere.xyz), 1)))
 
 
 def write_spheres(folder: Path, space: FeatureSpace) -> None:
-    """Write where the features lie, so that the page can be drawn from its folder."""
+    """Write the places of the features, so that the page can be drawn from its folder."""
     structure = space.structure()
     feature = structure.parcel_of_points()
     arrays: dict[str, Any] = {}
@@ -122,25 +122,25 @@ def write_spheres(folder: Path, space: FeatureSpace) -> None:
 
 def read_spheres(folder: Path) -> tuple[Sphere, ...]:
     try:
-        with np.load(folder / SPHERES, allow_pickle=False) as found:
+        with np.load(folder / SPHERES, allow_pickle=False) as arrays:
             return tuple(
                 Sphere(
                     side=side,
-                    xyz=found[side].astype(float),
-                    feature=found[f"{side}_feature"],
-                    vertex=found[f"{side}_vertex"],
+                    xyz=arrays[side].astype(float),
+                    feature=arrays[f"{side}_feature"],
+                    vertex=arrays[f"{side}_vertex"],
                 )
                 for side in ("left", "right")
-                if side in found
+                if side in arrays
             )
-    except BROKEN:  # none were written, or not whole: the page does without
+    except BROKEN:  # missing or damaged: the page has no spheres
         return ()
 
 
 def draw_spheres(
     z: Array, spheres: Sequence[Sphere], names: Sequence[str], alts: Sequence[str], limit: float
 ) -> Iterator[Picture]:
-    """Yield every map (D, R) on spheres: of each hemisphere from outside and from the midline."""
+    """Yield a picture of every map (D, R): each hemisphere from outside and from the midline."""
     views = [(sphere, outside) for sphere in spheres for outside in (True, False)]
     if len(views) == 4:  # left from outside, left and right from the midline, right from outside
         views[2:] = views[:1:-1]
@@ -165,7 +165,7 @@ def _nearest(sphere: Sphere, *, outside: bool) -> tuple[Any, Any]:
     """Return the nearest vertex of each pixel of a disc, -1 outside, and whether one is near."""
     from scipy.spatial import cKDTree
 
-    # From the right one looks along -x and sees the front (y) on the right; from the left, not.
+    # Seen from the right (along -x) the front (y) is on the right, from the left on the left.
     towards = 1.0 if (sphere.side == "right") == outside else -1.0
     at = (np.arange(PIXELS) + 0.5) / PIXELS * 2.0 - 1.0
     across, up = np.meshgrid(at, -at)
@@ -177,6 +177,6 @@ def _nearest(sphere: Sphere, *, outside: bool) -> tuple[Any, Any]:
     row, near = np.full(disc.shape, -1), np.zeros(disc.shape, dtype=bool)
     distance, nearest = cKDTree(sphere.xyz[facing]).query(pixels)
     row[disc] = facing[nearest]
-    # A vertex further away than neighbours are lies on the other side of the medial wall.
+    # A more distant vertex lies across the medial wall.
     near[disc] = distance <= 2.0 * np.sin(far_away(sphere) / 2.0)
     return row, near

@@ -1,6 +1,6 @@
 """viewer.html: click through all maps on anatomy, in one file that needs no network.
 
-It runs brainsprite, which nilearn installs, so it is a page of its own: the report has no scripts.
+The report has no scripts, so this is a separate page; it runs brainsprite, which nilearn installs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cape.report import brain, files, page, public_networks
 from cape.report.plots import THRESHOLD
 
 FILE: Final = "viewer.html"
-# Below nilearn's folder: of its versions from 0.14 on, and before
+# Paths in nilearn: from version 0.14 on, and before
 SCRIPTS: Final = ("_assets/js/brainsprite.min.js", "plotting/data/js/brainsprite.min.js")
 
 
@@ -41,7 +41,7 @@ def write_viewer(
     mni: bool,
     values: page.Values,
 ) -> None:
-    """Write the viewer of maps (x, y, z, R) with the strips of the report; not without nilearn."""
+    """Write the viewer of maps (x, y, z, R); without nilearn write no file."""
     code = script()
     if code is None:
         return
@@ -69,7 +69,7 @@ def write_viewer(
     text = page.markup_of(
         "viewer.html.j2",
         code=code,
-        # A name may hold what would end the script.
+        # "<" in a name could end the script.
         data=json.dumps(settings).replace("<", "\\u003c"),
         anatomy=_png(np.repeat((255 * _sprite(canvas.grey))[..., None], 3, axis=2)),
         bar=_png(brain.colours_of(np.linspace(-limit, limit, 256)[None], limit)[..., :3]),
@@ -96,10 +96,10 @@ def _png(pixels: npt.NDArray[Any]) -> str:
     from PIL import Image
 
     target = io.BytesIO()
-    # Colours are bytes already, which numpy would round as halves of a float, slowly.
+    # Rounding bytes is needless and slow.
     whole = pixels if pixels.dtype == np.uint8 else np.rint(pixels).astype(np.uint8)
     made = Image.fromarray(whole)
-    # A map has few colours, and most of it is empty.
+    # A map has few colours: 128 are enough.
     made = made.quantize(128) if pixels.shape[2] == 4 else made
     made.save(target, format="png", optimize=False, compress_level=9)
     return base64.b64encode(target.getvalue()).decode("ascii")

@@ -55,9 +55,9 @@ def test_a_folder_with_templates_runs_and_its_report_has_the_surrogate_beside(tm
     assert beside["strength"] is not None
     page = (folder / "index.html").read_text()
     for words in (
-        "Likeness to the templates proves nothing",
+        "Likeness to the templates is no evidence",
         "smooth noise",
-        "Nothing is discovered",
+        "No new network is discovered",
     ):
         assert words in page
     maps, evidence, without = (
@@ -83,4 +83,4 @@ def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path) -> None:
     write_results(tmp_path, outcome)
     page = (tmp_path / "index.html").read_text()
     assert "The spatial model does not fit" in page
-    assert "Spatial ICA: maps that are independent" in page
+    assert "Spatial ICA: sparse maps that are independent" in page

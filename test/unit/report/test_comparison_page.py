@@ -31,7 +31,7 @@ def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None
     text = page(tmp_path, example.EDGES, PATTERN, pattern=0.9, noise=0.002)
     title, _, rest = text.partition("What differs")
     assert "At these 3 sites, patient and control differ along a pattern" in title
-    assert "275 people, answered one number" in rest
+    assert "275 people of the other half gave one number" in rest
     assert "privacy noise" in title
     html = (tmp_path / "index.html").read_text()
     assert "pairs of networks leave zero" in html
@@ -44,18 +44,18 @@ def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None
 
 def test_edges_that_do_not_leave_zero_are_not_drawn(tmp_path: Path) -> None:
     text = page(tmp_path, example.EDGES, 0.0, pattern=0.0)
-    assert "No single pair of networks leaves zero." in text
-    assert "a difference of d" in text
+    assert "No single pair of networks differs from zero." in text
+    assert "one of d" in text
     assert "is found with power .8" in text
-    assert "97 in 100 were found with 4 sites" in text
+    assert "97 in 100 were called differences with 4 sites" in text
 
 
 def test_planned_outcomes_have_a_forest_plot(tmp_path: Path) -> None:
     text = page(tmp_path, FIVE, np.array([0.9, 0.0, -0.8, 0.0, 0.0]))
     html = (tmp_path / "index.html").read_text()
     assert "Effects on 5 of 5 outcomes; blue leaves zero (Benjamini and Hochberg" in html
-    assert "19 in 100 were found with 4 sites" in text
-    assert "One group only, so nothing to compare within the site: local2" in text
+    assert "19 in 100 were called differences with 4 sites" in text
+    assert "One group only, so no comparison within the site: local2" in text
     assert "patient less control" in text
     page(tmp_path / "one")
     assert (
@@ -66,7 +66,7 @@ def test_planned_outcomes_have_a_forest_plot(tmp_path: Path) -> None:
 
 def test_protected_groups_show_no_count_and_a_range_says_its_ends(tmp_path: Path) -> None:
     text = page(tmp_path, effect=2.0, group="age 18:90", strict=True)
-    assert "How many people are in which group is not said anywhere" in text
+    assert "The sizes of the groups are not released" in text
     assert "From age 18 to 90" in text
     assert "A continuous question was asked" in text
 
@@ -74,7 +74,7 @@ def test_protected_groups_show_no_count_and_a_range_says_its_ends(tmp_path: Path
 def test_sites_like_these_are_said(tmp_path: Path) -> None:
     text = page(tmp_path, example.EDGES, PATTERN, pattern=0.9, random=True)
     assert "For sites like these 3" in text
-    assert "and how sites differ" in text
+    assert "and differences between sites" in text
 
 
 def test_without_covariates_the_page_warns(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_without_covariates_the_page_warns(tmp_path: Path) -> None:
     asked = dataclasses.replace(asked, noise=(0.01,) * len(asked.looks))
     made = dataclasses.replace(made, covariates=(), asked=asked, state=example.led(asked, 0.9))
     write_results(tmp_path, made)
-    assert "Nothing was adjusted for" in (tmp_path / "index.html").read_text()
+    assert "No covariate was adjusted for" in (tmp_path / "index.html").read_text()
 
 
 def test_a_refused_release_leaves_counts_and_the_reason(tmp_path: Path) -> None:

@@ -373,7 +373,7 @@ def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path)
         assert ("from one release" in text) == (kind != "temporal")
         assert "stability 0" not in text
     assert "networks were found, by the left-right test" in found["spatial", "networks"]
-    assert "no more than smooth noise gives" in found["spatial", "nothing_found"]
+    assert "no more than smooth noise" in found["spatial", "nothing_found"]
     folder = tmp_path / "spatial" / "networks"
     page = (folder / "index.html").read_text()
     assert "Status networks: networks were found, by the left-right test" in page

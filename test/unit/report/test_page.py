@@ -386,7 +386,7 @@ def test_the_legend_of_the_words_is_that_of_cohorts_like_this_one(folders, q, to
     read = read_folder(folders["brain"])
     results = example.spatial_results("networks", "brain", z=9.0, yes=2, q=q, n_components=3)
     legend = paragraphs(dataclasses.replace(read, results=results), "components")[0][1]
-    assert f"q was like here ({q:.2f})" in legend
+    assert f"with a q as here ({q:.2f})" in legend
     assert told in " ".join(legend.split())
 
 

@@ -298,7 +298,7 @@ def test_the_page_says_whom_the_site_met_first_and_what_hung_on_them(tmp_path):
     assert "If it invented them, the noise was smaller" in two
     one = page("one", first_contacts=("B",), epsilon_if_invented=None)
     assert "vouched for: B. Ask there, not through the aggregator" in one
-    assert "Nobody was met for the first time in this run" in page("none", first_contacts=())
+    assert "No site was met for the first time in this run" in page("none", first_contacts=())
     other = page("other")  # of a run with pinned or relayed keys
     assert "first time" not in other
     assert "invented" not in other
