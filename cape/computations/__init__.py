@@ -1,7 +1,7 @@
 """The computations: a file or folder each, both sides of the protocol; adding one adds it.
 
-Those of tables and of the papers lie in wings, which are found by name and may be left out
-(`cape.settings.wings`).
+Computations of tables and of the papers lie in wings: packages that are found by name and may be
+absent (`cape.settings.wings`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["about", "configured", "load", "module_of", "names", "planner_of"]
 if TYPE_CHECKING:  # most computations have none
     from cape.computations.ica.plan import IcaPlanner
 
-# Packages whose modules are computations, and those that are parts of several
+# Packages whose modules are computations, and modules that several computations share
 PLACES = (__name__, "cape.computations.tables", "cape.papers.computations")
 SHARED = (f"{__name__}.ica",)
-# Those that need another, which lies in another wing
+# Computations that are built on one of another wing
 BUILT_ON = {"dpdispca": "capepca", "papermean": "capemean"}
 
 
 @functools.cache
 def _homes() -> Mapping[str, str]:
-    # Listed, not imported: a round pays for the import of its own computation only.
+    # Modules are listed, not imported: a round imports its own computation only.
     homes: dict[str, str] = {}
     for place in PLACES:
         try:
@@ -64,7 +64,7 @@ def names() -> tuple[str, ...]:
 def module_of(name: str) -> ModuleType:
     """Return the module of a computation.
 
-    ConfigError E020: its wing is not installed, E010: there is none; the nearest name is proposed.
+    ConfigError E020: its wing is not installed; E010: unknown name, with the nearest one proposed.
     """
     if name not in _homes():
         from cape.settings.wings import WINGS, require  # no round needs them
@@ -78,14 +78,14 @@ def module_of(name: str) -> ModuleType:
 
 
 def about(name: str) -> tuple[str, str]:
-    """Return what the docstring of a computation's module says: its title, its first paragraph."""
+    """Return title and first paragraph of the docstring of a computation's module."""
     title, _, rest = (module_of(name).__doc__ or "").partition("\n\n")
     first = " ".join(rest.partition("\n\n")[0].split()).replace("``", "")
     return title.rstrip("."), first
 
 
 def planner_of(name: str) -> IcaPlanner | None:
-    """Return what plans a run of a computation before there are data; None for most."""
+    """Return the planner of a computation, which needs no data; None for most."""
     return getattr(module_of(name), "PLANNER", None)
 
 
@@ -105,7 +105,7 @@ def load(name: str) -> Computation[Any]:
     Raises
     ------
     ConfigError
-        CAPE-E010: there is none of this name; CAPE-E020: its wing is not installed.
+        CAPE-E010: unknown name; CAPE-E020: its wing is not installed.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def load(name: str) -> Computation[Any]:
 
 
 def configured(settings: Mapping[str, object]) -> tuple[Computation[Any], Config]:
-    """Return the computation that is named, else the product, and its Config; E010 to E013."""
+    """Return the named computation (default: the product) and its Config; E010 to E013."""
     given = dict(settings)
     computation = load(str(given.pop("computation", PRODUCT)))
     return computation, computation.config.from_input(given)

@@ -1,11 +1,11 @@
 """Do two groups of people differ? A private comparison with covariates, intervals and p-values.
 
 Patients and controls, or any two levels of a column, are compared in outcomes of each person.  A
-planned question tests every outcome; of many outcomes half of the people show along which pattern
-groups differ, and the other half answer one number, whether they do.  Numbers of people by site and
-group are public, unless labels = protected.
+planned question tests every outcome.  With many outcomes, one half of the people gives the pattern
+along which groups differ, and the other half tests it with one number.  The number of people by
+site and group is public unless labels = protected.
 
-Design, formulas and what was measured: docs/group-comparison.md; the estimator is
+Design, formulas and measurements: docs/group-comparison.md; the estimator is
 `cape.algorithms.contrast`.  Read the table at the bottom first.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, cast
 
 import numpy as np
@@ -60,10 +61,10 @@ if TYPE_CHECKING:
 
 NAME = "capecontrast"
 
-# Maps whose time courses may be compared
-MOST_NETWORKS: Final = 200
-# Of the common settings, what suits a table
-OF_TABLES: Final[Mapping[str, object]] = {
+# Maximum of maps whose time courses are compared
+MAX_NETWORKS: Final = 200
+# Defaults of common settings when outcomes come from a table
+TABLE_DEFAULTS: Final[Mapping[str, object]] = {
     "feature_space": "matrix",
     "basis": "none",
     "min_timepoints": 1,
@@ -71,9 +72,9 @@ OF_TABLES: Final[Mapping[str, object]] = {
     "standardize": "none",
 }
 
-# Fewest sites from which an answer for sites like them has a spread to go by
-FEWEST_SITES = 8
-# In words, for counts and halves: cells of people of whom the same is public
+# Sites needed to estimate the spread between them (sites = random)
+MIN_RANDOM_SITES = 8
+# Cells of people, for counts and halves: group membership as a word
 FIRST, SECOND, NEITHER = "first", "second", "neither"
 CELLS = (FIRST, SECOND, NEITHER)
 
@@ -93,17 +94,17 @@ class CapeContrastConfig(Config):
     labels: Literal["public", "protected"] = option("public", group="Privacy")
     people_table: str = option("participants.tsv", group="Data")
     outcomes_table: str = option("", group="Data", expert=True)
-    n_networks: int = option(0, low=0, high=MOST_NETWORKS, group="Data", expert=True)
+    n_networks: int = option(0, low=0, high=MAX_NETWORKS, group="Data", expert=True)
     domains: str = option("", group="Data", expert=True)
-    min_timepoints: int = option(100, low=1, group="Data")  # of a row of a table: 1
+    min_timepoints: int = option(100, low=1, group="Data")  # tables: 1
 
     @classmethod
     def from_input(cls, given: Mapping[str, object]) -> Self:
-        """As of all computations; values of a table are taken as they are."""
+        """As in all computations; the values of a table are not preprocessed."""
         kind, table = (str(given.get(name) or "") for name in ("outcomes", "outcomes_table"))
         of_maps = kind.strip() in UNITS and not table.endswith(".mat")
-        given = given if of_maps else {**given, **OF_TABLES}
-        # With slots a dataclass is made anew, and super() would mean the first.
+        given = given if of_maps else {**given, **TABLE_DEFAULTS}
+        # slots=True creates a second class, and super() would refer to the first.
         return super(CapeContrastConfig, cls).from_input(given)  # noqa: UP008
 
     def recipe(self) -> Recipe:
@@ -122,7 +123,7 @@ class CapeContrastConfig(Config):
                 allowed = "the name of a .tsv or .csv file in the site's folder"
                 raise out_of_range(name, said, allowed)
         if not (self.group.strip() and self.outcomes.strip()):
-            return  # a form that nobody filled yet: whoever asks is told (E013)
+            return  # an empty form is allowed; its use raises E013
         check_question(self.asked_group, self.asked_covariates)
         if isinstance(self.asked_group, Range) and not self.strict:
             do = 'name two levels, such as "dx: patient, control", or set labels = "protected".'
@@ -131,7 +132,7 @@ class CapeContrastConfig(Config):
         self._check_outcomes(len(self.asked_outcomes))
 
     def _check_measure(self) -> None:
-        """ConfigError for outcomes of maps that nobody's images could give."""
+        """ConfigError for outcomes that cannot be computed from images."""
         measure, domains = self.asked_measure, self.named_domains
         if self.of_gift and (measure is None or measure.kind not in OF_GIFT):
             raise out_of_range(
@@ -159,7 +160,7 @@ class CapeContrastConfig(Config):
             raise out_of_range("outcomes", f"{K} of {n} maps", allowed, do)
 
     def _check_outcomes(self, n_outcomes: int) -> None:
-        """ConfigError for a question that cannot be asked of so many outcomes."""
+        """ConfigError for a question that does not suit the number of outcomes."""
         if self.question == "pattern" and n_outcomes < 2:
             raise out_of_range("question", "pattern", "planned", "one outcome has no pattern.")
         if self.strict and (self.is_pattern(n_outcomes) or n_outcomes > FEW):
@@ -187,17 +188,17 @@ class CapeContrastConfig(Config):
 
     @property
     def of_gift(self) -> bool:
-        """Whether outcomes stand in GIFT's results of all people of a site."""
+        """Whether outcomes are read from GIFT's results, one file per site."""
         return self.outcomes_table.endswith(".mat")
 
     @property
     def measure(self) -> Measure | None:
-        """What is measured of the courses of public maps; None of a table."""
+        """The measure of the time courses of public maps; None for tables."""
         return None if self.of_gift else self.asked_measure
 
     @property
     def asked_measure(self) -> Measure | None:
-        """What is measured of maps or stands in GIFT's results; None of columns of a table."""
+        """The measure of maps or of GIFT's results; None for columns of a table."""
         kind = self.outcomes.strip()
         if kind not in UNITS:
             return None
@@ -215,7 +216,7 @@ class CapeContrastConfig(Config):
 
     @property
     def outcome_units(self) -> tuple[str, ...]:
-        """In words, of every outcome."""
+        """The unit of every outcome, as a word."""
         word = "" if self.asked_measure is None else UNITS[self.asked_measure.kind][0]
         return (word,) * len(self.asked_outcomes)
 
@@ -257,30 +258,30 @@ class CapeContrastConfig(Config):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContrastModel(Model):
-    """What all parties hold: states of the estimators, None before their first release."""
+    """States of the estimators, which all parties hold; None before their first release."""
 
-    contrast: Contrasted | None = None  # of all outcomes
-    score: Contrasted | None = None  # of the pattern, in the other half
+    contrast: Contrasted | None = None  # all outcomes
+    score: Contrasted | None = None  # the pattern, tested in half B
 
 
 # -- people of a site: rows and cells ------------------------------------------------------------
 
 
 class ComparedSource(Protocol):
-    """What a source of people adds to those of the other computations."""
+    """A source of subjects that also gives covariates and groups."""
 
     def compared(self) -> Stacks:
-        """Of everybody who is listed: covariates and, last, g; one array (n, p + 1, 1).
+        """Return covariates and, last, g of all listed people: one array (n, p + 1, 1).
 
-        In public units, NaN where missing.  g is 1 in the first group, 0 in the second; of a
-        continuous question its value in public units.
+        Values are in public units, NaN where missing.  g is 1 in the first group and 0 in the
+        second, or the value of a continuous question in public units.
         """
 
 
 def people_of(site: Site, space: FeatureSpace) -> Stacks:
-    """Return [K outcomes, p covariates, g] of everybody who is listed: one array (n, K + p + 1, 1).
+    """Return [K outcomes, p covariates, g] of all listed people: one array (n, K + p + 1, 1).
 
-    Nobody is left out: who has no outcome has NaN there.
+    Missing outcomes are NaN.
     """
     K = len(settings_of(CapeContrastConfig, site.config).asked_outcomes)
 
@@ -299,16 +300,16 @@ def people_of(site: Site, space: FeatureSpace) -> Stacks:
 
 
 def _one_stack(rows: Array, labels: tuple[str, ...]) -> Stacks:
-    with np.errstate(over="ignore"):  # past float32 is infinite: that person adds zeros, unheard
+    with np.errstate(over="ignore"):  # overflow gives inf: that person then adds zeros
         people = rows[:, :, None].astype(np.float32)
     return Stacks(arrays=(people,), labels=(labels,))
 
 
 def cells_of(site: Site, space: FeatureSpace) -> dict[str, str]:
-    """Return in which group everybody is.
+    """Return the group of every person, by label.
 
-    Groups are part of what a site pins of its data in `join` (E161): halves that are drawn anew,
-    of people who changed groups, would overlap.
+    A site pins the groups in `join` (E161): after a change of groups, newly drawn halves would
+    overlap the earlier ones.
     """
     people = people_of(site, space)
     named = {1.0: FIRST, 0.0: SECOND}
@@ -317,7 +318,7 @@ def cells_of(site: Site, space: FeatureSpace) -> dict[str, str]:
 
 
 def counts(site: Site) -> tuple[int, ...]:
-    """Return how many people are in the first and the second group."""
+    """Return the numbers of people in the first and the second group."""
     return _counted(cells_of(site, site.source.space))
 
 
@@ -342,7 +343,7 @@ def _question(config: CapeContrastConfig, *, score: bool = False, **public: Any)
 
 
 def stages(config: CapeContrastConfig) -> tuple[PlannedStage, ...]:
-    # Which looks there are, and their shares, hang on no number of people.
+    # Looks and their shares do not depend on the number of people.
     nobody: dict[str, Any] = {"groups": Groups(people=np.zeros(1, dtype=np.int64), cases=None)}
     nobody["everybody"] = 0
     asked = _question(config, **nobody).schedule(0)
@@ -357,12 +358,14 @@ def stages(config: CapeContrastConfig) -> tuple[PlannedStage, ...]:
 def plan_run(
     config: CapeContrastConfig, n_sites: int, n_subjects: int, space: FeatureSpace
 ) -> RunPlan:
-    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
-    if config.sites == "random" and n_sites < FEWEST_SITES:
+    """Return the plan that the aggregator makes in `join`; ConfigError if no plan exists."""
+    if config.sites == "random" and n_sites < MIN_RANDOM_SITES:
         do = "leave the answer to these sites (sites = these)."
-        raise out_of_range("sites", f"random with {n_sites} sites", f"{FEWEST_SITES} and more", do)
+        raise out_of_range(
+            "sites", f"random with {n_sites} sites", f"{MIN_RANDOM_SITES} and more", do
+        )
     if config.survivors(n_sites) < n_sites:
-        # Weights, halves and D are of everybody in the roster: less would answer another question.
+        # Weights, halves and D count all people of the roster: no site may drop out.
         allowed = f"all-sites, or secagg with min_survivors={n_sites}"
         raise out_of_range("aggregation", config.aggregation, allowed, "no site may drop out here.")
     plan = make_plan(config, stages(config), n_sites=n_sites, n_subjects=n_subjects)
@@ -371,18 +374,18 @@ def plan_run(
 
 
 def _n_basis(config: CapeContrastConfig, space: FeatureSpace) -> int:
-    """Return how many numbers a row or a volume of a person has; ConfigError: of other maps."""
+    """Return the numbers per row or volume of a person; ConfigError: another number of maps."""
     if config.measure is None:
         return space.n_features
     n = len(config.measure.networks)
-    # The plan that an owner sees before is of no maps yet.
+    # The owner's plan is made before maps are read.
     if space.n_templates not in (0, n):
         raise out_of_range("n_networks", n, f"{space.n_templates}, the maps there", "count them.")
     return n
 
 
 def verify(site: Site, roster: Roster) -> None:
-    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    # The roster is not trusted: the site makes the same plan again from its own inputs.
     config = settings_of(CapeContrastConfig, site.config)
     verify_plan(site, roster, stages(config), n_basis=_n_basis(config, roster.space))
     if not config.strict:
@@ -399,9 +402,9 @@ def part_of(config: CapeContrastConfig, *, score: bool) -> Part:
 
 
 def asked_of(config: CapeContrastConfig, seed: str, entry: RosterEntry, part: Part) -> list[int]:
-    """Return how many of the first and of the second group a release asks at a site."""
+    """Return the numbers of the first and second group that a release uses at a site."""
     if config.sites == "random":
-        return list(entry.counts)  # of whole sites
+        return list(entry.counts)  # halves are whole sites
     return [
         size_of_half(seed, entry.site, cell, n, part)
         for cell, n in zip(CELLS, entry.counts, strict=False)
@@ -409,7 +412,7 @@ def asked_of(config: CapeContrastConfig, seed: str, entry: RosterEntry, part: Pa
 
 
 def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Part) -> Groups:
-    """Return the public numbers of those whom a release asks."""
+    """Return the public numbers of people in a release."""
     entries = roster.sites
     if config.strict:
         return Groups(people=np.array([one.n_subjects for one in entries]), cases=None)
@@ -422,7 +425,7 @@ def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Part)
 
 
 def question_of(config: CapeContrastConfig, model: Model, *, score: bool = False) -> Contrast:
-    """Return the estimator of a stage, with the noise of its plan."""
+    """Return the estimator of a stage, with its planned noise."""
     return _asked(config, joined(model), model.fingerprint, score=score)
 
 
@@ -440,7 +443,7 @@ def _asked(config: CapeContrastConfig, roster: Roster, seed: str, *, score: bool
 
 
 def pattern_of(config: CapeContrastConfig, model: ContrastModel) -> Array:
-    """Return w (K,), by outcome in its own unit: the direction that half A found, of length 1."""
+    """Return w (K,), per outcome in its unit: the unit vector estimated by half A."""
     question = question_of(config, model)
     beta = estimates(question, CONTRAST.released(model)).estimate / np.array(question.scales)
     return np.asarray(beta / max(float(np.linalg.norm(beta)), 1e-300) / np.array(question.scales))
@@ -449,8 +452,8 @@ def pattern_of(config: CapeContrastConfig, model: ContrastModel) -> Array:
 # -- what a site adds ----------------------------------------------------------------------------
 
 
-def _weighed(site: Site, model: ContrastModel, *, score: bool) -> Stacks:
-    """Return [outcomes, covariates, r] of everybody; r is NaN in neither group."""
+def _weighed(site: Site, model: ContrastModel, *, score: bool = False) -> Stacks:
+    """Return [outcomes, covariates, r] of all people; r is NaN for those in neither group."""
     config = settings_of(CapeContrastConfig, site.config)
     roster = joined(model)
     people = people_of(site, roster.space)
@@ -465,7 +468,7 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool) -> Stacks:
         own = next(entry for entry in roster.sites if entry.site == site.id)
         part = part_of(config, score=score)
         first, second = asked_of(config, model.fingerprint, own, part)
-        # Of the half that is asked, whose sum of r is 0
+        # Weights of the half in this release; they sum to 0
         each = weights(np.array([1] * first + [0] * second))
         r = np.full(len(g), np.nan)
         if first:
@@ -475,24 +478,8 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool) -> Stacks:
     return _one_stack(np.column_stack([u, x, r]), people.labels[0])
 
 
-def _contrast_rows(site: Site, model: ContrastModel) -> Stacks:
-    return _weighed(site, model, score=False)
-
-
-def _score_rows(site: Site, model: ContrastModel) -> Stacks:
-    return _weighed(site, model, score=True)
-
-
-def _known_cells(site: Site, model: ContrastModel) -> Mapping[str, str]:
+def _cells(site: Site, model: ContrastModel) -> Mapping[str, str]:
     return cells_of(site, joined(model).space)
-
-
-def _by_site(config: CapeContrastConfig) -> bool:
-    return config.sites == "random"
-
-
-def _width(model: ContrastModel) -> int:
-    return joined(model).space.n_features
 
 
 # -- the result ----------------------------------------------------------------------------------
@@ -532,14 +519,14 @@ def of_site(site: Site, model: ContrastModel) -> SiteOutcome:
 
 
 def _own_people(site: Site, model: ContrastModel) -> Table:
-    """Return what a site may see of its own people: what the comparison took of each of them."""
+    """Return the table that a site sees: the values used of each of its own people."""
     config = settings_of(CapeContrastConfig, site.config)
     people, covariates = people_of(site, joined(model).space), config.asked_covariates
     columns = (*covariates, config.asked_group)
     rows = []
     for label, row in zip(people.labels[0], people.arrays[0][:, :, 0].tolist(), strict=True):
         own = row[-len(columns) :]
-        # As a group first is 1 and second 0, as a covariate -1.
+        # g codes the groups as 1 and 0; `cell` expects the coding of covariates, 1 and -1.
         if isinstance(config.asked_group, Levels):
             own[-1] = 2 * own[-1] - 1
         said = [column.cell(value) for column, value in zip(columns, own, strict=True)]
@@ -552,51 +539,40 @@ def _own_people(site: Site, model: ContrastModel) -> Table:
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _contrast(config: CapeContrastConfig, model: ContrastModel) -> Contrast:
-    return question_of(config, model)
-
-
-def _score(config: CapeContrastConfig, model: ContrastModel) -> Contrast:
-    return question_of(config, model, score=True)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _OfQuestion(SecureSum[ContrastModel]):
-    """A stage of a table that a planned question ends with its first."""
+class _QuestionStage(SecureSum[ContrastModel]):
+    """A stage that ends the run unless the question is a pattern."""
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         own = settings_of(CapeContrastConfig, config)
         if own.is_pattern(len(own.asked_outcomes)):
             return SecureSum.phases(self, config)
-        # Without a successor it opens `report`; who has none already is the other half's.
+        # Without successors a stage opens `report`.  A planned question has no score stage.
         return SecureSum.phases(replace(self, successors=()), config) if self.successors else ()
 
 
-SCORE = _OfQuestion(
+SCORE = _QuestionStage(
     name="score",
     state=Contrasted,
     model_field="score",
-    estimator=_score,
-    rows=_width,
-    input=_score_rows,
-    cells=_known_cells,
-    by_site=_by_site,
+    estimator=partial(question_of, score=True),
+    rows=lambda model: joined(model).space.n_features,
+    input=partial(_weighed, score=True),
+    cells=_cells,
+    by_site=lambda config: config.sites == "random",
 )
-CONTRAST = _OfQuestion(
+CONTRAST = replace(
+    SCORE,
     name="contrast",
-    state=Contrasted,
     model_field="contrast",
-    estimator=_contrast,
-    rows=_width,
-    input=_contrast_rows,
+    estimator=question_of,
+    input=_weighed,
     successors=(SCORE,),
-    cells=_known_cells,
-    by_site=_by_site,
 )
 
 
 def _join() -> AnyPhase:
-    """Return `join`, which refuses a question that would find large differences only."""
+    """Return `join`, which refuses a question that could only detect large differences."""
     phase = join(NAME, plan_run, then="zero-sum", counts=counts)
 
     def combine(party: Aggregator, cards: Mapping[str, Any], model: Model) -> Any:
@@ -607,19 +583,19 @@ def _join() -> AnyPhase:
 
 
 def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
-    """Return the roster with what is to be known before; ConfigError for a run that sees little."""
+    """Return the roster with the forecast's warnings; ConfigError for too little power."""
     notes = []
     if not config.strict:
         alone = [entry.site for entry in roster.sites if 0 in entry.counts]
         if alone:
             notes.append(f"People of one group only, who add nothing to it: {', '.join(alone)}.")
         pattern = config.is_pattern(len(config.asked_outcomes))
-        least = 2 if pattern and config.sites == "these" else 1  # of each group in every half
+        least = 2 if pattern and config.sites == "these" else 1  # one of each group per half
         if max(min(entry.counts) for entry in roster.sites) < least:
             problem = f"no site has {least} or more people of both groups"
             raise ConfigError("E150", problem=problem, do="look at the levels of group.")
     if config.private:
-        from cape.forecast.contrast import MAX_USEFUL  # in this exchange only
+        from cape.forecast.contrast import MAX_USEFUL  # imported in this exchange only
 
         seen = forecast_of(config, roster)
         if not seen.usable:
@@ -632,10 +608,10 @@ def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
 
 
 def forecast_of(config: CapeContrastConfig, roster: Roster) -> ContrastForecast:
-    """Return what the question of a roster will see; of a pattern, its test in the other half."""
+    """Return the forecast of a roster's question; for a pattern, of its test in half B."""
     from cape.forecast.contrast import forecast
 
-    # Halves are drawn later, but how large they are is known to one person.
+    # Halves are drawn later; their sizes are already known to within one person.
     pattern = config.is_pattern(len(config.asked_outcomes))
     return forecast(_asked(config, roster, "", score=pattern))
 

@@ -1,13 +1,13 @@
 """Joint temporal ICA of several sites, private for every subject: the papers' model.
 
-Common maps A, private time courses: X_m is about A S_m at every subject m of every site.  Three
-stages of secure sums: a common subspace (pca), a common whitening, and the rounds of a solver.  The
-algorithms are made for privacy: PCA from subjects' projectors in a public basis, log-Euclidean
-whitening, rotations by quasi-Newton steps.  Those of Imtiaz et al., Alg. 3 and 4, are in
-`paperdjica` (docs/deviations.md).
+Model: X_m is about A S_m for every subject m of every site, with common maps A and private time
+courses S_m.  A run has three stages of secure sums: a common subspace (pca), a common whitening,
+and the rounds of a solver.  The algorithms are designed for privacy: PCA of subjects' projectors in
+a public basis, log-Euclidean whitening, rotations by quasi-Newton steps.  `paperdjica` has those of
+Imtiaz et al., Alg. 3 and 4 (docs/deviations.md).
 
-Read the table at the bottom first.  What all joint ICAs share is in `cape.computations.ica`: `plan`
-(what all sites check before anything is released), `outcome` (what the table's last line writes).
+Read the table at the bottom first.  `cape.computations.ica` has the parts that all joint ICAs
+share: `plan` (checked by all sites before any release) and `outcome` (the results).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from cape.space.public_basis import public_basis, widest_basis
 
 
 class Solver(Estimator[Unmixing], Protocol):
-    """The estimator of the rounds, as it is planned."""
+    """The estimator of the rounds, as planned."""
 
     def after(self, released: Subspace | None, whitened: Whitener | None) -> Estimator[Unmixing]:
-        """Return it with what the stages before it released."""
+        """Return the solver with the states that earlier stages released."""
         ...
 
 
@@ -77,8 +77,8 @@ class CapeDjicaConfig(LeftRightConfig):
         numbers("shares", self.shares, 3)
         numbers("clip_schedule", self.clip_schedule, 2)
 
-    # Methods, not functions of the stages: a computation of the papers has the same stages with
-    # other algorithms (`cape.papers.computations.paperdjica`).
+    # These are methods because `cape.papers.computations.paperdjica` overrides them: the same
+    # stages with other algorithms.
     def make_pca(self) -> Estimator[Subspace]:
         return ProjectorPca(n_components=self.n_components, private=self.private)
 
@@ -102,11 +102,11 @@ class CapeDjicaConfig(LeftRightConfig):
         )
 
     def releases_projectors(self) -> bool:
-        """Whether the first release is a mean of projectors, which tells what maps are common."""
+        """Whether the first release is a mean of projectors, from which common maps follow."""
         return True
 
     def is_dithered(self) -> bool:
-        """Whether rounds are asked at W turned by public angles, and judged by the answers."""
+        """Whether each round rotates W by public angles, whose answers judge the result."""
         return self.private and self.score == "volatility"
 
 
@@ -128,10 +128,10 @@ def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
 # -- what follows from the settings and the sizes --------------------------------------------------
 
 
-# Whitening and solver ask, and G needs mu: a root of the accountant's.
+# Cached: whitening and solver both call it, and G needs a root search for mu.
 @functools.lru_cache(maxsize=4)
 def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedConstants:
-    """Return the public constants of a run: measured for R and G, unless the owner set them."""
+    """Return the public constants of a run: fitted to R and G, unless set by the owner."""
     g = effective_g(config, n_sites, n_subjects) if config.private else None
     fixed = tuned_constants(config.n_components, g)
     if weights := numbers("shares", config.shares, 3):
@@ -150,7 +150,7 @@ def solver(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> Solver:
 
 # -- what a site answers from ---------------------------------------------------------------------
 
-# Working arrays of both later stages: once whitened, nobody asks for what they were made of.
+# Working arrays of the two later stages; whitened arrays replace reduced ones.
 IN_SUBSPACE = "subspace"
 
 
@@ -160,7 +160,7 @@ def subspace(model: IcaModel) -> Subspace:
 
 
 def n_directions(model: IcaModel) -> int:
-    """Return k, the directions of the released subspace; the rank guard may leave fewer than R."""
+    """Return k, the dimension of the released subspace; the rank guard may lower it below R."""
     return int(subspace(model).V.shape[1])
 
 
@@ -179,13 +179,12 @@ def _reduced(site: Site, model: IcaModel) -> Stacks:
 
 
 def _whitened(site: Site, model: IcaModel) -> Stacks:
-    """Return Z_m = U Z0_m (k, T), the same for all rounds of a solver."""
+    """Return Z_m = U Z0_m (k, T), constant over the rounds of a solver."""
     U = WHITENING.current(site.config, model).U
 
     def build() -> Stacks:
         stacks = _reduced(site, model)
-        # Whole stacks at once: a product of stacked matrices is faster, and its bits are the ones
-        # that all runs have had.
+        # One product of stacked matrices: faster, and its rounding is that of earlier runs.
         arrays = tuple(whitening.whiten(U, array) for array in stacks.arrays)
         return Stacks(arrays=arrays, labels=stacks.labels)
 
@@ -215,7 +214,7 @@ def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
 
 
 def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whitener:
-    """Return the released whitener with the start of the rounds: public, and free."""
+    """Return the released whitener and the start of the rounds, which costs no privacy."""
     # The aggregator alone imports and runs this, once.
     from cape.algorithms.spatial import spatial_start
 
@@ -235,7 +234,7 @@ def with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subs
     try:
         found = free_set(config, model, mean)
     except (ConfigError, np.linalg.LinAlgError):
-        # Budget is spent when this runs: a mask too small for the kernel must not cost the run.
+        # The budget is already spent here: a mask too small for the kernel must not end the run.
         found = None
     return replace(subspace(model), free=found)
 
@@ -244,8 +243,8 @@ def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:
     return arranged(config, model, WHITENING.current(config, model).U)
 
 
-# Feature spaces whose maps' share in a smooth basis is that of blobs in brains: of grayordinates
-# docs/decisions.md has figures near it
+# Feature spaces in which a smooth basis holds the same share of a map as for blobs in brains;
+# docs/decisions.md has similar figures for grayordinates
 OF_BRAINS = ("mask", "grayordinates")
 
 ITERATE = SecureSum(
@@ -286,7 +285,7 @@ PCA = SecureSum(
 def releases(
     config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
-    """Return all releases of a run and their weights in mu^2."""
+    """Return all releases of a run with their weights in mu^2."""
     R, fixed = config.n_components, constants(config, n_sites, n_subjects)
     pca_weight, whitening_weight, solver_weight = fixed.mu2_weights
     subspace_release = config.make_pca().schedule(n_basis)
@@ -320,7 +319,7 @@ def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
     chosen = forecast.settings_of_rule(config.settings())
     chosen["brains"] = config.feature_space != "matrix"
     rule = forecast.TemporalRule(n_components=config.n_components, **chosen)
-    # Of templates all that they hold: what they lack nobody knows.
+    # Templates are assumed to hold the whole map: their error is unknown.
     if resolve(config).basis in ("none", "templates"):
         return rule
     brains = config.feature_space in OF_BRAINS
@@ -332,7 +331,7 @@ def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
 
 
 def final_state(config: CapeDjicaConfig, model: IcaModel) -> FinalState:
-    # A whitening without a release follows from the subspace.
+    # Without a release, the whitening is computed from the subspace.
     whitener = WHITENING.current(config, model)
     end = unmixed(model, whitener.U)
     if model.unmixing is None or not config.is_dithered() or end.status not in JUDGED:

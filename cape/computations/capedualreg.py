@@ -1,11 +1,11 @@
 """Dual regression of several sites on public template maps, private for every subject: one release.
 
-Nothing is discovered: the data say how the networks differ from their templates.  Every site has
-the same template maps (templates.nii.gz or templates.csv); the noisy mean of what every subject
-adds to them is the one release, and takes the whole budget (docs/separations.md).
+The run finds no new networks; it estimates how they differ from their templates.  All sites have
+the same template maps (templates.nii.gz or templates.csv).  The one release, the noisy mean of
+subjects' differences from them, takes the whole budget (docs/separations.md).
 
-After Nickerson et al., dual regression (2017).  Read the table at the bottom first; what all joint
-ICAs share is in `cape.computations.ica`.
+After Nickerson et al., dual regression (2017).  Read the table at the bottom first;
+`cape.computations.ica` has the parts that all joint ICAs share.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class CapeDualRegConfig(IcaConfig):
     feature_space: Literal["mask", "atlas", "matrix", "parcels"] = option("mask", group="Data")
 
     def recipe(self) -> Recipe:
-        # The forecast is read before a run only, so a round should not pay for its import.
+        # Imported here: only the plan needs the forecast.
         from cape.forecast.one_release import template_basis
 
         return Recipe(
-            # Maps should be as smooth as the noise they are compared with.
+            # Maps must be as smooth as the noise that they are compared with.
             smooth_basis="kernel",
             templates=True,
             widest=template_basis(math.inf, self.n_components),
@@ -71,10 +71,10 @@ class DualRegModel(Model):
     template: TemplateMaps | None = None  # None before the release
 
 
-# Every stage asks for its estimator several times a round, and this takes seconds.
+# Cached: it takes seconds, and every stage calls it several times a round.
 @functools.lru_cache(maxsize=4)
 def template_basis(config: Config, space: FeatureSpace, n_basis: int) -> TemplateBasis:
-    """Return the templates in the public basis, and the figure that smooth noise would give."""
+    """Return the templates in the public basis, and the correlation that smooth noise gives."""
     B, T = public_basis(resolve(config), space, n_basis), space.templates()
     if B is None:
         return TemplateBasis.of(T, np.eye(len(T)))
@@ -97,7 +97,7 @@ TEMPLATE = SecureSum(
     estimator=_estimator,
     rows=n_basis,
     input=subject_views.normalised,
-    # Nothing is to be arranged: order and sign are those of the templates.
+    # Order and signs are those of the templates.
 )
 
 
@@ -108,7 +108,7 @@ def releases(
     config: CapeDualRegConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
     """Return the one release, which takes the whole budget."""
-    # The plan is made before the templates of the sites have come: sizes and bounds need none.
+    # The plan is made before sites send templates; sizes and bounds do not depend on them.
     regression = TemplateRegression(n_templates=config.n_components, private=config.private)
     return (PlannedStage(phase="template", releases=regression.schedule(n_basis), mu2_weight=1.0),)
 
@@ -159,7 +159,7 @@ def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
 
 
 def template_reading(config: Config, model: DualRegModel) -> TemplateReading:
-    """Return how the maps differ from the templates and from the figure without data."""
+    """Return how the maps differ from the templates and from the figure of smooth noise."""
     state: TemplateMaps = TEMPLATE.released(model)
     roster = joined(model)
     B = public_basis(resolve(config), roster.space, roster.n_basis)

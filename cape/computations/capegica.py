@@ -1,12 +1,12 @@
 """Spatial group ICA of several sites, private for every subject: one release.
 
-Maps that are independent of each other over the brain; nothing is assumed of time courses.  Every
-subject sends the projector on its own leading directions in a public kernel basis; their noisy mean
-is the one release, and takes the whole budget.  All else is public arithmetic: a left-right test
-and a mirror, a rotation of the maps, claims (docs/separations.md).
+The maps are independent of each other over the brain; time courses are arbitrary.  Every subject
+answers with the projector on its leading directions in a public kernel basis.  The one release, the
+noisy mean of projectors, takes the whole budget.  All later steps use public values: a left-right
+test and a mirror, a rotation of the maps, claims (docs/separations.md).
 
-After Calhoun et al., group ICA (2001).  Read the table at the bottom first; what all joint ICAs
-share is in `cape.computations.ica`, the recipe in its `recipe`.
+After Calhoun et al., group ICA (2001).  Read the table at the bottom first; `cape.computations.ica`
+has the parts that all joint ICAs share, and `recipe` in it the recipe of the maps.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _sized(config: CapeGicaConfig, model: GicaModel) -> CapeGicaConfig:
 
 
 def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
-    # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
-    # stop at another step.  So only its last exchange pays for these imports.
+    # Only the aggregator rotates, because FastICA on another host could stop at another step.
+    # Hence the imports here.
     from cape.algorithms.claims import cohort
     from cape.computations.ica.mirror import mirror_of, null_of
     from cape.computations.ica.recipe import rotated
@@ -93,7 +93,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
     B = public_basis(resolve(config), roster.space, roster.n_basis)
     mirror, test, q = mirror_of(config, roster.space, roster.n_basis), None, 0.0
     R = _sized(config, model).n_components
-    # Subjects that were mirrored before they answered are even and odd by themselves.
+    # Subjects that were mirrored before they answered already have even and odd parts.
     if mirror is not None and config.symmetry != "assume":
         test = left_right(
             F,
@@ -198,7 +198,7 @@ def _status(test: LeftRight | None) -> str:
 
 
 def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
-    """Return the maps of the run with what may be said of them."""
+    """Return the maps of the run with their claims."""
     from cape.algorithms.bagging import SCORE
 
     state: SpatialComponents = SPATIAL.released(model)
@@ -209,7 +209,7 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
     return SpatialSet(
         A=apply_order(order, maps @ state.mixing, 1),
         converged=state.converged,
-        # Of brains the left-right test says more, and says it of coarse maps too.
+        # For brains the left-right test is stronger, and also applies to coarse maps.
         sparseness=sparseness(B, V, state.mixing, score=SCORE)
         if state.test is None and has_neighbours(roster.space)
         else None,

@@ -33,7 +33,7 @@ from cape.data.space import (
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
-from cape.space.feature_space import MOST_LABELS
+from cape.space.feature_space import MAX_LABELS
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
@@ -260,8 +260,8 @@ def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: b
     size = path.stat().st_size
     held = most_unpacked(size) if compressed else size
     needed = layout.offset + math.prod(layout.shape) * layout.dtype.itemsize
-    if math.prod(layout.shape[:3]) > MOST_LABELS:
-        observed = f"shape {layout.shape}, at most {MOST_LABELS} voxels a volume"
+    if math.prod(layout.shape[:3]) > MAX_LABELS:
+        observed = f"shape {layout.shape}, at most {MAX_LABELS} voxels a volume"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
     kept = 4 * layout.shape[3] * (0 if grid is None else grid.sizes.size)
     if kept > MOST_KEPT:

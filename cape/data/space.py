@@ -23,7 +23,7 @@ from cape.frozen import dataclass
 from cape.settings.comparison import names_beside
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
-from cape.space.feature_space import MNI152, MOST_LABELS, FeatureSpace
+from cape.space.feature_space import MAX_LABELS, MNI152, FeatureSpace
 
 MASKS: Final = Path(__file__).resolve().parents[1] / "space" / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
@@ -195,8 +195,8 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
 
     try:
         image = _nifti(path)
-        if math.prod(image.shape) > MOST_LABELS:
-            raise FoundError(f"shape {image.shape}, at most {MOST_LABELS} voxels")
+        if math.prod(image.shape) > MAX_LABELS:
+            raise FoundError(f"shape {image.shape}, at most {MAX_LABELS} voxels")
         values = np.asarray(image.dataobj, dtype=np.float64)
     except Exception as err:  # its reader raises whatever a damaged file leads it to
         raise UnusableFile(

@@ -16,7 +16,7 @@ from cape.data.runs import RunFile
 from cape.data.space import RUN_MAPS, TEMPLATE_FILES, grid_of
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError, FoundError, own_words
-from cape.space.feature_space import MOST_TEMPLATE_NUMBERS, FeatureSpace
+from cape.space.feature_space import MAX_TEMPLATE_NUMBERS, FeatureSpace
 
 
 def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
@@ -80,8 +80,8 @@ def _template_problem(maps: Array, n_features: int) -> str:
         return f"holds {maps.shape}, needed {n_features} features and 2 maps or more"
     if not np.all(np.isfinite(maps)):
         return "holds NaN or infinite numbers; replace them"
-    if maps.size > MOST_TEMPLATE_NUMBERS:
-        problem = f"holds {maps.size} numbers, allowed {MOST_TEMPLATE_NUMBERS}"
+    if maps.size > MAX_TEMPLATE_NUMBERS:
+        problem = f"holds {maps.size} numbers, allowed {MAX_TEMPLATE_NUMBERS}"
         return f"{problem}; use a coarser grid or fewer maps"
     # The maps are regressors: one that others explain leaves their time courses undetermined.
     if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
@@ -104,9 +104,9 @@ def _template_image(path: Path, space: FeatureSpace) -> Array:
         raise FoundError("an image, but the features are no voxels of one")
     # By the header, before anything is unpacked.
     shape = header_alone(path).get_data_shape()
-    if len(shape) == 4 and shape[3] * space.n_features > MOST_TEMPLATE_NUMBERS:
+    if len(shape) == 4 and shape[3] * space.n_features > MAX_TEMPLATE_NUMBERS:
         problem = f"{shape[3]} maps of {space.n_features} features"
-        raise FoundError(f"{problem}, at most {MOST_TEMPLATE_NUMBERS} numbers")
+        raise FoundError(f"{problem}, at most {MAX_TEMPLATE_NUMBERS} numbers")
     run = RunFile(path=path, name=path.name)
     found = read_image(run, grid_of(space), Resampling(resample="within_space"))
     maps = found.values.astype(np.float64)

@@ -1,1 +1,1 @@
-"""The borders to the engines that start a run: COINSTAC, NVIDIA FLARE, NeuroFLAME."""
+"""The interfaces to the engines that start a run: COINSTAC, NVIDIA FLARE, NeuroFLAME."""

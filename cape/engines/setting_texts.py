@@ -1,4 +1,4 @@
-"""What forms and pages say of settings: TOML files beside the modules that declare them."""
+"""Labels and help texts of settings: TOML files beside the modules that declare them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cape.settings.option import choices
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
-    """What forms and pages say of a setting."""
+    """Label and help text of a setting."""
 
     label: str
     unit: str = ""
@@ -25,19 +25,19 @@ class Text:
 
     @property
     def meaning(self) -> str:
-        """Label and help as one cell of a table."""
+        """Label and help text as one table cell."""
         return f"{self.label}. {self.help}".strip().replace("|", "\\|")
 
 
 def texts_of(config: type[Config]) -> Mapping[str, Text]:
-    """Return the texts of all settings; a class declares its own, and those of its bases."""
+    """Return the texts of all settings of a class, including those of its bases."""
     found: dict[str, Text] = {}
     for cls in reversed(config.__mro__[:-1]):
         path = Path(inspect.getfile(cls)).with_suffix(".toml")
         table = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         own = [name for name in vars(cls).get("__annotations__", {}) if name in table]
         found |= {name: Text(**table[name]) for name in own}
-    # A computation that somebody tries out may have no such file yet.
+    # A new computation may lack this file.
     return {
         spec.name: found.get(spec.name, Text(label=spec.name))
         for spec in dataclasses.fields(config)
@@ -47,13 +47,13 @@ def texts_of(config: type[Config]) -> Mapping[str, Text]:
 def groups(config: type[Config]) -> list[str]:
     """Return the groups of settings in the order of forms and pages."""
     found = dict.fromkeys(spec.metadata["group"] for spec in dataclasses.fields(config))
-    # The budget first: nobody should have to scroll to what decides about privacy.
+    # Budget first: it decides about privacy.
     first = [group for group in ("Privacy", "Analysis") if group in found]
     return [*first, *(group for group in found if group not in first)]
 
 
 def values_text(spec: Field[Any], hint: object, unit: str) -> str:
-    """Return which values a setting takes, in words."""
+    """Describe the values that a setting accepts."""
     if values := choices(hint):
         return ", ".join(f"`{value}`" for value in values)
     if hint is bool:
@@ -71,7 +71,7 @@ def values_text(spec: Field[Any], hint: object, unit: str) -> str:
 
 
 def default_text(default: object) -> str:
-    """Return the default of a setting as it is written."""
+    """Return the default of a setting as text."""
     if default is MISSING:
         return "(required)"
     if default == "":

@@ -63,7 +63,7 @@ PAPER_DPI: Final = 300
 SQUARES: Final = 5
 PANEL: Final = 1.9
 # Largest number of points along an axis of a canvas without anatomy
-MOST_POINTS: Final = 200
+MAX_POINTS: Final = 200
 # mm around a brain without anatomy
 RIM: Final = 4.0
 # Most points that anatomy is widened by on a side, whatever affine a mask has
@@ -126,7 +126,7 @@ def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canva
         # Never a mean image of the subjects below a map: that would be a release.
         step = float(np.sqrt((affine[:3, :3] ** 2).sum(axis=0)).min())
         low, high = mm.min(axis=0) - RIM - step, mm.max(axis=0) + RIM + step
-        step = max(step / 2.0, float((high - low).max()) / MOST_POINTS)
+        step = max(step / 2.0, float((high - low).max()) / MAX_POINTS)
         x, y, z = (np.arange(a, b, step) for a, b in zip(low, high, strict=True))
         places, grey = (x, y, z), None
     else:

@@ -48,7 +48,7 @@ from cape.space.feature_space import FeatureSpace
 GIVE_UP = "give it up with cape simulate --replace"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 # What a site's policy file can hold: TOML has no larger whole numbers.
-LARGEST_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1
 
 # What an earlier result has in its folder.
 MARKS = ("results.json", "cape-site.json", "private", "site-error.txt", "site-notice.txt")
@@ -294,7 +294,7 @@ def _check_enough(chosen: Mapping[str, object]) -> None:
 
 def check_seed(seed: int | None) -> None:
     # A negative one would mean "no seed" to a policy, and larger ones no policy file can hold.
-    if seed is not None and not (type(seed) is int and 0 <= seed <= LARGEST_SEED):
+    if seed is not None and not (type(seed) is int and 0 <= seed <= MAX_SEED):
         allowed = "a whole number, 0 to 2^63 - 1"
         do = "choose another one, or none for noise that counts."
         raise ConfigError("E011", setting="seed", got=seed, allowed=allowed, do=do)

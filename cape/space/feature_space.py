@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
 DOT = "."
 
 # D x K: 2.4 MB of float32, which every party carries from round to round in its 4 MiB cache.
-MOST_TEMPLATE_NUMBERS = 600_000
+MAX_TEMPLATE_NUMBERS = 600_000
 
 # Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked.
-MOST_LABELS = 2**24
+MAX_LABELS = 2**24
 
 # What follows from labels.
 OF_LABELS = ("digest", "n_features", "kind", "affine")
@@ -176,7 +176,7 @@ class FeatureSpace:
     def labels(self) -> npt.NDArray[np.int32]:
         """Return the label image, shape `shape` (masks and atlases only)."""
         size = prod(self.shape)
-        if len(self.shape) != 3 or not 0 < size <= MOST_LABELS or min(self.shape) < 1:
+        if len(self.shape) != 3 or not 0 < size <= MAX_LABELS or min(self.shape) < 1:
             raise MessageError("E202", problem="labels: no grid of allowed size")
         raw = _unpacked(self.packed.partition(DOT)[0], 4 * size, "labels")
         return np.frombuffer(raw, dtype="<i4").reshape(self.shape).astype(np.int32)
@@ -201,7 +201,7 @@ class FeatureSpace:
     def templates(self) -> Array:
         """Return the template maps, shape (D, K) float64; MessageError unless they are there."""
         size = 4 * self.n_features * self.n_templates
-        if not 0 < size <= 4 * MOST_TEMPLATE_NUMBERS:
+        if not 0 < size <= 4 * MAX_TEMPLATE_NUMBERS:
             raise MessageError("E202", problem="templates: none, or more than allowed")
         raw = _unpacked(self.packed.partition(DOT)[2], size, "templates")
         maps = np.frombuffer(raw, dtype="<f4").reshape(self.n_features, self.n_templates)
@@ -281,9 +281,9 @@ def is_cifti(kind: str) -> bool:
 
 @functools.lru_cache(maxsize=2)
 def _structure(packed: str, shape: tuple[int, ...]) -> Structure:
-    from cape.space.grayordinates import MOST_BYTES, from_peer, voxels_fit
+    from cape.space.grayordinates import MAX_STRUCTURE_BYTES, from_peer, voxels_fit
 
-    structure = from_peer(_unpacked_at_most(packed, MOST_BYTES, "labels"))
+    structure = from_peer(_unpacked_at_most(packed, MAX_STRUCTURE_BYTES, "labels"))
     if not voxels_fit(structure, shape):
         raise MessageError("E202", problem="labels: voxels outside their grid")
     return structure

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
 Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 
 # Voxels up to which B is an array (D, d) in memory; above, it is interpolated between nodes.
-MOST_DENSE: Final = 70_000
+MAX_DENSE_FEATURES: Final = 70_000
 # Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
 RIM: Final = 1.15
 # Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm).
@@ -34,7 +34,7 @@ ROWS: Final = 8192
 _COLUMNS: Final = 8
 # Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
 # columns than this, and of others (measured).
-WIDE_MODES, MODES, MOST_WIDE = 60_000_000, 290_000_000, 300
+WIDE_MODES, MODES, MAX_WIDE_MODES = 60_000_000, 290_000_000, 300
 
 
 def basis_kind(how: Resolved, space: FeatureSpace) -> BasisKind:
@@ -79,7 +79,7 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
     if not space.n_templates:
         return plain
     if not isinstance(plain, np.ndarray):
-        allowed = f"masks of at most {MOST_DENSE} voxels, or basis = templates"
+        allowed = f"masks of at most {MAX_DENSE_FEATURES} voxels, or basis = templates"
         do = "use a coarser mask for templates."
         raise ConfigError(
             "E011", setting="mask", got=f"{space.n_features} voxels", allowed=allowed, do=do
@@ -138,7 +138,7 @@ def _smooth_basis(
         build = _BUILD[kind]
         if kind == "kernel" and wide:
             build = functools.partial(kernel.kernel_mask, sigma_mm=kernel_width(space))
-        if space.n_features > MOST_DENSE:
+        if space.n_features > MAX_DENSE_FEATURES:
             from cape.algorithms.interpolated_basis import interpolated
 
             return interpolated(inside, voxel_mm(space), n_basis, build)
@@ -216,10 +216,10 @@ def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> in
     rows = space.n_features
     if space.kind == "grayordinates":
         # A column is of one block: about three of them, made one after the other.
-        return (WIDE_MODES if n_basis <= MOST_WIDE else MODES) + 4 * rows * n_basis
+        return (WIDE_MODES if n_basis <= MAX_WIDE_MODES else MODES) + 4 * rows * n_basis
     if space.kind == "atlas":
         return 24 * rows * rows  # the kernel, its eigenvectors and what makes them
-    if space.kind == "mask" and rows > MOST_DENSE:
+    if space.kind == "mask" and rows > MAX_DENSE_FEATURES:
         from cape.algorithms.interpolated_basis import node_steps
 
         rows = round(RIM * rows / np.prod(node_steps(voxel_mm(space))))

@@ -23,7 +23,7 @@ GAUSSIAN = settings_of("papermean", computation="papermean")
 
 
 def played(folder, monkeypatch, limit):
-    monkeypatch.setattr(documents, "LARGEST_INLINE", limit)
+    monkeypatch.setattr(documents, "MAX_INLINE", limit)
     data = helper.write_data(folder / "data")
     engine = Engine(folder / "work", data, GAUSSIAN)
     with helper.without_pages():
@@ -37,7 +37,7 @@ def files_of(engine):
 
 
 def test_a_run_whose_arrays_travel_as_files_gives_the_same_bits(tmp_path, monkeypatch):
-    inline = played(tmp_path / "inline", monkeypatch, documents.LARGEST_INLINE)
+    inline = played(tmp_path / "inline", monkeypatch, documents.MAX_INLINE)
     beside = played(tmp_path / "beside", monkeypatch, 64)
     assert files_of(inline) == ([], [])
     from_sites, from_aggregator = files_of(beside)
@@ -84,7 +84,7 @@ def test_files_of_an_earlier_run_that_were_never_deleted_are_not_read(tmp_path, 
 @pytest.fixture
 def reply(tmp_path, monkeypatch):
     """A message whose array lies in a file."""
-    monkeypatch.setattr(documents, "LARGEST_INLINE", 64)
+    monkeypatch.setattr(documents, "MAX_INLINE", 64)
     array = wire.encode(np.arange(100, dtype=np.uint64), wire._hints(Sample)["x"])
     message = {"run": "0a" * 16, "seq": 3, "phase": "pca", "round": 1, "body": {"x": array}}
     return message, documents.offload(message, tmp_path), tmp_path
@@ -103,7 +103,7 @@ def test_what_was_put_into_a_file_comes_back(reply):
 def test_a_short_message_cannot_name_one_file_without_end(reply, monkeypatch):
     _, offloaded, folder = reply
     reference = offloaded["body"]["x"]
-    monkeypatch.setattr(documents, "MOST_INLINED", 3 * 800)
+    monkeypatch.setattr(documents, "MAX_MESSAGE_FILES", 3 * 800)
     three = {**offloaded, "body": {"x": [reference] * 3}}
     assert len(documents.inline(three, folder)["body"]["x"]) == 3
     with pytest.raises(MessageError, match=r"E202 .*larger than 2400 bytes together"):
@@ -217,7 +217,7 @@ def test_what_stays_inside_a_message_follows_from_the_number_of_sites(
 def test_the_aggregator_reads_the_files_of_sites_one_after_the_other(tmp_path, monkeypatch):
     """At no moment does it hold more than the sum and one vector, however many sites there are."""
     data = helper.write_data(tmp_path / "data", helper.datasets())
-    monkeypatch.setattr(documents, "LARGEST_INLINE", 64)
+    monkeypatch.setattr(documents, "MAX_INLINE", 64)
     engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
     with helper.without_pages():
         while engine.cursor[0] != "pca":

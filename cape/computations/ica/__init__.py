@@ -1,4 +1,4 @@
-"""What joint ICAs of several sites share: plan, left and right, recipe of maps, end of a run.
+"""The parts that joint ICAs share: plan, left and right, recipe of maps, end of a run.
 
-No computation: nothing here has a table, and nothing here knows which computations there are.
+No module here is a computation or knows the computations.
 """

@@ -1,7 +1,7 @@
-"""Left and right of a run's feature space: its mirror, and what smooth noise gives there.
+"""Left and right of a run's feature space: its mirror, and the null distribution of smooth noise.
 
-Functions of public things alone: settings, grid, mask or label image, and the size of the basis.
-Only the end of a run (and ``symmetry=assume``) needs them.
+All functions take public values only: settings, grid, mask or label image, size of the basis.
+They are used at the end of a run, and with ``symmetry=assume``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from cape.space.public_basis import (
 )
 
 ALIGNED = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
-LEAST_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where the midplane is
-LEAST_PARTNERS = 0.5  # share of voxels that have a partner on the other side
+MIN_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where the midplane is
+MIN_PARTNERS = 0.5  # share of voxels that have a partner on the other side
 WHITE_MM = 10.0  # edge of the voxels whose white noise `left_right.WHITE` is
-SIMULATED_MM = 8.0  # the null is simulated on voxels at least about so large: maps are coarse
+SIMULATED_MM = (
+    8.0  # minimum edge of the voxels of the simulated null, approximately: maps are coarse
+)
 
-# Where the null is simulated, as `left_right.simulated_null` asks: fields of a smoothness, the part
-# of white noise at each place, rows of the basis there
+# Inputs of `left_right.simulated_null`: smooth fields, the share of white noise at each position,
+# rows of the basis there
 _Ground = tuple[Callable[[float], left_right.Field], Array, Array | None]
 
 
@@ -62,7 +64,7 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
         return _mirror_in(_places(config, space, n_basis), midline, kernel_width(space))
     if not untruncated(how, space):
         return None  # a basis of cosines: the mirror was measured in the kernel's
-    # Voxels need not have a partner each: the mirror acts on the smooth part.
+    # Some voxels may lack a partner: the mirror acts on the smooth part.
     B = _smooth_part(space)
     part = _mirror_in(_of_voxels(space, B), midline, kernel_width(space))
     return Mirror(
@@ -74,7 +76,7 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
 def null_of(
     config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
 ) -> Null:
-    """Return what subjects of smooth noise give under a mirror of this basis; takes seconds."""
+    """Return the null distribution of subjects of smooth noise in this basis; takes seconds."""
     if space.kind == "atlas":
         ground = _parcels(space, public_basis(resolve(config), space, n_basis))
     elif space.of_cifti:
@@ -109,7 +111,7 @@ def _voxels(places: _Places) -> _Ground:
 
 
 def midline_of(config: LeftRightConfig, space: FeatureSpace) -> float | None:
-    """Return the x (mm) of the plane between left and right; None: there is no such plane."""
+    """Return the x (mm) of the plane between left and right; None if none fits."""
     affine = np.array(space.affine).reshape(4, 4)
     step = float(affine[0, 0])
     tilted = max(np.abs(affine[0, 1:3]).max(), np.abs(affine[1:3, 0]).max())
@@ -118,14 +120,14 @@ def midline_of(config: LeftRightConfig, space: FeatureSpace) -> float | None:
     inside = space.labels() > 0
     given = config.midline_mm()
     if given is None:
-        # In steps of half a voxel, so that the plane may lie between two.
+        # Steps of half a voxel: the plane may lie between two voxels.
         sums = range(2 * inside.shape[0] - 1)
         best = max(sums, key=lambda total: overlap(inside, total))
-        if overlap(inside, best) < LEAST_OVERLAP:
+        if overlap(inside, best) < MIN_OVERLAP:
             return None
         return float(affine[0, 3]) + step * best / 2.0
     nearest = round(2.0 * (given - float(affine[0, 3])) / step)
-    return given if overlap(inside, nearest) >= LEAST_PARTNERS else None
+    return given if overlap(inside, nearest) >= MIN_PARTNERS else None
 
 
 def overlap(inside: npt.NDArray[np.bool_], total: int) -> float:
@@ -157,7 +159,7 @@ def _partners(config: LeftRightConfig, space: FeatureSpace) -> npt.NDArray[np.in
 def partners(centres: Array, midline: float) -> npt.NDArray[np.intp]:
     """Return the mirror image of each centre (D, 3), -1 without one.
 
-    Two are a pair if each, mirrored, is nearer to the other than to any third, and they lie on two
+    Two centres are a pair if each, mirrored, is nearest to the other, and they lie on opposite
     sides.
     """
     mirrored = centres * [-1.0, 1.0, 1.0] + [2.0 * midline, 0.0, 0.0]
@@ -175,19 +177,19 @@ def _parcels(space: FeatureSpace, basis: Basis | None) -> _Ground:
     means[np.arange(len(parcel)), parcel.ravel()] = 1.0 / sizes[parcel.ravel()]
 
     def field_of(sigma: float) -> left_right.Field:
-        # Means over parcels of a smooth field are normal with this covariance.
+        # Covariance of a smooth field's means over parcels.
         covariance = means.T @ kernel.smooth(inside, mm, means, sigma)
         root = left_right.symmetric_root(covariance)
         return lambda rng, n_times: root @ rng.standard_normal((len(root), n_times))
 
-    # Of white noise that voxels of WHITE_MM have a mean over many of them keeps little.
+    # A mean over many voxels keeps little of the white noise at WHITE_MM.
     white = np.sqrt(np.minimum(WHITE_MM**3 / (sizes * np.prod(mm)), 1.0))
     return field_of, white, basis if isinstance(basis, np.ndarray) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Places:
-    """Where the public basis is known: voxels of the mask, or the nodes between them."""
+    """The positions at which the basis is known: voxels of the mask, or interpolation nodes."""
 
     inside: npt.NDArray[np.bool_]  # (nx, ny, nz)
     mm: tuple[float, float, float]
@@ -203,7 +205,7 @@ def _places(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> _Plac
 
     if not isinstance(B, InterpolatedBasis):
         raise ValueError("places of a mask")
-    # Of a fine mask the basis is interpolated: what is asked here is coarser than its nodes.
+    # A fine mask has an interpolated basis: its nodes are fine enough here.
     first = int(np.argwhere(space.labels() > 0)[:, 0].min())
     x, y, z = (
         edge * step for edge, step in zip(voxel_mm(space), node_steps(voxel_mm(space)), strict=True)
@@ -230,11 +232,11 @@ def _mirror_in(places: _Places, midline: float, sigma: float) -> Mirror:
 def _mirror_of_surfaces(
     config: LeftRightConfig, space: FeatureSpace, n_basis: int
 ) -> Mirror | None:
-    """Return the mirror that swaps the hemispheres; None where their vertices are no pairs."""
+    """Return the mirror that swaps the hemispheres; None if their vertices are not paired."""
     from cape.algorithms import surface_kernel
 
     B = public_basis(resolve(config), space, n_basis)
-    # Parcels of two sides may have like names and be no pairs.
+    # Similar names do not make parcels of two sides a pair.
     if not isinstance(B, surface_kernel.BlockBasis):
         return None
     places, midline = places_of(space), config.midline_mm()

@@ -1,4 +1,4 @@
-"""Public state and last state of a joint ICA by rounds, and the maps that any joint ICA leaves."""
+"""Public state and final state of a joint ICA, and its maps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class IcaModel(Model):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class FinalState:
-    """What the last stage of a run leaves, whatever its model."""
+    """The final state of a run, for every model."""
 
     kind: Kind
     V: Array  # (d, k), directions
@@ -75,7 +75,7 @@ def unmixed(model: IcaModel, U: Array) -> FinalState:
         V=released.V,
         U=U,
         W=state.W,
-        # Sources of unit variance: the scale of a row of W is the solver's own.
+        # Scale sources to unit variance: the row norms of W depend on the solver.
         unmixing=np.asarray(unit_rows(state.W) @ U),
         order=state.order,
         status=state.status,
@@ -98,5 +98,5 @@ def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:
     end = unmixed(model, U)
     if model.unmixing is None:
         raise RuntimeError("no unmixing before the first round")
-    # Fixed once, by the aggregator: another host's rounding must not flip a map.
+    # The aggregator fixes signs once: rounding on another host could flip a map.
     return replace(model.unmixing, order=arrange(end.maps(config, model)))

@@ -1,7 +1,4 @@
-"""What every joint ICA hands over at its end: maps, their order, files of sites and consortium.
-
-For the papers' relatives of capedjica, too.
-"""
+"""The results of every joint ICA: maps, their order, files of sites and consortium."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ NO_GAP = "No clear gap in the spectrum: it does not tell how many components the
 def site_outcome(
     name: str, site: Site, model: Model, end: FinalState, *, scales: Scales
 ) -> SiteOutcome:
-    """Return what one site may see: its subjects' time courses, its ledger."""
+    """Return the private results of one site: its subjects' time courses and its ledger."""
     return SiteOutcome(
         site=site.id,
         outcome_status=end.status,
@@ -64,8 +61,8 @@ def _time_courses(site: Site, model: Model, end: FinalState) -> Iterator[tuple[s
     for array, labels in zip(stacks.arrays, stacks.labels, strict=True):
         for label, Y in zip(labels, array, strict=True):
             if not Y.size:
-                continue  # failed the site's checks: there is no series
-            # Neither scaled nor filtered: time courses in the units of the subject's own data.
+                continue  # failed the site's checks
+            # Not scaled or filtered: time courses have the units of the subject's data.
             yield label, np.asarray(rows @ Y[: roster.n_basis].astype(np.float64), dtype=np.float32)
 
 
@@ -78,15 +75,15 @@ def consortium_outcome(
     spatial: SpatialSet | None,
     template: TemplateReading | None,
 ) -> IcaOutcome:
-    """Return the result; `spatial` is the computation's own set, None: that of its subspace."""
+    """Return the result; `spatial` is the computation's own set; None: that of its subspace."""
     roster, spectrum = joined(model), end.spectrum
     B = public_basis(resolve(party.config), roster.space, roster.n_basis)
     basis_rows = end.V.T if B is None else (B @ end.V).T
-    # On real brains the spectrum did not tell the number of components.
+    # On real brains the spectrum did not show the number of components.
     images = spectrum is not None and spectrum.free is not None
     gap_missing = spectrum is not None and spectrum.status == "no_gap" and not images
     if spatial is None and spectrum is not None:
-        # Free of cost, and on real data often the better maps: every run with a spectrum shows it.
+        # They cost no privacy and were often better on real data: shown with every spectrum.
         spatial = _spatial_set(party.config, model, end)
     return IcaOutcome(
         kind=end.kind,
@@ -121,7 +118,7 @@ def consortium_outcome(
 
 
 def _spatial_set(config: Config, model: Model, end: FinalState) -> SpatialSet:
-    """Return the components of a released subspace that are independent in space."""
+    """Return the spatially independent components of a released subspace."""
     roster = joined(model)
     B = public_basis(resolve(config), roster.space, roster.n_basis)
     maps = end.V if B is None else B @ end.V
@@ -138,7 +135,7 @@ def _spatial_set(config: Config, model: Model, end: FinalState) -> SpatialSet:
 
 
 def nothing(config: Any, model: Any) -> None:
-    """Have nothing beside the maps."""
+    """Return no further tables."""
 
 
 def ica_report(
@@ -149,7 +146,7 @@ def ica_report(
     spatial_set: Callable[[Any, Any], SpatialSet | None] = nothing,
     template_reading: Callable[[Any, Any], TemplateReading | None] = nothing,
 ) -> AnyPhase:
-    """Return the last line of a table, from functions of the settings and the public model."""
+    """Return the `report` phase, from functions of the settings and the public model."""
 
     def write_site(site: Site, model: Any) -> SiteOutcome:
         end = final_state(site.config, model)

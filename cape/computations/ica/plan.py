@@ -1,7 +1,7 @@
-"""The plan of a joint ICA: size of the basis, all releases, and whether it is worth it.
+"""The plan of a joint ICA: size of the basis, all releases, and the expected quality.
 
-Everything follows from the settings, the number of sites and subjects, and the feature space, so
-that every site can make the aggregator's plan again and compare.
+It follows from settings, the numbers of sites and subjects, and the feature space, so every site
+can repeat the aggregator's plan and compare.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import untruncated
 
-# Features that may go without a public basis whatever the budget
+# Maximum of features without a public basis, for any budget
 MAX_IDENTITY = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IcaPlanner:
-    """What one computation gives to the plan that all joint ICAs share: functions of settings."""
+    """The functions by which one computation differs in the common plan of joint ICAs."""
 
     kind: Kind
     config: type[IcaConfig]
@@ -45,7 +45,7 @@ class IcaPlanner:
     def plan_run(
         self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
     ) -> RunPlan:
-        """Return the plan of a run; ConfigError or PrivacyBudgetError if there is none."""
+        """Return the plan of a run; ConfigError or PrivacyBudgetError if none exists."""
         config = _sized_for(config, n_sites, n_subjects, space)
         if self.check_space is not None:
             self.check_space(config, space)
@@ -58,13 +58,13 @@ class IcaPlanner:
     def check_people(
         self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
     ) -> None:
-        """Refuse what `plan_run` would refuse for too few people, whatever features there are."""
+        """Raise the errors of `plan_run` for too few people, before features are known."""
         config = _sized_for(config, n_sites, n_subjects, space)
-        # As in `expected_noise`: the answer does not depend on d.
+        # The result does not depend on d.
         self._quality(config, n_sites, n_subjects, config.n_basis or config.max_features)
 
     def verify(self, site: Site, roster: Roster) -> None:
-        # The site plans again from what it has itself, and nothing of the roster is believed.
+        # The roster is not trusted: the site makes the same plan again from its own inputs.
         S, M = roster.n_sites, roster.n_subjects
         config = sized(settings_of(self.config, site.config), S, M, roster.space)
         d = self.basis_size(config, roster.space, effective_g(config, S, M))
@@ -72,7 +72,7 @@ class IcaPlanner:
         verify_plan(site, roster, stages, n_basis=d)
 
     def basis_size(self, config: IcaConfig, space: FeatureSpace, g: float) -> int:
-        """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""
+        """Return d: the owner's, or the best one for G; ConfigError if R does not fit d."""
         D, R, how = space.n_features, config.n_components, resolve(config)
         if untruncated(how, space):
             return D
@@ -93,25 +93,25 @@ class IcaPlanner:
         return d
 
     def expected_noise(self, config: Config, n_sites: int, n_subjects: int) -> str:
-        """Return why a run of these sizes would be refused as noise; empty if it would not."""
+        """Return why a run of these sizes would be refused as noise; empty if accepted."""
         config = settings_of(self.config, config)
         if not config.private:
             return ""
         g = effective_g(config, n_sites, n_subjects)
-        # The answer does not depend on d, which only a plan knows.
+        # The result does not depend on d, which only a plan has.
         forecast = self.rule(config, config.n_basis or config.max_features)
         return forecast.reason(g) if forecast.answer(g) == "no" else ""
 
     def _quality(
         self, config: IcaConfig, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[str, ...]:
-        """Return what the owner should know; refuse a run whose maps would mostly show noise."""
+        """Return warnings for the owner; refuse a run whose maps would mostly be noise."""
         if not config.private:
             return (PROTECTS_NOBODY,)
         mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
         size = run_size(config, n_sites, n_subjects)
         verdict = self.rule(config, n_basis).forecast(size, mu, n_basis=n_basis)
-        # Budget spent on noise cannot be had back, so the run is refused before any release.
+        # Refused before any release: spent budget cannot be recovered.
         if not (verdict.usable or config.accept_low_quality):
             do = "or set accept_low_quality."
             raise ConfigError("E150", problem=verdict.text.rstrip("."), do=do)

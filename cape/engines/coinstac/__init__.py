@@ -1,1 +1,1 @@
-"""The border to COINSTAC: one document in, one document out."""
+"""The interface to COINSTAC: one document in, one document out."""

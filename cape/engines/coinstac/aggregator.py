@@ -1,4 +1,4 @@
-"""COINSTAC, the aggregator's half: one round of all sites' replies in, one broadcast out."""
+"""COINSTAC, the aggregator's half: takes the replies of a round and returns one broadcast."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cape.protocol.phases import AnyEnvelope, AnyPhase, Computation, advance_agg
 from cape.settings.config import VERSION, Config
 from cape.site.context import AggregatorContext
 
-# Sites and the documents of their replies
+# Pairs of a site and the document of its reply
 Arriving = Iterable[tuple[str, Document]]
 
 PARTY = "the aggregator"
@@ -33,7 +33,7 @@ NO_CARD = "the first message of a site is its card"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstCard:
-    """What is read of a site's first message before the computation is known."""
+    """The fields of a site's card that are read before the computation is known."""
 
     version: str
     computation: str
@@ -42,17 +42,17 @@ class FirstCard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstMessage:
-    """A message whose body is a card; the rest is read when its type is known."""
+    """A message whose body is a card; it is decoded again once its type is known."""
 
     body: FirstCard
 
 
 def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
-    """Answer for a round, from replies as they arrive, one by one."""
-    # Draws nothing, so the same request always gives the same answer: no journal is needed.
+    """Return the answer for a round; replies are combined as they arrive."""
+    # The aggregator draws no random numbers: repeated requests need no journal.
     kept: dict[str, bytes] = {}
     if request.cache is None:
-        cards = dict(replies)  # small, and needed together: they say what the replies are
+        cards = dict(replies)  # small; all are needed to decode the replies
         replies = cards.items()
         computation, config = first_settings(cards)
         state = start(computation.bind(config))
@@ -60,7 +60,7 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
         cache = read_cache(request.cache, PARTY)
         computation = load(cache.head.computation)
         state, kept = decode_run(computation, cache, party=PARTY), dict(cache.kept)
-    # A cache of another round would combine replies that answer another broadcast.
+    # A cache of another round belongs to replies to another broadcast.
     request.expect(state.cursor.seq)
     inbox = gathered(replies, state.phase)
     context = AggregatorContext(
@@ -73,7 +73,7 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:
         answer = engine_answer(state, encode_broadcast(envelope))
-        # Only a run that sites may drop out of has stages that look back.
+        # Only runs with drop-outs have stages that use earlier replies.
         if state.config.aggregation == "secagg":
             answer["cache"]["cape"]["kept"] = wire.encode(kept, dict[str, bytes])
         return answer
@@ -87,7 +87,7 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
 
 
 def gathered(replies: Arriving, phase: AnyPhase) -> dict[str, AnyEnvelope]:
-    """Decode replies as they come; of vectors that are only summed, the sum alone is held."""
+    """Decode replies as they arrive; of vectors that are only summed, keep only the sum."""
     inbox: dict[str, AnyEnvelope] = {}
     first = ""
     for site, document in replies:
@@ -112,10 +112,10 @@ def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:
     if not cards:
         raise MessageError("E202", problem=NO_CARD)
     versions = {site: card.version for site, card in cards.items()}
-    if set(versions.values()) != {VERSION}:  # settings of another version may not even decode
+    if set(versions.values()) != {VERSION}:  # settings of another version may fail to decode
         listed = ", ".join(f"{site} has {version}" for site, version in versions.items())
         raise ConsortiumError("E155", sites=f"{listed}, the aggregator has {VERSION}")
-    # All cards say the same, or `join` names the setting in which they differ.
+    # If the cards differ, `join` names the setting.
     first = next(iter(cards.values()))
     computation = load(first.computation)
     return computation, decode_settings(computation, first.settings)

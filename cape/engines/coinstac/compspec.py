@@ -1,7 +1,7 @@
-"""compspec.json of every computation: the form that COINSTAC's application shows its owner.
+"""compspec.json of every computation: the form that COINSTAC's application shows to the owner.
 
-It is of version 2, for containers that serve: version 1 would start a process for every round.
-``command`` of both parties is required although the service answers, so that it works in both ways.
+Version 2, for containers with a service; version 1 starts a process for every round.  The
+application requires ``command`` of both parties although the service answers, so both ways work.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from cape.settings.documents import parse_json
 from cape.settings.option import choices
 from cape.settings.wings import PAPERS, WINGS
 
-# Without a tag; COINSTAC's application shows logs of containers whose image starts with coinstac.
+# No tag.  COINSTAC's application shows logs of containers whose image name starts with coinstac.
 IMAGE_NAME: Final = "coinstac-cape"
-# Of an image that COINSTAC pulls; it appends ``:latest`` itself, so a tag would be a second one.
+# Names of images that COINSTAC pulls: no tag, because it appends ``:latest``.
 PUBLISHED: Final = re.compile(
     r"([a-z0-9.-]+(:\d{1,5})?/)?([a-z0-9]+([._-]+[a-z0-9]+)*/)*coinstac[a-z0-9]*([._-]+[a-z0-9]+)*"
 )
 ADDRESS: Final = re.compile(r"https?://[!-~]{1,500}")
-# What all forms have; `compspec_document` fills in what a computation is and its settings.
+# Common to all forms; `compspec_document` adds the computation and its settings.
 TEMPLATE: Final = Path(__file__).with_name("compspec.json")
-# First in the form and in no group, because the application shows a group as a closed accordion
+# First in the form and without a group, because the application shows groups closed
 ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 
 
 def compspec_document(
     config: type[Config], name: str = PRODUCT, image: str = IMAGE_NAME
 ) -> dict[str, Any]:
-    """Return compspec.json of a computation with these settings."""
+    """Return the compspec.json of a computation with these settings."""
     document: dict[str, Any] = parse_json(TEMPLATE.read_text(encoding="utf-8"))
     meta, computation = document["meta"], document["computation"]
     meta["version"] = VERSION
     if name != PRODUCT:
-        # The docstring of its module describes it to people.
+        # The form shows the docstring of the computation's module.
         title, first = about(name)
         meta |= {"id": f"coinstac-{name}", "name": f"{name}: {title}", "description": first}
     computation["dockerImage"] = computation["remote"]["dockerImage"] = image
-    # The image has all computations; a form with one choice says which one it starts.
+    # The image has all computations; a setting with one choice selects this one.
     fixed = computation["input"]
     tooltip = fixed["computation"]["tooltip"].format(name=name)
     fixed["computation"] |= {"values": [name], "default": name, "tooltip": tooltip}
     owner = _owner_inputs(config)
     asked_first = {name: owner.pop(name) for name in ASKED_FIRST if name in owner}
     computation["input"] = {**asked_first, **fixed, **owner}
-    # The app sorts by this number, not by the order in the file.
+    # The application sorts by this number, not by the order in the file.
     for order, spec in enumerate(computation["input"].values()):
         spec["order"] = order
     for spec in asked_first.values():
         del spec["group"]
     output = computation["output"]
     output["summary"]["items"] = _labels(SUMMARY)
-    # Names of columns come with the tables of a run.
+    # Column names are known only in a run.
     if "n_components" in asked_first:
         output["summary"]["items"] |= _labels(MAPS_SUMMARY)
         output["components"] |= {"label": "Global components", "items": _labels(COMPONENT)}
@@ -73,7 +73,7 @@ def compspec_document(
 
 
 def image_of(computation: str, image: str = IMAGE_NAME) -> str:
-    # The image leaves the papers' wing out; one that keeps it has a name of its own.
+    # The papers' computations need another image, with its own name.
     return f"{image}-papers" if computation in WINGS[PAPERS].computations else image
 
 
@@ -83,11 +83,11 @@ def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
 
 
 def published(folder: Path, image: str, repository: str = "") -> list[str]:
-    """Write a compspec of every computation for an image of another name; returns their paths.
+    """Write a compspec of every computation for an image of another name; return the paths.
 
-    `repository`: the address of what the image was built from, which the form shows.
-    ConfigError E011 for a name that COINSTAC's application cannot pull or nobody would know, and
-    for what is no address.
+    `repository`: the address of the image's source, which the form shows.
+    ConfigError E011 for a name that COINSTAC's application cannot pull or that does not begin with
+    coinstac, and for a wrong address.
     """
     name = image.removesuffix(":latest")
     if not PUBLISHED.fullmatch(name):
@@ -125,7 +125,7 @@ def _owner_inputs(config: type[Config]) -> dict[str, Any]:
                 widget = _owner_input(spec, hints[spec.name], texts[spec.name])
                 if (condition := conditions[spec.name]) is not None:
                     variable, value = condition
-                    # Hidden, an input keeps its value.
+                    # A hidden input keeps its value.
                     widget["conditional"] = {"variable": variable, "value": value}
                 inputs[spec.name] = widget
     return inputs
@@ -143,10 +143,10 @@ def _owner_input(spec: Field[Any], hint: object, text: Text) -> dict[str, Any]:
         widget |= {k: meta[v] for k, v in (("min", "low"), ("max", "high")) if meta[v] is not None}
     else:
         widget["type"] = "string"
-    # A form has no place for a unit but the label.
+    # A form has no field for a unit: the label shows it.
     if text.unit:
         widget["label"] += f" ({text.unit})"
-    # Under the label one sentence; all there is to say behind the sign beside it.
+    # One sentence under the label; the full text behind the help sign.
     widget["description"] = re.split(r"(?<=\.)  ", text.help or text.label)[0]
     default = f"Default: {default_text(spec.default)}.  " if spec.default is not MISSING else ""
     said = f"{text.help}  " if text.help else ""

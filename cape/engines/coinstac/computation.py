@@ -1,7 +1,7 @@
-"""COINSTAC: one document in, one document out; `run` is the border for every way it calls us.
+"""COINSTAC: one document in, one document out; every way of calling ends in `run`.
 
 State: the JSON cache under ``cape`` (public values, the vault key), ``outputDirectory/.cape``, and
-``cacheDirectory`` for what can be made again.
+``cacheDirectory`` for files that can be computed again.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def run(
     places: SitePlaces,
     arriving: Iterable[tuple[str, Document]] | None = None,
 ) -> Document:
-    """Answer the engine, which says "local" for a site; an error's public text is for everybody.
+    """Answer the engine, which calls a site "local"; all parties see an error's public text.
 
-    `places` are the site's own; an aggregator has none.
-    An engine that has the sites' replies one by one may give them to the aggregator as they arrive.
+    `places` are the site's own paths; an aggregator has none.
+    An engine may pass replies to the aggregator one by one, as they arrive.
     """
     request = EngineRequest.of(role, document)
     if role == "local" and request.cache is not None and set(request.input) == {ENDED}:
@@ -53,21 +53,21 @@ def run(
     try:
         try:
             request.output.mkdir(parents=True, exist_ok=True)
-            # A second process for the same party would draw twice for one round.
+            # Locked: a second process for the same party would draw noise twice for one round.
             with folder_lock(request.output, request.who):
                 return _answer(request, places, arriving)
-        # A full disk or a folder that is gone: nothing left the party, so it may try again.
-        except OSError as err:  # not burnt: the same document may come again
+        # A full disk or a missing folder: no data left the party, so the step may be repeated.
+        except OSError as err:  # not burnt: the same document may be repeated
             if request.role == "local" and _is_of_inputs(err, request):
                 raise DataError("E101", site=request.party, detail=f"{err}\n{PERMIT}") from err
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
-    except Exception as err:  # passed on
+    except Exception as err:  # raised again
         write_down(request.output, err)
         raise
 
 
 def _is_of_inputs(err: OSError, request: EngineRequest) -> bool:
-    """Whether a file or folder of the site's data is at fault, which is never written to."""
+    """Whether the error concerns the site's input data, which is never written to."""
     where = Path(os.fsdecode(err.filename)) if isinstance(err.filename, str | bytes) else None
     if where is None:
         return False
@@ -78,18 +78,18 @@ def _is_of_inputs(err: OSError, request: EngineRequest) -> bool:
 def _answer(
     request: EngineRequest, places: SitePlaces, arriving: Iterable[tuple[str, Document]] | None
 ) -> Document:
-    # A party is one of the two in its whole life: it loads the code of one.
+    # Imported here: a party has one role, and loads only its code.
     if request.role == "local":
         from cape.engines.coinstac.site import answer_request
 
-        if request.cache is not None:  # else the owner's settings
+        if request.cache is not None:  # otherwise they are the owner's settings
             request = dataclasses.replace(request, input=inline(request.input, request.base))
         return answer_request(request, places)
     from cape.engines.coinstac.aggregator import combine_replies
 
     if arriving is None:
-        # The engine puts files of a site into a folder of its name.  They are read one by one, as
-        # replies are combined: never all vectors at once.
+        # The engine puts each site's files into a folder with its name.  They are read as replies
+        # are combined, so that not all vectors are in memory at once.
         arriving = (
             (site, inline(reply, request.base / site)) for site, reply in request.input.items()
         )
@@ -98,9 +98,9 @@ def _answer(
 
 
 def write_down(output: Path, err: Exception) -> None:
-    """Write ``site-error.txt``: the public text of an error, then what only its party may read."""
+    """Write ``site-error.txt``: the public text of an error, then its private details."""
     public = public_text(err)
-    # The public text is shown to everybody; what happened here may name files, so it stays.
+    # Details may name files: they stay with the party.
     detail = err.detail if isinstance(err, CapeError) else traceback.format_exc()
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -110,18 +110,18 @@ def write_down(output: Path, err: Exception) -> None:
         return  # the public text still goes to the engine
 
 
-# -- how everybody learns of an error of the aggregator's ------------------------------------------
+# -- how sites learn of an error at the aggregator -------------------------------------------------
 
-# A message of this key alone ends a run: the public text of why.
+# A message with this key alone ends a run; its value is the public text of the error.
 ENDED: Final = "ended"
 ENDED_TEXT: Final = re.compile(r"CAPE-E\d{3} .{1,1000}")
 WHOSE: Final = "The aggregator ended the run with this; nothing at this site is the reason."
 
 
 def play(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
-    """Answer as `run` does, in a line, for engines that call nobody after an error.
+    """Return the answer of `run` as one line, for engines that stop calling after an error.
 
-    An error of the aggregator's goes to all sites in an exchange of its own, then it is raised.
+    The aggregator first sends its error to all sites in an extra exchange, then raises it.
     """
     cache = EngineRequest.of(role, document).cache
     if role == "remote" and isinstance(cache, Mapping) and ENDED in cache:
@@ -129,7 +129,7 @@ def play(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
     try:
         return encode_response(run(role, document, places))
     except StoppedError:
-        raise  # the same document may come again
+        raise  # the same document may be repeated
     except Exception as err:
         if role == "local":
             raise
@@ -138,18 +138,18 @@ def play(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
 
 
 def end_message(err: BaseException) -> dict[str, str]:
-    """Return what tells sites why the aggregator ended the run: one line, for `hear_end`."""
+    """Return the message that tells sites why the aggregator ended the run (`hear_end`)."""
     return {ENDED: " ".join(public_text(err).split())[:1000]}
 
 
 def hear_end(output: Path, text: object) -> None:
-    """Write at a site why the aggregator ended the run, before what it wrote of itself; and log it.
+    """Log why the aggregator ended the run, and write it before the site's own error text.
 
-    MessageError: it is no public text, and nothing else of a peer's is written for people.
+    MessageError if it is no public text: no other text of a peer is shown to people.
     """
     if not (isinstance(text, str) and ENDED_TEXT.fullmatch(text) and text.isprintable()):
         raise MessageError("E202", problem="the end of a run has a public text")
-    import logging  # no round needs it
+    import logging  # not needed by rounds
 
     logging.getLogger("cape").error("%s", text)
     path = output / "site-error.txt"
@@ -163,11 +163,11 @@ def hear_end(output: Path, text: object) -> None:
 
 
 def become_owner(role: str, document: Mapping[str, Any]) -> None:
-    """Give up the rights of root, if this is root, for those of whom the output folder belongs to.
+    """If root, switch to the owner of the output folder.
 
     Engines start containers as root, in folders of the person who runs the engine.  As that person
-    the process can do no more than needed, and what it writes for nobody else (0600) can be read.
-    It stays root where that person may not use the folders.
+    the process has no unneeded rights, and that person can read its private files (0600).  It stays
+    root if that person may not use the folders.
     """
     if os.geteuid() != 0:
         return
@@ -178,7 +178,7 @@ def become_owner(role: str, document: Mapping[str, Any]) -> None:
     owner = there.stat()
     if owner.st_uid == 0:
         return
-    # Tried with the effective ids only, which can be taken back.
+    # Test with the effective ids, which can be restored.
     groups = os.getgroups()
     os.setgroups([owner.st_gid])
     os.setegid(owner.st_gid)
@@ -201,8 +201,8 @@ def become_owner(role: str, document: Mapping[str, Any]) -> None:
 
 
 def program(role: str) -> NoReturn:
-    # The imports were made with the collector off: what they made lives as long as the process, and
-    # is looked at neither now nor at the end.
+    # The imports ran with the garbage collector off; their objects live as long as the process and
+    # need no collection.
     gc.freeze()
     gc.enable()
     from cape.data.kept_bases import KeptBases
@@ -214,8 +214,8 @@ def program(role: str) -> NoReturn:
 
 
 def answer_once(role: str) -> int:
-    """Read one document from stdin, write one to stdout; 1 after an error's text on stderr."""
-    # Whatever a library prints must neither mix with the answer nor show data to the engine.
+    """Read one document from stdin and write one to stdout; return 1 after an error on stderr."""
+    # Output of libraries must not mix with the answer or show data to the engine.
     answers, errors = os.dup(1), os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
@@ -225,10 +225,10 @@ def answer_once(role: str) -> int:
         become_owner(role, document)
         places = SitePlaces.from_environment(os.environ)
         line = play(role, document, places) + b"\n"
-    except Exception as err:  # the engine shows stderr to all: the public text, nothing else
+    except Exception as err:  # the engine shows stderr to all parties: public text only
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1
-    # After everything is on disk: a crash before this line repeats the stored answer.
+    # Written after the state is on disk: a crash before this line repeats the stored answer.
     _write(answers, line)
     return 0
 

@@ -1,8 +1,8 @@
-"""The result table of COINSTAC's application: what a run gives, in words and rounded numbers.
+"""The result table of COINSTAC's application: results as words and rounded numbers.
 
-The application shows flat rows only: no lists, no truth values, no null.  It writes numbers from
-1,000 on with an exponent, so whole ones travel as texts with a comma, and calls a table "Local"
-unless its name says "Global".
+The application shows flat rows only: no lists, booleans or null.  It writes numbers from 1,000 on
+with an exponent, so integers are sent as text with a comma.  It calls a table "Local" unless its
+name contains "Global".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cape.report.sentence import sentence
 
 Scalar = str | int | float
 
-# Rows of the two tables, in order, with their names, which the compspec declares; ends of a run
+# Rows of the two tables, in order, with the names that the compspec declares; ends of a run
 WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 SUMMARY: Final[dict[str, str]] = WORDS["summary"]
 MAPS_SUMMARY: Final[dict[str, str]] = WORDS["maps_summary"]
@@ -29,17 +29,17 @@ COMPONENT: Final[dict[str, str]] = WORDS["component"]
 EFFECT: Final[dict[str, str]] = WORDS["effect"]
 STATUS: Final[dict[str, str]] = WORDS["status"]
 NOTHING: Final = "-"
-MOST_EFFECTS: Final = 30
+MAX_EFFECTS: Final = 30
 
 
 def summary(outcome: Outcome) -> dict[str, Scalar]:
-    """Return the rows that `SUMMARY` names, of a run with maps those of `MAPS_SUMMARY` too."""
+    """Return the rows of `SUMMARY`, and of `MAPS_SUMMARY` for a run with maps."""
     results = results_of(outcome)
     names = [*SUMMARY, *(MAPS_SUMMARY if isinstance(results, MapResults) else ())]
     rows = {name: shown(getattr(results, name)) for name in names}
     said = STATUS.get(results.status, results.status)
     if isinstance(results, MapResults) and results.verdict is not None:
-        # Of judged components how many passed, and what the maps are where none did
+        # How many judged components passed, and what the maps are if none did
         said = results.ended if results.verdict.confirmed else f"{results.ended}: {said}"
     if isinstance(results, ComparisonResults):
         said = sentence(results)
@@ -52,11 +52,10 @@ def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
         return {f"Global {row.name}": _component(row) for row in components_of(outcome)}
     if isinstance(outcome, ContrastOutcome):
         _, rows = comparison_of(outcome)
-        shown_first = sorted(rows.effects, key=lambda row: row.p)[:MOST_EFFECTS]
+        shown_first = sorted(rows.effects, key=lambda row: row.p)[:MAX_EFFECTS]
         return {f"Global {row.outcome}": _effect(row) for row in shown_first}
     table = outcome.tables[0]
-    # Columns of a table are named by its computation; the application shows names that it does not
-    # know as they are.
+    # A computation names the columns of its tables; the application shows unknown names unchanged.
     names = [name.replace("_", " ") for name in table.header]
     return {
         f"Global {names[0]} {row[0]}": dict(
@@ -67,7 +66,7 @@ def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
 
 
 def shown(value: object) -> Scalar:
-    """Return a value for reading: four digits, a dash for what is not known."""
+    """Format a value: four digits, a dash for None."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""The engine's documents: checked on the way in before anything is believed, and on the way out.
+"""The engine's documents: checked on the way in before any field is used, and on the way out.
 
-The engine hangs on an answer without ``output``, leaves a null one out of the sum, and lets others
-wait for ever once a site says ``success``: all answers come from `engine_answer`.
+The engine hangs on an answer without ``output``, omits a null one from the sum, and lets other
+sites wait for ever once a site says ``success``.  Hence all answers come from `engine_answer`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from cape.protocol.model import Roster
 from cape.protocol.phases import AnyEnvelope, Computation, Envelope, M, Run
 from cape.settings.config import Config
 
-# What stands in every envelope beside its body.
+# Fields of every envelope besides its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
 MAX_CACHE = wire.MAX_STATE
 STATE = 5  # version of a party's state
-# Fields of messages that grow with the number of sites: what a broadcast holds for one site each,
-# and what a site sends for others (`cape.secagg.messages`)
+# Fields that grow with the number of sites: the parts of a broadcast for one site each, and the
+# parts of a reply for other sites (`cape.secagg.messages`)
 ADDRESSED, SEALED = "addressed", "sealed"
 
 # One JSON document of the engine.
@@ -41,7 +41,7 @@ MAX_ANSWER = wire.MAX_ANSWER
 
 
 def reply_document(envelope: AnyEnvelope) -> dict[str, Any]:
-    # `wire.encode_marked` refuses a field that does not say why it may leave.
+    # `wire.encode_marked` refuses fields that are not marked as releasable.
     return {**_head(envelope), "body": wire.encode_marked(envelope.body)}
 
 
@@ -60,7 +60,7 @@ def is_addressed(output: Mapping[str, Any]) -> bool:
 
 
 def for_site(output: Document, site: str) -> Document:
-    """Return a broadcast as `site` needs it: of parts for one site each, its own."""
+    """Return a broadcast for `site`: of the addressed parts only its own."""
     if not is_addressed(output):
         return output
     body = output["body"]
@@ -78,7 +78,7 @@ def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelop
         fields["progress"] = Progress | None
     if not isinstance(document, dict) or set(document) != set(fields):
         raise MessageError("E202", problem=f"envelope: the fields are {sorted(fields)}")
-    # Not a record: the type of the body is that of the phase, chosen by the caller.
+    # Decoded field by field: the caller knows the type of the body from the phase.
     values = {
         name: wire.decode(document[name], hint, "" if name == "body" else f"envelope.{name}")
         for name, hint in fields.items()
@@ -88,17 +88,17 @@ def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelop
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Charges:
-    """A ledger in a state: which lines of the plan were charged.  `head` proves them on reading."""
+    """A ledger in a state: which lines of the plan were charged, verified by `head` on reading."""
 
-    # A list of charges, as the ledger itself is, would grow with every round.
+    # The ledger's own list of charges would grow with every round.
     budget: Budget | None
-    lines: str  # of every line of the plan, "1" if it was charged, else "0"
+    lines: str  # one letter per line of the plan: "1" charged, "0" not
     head: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
-    """The part of a party's state that has the same type in every computation."""
+    """The part of a party's state whose type is the same in every computation."""
 
     v: int
     computation: str
@@ -155,7 +155,7 @@ def charges_of(ledger: Ledger, plan: Sequence[Event]) -> Charges:
 
 
 def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
-    """Return the ledger; PrivacyBudgetError (E235) unless these lines of the plan give its head."""
+    """Return the ledger; PrivacyBudgetError (E235) unless the charged lines give its head."""
     rounds = {(event.phase, event.round) for event in plan}
     if not len(charges.lines) == len(plan) == len(rounds):
         raise PrivacyBudgetError("E235", problem="it is not of this plan", do="start a new run.")
@@ -174,13 +174,13 @@ def encode_run(run: Run[Any]) -> dict[str, Any]:
 def decode_run(
     computation: Computation[M], cache: Any, *, party: str, model: M | None = None
 ) -> Run[M]:
-    """Return the state in a cache; with a `model` that was read already, the rest of it."""
+    """Return the state in a cache; `model`: its model if already decoded."""
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
         if head.v != STATE:
             raise MessageError("E202", problem="cache of another version")
-        # Settings travel as text, so that a cache of another version fails in words, not in types.
+        # Settings travel as text, so that a cache of another version gives a readable error.
         config = decode_settings(computation, head.settings)
         known: M = wire.decode(cache.model, computation.model) if model is None else model
         ledger = None if head.charges is None else ledger_of(head.charges, planned(known))
@@ -197,7 +197,7 @@ def decode_run(
     )
 
 
-# A process that answers more than once reads the settings of a run once.
+# Cached: a service reads the settings of a run once.
 @functools.lru_cache(maxsize=8)
 def decode_settings(computation: Computation[M], text: str) -> Config:
     settings: dict[str, Any] = wire.decode(
@@ -214,7 +214,7 @@ def engine_answer(
     *,
     success: bool = False,
 ) -> Document:
-    # The engine merges caches shallowly: all of ours stands under one key.
+    # The engine merges caches shallowly: our state has one key.
     key = wire.encode(vault_key, bytes)
     cache = {**encode_run(state), "nonce": nonce, "vault_key": key}
     return {"output": output, "cache": {"cape": cache}, "success": success}
@@ -225,7 +225,7 @@ def engine_answer(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineState:
-    """Where a party is, as the engine says; it says more, which is not read."""
+    """The fields of the engine's state that are read; the engine sends more."""
 
     party: str = field(metadata={wire.KEY: "clientId"})
     base: str = field(metadata={wire.KEY: "baseDirectory"})
@@ -234,14 +234,14 @@ class EngineState:
     transfer: str = field(metadata={wire.KEY: "transferDirectory"})
     iteration: Any
     owner: Any = ""  # not every engine names one
-    # To the aggregator: each site is handed its own of what a broadcast addresses (`for_site`)
+    # Aggregator: whether the engine gives each site its own parts of a broadcast (`for_site`)
     addresses: bool = False
-    page: bool = True  # to the aggregator: whether it draws that of the results
+    page: bool = True  # aggregator: whether it draws the page of results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineDocument:
-    """What the engine hands over: types as declared, contents not believed yet."""
+    """The engine's document: types are checked, contents are not yet."""
 
     input: dict[str, Any]
     cache: dict[str, Any]
@@ -267,7 +267,7 @@ class EngineRequest:
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
-        """MessageError for whatever the engine never sends."""
+        """Return the request; MessageError for documents that the engine never sends."""
         if role not in ("local", "remote"):
             raise MessageError("E158", problem="role: allowed local, remote")
         try:
@@ -275,7 +275,7 @@ class EngineRequest:
         except MessageError as err:
             raise MessageError("E158", problem=err.fields["problem"]) from None
         state = read.state
-        # The decoder takes 1.0 for 1, as JavaScript may write it; the engine's count is none.
+        # The decoder reads 1.0 as 1, because JavaScript may write it so; not for this count.
         if type(state.iteration) is not int:
             raise MessageError("E158", problem="request.state.iteration: not a whole number")
         for text in (state.party, state.base, state.output, state.working, state.transfer):
@@ -290,7 +290,7 @@ class EngineRequest:
             output=Path(state.output),
             working=Path(state.working),
             transfer=Path(state.transfer),
-            # Whatever an engine names its owner by: a policy compares texts.
+            # Engines may use any type; a policy compares texts.
             owner=str(state.owner),
             iteration=state.iteration,
             addresses=state.addresses,
@@ -299,7 +299,7 @@ class EngineRequest:
 
     @property
     def folders(self) -> dict[str, Path]:
-        """By the engine's names."""
+        """Folders by the engine's names."""
         return {
             "baseDirectory": self.base,
             "outputDirectory": self.output,
@@ -312,19 +312,19 @@ class EngineRequest:
         return f"site {self.party}" if self.role == "local" else "the aggregator"
 
     def expect(self, seq: int) -> None:
-        # The engine counts its iterations, at every party from 1; a count that differs from the
-        # party's own says that a round was left out, or that an older cache came back.
+        # The engine counts iterations from 1 at every party.  If its count differs from the party's
+        # own, a round was skipped or an older cache was restored.
         if self.iteration != seq:
             raise ProtocolError("E248", allowed=seq, got=self.iteration)
 
 
 def encode_response(answer: Document) -> bytes:
-    """One line of ASCII JSON; MessageError (E240) for an answer that the engine would not take."""
+    """Return one line of ASCII JSON; MessageError (E240) if the engine would not accept it."""
     try:
         line = wire.dumps(answer)
     except (ValueError, TypeError) as err:
         raise _refuse("it must be JSON with finite numbers") from err
-    # The engine drops a longer one without a word.
+    # The engine silently drops longer answers.
     if len(line) > MAX_ANSWER:
         raise _refuse(f"{len(line)} bytes, allowed {MAX_ANSWER}; lower n_basis")
     return line
@@ -336,16 +336,16 @@ def _refuse(problem: str) -> MessageError:
 
 # -- large arrays: files that the engine carries through transferDirectory -------------------------
 
-# A large array would be slow in the engine's JavaScript and may pass its limits.  It leaves the
-# document for a file of raw little-endian bytes: nothing to parse, nothing that could run.  The
-# document names the file and its SHA-256, so no old, damaged or foreign file is read.  Journals and
-# digests hold the whole array at both ends: the file is a way, not a place.  So do sealed shares,
-# as a file of JSON for each site: those of all sites together are too long for a document.
+# Large arrays are slow in the engine's JavaScript and may exceed its limits.  They travel as files
+# of raw little-endian bytes, which need no parser and cannot be executed.  The document has the
+# name and the SHA-256 of the file, so no old, damaged or foreign file is read.  Journals and
+# digests at both ends hold the whole array; the file serves transport only.  Sealed shares travel
+# the same way, as one JSON file per site: those of all sites together are too long for a document.
 
-# Largest array that stays inside a message, bytes.
-LARGEST_INLINE = wire.MAX_TEXT
-# Bytes of all files of one message: a short message could name a large file many times.
-MOST_INLINED = 4 * wire.MAX_ARRAY
+# Maximum bytes of an array inside a message.
+MAX_INLINE = wire.MAX_TEXT
+# Maximum bytes of all files of one message, which could name a large file many times.
+MAX_MESSAGE_FILES = 4 * wire.MAX_ARRAY
 REFERENCE_KEYS = {"file", "sha256", "shape"}
 PART_KEYS = {"file", "sha256"}
 ARRAY_KEYS = {"base64", "shape"}
@@ -353,22 +353,22 @@ FILE_NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a
 
 
 def n_senders(answer: Document) -> int:
-    """How many such messages the engine puts into one document: all sites', once they are known."""
+    """Return how many messages the engine joins in one document: one per known site."""
     roster = wire.decode_constant(answer["cache"]["cape"]["model"]["roster"], Roster | None)
-    return 1 if roster is None else len(roster.sites)  # of `join`, which sends no array
+    return 1 if roster is None else len(roster.sites)  # None in `join`, which sends no array
 
 
 def offload(output: Any, folder: Path, senders: int = 1) -> Any:
     """Return the message with its large arrays replaced by names of files in `folder`.
 
-    Of `senders` messages that one document holds, each may take its part of `ALL_INLINE`.
+    Each of the `senders` messages in one document may use an equal part of `ALL_INLINE`.
     """
-    largest = min(LARGEST_INLINE, wire.ALL_INLINE // senders)
-    # An OSError may pass: the answer is stored, so the step may be asked again.
-    # Only an envelope has large arrays; a summary for people comes back as it is.
+    largest = min(MAX_INLINE, wire.ALL_INLINE // senders)
+    # An OSError may propagate: the answer is stored, so the step may be repeated.
+    # Only envelopes have large arrays; a summary is returned unchanged.
     if not isinstance(output, Mapping) or "body" not in output:
         return output
-    # A name of its own for every round: the engine never deletes what it carried.
+    # Every round has its own names: the engine never deletes the files.
     head = "-".join(str(output[name]) for name in ("run", "seq", "phase", "round"))
 
     def write(raw: bytes) -> dict[str, str]:
@@ -397,11 +397,11 @@ def offload(output: Any, folder: Path, senders: int = 1) -> Any:
 
 
 def inline(message: Any, folder: Path) -> Any:
-    """Undo `offload`; MessageError if a file is missing, too large, or not the one named."""
+    """Undo `offload`; MessageError if a file is missing, too large, or has another digest."""
     if not isinstance(message, Mapping) or "body" not in message:
         return message
-    # Counted over the whole message: each file alone may be within its limit.
-    left = MOST_INLINED
+    # The limit counts all files of the message.
+    left = MAX_MESSAGE_FILES
 
     def put_back(reference: dict[str, Any]) -> Any:
         nonlocal left
@@ -411,7 +411,7 @@ def inline(message: Any, folder: Path) -> Any:
 
     def put_part_back(part: Any) -> Any:
         nonlocal left
-        # Sites may be called "file" and "sha256"; no ciphertext looks like a name of ours.
+        # Sites may be called "file" and "sha256"; no ciphertext matches our file names.
         if not (isinstance(part, dict) and set(part) == PART_KEYS and _is_ours(part["file"])):
             return part
         raw = _read_file(part, folder, left)
@@ -429,17 +429,17 @@ def inline(message: Any, folder: Path) -> Any:
 
 def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
     name, digest = reference["file"], reference["sha256"]
-    # A peer names the file: nothing but a name of ours, so no path and no other file of the site.
+    # A peer chose the name: only our pattern is allowed, no path and no other file.
     if not _is_ours(name):
         raise _refuse_file("a file's name is not one of ours")
     path = folder / str(name)
     try:
-        # Asked before it is read: a peer must not fill the memory, nor point a link elsewhere.
+        # Checked before reading: a peer must not fill the memory or link to another file.
         size = path.stat().st_size
         if path.is_symlink() or size > wire.MAX_ARRAY:
             raise _refuse_file(f"a file is larger than {wire.MAX_ARRAY} bytes or no file")
         if size > left:
-            raise _refuse_file(f"its files are larger than {MOST_INLINED} bytes together")
+            raise _refuse_file(f"its files are larger than {MAX_MESSAGE_FILES} bytes together")
         raw = path.read_bytes()
     except OSError:
         raise _refuse_file("a file that the message names did not arrive") from None

@@ -1,7 +1,7 @@
 """The owner's form in COINSTAC's application as a settings.toml for members, and back.
 
-A form travels as ``{"<input>": {"value": ..}, ..}``: an inputspec.json, one such object for each
-site in a list, or the ``inputMap`` of a pipeline.
+A form is ``{"<input>": {"value": ..}, ..}``: an inputspec.json, a list with one such object per
+site, or the ``inputMap`` of a pipeline.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from cape.settings.config import VERSION, Config
 from cape.settings.documents import not_default, toml_text
 from cape.settings.option import Value, choices
 
-# What no choice of can matter in COINSTAC, which gives every site's files flat and ends a run when
-# a site is gone.
+# Settings without effect in COINSTAC, which passes files without folders and ends a run when a site
+# is lost.
 NOT_IN_COINSTAC: Final = ("bids_filter", "bids_exclude", "aggregation", "min_survivors")
-# What acts on images, which a computation of matrices alone never reads.
+# Settings for images, which computations of matrices never read.
 OF_IMAGES: Final = ("space", "smoothing_fwhm", "resample")
 
 
 def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
-    """Return of every setting which other input has to have which value for it to be shown.
+    """Return for every setting the input and the value under which the form shows it.
 
-    The application looks at the value of one input, whether that is shown or not: what hangs on a
-    hidden setting is hidden like it.
+    The application tests the value of one input, shown or not, so a setting that depends on an
+    expert setting gets the condition of that setting.
     """
     parents = {field.name: field.metadata["when"] for field in dataclasses.fields(config)}
-    # What is rare in most computations is rare where one declares it anew.
+    # A setting that is for experts in most computations is so in all.
     both = (*dataclasses.fields(Config), *dataclasses.fields(config))
     rare = {field.name for field in both if field.metadata["expert"]}
 
@@ -46,7 +46,7 @@ def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
 
 
 def has_input(spec: Field[Any], hints: Mapping[str, object]) -> bool:
-    """Whether a setting is in the form of its computation; `hints`: types of all its settings."""
+    """Whether a computation's form has a setting; `hints`: types of all its settings."""
     if spec.name in NOT_IN_COINSTAC:
         return False
     if spec.name in OF_IMAGES and choices(hints["feature_space"]) == ("matrix",):
@@ -54,12 +54,12 @@ def has_input(spec: Field[Any], hints: Mapping[str, object]) -> bool:
     if spec.metadata["when"] is None:
         return True
     name, value = spec.metadata["when"]
-    # Such as the mask of a computation that reads matrices only.
+    # For example the mask of a computation that reads matrices only.
     return value in choices(hints[name])
 
 
 def read_form(path: Path) -> object:
-    """Return what a file of JSON holds; ConfigError E014 if it cannot be read."""
+    """Return the content of a JSON file; ConfigError E014 if it cannot be read."""
     try:
         return wire.loads(path.read_bytes())
     except (OSError, MessageError) as err:
@@ -67,9 +67,9 @@ def read_form(path: Path) -> object:
 
 
 def settings_text(form: object) -> str:
-    """Return the settings.toml of a form: the computation, and what differs from its defaults.
+    """Return the settings.toml of a form: the computation and the settings that are not defaults.
 
-    ConfigError E011 for what is no form or has other settings for different sites, E010 to E013 for
+    ConfigError E011 if it is no form or its sites have different settings, E010 to E013 for
     settings that a run would refuse.
     """
     settings = _owner_settings(form)
@@ -79,9 +79,9 @@ def settings_text(form: object) -> str:
 
 
 def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
-    """Return the inputs of the form for settings of a file.
+    """Return the inputs of the form for the settings of a file.
 
-    ConfigError E010 to E013, E011 too for a setting that the form does not have: it would be lost.
+    ConfigError E010 to E013; E011 also for a setting that the form lacks and would lose.
     """
     computation, config = configured(settings)
     values, hints = not_default(config), typing.get_type_hints(type(config))

@@ -2,11 +2,11 @@
 
 version 2   a text ``{"mode": "local" | "remote", "data": document}``, one answer
 version 1   COINSTAC's base image: command, standard input in pieces, an empty binary message; then
-            the streams and the exit code.  Only the two commands of our compspec are started.
+            the streams and the exit code.  Only the two commands of our compspec may start.
 
-The engine probes with an empty connection.  The log holds no value, path or name.  Folders outside
-the mounts of the image are refused.  Whoever reaches the port may call: COINSTAC's engine cannot
-carry a token; one that can is asked for that of ``CAPE_SERVICE_TOKEN``.
+The engine probes with an empty connection.  The log contains no value, path or name.  Folders
+outside the mounts of the image are refused.  Any client that reaches the port may call, because
+COINSTAC's engine cannot send a token; other engines must send ``CAPE_SERVICE_TOKEN`` if it is set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from websockets.http11 import Request, Response
 
 from cape.kernels import pin
 
-pin()  # what follows imports numpy
+pin()  # before numpy is imported
 
 from cape.engines.coinstac.computation import become_owner, parse_document, play
 from cape.engines.coinstac.documents import MAX_DOCUMENT, EngineRequest
@@ -42,11 +42,11 @@ from cape.site.places import SitePlaces
 
 HOST: Final = "0.0.0.0"  # noqa: S104 - the engine reaches the container from outside
 PORT: Final = 8881
-# Characters of a stream in one message.
+# Maximum characters of a stream in one message.
 PIECE: Final = 2**20
 PROGRAMS: Final = {f"/computation/{role}.py": role for role in ("local", "remote")}
 PROGRAM_FOLDER = Path("/computation")
-# What engines mount into the image; ``CAPE_MOUNTS`` names others, as PATH does.
+# Folders that engines mount; ``CAPE_MOUNTS`` replaces them, separated as in PATH.
 MOUNTS_VARIABLE: Final = "CAPE_MOUNTS"
 MOUNTS: Final = ("/input", "/output", "/transfer", "/cache", "/tmp")  # noqa: S108
 TOKEN_VARIABLE: Final = "CAPE_SERVICE_TOKEN"  # noqa: S105
@@ -62,24 +62,24 @@ async def service(
     stop: asyncio.Event, *, host: str = HOST, port: int = PORT, ready: asyncio.Event | None = None
 ) -> None:
     """Answer calls until `stop` is set; `ready` is set once the port listens."""
-    # Two requests of one site at the same time would wait for its folder lock anyway.
-    worker = ThreadPoolExecutor(max_workers=1)  # one call at a time, and the loop stays free
+    # One call at a time in a thread, so that the event loop stays free.
+    worker = ThreadPoolExecutor(max_workers=1)
 
     async def one(connection: ServerConnection) -> None:
-        with contextlib.suppress(ConnectionClosed):  # the empty connection, or the engine is gone
+        with contextlib.suppress(ConnectionClosed):  # an empty connection, or the engine left
             await _serve_one(connection, worker)
             await connection.wait_closed()  # the engine closes
 
     quiet = logging.getLogger("cape.websockets")
     quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False  # one line per empty connection would be all it says
+    quiet.propagate = False  # it would only log empty connections
     server = listen(
         one,
         host,
         port,
         max_size=MAX_DOCUMENT,
         compression=None,
-        ping_interval=None,  # an engine busy with a large document must not look dead
+        ping_interval=None,  # an engine busy with a large document does not answer pings
         close_timeout=1,
         logger=quiet,
         process_request=_refused,
@@ -94,18 +94,18 @@ async def service(
 def _refused(connection: ServerConnection, request: Request) -> Response | None:
     token = os.environ.get(TOKEN_VARIABLE, "")
     given = request.headers.get("Authorization", "")
-    # Compared in the time that any other one takes.
+    # Constant time.
     if not token or hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
         return None
     return connection.respond(HTTPStatus.UNAUTHORIZED, "CAPE-E158 a token is asked for.\n")
 
 
 def check_mounts(request: EngineRequest) -> None:
-    """MessageError for a folder that is not below what is mounted."""
+    """Raise MessageError for a folder outside the mounts."""
     named = os.environ.get(MOUNTS_VARIABLE, "")
     mounts = [os.path.realpath(text) for text in named.split(os.pathsep) if text] or MOUNTS
     for name, folder in request.folders.items():
-        # Behind all links: what a name says is not where it leads.
+        # Links are resolved first.
         there = os.path.join(os.path.realpath(folder), "")
         if not any(there.startswith(os.path.join(mount, "")) for mount in mounts):
             raise MessageError("E158", problem=f"{name} lies outside what is mounted")
@@ -135,7 +135,7 @@ def answer(call: Mapping[str, Any]) -> str:
         become_owner(role, document)
         line = play(role, document, SitePlaces.from_environment(os.environ))
         frame = b'{"type":"stdout","data":' + line + b',"end":true}'
-    except BaseException as err:  # the engine waits for ever for a frame that never comes
+    except BaseException as err:  # the engine would wait for ever for a missing frame
         log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))
         return _failed(err)
     log.info("%s answered in %.0f ms", _named(role), _ms(began))
@@ -157,7 +157,7 @@ def _failed(err: BaseException) -> str:
 async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> AsyncIterator[str]:
     arguments = call.get("args")
     path = str(arguments[0]) if isinstance(arguments, list) and len(arguments) == 1 else ""
-    # The engine could name any program: only our two are started.
+    # A caller could name any program: only our two may start.
     if call.get("command") != "python" or path not in PROGRAMS:
         yield _frame(type="error", error="CAPE-E158 this image runs no other command.")
         return
@@ -168,9 +168,9 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
         if not raw:
             break  # the end of standard input
         size += len(raw)
-        if size > MAX_DOCUMENT:  # the program would refuse it, but only after all of it is here
+        if size > MAX_DOCUMENT:  # the program would refuse it only after receiving all of it
             yield _frame(type="error", error="CAPE-E158 standard input is too long.")
-            await connection.close()  # what is still on its way is not read
+            await connection.close()  # do not read the rest
             return
         pieces.append(raw)
     try:
@@ -191,7 +191,7 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
     )
     try:
         out, said = await process.communicate(b"".join(pieces))
-    except BaseException:  # the engine left, or we are to stop
+    except BaseException:  # the engine left, or the service stops
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         raise
@@ -220,8 +220,8 @@ async def main() -> None:
 
 def _end() -> None:
     sys.stdout.flush()
-    # Python would wait for a call that still computes.  Whoever stops the container does not want
-    # its answer, and what it wrote is good at every moment (the journal).
+    # A normal exit would wait for a running call.  Its answer is no longer wanted, and the journal
+    # is consistent at every moment.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""COINSTAC, a site's half: `join` from the mapped files, then an answer for every broadcast."""
+"""COINSTAC, a site's half: `join` from the mapped files, then one reply per broadcast."""
 
 from __future__ import annotations
 
@@ -34,34 +34,33 @@ from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy, policies_below, policy_path, read_policy
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
-if TYPE_CHECKING:  # most rounds find their working arrays, and simulations keep no ledger
+if TYPE_CHECKING:  # most rounds need neither
     from cape.site.ledger_file import LifetimeLedgerFile
     from cape.site.site_data import FileSource
 
-# What only this site may read of its own people, from `join` on
+# The file with notes on the site's own people, which no other party may read
 NOTICE_FILE = "site-notice.txt"
-# The only inputs that a site gives; all else is the owner's.
+# Inputs that a site gives; all others are the owner's.
 SITE_INPUTS = ("data", "manifest", "policy")
-# The input that shows what few runs change: of the owner's form, and no setting
+# The input of the owner's form that shows expert settings; itself no setting
 EXPERT = "expert"
-# Ends of a run that depend on nobody's data: a file that another process holds
-NOBODYS = ("CAPE-E263",)
+# Errors that cannot depend on data: another process holds a file
+DATA_FREE_ERRORS = ("CAPE-E263",)
 
 
 class Asked(NamedTuple):
-    """What the record of an exchange says that looks at data (`cape.site.access`)."""
+    """The access record of an exchange that reads data (`cape.site.access`)."""
 
     access_id: str
-    question: str  # the same in whatever folder
+    question: str  # independent of the folder
 
 
 def answer_request(request: EngineRequest, places: SitePlaces) -> Document:
-    # The same request always gets the same bytes.
     store = FileStore(request.output, request.working, request.party)
     answer, context = (_join if request.cache is None else _next_round)(request, store, places)
     # Replies of all sites make one document.
     output = offload(answer["output"], request.transfer, n_senders(answer))
-    # Last: a disk that is full at these files tells what else lies there.
+    # Last, because an error while writing these files may depend on data.
     if context is not None:
         context.answered()
     return {**answer, "output": output}
@@ -69,14 +68,14 @@ def answer_request(request: EngineRequest, places: SitePlaces) -> Document:
 
 @contextmanager
 def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator[None]:
-    """Let every end of the run count that could depend on data: its record stands already.
+    """Keep the access record if the run ends with an error that could depend on data.
 
-    `source`: of `join`, where a mistake in the list of files ends a run before any is read.
+    `source`: in `join`, where a mistake in the list of files ends a run before any is read.
     """
     try:
         yield
     except Exception as err:
-        if getattr(err, "code", "") in NOBODYS or (source and not source.is_read):
+        if getattr(err, "code", "") in DATA_FREE_ERRORS or (source and not source.is_read):
             context.clear_if_first()
         raise
 
@@ -87,7 +86,7 @@ def _join(
     request.expect(1)
     for name in ("site-error.txt", NOTICE_FILE):  # of an earlier run
         (request.output / name).unlink(missing_ok=True)
-    # Other files are another request: an answer from before must not stand for them.
+    # The digest covers the files: after a change the stored answer is not repeated.
     digest = _digest([request.input, _listing(request.base)])
     inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
     inputs["beside"] = policies_below(request.base)
@@ -95,21 +94,20 @@ def _join(
     settings = {name: value for name, value in request.input.items() if name not in no_settings}
     computation = load(_chosen(settings))
     config = computation.config.from_input(settings)
-    # Of an earlier run in the same folder.
-    store.forget_arrays()
-    # The run by its folder and question: asked again, it counts once.
+    store.forget_arrays()  # of an earlier run in this folder
+    # Folder and question identify the run: repeated, it counts once.
     access = Asked(
         access_id=_digest([str(request.output.resolve()), digest]),
         question=_digest([settings, inputs, [entry[:2] for entry in _listing(request.base)]]),
     )
     context, open_source = _context(request, places, computation, config, store, inputs, access)
     store.data = source = open_source()
-    # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
-    # it is sealed under a key that nobody has any more.
+    # A repeated `join` is a new run with its own secret, nonce and charges; the key of the earlier
+    # secret is lost.
     secret = context.new_run()
     with _counted(context, source):
         state, envelope = advance_site(start(computation.bind(config)), None, context)
-    # Nothing was charged or sealed so far: the journal may begin with the nonce of the secret.
+    # No charge and no seal so far: the journal may begin with the nonce of the secret.
     store.begin(envelope.body.nonce, os.urandom(32))
     store.keep(RUN_SECRET, secret)
     record = JoinRecord(
@@ -122,7 +120,7 @@ def _join(
     )
     store.write_join(record)
     if notice := source.notice:
-        # A file, not stderr: the engine shows that to everybody.
+        # Not to stderr, which the engine shows to all parties.
         write_atomically(request.output / NOTICE_FILE, notice.encode("utf-8", "replace"))
     return _answered(store, state, envelope, digest), context
 
@@ -131,40 +129,40 @@ def _next_round(
     request: EngineRequest, store: FileStore, places: SitePlaces
 ) -> tuple[Document, SiteContext | None]:
     party = request.who
-    # The cache comes from the engine: its types are checked before a field is used.
+    # The engine returns the cache: check its types before use.
     cache = read_cache(request.cache, party)
     computation = load(cache.head.computation)
     state = decode_run(computation, cache, party=party)
     store.resume(cache.nonce, cache.vault_key, state.cursor.seq + 1)
     digest = _digest(request.input)
     is_last = request.input.get("phase") == state.bound.last
-    # The last phase draws nothing and clears the journal: it may be done again without one.
+    # The last phase draws no noise and clears the journal: it may be repeated without one.
     is_repeated_end = is_last and not _has_receipt(store)
     stored = None if is_repeated_end else store.answered(state.cursor.seq + 1, digest)
     if stored is not None:
         _log(store, state, stored["output"])
         stored = _with_key(stored, cache.vault_key)
     try:
-        # In a repeated end the journal, with its list of files, is gone already.
+        # When the end is repeated, the journal with its list of files is already deleted.
         record = None if is_repeated_end else store.read_join()
     except StateLostError:
         if stored is None:
             raise
-        return stored, None  # only the mark that data were looked at stays
-    # What the first round accepted, not what lies there now.
+        return stored, None  # the access record stays
+    # The files that `join` accepted, not those in the folder now.
     inputs = {} if record is None else {**record.inputs, "contents": record.contents}
     access = Asked(access_id=cache.nonce, question="" if record is None else record.question)
     context, _ = _context(request, places, computation, state.config, store, inputs, access)
     if stored is not None:
         return stored, context
     envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
-    if is_last:  # which draws nothing
+    if is_last:  # draws no noise
         state = accept(state, envelope, context)
         request.expect(state.cursor.seq)
         state, reply = _respond(state, context, store)
     else:
         with context.at_work() as record_question:
-            state = accept(state, envelope, context)  # a message that does not belong ends nothing
+            state = accept(state, envelope, context)  # a refused message leaves the run unchanged
             request.expect(state.cursor.seq)
             record_question(state.cursor.seq, state.transcript)
             state, reply = _respond(state, context, store)
@@ -172,7 +170,7 @@ def _next_round(
     answer = engine_answer(state, reply_document(reply), cache.nonce, cache.vault_key)
     if not is_repeated_end:
         store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
-    # The results are written: what is left would only be secrets and copies of data.
+    # Results are written: delete the remaining secrets and copies of data.
     store.forget_arrays()
     store.clear()
     return answer, context
@@ -181,30 +179,30 @@ def _next_round(
 def _respond(
     state: Run[Any], context: SiteContext, store: FileStore
 ) -> tuple[Run[Any], AnyEnvelope]:
-    # From here on something may be charged: an error ends the run at this site for good.
+    # Charges may happen from here on: an error ends the run at this site for good.
     try:
         with _counted(context):
             return respond(state, context)
     except (StoppedError, OSError):
-        raise  # it may be asked again
-    except Exception:  # MemoryError, or whatever else
-        with suppress(Exception):  # a ledger that cannot be written to says nothing more
+        raise  # the step may be repeated
+    except Exception:  # also MemoryError
+        with suppress(Exception):  # the ledger may not be writable
             context.ended("failed")
         store.burn()
         raise
 
 
 def _chosen(settings: dict[str, Any]) -> str:
-    """Take the name of the computation out of `settings`.
+    """Remove the name of the computation from `settings` and return it.
 
-    Without one, the product if a setting is there that only the product has; else ConfigError E013:
-    an owner who left out what the form chooses must not get another computation, at the same price.
+    Without a name, return the product if a setting exists only there.  ConfigError E013 if the
+    settings suit another computation: the owner must not pay for the wrong one.
     """
     if (name := settings.pop("computation", None)) is not None:
         return str(name)
     configs = {name: load(name).config for name in computations.names()}
     fields = {name: {f.name for f in dataclasses.fields(configs[name])} for name in configs}
-    # One that is built on the product has all of its settings: nobody gets it without its name.
+    # Computations built on the product have all of its settings; they must be named.
     others = set[str]().union(*(found for found in fields.values() if not fields[PRODUCT] <= found))
     if set(settings) <= fields[PRODUCT] and not set(settings) <= others:
         return PRODUCT
@@ -223,9 +221,9 @@ def _has_receipt(store: FileStore) -> bool:
 
 
 def _answered(store: FileStore, state: Run[Any], reply: AnyEnvelope, digest: str) -> Document:
-    # Charge, draw, journal, send: in this order a crash at any moment repeats or costs once.
+    # Charge, draw, journal, send: in this order a crash repeats an answer or costs one charge.
     answer = engine_answer(state, reply_document(reply), store.nonce, store.vault_key)
-    # The key of the vault stands in the cache alone: never in a file beside the vault.
+    # The vault key is kept in the engine's cache only, never in a file beside the vault.
     store.store(state.cursor.seq, digest, _with_key(answer, b""))
     _log(store, state, answer["output"])
     return answer
@@ -252,7 +250,7 @@ def _context(
 ) -> tuple[SiteContext, Callable[[], FileSource]]:
     policy = read_policy(places, request.base, inputs, request.party)
     if store.record is not None:
-        # Files that a site receives land beside those it mapped: a policy may only forbid more.
+        # Received files arrive beside mapped ones: a later policy may only restrict more.
         policy = store.record.policy_at_join.tightened(request.party, policy)
     home = home_of(places, request.output)
 
@@ -266,7 +264,7 @@ def _context(
             config,
             request.party,
             request.working,
-            # Later rounds read what `join` accepted.
+            # Later rounds read the files that `join` accepted.
             strict=policy.stop_for_data and request.cache is None,
             store=places.store_folder(home),
             words=policy.words,
@@ -274,7 +272,7 @@ def _context(
         )
 
     def open_keys() -> Any:
-        from cape.site.identity import own_keys  # asked for in two rounds
+        from cape.site.identity import own_keys  # used in two rounds only
 
         return own_keys(
             places,
@@ -285,7 +283,7 @@ def _context(
             may_add=policy.allow_new_sites,
         )
 
-    # Where a seed makes the noise, it makes the keys: sites of a simulation are known to nobody.
+    # With a seed for the noise, keys follow from it too: simulated sites have no identity.
     of_run = config.key_trust == "aggregator" or (
         config.key_trust == "first-use" and policy.simulation_seed >= 0
     )
@@ -311,8 +309,8 @@ def _context(
         all_runs=all_runs,
         access_id=access.access_id,
         question=access.question,
-        # In a repeated end the list of files is gone, and with it a policy that the site mapped,
-        # which may name another ledger.
+        # When the end is repeated, the record with a mapped policy is deleted, and that policy may
+        # name another ledger.
         repeated=request.cache is not None and store.record is None,
         image=places.image,
     )
@@ -337,12 +335,12 @@ def _ledger(
 
 
 def leave_run(party: str, base: Path, output: Path, places: SitePlaces) -> None:
-    """Free what a run holds whose engine says that it has ended; a finished one holds nothing.
+    """Free the reserved budget of a run that its engine has ended; a finished run has none.
 
-    It may still be asked again, and then asks for its place again.
+    If the run is resumed, it reserves its budget again.
     """
     store = FileStore(output, output, party)
-    # Without a journal it never began, or is over; a ledger that cannot be used holds it on.
+    # Without a journal the run never began or is finished; an unusable ledger keeps the reserve.
     with suppress(CapeError, OSError):
         store.resume(store.receipt().nonce, b"", 1)
         record = store.read_join()
@@ -353,17 +351,16 @@ def leave_run(party: str, base: Path, output: Path, places: SitePlaces) -> None:
 
 
 def home_of(places: SitePlaces, output: Path) -> Path:
-    """Return the folder of what outlives a run: the site's own, else one beside the run's output.
+    """Return the folder that outlives a run: the site's own, else one beside the run's output.
 
-    Engines keep the output folders of all runs of a site in one place, while its container may be
-    replaced after any round; that place is written to even where nothing else of a site stays.
+    Engines keep the output folders of a site's runs in one place, which survives when its container
+    is replaced.
     """
     return places.home or output.resolve().parent / ".cape-site"
 
 
 def _listing(base: Path) -> list[list[Any]]:
-    # Names, sizes and times.  A link counts as itself: a walk along links might not end, and what
-    # lies in the folder is listed where it lies.
+    # Names, sizes and times.  Links are not followed, because the walk might not end.
     entries = []
     for folder, folders, names in os.walk(base):
         linked = [name for name in folders if Path(folder, name).is_symlink()]

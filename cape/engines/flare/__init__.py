@@ -1,1 +1,1 @@
-"""NVIDIA FLARE: its calls carry bytes between the border of a site and that of the aggregator."""
+"""NVIDIA FLARE: its calls carry bytes between the sites and the aggregator."""

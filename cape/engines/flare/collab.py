@@ -1,8 +1,8 @@
-"""What FLARE builds from a job: one `Site` at every site, one `Aggregator` at the server.
+"""The classes that FLARE builds from a job: `Site` at every site, `Aggregator` at the server.
 
-The only module that imports nvflare (extra ``nvflare``); its job names both by their paths.  No
-engine filter, no encryption and no secure aggregation of FLARE is ever used: they act on model
-weights, and would double the noise or destroy the modular sum.
+The only module that imports nvflare (extra ``nvflare``); a job names both classes by their paths.
+FLARE's filters, encryption and secure aggregation are never used: they act on model weights, and
+would double the noise or destroy the modular sum.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
 from cape.errors import ReportedError, public_text
 from cape.site.places import SitePlaces
 
-# Of a setting that FLARE's builder would read: a mapping with it is no component.
+# A key that tells FLARE's builder that a mapping of settings is no component.
 PLAIN_MAPPING = {"config_type": "dict"}
 
 
 class Site:
-    """A site; what it knows beyond the messages stands in its own file."""
+    """A site; its own file has all that is not in the messages."""
 
     def __init__(self) -> None:
         self._rounds: SiteRounds | None = None
@@ -41,12 +41,12 @@ class Site:
 
     @collab.final  # type: ignore[untyped-decorator]
     def leave(self) -> None:
-        """End the job here, however it ends: what its run holds and did not charge is free."""
+        """Free the uncharged reserve of the run, however the job ends."""
         if self._rounds is not None:
             self._rounds.leave()
 
     def _of_this_job(self) -> SiteRounds:
-        # Name and folder are known in a call only.
+        # FLARE gives name and folder only in a call.
         if self._rounds is None:
             site, local = str(collab.site_name), Path(collab.workspace.get_site_config_dir())
 
@@ -72,7 +72,7 @@ class Aggregator:
         try:
             self._play()
         except Exception as err:
-            # FLARE logs the traceback: the public text, which is all that anybody should read.
+            # FLARE logs the traceback: raise an error with the public text only.
             raise RuntimeError(public_text(err)) from None
 
     def _play(self) -> None:
@@ -82,7 +82,7 @@ class Aggregator:
         )
         rounds = AggregatorRounds(self._run, self._settings, Path(own.runs))
         names = sorted(client.name for client in collab.clients)
-        # What a download of the job brings to its owner.
+        # The files that the owner gets by downloading the job.
         run_folder = Path(workspace.get_result_root(context.get_job_id()))
         try:
             state = rounds.play(names, ask, join=self._join_patience, round=self._patience)
@@ -93,7 +93,7 @@ class Aggregator:
         shutil.copytree(rounds.results, run_folder / "cape", dirs_exist_ok=True)
         connected = [site for site in state.left if site in names]
         if connected:
-            # A site that does not take them lacks the pages, and nothing else.
+            # A site that fails here only lacks the pages.
             collab.get_clients(connected)(timeout=self._patience, optional=True).deliver(
                 self._run, rounds.files()
             )
@@ -115,6 +115,6 @@ def ask(blobs: Mapping[str, bytes], timeout: float) -> Iterator[tuple[str, bytes
 
 
 def _submitter() -> str:
-    # Whose run it is, as the server says; a site's policy may name whom it answers.
+    # The owner of the run, as named by the server; a site's policy may list the owners it answers.
     meta = collab.fl_ctx.get_prop("__job_meta__") or {}
     return str(meta.get("submitter_name", "")) if isinstance(meta, Mapping) else ""

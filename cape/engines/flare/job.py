@@ -1,7 +1,7 @@
-"""A run as a job of FLARE: three JSON files, and no code in it.
+"""A run as a job of FLARE: three JSON files without code.
 
-Tools of FLARE that export a job copy the sources of its classes into it.  Such a job brings its own
-code, and what a site allows to be built no longer counts.
+FLARE's export tools copy the sources of a job's classes into the job.  Such a job brings its own
+code, and bypasses a site's list of allowed classes.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from cape.settings.documents import parse_json
 
 META = "meta.json"
 SERVER = "app/config/config_fed_server.json"
-# The three files by name; `_documents` fills in what a run and its sites are.
+# The three files by name; `_documents` adds the run and its sites.
 TEMPLATE = Path(__file__).parent / "job.json"
-# FLARE fills these into texts of a job from variables of its own.
+# Placeholders that FLARE replaces in the texts of a job.
 FILLED = ("{", "}", "$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan:
-    """A run for FLARE; who takes part stands in the owner's settings."""
+    """A run for FLARE; the owner's settings name the sites."""
 
     run: str
     settings: dict[str, Any]
     least: int = 0  # sites that must be connected; 0 = all
-    patience: float = 600.0  # s for an answer; twice that, and a site is lost
-    join_patience: float = 3600.0  # s for the first one: the data are read
+    patience: float = 600.0  # s to wait for an answer; after two such waits a site is lost
+    join_patience: float = 3600.0  # s for the first answer, before which data are read
 
 
 def new_run() -> str:
@@ -45,8 +45,8 @@ def new_run() -> str:
 def write_job(folder: Path, plan: JobPlan) -> None:
     """Write the job into a new folder.
 
-    ConfigError for settings that no run has or that FLARE would change, for a folder that holds
-    anything, such as a job whose run could not be resumed then.
+    ConfigError for invalid settings, for settings that FLARE would change, and for a folder that is
+    not empty: overwriting a job would make its run impossible to resume.
     """
     _, config = configured(plan.settings)
     for name, value in plan.settings.items():
@@ -59,7 +59,7 @@ def write_job(folder: Path, plan: JobPlan) -> None:
         do = "name a new one: a job that is there is needed to go on with its run (--resume)."
         raise ConfigError("E312", problem=f"the folder {folder.name} is not empty", do=do)
     documents = _documents(plan, config)
-    # Last what makes it a job (`read_job`).
+    # Written last: this file makes the folder a job (`read_job`).
     for name, document in sorted(documents.items(), key=lambda item: item[0] == META):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,20 +90,20 @@ def _documents(plan: JobPlan, config: Config) -> dict[str, dict[str, Any]]:
         meta["deploy_map"]["app"] = ["server", *names]
     server["components"][0]["args"] = {
         "run": plan.run,
-        # A mapping that says so is none of FLARE's components, whatever its keys are called.
+        # With this key FLARE does not build the mapping as a component, whatever its other keys.
         "settings": {"config_type": "dict", **plan.settings},
         "patience": plan.patience,
         "join_patience": plan.join_patience,
     }
     limits = server["workflows"][0]["args"]
-    # Seconds that FLARE waits until all sites have begun: one that has not ends the job.
+    # Seconds that FLARE waits for all sites to begin, after which the job ends.
     limits["sync_task_timeout"] += 2 * n_sites
     limits["max_call_threads"] = max(limits["max_call_threads"], n_sites)
     return documents
 
 
 def read_job(folder: Path) -> JobPlan:
-    """Return the run of a job that `write_job` wrote, to go on with it; ConfigError E312."""
+    """Return the run of a job by `write_job`, to resume it; ConfigError E312."""
     try:
         meta = parse_json((folder / META).read_text(encoding="utf-8"))
         server = parse_json((folder / SERVER).read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
-"""A party's own file in ``local/`` of its FLARE kit: the only place that names its folders.
+"""A party's own file in ``local/`` of its FLARE kit, which alone names its folders.
 
-``cape-site.toml`` at a site; ``cape-aggregator.toml`` at the server, where it may be missing.  In
-FLARE's simulator all parties share one ``local/``, so there a site's is ``cape-site-NAME.toml``.
-A job comes from the owner of the consortium and names none of this.
+``cape-site.toml`` at a site; ``cape-aggregator.toml`` at the server, where it is optional.  In
+FLARE's simulator all parties share one ``local/``, with ``cape-site-NAME.toml`` per site.  The job,
+which the owner of the consortium writes, names no folder.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from cape.site.places import SitePlaces
 
 R = TypeVar("R", "SiteFile", "AggregatorFile")
 
-# What a site's operator allows to be built from a job: exact names, for no more is needed.
+# Classes that a site's operator allows jobs to build, by exact names.
 SITE_CLASSES = ("cape.engines.flare.collab.Site", "nvflare.collab.runtime.executor.CollabExecutor")
-PARTIES = {"client": "site", "server": "server"}  # FLARE's names of them, and ours
+PARTIES = {"client": "site", "server": "server"}  # FLARE's names, and ours
 SERVER_CLASSES = (
     "cape.engines.flare.collab.Aggregator",
     "nvflare.collab.runtime.controller.CollabController",
@@ -39,24 +39,24 @@ class SiteFile:
     data: str  # folder of the site's images or tables
     runs: str  # a folder for journals and results, one below it for every run
     manifest: str = ""  # name of a manifest in `data`; empty = everything there
-    # Places of its own (`SitePlaces`); empty = as the environment of the process says, else none
+    # Optional paths (`SitePlaces`); empty = from the environment of the process, else none
     policy: str = ""  # site-policy.toml
     identity: str = ""  # folder of identity_key and roster.json (key_trust=pinned)
-    maps: str = ""  # a file of public maps, instead of the one in `data`
-    home: str = ""  # folder for what outlives runs, such as their ledger; else in `runs`
+    maps: str = ""  # file of public maps, in place of the one in `data`
+    home: str = ""  # folder for files that outlive runs, such as the ledger; else in `runs`
 
     def __post_init__(self) -> None:
         _check_paths(self, ("data", "runs", "policy", "identity", "maps", "home"))
         data, runs = Path(self.data), Path(self.runs)
-        # What lies in the folder of the data is data: results would be read in the next run.
+        # Results in the data folder would be read as data by the next run.
         if not data.is_dir() or data == runs or data in runs.parents:
             raise ConfigError("E310", problem="data is no folder, or runs lies in it")
         if "/" in self.manifest or self.manifest in (".", ".."):
             raise ConfigError("E310", problem="manifest is a name in the folder of the data")
 
     def places(self, operator: SitePlaces) -> SitePlaces:
-        """Return what this file names; where it names nothing, what the operator's process has."""
-        # An output folder is of one run: what outlives it lies beside those.
+        """Return the paths of this file, with those of the operator's process as defaults."""
+        # An output folder belongs to one run; files that outlive runs are beside them.
         home = operator.home or Path(self.runs) / ".cape-site"
         return replace(
             operator,
@@ -69,7 +69,7 @@ class SiteFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AggregatorFile:
-    """``cape-aggregator.toml``; without one, runs lie in ``cape-runs`` of the server's kit."""
+    """``cape-aggregator.toml``; without it, runs are in ``cape-runs`` of the server's kit."""
 
     runs: str
 
@@ -85,7 +85,7 @@ def _check_paths(record: SiteFile | AggregatorFile, names: tuple[str, ...]) -> N
 
 
 def read_site_file(local: Path, site: str) -> SiteFile:
-    """Return the site's own file; ConfigError E311, whose text says nothing of what is in it."""
+    """Return the site's own file; ConfigError E311, whose text does not show its content."""
     named = local / f"cape-site-{site}.toml"
     path = named if named.is_file() else local / "cape-site.toml"
     return _read(path, SiteFile, "E311", site=site)
@@ -115,7 +115,7 @@ def _read(path: Path, kind: type[R], code: str, **fields: str) -> R:
 
 
 def settings_of_flare(kit: Path, party: Literal["client", "server"]) -> dict[str, Any]:
-    """Return ``resources.json`` of a party's kit, or FLARE's default of it; ConfigError E312."""
+    """Return ``resources.json`` of a party's kit, or FLARE's default; ConfigError E312."""
     of_party = f"startup/fed_{party}.json"
     if not (kit / of_party).is_file():
         problem = f"{kit.resolve().name} is no kit of a {PARTIES[party]}: {of_party} is missing"
@@ -138,10 +138,10 @@ def settings_of_flare(kit: Path, party: Literal["client", "server"]) -> dict[str
 def allowing(
     found: Mapping[str, Any], classes: Sequence[str], *, stores: Path | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return FLARE's settings with what a kit of ours needs, and what was not so, for people.
+    """Return FLARE's settings as our kits need them, and a list of the changes for people.
 
-    It may build `classes` from a job, and nothing else that is not listed there; no log leaves it;
-    jobs and snapshots of a server lie in `stores`, not in a folder that everybody may read.
+    Jobs may build only `classes` and the classes that the settings already list; logs stay at the
+    party; jobs and snapshots of a server are in `stores`, not in a world-readable folder.
     """
     wanted: dict[str, Any] = copy.deepcopy({"format_version": 2, **found})
     listed = wanted.setdefault("class_allow_list", [])

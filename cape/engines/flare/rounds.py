@@ -1,18 +1,18 @@
-"""The rounds of a run over calls that carry bytes, without FLARE: `SiteRounds`, `AggregatorRounds`.
+"""The rounds of a run over calls with bytes, without FLARE: `SiteRounds`, `AggregatorRounds`.
 
-Both call the border of COINSTAC (`cape.engines.coinstac.computation.run`) once per exchange and
-keep on disk what COINSTAC's engine would keep for them, so a run goes on after any process died::
+Both call COINSTAC's interface (`cape.engines.coinstac.computation.run`) once per exchange and store
+the files that COINSTAC's engine would keep, so a run can go on after a crash of any process::
 
     <runs>/<run>/cache-0.json      a site: its cache after an answer of even number
     <runs>/<run>/cache-1.json      after one of odd number: the last answer may have been lost
     <runs>/<run>/output/           its journal until `report`, then its private results
     <runs>/<run>/consortium/       the results of all, as the aggregator sent them at the end
-    <runs>/<run>/state-0.json      the aggregator: where the run stands after an exchange of even
-    <runs>/<run>/state-1.json      and of odd number; the later one that is whole counts
-    <runs>/<run>/parts/            what its broadcast holds for one site each, as files
-    <runs>/<run>/results/          the results of all: once `ended` is on record, they are complete
+    <runs>/<run>/state-0.json      the aggregator: its state after an exchange of even number
+    <runs>/<run>/state-1.json      after one of odd number; the later complete one is used
+    <runs>/<run>/parts/            files of a broadcast for one site each
+    <runs>/<run>/results/          the results of all: complete once the state says `ended`
 
-A site that does not answer is asked once more, with the same bytes; then it is lost for good.
+A site that does not answer is asked once more, with the same bytes; after that it is lost.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from cape.site.files import folder_lock, overwrite
 from cape.site.places import SitePlaces
 
 RUN_NAME = re.compile(r"[0-9a-f]{32}")
-# A part of the name of a result file: no path, nothing hidden.
+# A component of a result file's name: no path, no hidden file.
 FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-# Calls of the same question: a late answer is in the journal by the second one.
+# Calls per question: on the second call a late answer is in the journal.
 ATTEMPTS = 2
-# Public texts after which nothing had left the site: a question may come again.
+# Errors before which no data left the site: the question may be repeated.
 MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
-# Characters of a site's error; the texts of the catalogue are shorter.
-LONGEST_TEXT = 1000
+# Maximum characters of a site's error; the catalogue's texts are shorter.
+MAX_ERROR_TEXT = 1000
 # Seconds that a new job waits for the one before it.
 PATIENCE = 60.0
-# Seconds in which sites may hear why a run ended; who does not is told by nobody.
+# Seconds in which sites can receive the reason why a run ended.
 FAREWELL = 15.0
 CACHE_LIMIT = 2 * MAX_DOCUMENT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What the aggregator sends: the engine's number of the exchange, and the broadcast."""
+    """A call of the aggregator: the number of the exchange, and the broadcast."""
 
     run: str
     iteration: int
@@ -67,28 +67,28 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a site sends back: a reply, or the public text of an error."""
+    """A site's answer: a reply, or the public text of an error."""
 
     output: dict[str, Any] | None = None
     error: str = ""
 
 
 def home_of_run(runs: Path, run: object) -> Path:
-    """Return the folder of a run; MessageError: its name, which a peer says, must name no other."""
+    """Return the folder of a run; MessageError for a name that is not 32 hex digits."""
     if not (isinstance(run, str) and RUN_NAME.fullmatch(run)):
         raise MessageError("E202", problem="the name of a run is 32 hex digits")
     return runs / run
 
 
 class SiteRounds:
-    """One site; `answer` and `deliver` never raise: FLARE would send the traceback away.
+    """One site; `answer` and `deliver` never raise, because FLARE would send the traceback away.
 
-    `operator`: places that the process was started with, for what the site's own file leaves open.
+    `operator`: paths of the process, used where the site's own file has none.
     """
 
     def __init__(self, site: str, open_own: Callable[[], SiteFile], operator: SitePlaces) -> None:
         self._site, self._open_own, self._operator = site, open_own, operator
-        # A question that comes again while the first is computed waits for it.
+        # A repeated question waits for the first.
         self._one_at_a_time = threading.Lock()
         self._begun: set[str] = set()  # runs of this job
 
@@ -96,16 +96,16 @@ class SiteRounds:
         return self._caught(lambda: self._answer(blob, owner))
 
     def deliver(self, run: str, files: Mapping[str, bytes]) -> bytes:
-        """Write the results of all, which end the run here."""
+        """Write the results of the consortium, which ends the run."""
         return self._caught(lambda: self._deliver(run, files))
 
     def leave(self) -> None:
-        """Free what runs of this job still hold in the site's ledger: the job has ended.
+        """Free the reserves of this job's runs in the site's ledger, after the end of the job.
 
-        A finished run holds nothing; one that goes on in another job asks for its place again.
+        A finished run has none; a run that another job resumes reserves again.
         """
         for run in sorted(self._begun):
-            with suppress(CapeError, OSError):  # it stays held: it yields, or people close it
+            with suppress(CapeError, OSError):  # the reserve stays until it expires or is closed
                 own = self._open_own()
                 output = home_of_run(Path(own.runs), run) / "output"
                 leave_run(self._site, Path(own.data), output, own.places(self._operator))
@@ -114,7 +114,7 @@ class SiteRounds:
         try:
             with self._one_at_a_time:
                 answer = Answer(output=action())
-        except Exception as err:  # its public text is all that leaves
+        except Exception as err:  # only its public text leaves the site
             answer = Answer(error=public_text(err))
         return encode(answer)
 
@@ -132,7 +132,7 @@ class SiteRounds:
             with folder_lock(home, f"site {self._site}"):
                 return self._exchange(question, owner, own, home)
         except Exception as err:
-            # The border wrote its own errors down; this one may be of the files around it.
+            # `run` wrote its own errors down; this one may come from the files around it.
             write_down(home / "output", err)
             raise
 
@@ -142,11 +142,11 @@ class SiteRounds:
         if set(question.input) == {ENDED}:
             hear_end(home / "output", question.input[ENDED])
             return {ENDED: "read"}
-        # Also where its answer was lost: the journal has that.
+        # Also if the last answer was lost: the journal has it.
         before = stored(_cache_of(home, question.iteration - 1))
         document = {
             "input": self._input(question, own),
-            # Any other number is refused by the border, which counts by itself.
+            # `run` has its own count and refuses a wrong number.
             "cache": {} if question.iteration == 1 or before is None else before,
             "state": {
                 "clientId": self._site,
@@ -159,15 +159,14 @@ class SiteRounds:
             },
         }
         answer = border("local", document, own.places(self._operator))
-        # In the place of a cache that nobody asks for any more: cut off by a crash it is written
-        # again, from the journal.
+        # Overwrites an unused cache; after a crash here the journal gives the answer again.
         overwrite(_cache_of(home, question.iteration), wire.dumps(answer["cache"]))
         return carried_inline(answer["output"], home / "transfer")
 
     def _input(self, question: Question, own: SiteFile) -> dict[str, Any]:
         if question.iteration > 1:
             return question.input
-        # What a site maps is its own affair: the owner's settings cannot name its files.
+        # The owner's settings cannot name files of the site.
         settings = {k: v for k, v in question.input.items() if k not in SITE_INPUTS}
         return {**settings, **({"manifest": [own.manifest]} if own.manifest else {})}
 
@@ -180,11 +179,11 @@ class SiteRounds:
             path = home.joinpath("consortium", *parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        # Nothing is asked any more: the key of the vault, which is empty by now, goes too.
+        # The run has ended: delete the caches with the key of the vault, which is empty now.
         for number in (0, 1):
             _cache_of(home, number).unlink(missing_ok=True)
         shutil.rmtree(home / "transfer", ignore_errors=True)
-        (home / "output" / "site-error.txt").unlink(missing_ok=True)  # of a stop that was got over
+        (home / "output" / "site-error.txt").unlink(missing_ok=True)  # of an earlier stop
         return {}
 
 
@@ -197,25 +196,25 @@ def _cache_of(home: Path, iteration: int) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunState:
-    """Where a run stands after `iteration` complete exchanges, and what is asked next."""
+    """State of a run after `iteration` complete exchanges, with the next question."""
 
     iteration: int = 0
     cache: dict[str, Any]
     input: dict[str, Any]
     left: tuple[str, ...]
     ended: bool = False
-    # Bytes of one reply of the last exchange
+    # Bytes of the largest reply of the last exchange
     size: int = 0
 
 
-# Asks sites, each with its bytes, `timeout` s: yields each answer as it arrives, and no others.
+# Sends each site its bytes and yields answers as they arrive within `timeout` s.
 Ask = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
 
 
 class AggregatorRounds:
-    """A run named `run`; `settings` are the owner's, of the product if they name no computation.
+    """A run named `run` with the owner's `settings`; default computation: the product.
 
-    `addresses`: each site is asked with bytes of its own (`Aggregator` of `cape.protocol.ports`).
+    `addresses`: each site receives its own bytes (`Aggregator` of `cape.protocol.ports`).
     """
 
     def __init__(
@@ -224,11 +223,11 @@ class AggregatorRounds:
         self.home = home_of_run(runs, run)
         computation, self._config = configured(settings)
         self._addresses = addresses
-        # Sites take no computation for granted.
+        # Sites have no default computation.
         self._run, self._settings = run, {"computation": computation.name, **settings}
 
     def state(self) -> RunState | None:
-        """Return where the run stands; None before its first exchange is complete."""
+        """Return the latest state; None before the first complete exchange."""
         texts = [path.read_bytes() for n in (0, 1) if (path := self._state_file(n)).is_file()]
         whole = [
             text for head, _, text in (t.partition(b"\n") for t in texts) if _names(head, text)
@@ -240,8 +239,8 @@ class AggregatorRounds:
         return max(states, key=lambda state: state.iteration, default=None)
 
     def _write(self, state: RunState) -> None:
-        # In the place of the exchange before the last, one sync in place of two.  If it is cut off
-        # by a crash, nothing was asked from it, and sites repeat their last answer.
+        # Overwrites the state before the last one: one sync instead of two.  After a crash here no
+        # question was sent from it, and sites repeat their last answer.
         text = encode(state)
         overwrite(self._state_file(state.iteration), _digest(text) + b"\n" + text)
 
@@ -253,19 +252,19 @@ class AggregatorRounds:
         return self.home / "results"
 
     def play(self, sites: Iterable[str], ask: Ask, *, join: float, round: float) -> RunState:
-        """Go on after the last complete exchange, to the end; CapeError, also from a site."""
+        """Play the run from the last complete exchange to its end; CapeError, also from a site."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A job before this one may still be ending.
+        # An earlier job may still be ending.
         with folder_lock(self.home, "the aggregator", patience=PATIENCE):
             state = self.state()
-            # Of a stop that is got over now.
+            # Of an earlier stop.
             (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
             try:
                 state = state or self.opening(sorted(sites))
                 while not state.ended:
                     state = self._exchange(state, ask, join if state.iteration == 0 else round)
                     self._write(state)
-                    if not is_addressed(state.input):  # else they are asked for next
+                    if not is_addressed(state.input):  # otherwise the next question needs them
                         shutil.rmtree(self._parts, ignore_errors=True)
             except Exception as err:
                 self._tell_end(state, sites, ask, err, min(round, FAREWELL))
@@ -281,17 +280,17 @@ class AggregatorRounds:
             pass
 
     def question(self, state: RunState) -> bytes:
-        """Return what all sites are asked next."""
+        """Return the next question to all sites."""
         question = Question(run=self._run, iteration=state.iteration + 1, input=state.input)
         return encode(question)
 
     def step(self, state: RunState, arrived: Mapping[str, bytes]) -> RunState:
-        """Return where the run stands after the answers of one exchange; CapeError as `play`."""
+        """Return the state after the answers of one exchange; CapeError as in `play`."""
         return self._exchange(state, lambda blobs, timeout: iter(arrived.items()), 0.0)
 
     def opening(self, sites: list[str]) -> RunState:
-        """Return where a run begins; ConsortiumError E204 for sites that the owner does not say."""
-        # Before any site is asked: what the aggregator counts, the sites count again.
+        """Return the first state; ConsortiumError E204 for sites that the owner did not name."""
+        # Checked before any question; sites check it again.
         if wrong := self._config.wrong_sites(sites):
             raise ConsortiumError("E204", field="list of sites", sites=wrong)
         return RunState(cache={}, input=self._settings, left=tuple(sites))
@@ -329,10 +328,10 @@ class AggregatorRounds:
         return self.home / "parts"
 
     def _carried(self, output: dict[str, Any]) -> dict[str, Any]:
-        """Take the arrays of a broadcast into it, and put files for one site each aside."""
+        """Put the arrays of a broadcast back into it, and files for one site each into `parts`."""
         if not is_addressed(output):
             return carried_inline(output, self.results)
-        # Of an exchange that was not completed: it is written again.
+        # Left by an incomplete exchange.
         shutil.rmtree(self._parts, ignore_errors=True)
         self._parts.mkdir(mode=0o700)
         for path in self.results.iterdir() if self.results.is_dir() else ():
@@ -343,9 +342,9 @@ class AggregatorRounds:
     def _arriving(
         self, state: RunState, ask: Ask, timeout: float, arrived: dict[str, int]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield replies as they come, into `arrived` their bytes; CapeError for a lost site.
+        """Yield replies as they arrive, with sizes into `arrived`; CapeError for a lost site.
 
-        With drop-outs a site that is lost or refuses is left out, and never asked again.
+        With drop-outs, a site that is lost or refuses is excluded for the rest of the run.
         """
         refused: dict[str, str] = {}
         for _ in range(ATTEMPTS):
@@ -359,7 +358,7 @@ class AggregatorRounds:
                     refused[site] = answer.error
         survives = self._config.aggregation == "secagg"
         everybody = state.iteration == 0 or not survives or not arrived
-        # The first exchange needs everybody: who takes part is settled there.
+        # The first exchange needs all sites: it fixes the roster.
         if refused and everybody:
             raise ReportedError(refused[min(refused)])
         lost = [site for site in state.left if site not in arrived]
@@ -368,7 +367,7 @@ class AggregatorRounds:
             raise ConsortiumError("E156", site=min(lost), phase=phase, round=number)
 
     def _questions(self, state: RunState, sites: Iterable[str]) -> dict[str, bytes]:
-        """Encode what is asked: once for all, or what each of them needs of a broadcast."""
+        """Encode the question: once for all sites, or for each with its parts of a broadcast."""
         if not is_addressed(state.input):
             return dict.fromkeys(sites, self.question(state))
         own = {site: inline(for_site(state.input, site), self._parts) for site in sites}
@@ -386,9 +385,9 @@ def _read_answer(raw: Any) -> Answer:
     try:
         answer: Answer = decode(raw, Answer)
     except CapeError as err:
-        return Answer(error=err.public)  # a site that sends anything else has not answered
-    # A site may say what it likes; one line of it is passed on.
-    return replace(answer, error=answer.error.partition("\n")[0][:LONGEST_TEXT])
+        return Answer(error=err.public)  # a malformed answer counts as an error
+        # Only one line of a site's text is passed on.
+    return replace(answer, error=answer.error.partition("\n")[0][:MAX_ERROR_TEXT])
 
 
 def progress_of(state: RunState) -> Progress | None:
@@ -419,12 +418,12 @@ def _names(digest: bytes, text: bytes) -> bool:
 
 
 def stored(path: Path) -> Any:
-    """Return the document of a file, None if there is none; MessageError if it is damaged."""
+    """Return the document of a file, None without a file; MessageError if it is damaged."""
     return wire.loads(path.read_bytes(), CACHE_LIMIT) if path.is_file() else None
 
 
 def carried_inline(output: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Put arrays that the border left in files back into the message: calls carry any size."""
+    """Put arrays from files back into the message, because calls carry any size."""
     whole: dict[str, Any] = inline(output, folder)
     if whole is not output and folder.is_dir():
         for path in folder.iterdir():

@@ -1,1 +1,1 @@
-"""NeuroFLAME: the steps of its iterative workflow, and the author files that name them."""
+"""NeuroFLAME: the steps of its iterative workflow, and the author files that call them."""

@@ -1,7 +1,7 @@
 """The author files of a NeuroFLAME computation, for a user's checkout of its boilerplate.
 
-Written from ``templates`` and the settings; nothing of the boilerplate is in them.  They lie
-generated in ``packaging/neuroflame`` too, to be read.
+Generated from ``templates`` and the settings, without text of the boilerplate.  Copies to read are
+in ``packaging/neuroflame``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TEMPLATES: Final = Path(__file__).parent / "templates"
 AUTHORS: Final = "app/code/computation"
 REQUIREMENTS: Final = "requirements.txt"
 PARAMETERS: Final = "test_data/server/parameters.json"
-# A checkout has these; the framework's files are its own, and must stay as they were released.
+# Files that a checkout has; the framework's own files must stay as released.
 MARKS: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
-# Of the package with pages that have pictures; its pins allow no nilearn.
+# The package with plots; the pins of the boilerplate exclude nilearn.
 WANTED: Final = (f"coinstac-cape=={VERSION}", "matplotlib>=3.8,<3.10", "scipy>=1.10,<1.12")
 
-# Of the product, in people's words; the module of another one says it by itself.
+# Description of the product; for other computations the module's docstring is used.
 ALGORITHM: Final = """Joint independent component analysis of fMRI of several sites: common maps,
 private time courses. What leaves a site is a secure sum with calibrated noise, so that the result
 is differentially private for every subject (CAPE: the sites' noises are correlated and cancel)."""
@@ -44,8 +44,8 @@ is differentially private for every subject (CAPE: the sites' noises are correla
 def files(parameters: Mapping[str, object] | None = None) -> dict[str, str]:
     """Return text by path below a checkout.
 
-    `parameters`: the owner's settings, of the product unless they name a computation; without
-    them, those of three sites of a few invented people, whose results are noise.
+    `parameters`: the owner's settings, of the product unless they name a computation.  Default:
+    those of three sites with a few synthetic people, whose results are noise.
     """
     name = str((parameters or {}).get("computation", PRODUCT))
     example = (TEMPLATES / "parameters.json").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def _filled(template: str, **values: object) -> str:
 
 
 def display_notes(name: str) -> str:
-    """Return the table of parameters for the leader, who edits a free JSON file."""
+    """Return the table of parameters for the leader, who edits a JSON file."""
     config = load(name).config
     hints, texts = typing.get_type_hints(config), texts_of(config)
     rows = []
@@ -89,9 +89,8 @@ def display_notes(name: str) -> str:
 def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[str]:
     """Write the author files into a checkout of the boilerplate; return their paths.
 
-    `parameters`: as in `files`.  Author files that were there are removed; a requirement is added
-    once.
-    ConfigError E321 for a folder that is no checkout, E011 for what NeuroFLAME cannot carry out.
+    `parameters`: as in `files`.  Existing author files are removed; a requirement is added once.
+    ConfigError E321 for a folder that is no checkout, E011 for settings that NeuroFLAME cannot run.
     """
     if not all((checkout / mark).is_file() for mark in MARKS):
         raise ConfigError("E321", detail=str(checkout))

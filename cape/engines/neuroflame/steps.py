@@ -1,16 +1,16 @@
 """A run as NeuroFLAME's iterative workflow: `begin`, `answer`, `combine`, `has_ended`, `write`.
 
-exchange 0    a site is not told its own name: it sends a nonce, and hears whose name it came under
-exchange k    the aggregator's question and the site's answer, as text: what
-              `cape.engines.flare.rounds` carries as bytes, over the border of COINSTAC
+exchange 0    a site does not know its own name: it sends a nonce and receives the name for it
+exchange k    the aggregator's question and the site's answer: the bytes of
+              `cape.engines.flare.rounds`, as text
 the end       the last message has the results of all; every site writes them to its output folder
 
-A party is one process for the whole run, and a run is never resumed.  What must stay secret (keys,
-the journal) lies in a temporary folder of that process, 0700, and goes with it: the framework's own
-state is a clear file in the output folder, so nothing is kept there.  What outlives a run (the
-ledger of all runs) lies beside the data, the only place of a site that does.
+A party is one process for the whole run, and a run cannot be resumed.  Secrets (keys, the journal)
+are in a temporary folder of that process with mode 0700, deleted at its end; the framework's own
+state is an unprotected file in the output folder and holds none.  The ledger of all runs is beside
+the data, the only folder of a site that outlives a run.
 
-The framework fills the arguments `parameters`, `data_dir` and `output_dir` by their names.
+The framework passes the arguments `parameters`, `data_dir` and `output_dir` by name.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from cape.settings.own_words import POLICY_FILE
 from cape.site.files import make_own_folder, write_atomically
 from cape.site.places import SitePlaces
 
-# Parameters that are the framework's, not the owner's settings
+# Parameters of the framework, which are no settings
 FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")
-# Its own limits: a run ends after an hour, and an exchange takes two seconds as it is shipped.
+# Limits of the framework: a run ends after an hour; an exchange takes two seconds by default.
 CAP_SECONDS: Final = 3600.0
 EXCHANGE_SECONDS: Final = 2.0
 MAX_ITERATIONS: Final = 5000
-# Its simulator stops the processes of sites in turn where it has fewer threads than sites.
+# With fewer threads than sites, its simulator stops the processes of sites in turn.
 LOST: Final = (
     "this process does not know the run, as if it had just been started (NeuroFLAME's simulator: "
     "debugger.py with -t and the number of sites)"
 )
-# Drop-outs, which a framework without them cannot offer
+# Drop-outs, which the framework does not support
 NOT_IN_NEUROFLAME: Final = ("aggregation", "min_survivors")
-# Beside a site's data: hidden, so that it is not read as data.
+# Folder beside a site's data; hidden, so that it is not read as data.
 HOME: Final = ".cape-site"
 
 
 class _Party:
-    """A party of one run in this process, with a folder that ends with it."""
+    """A party of one run in this process, with a temporary folder."""
 
     def __init__(self) -> None:
         self.runs = Path(tempfile.mkdtemp(prefix="cape-"))
-        # What is done at the end of a run, or with the process, however the framework ends it
+        # Called at the end of the run or of the process
         self.leaving: list[Callable[[], None]] = []
         self.close = weakref.finalize(self, _close, self.runs, self.leaving)
 
@@ -108,20 +108,20 @@ class _Aggregator(_Party):
         self.state = self.rounds.opening(sites)
 
 
-# By output folder: in the framework's simulator several parties may share a process.
+# Keyed by output folder: parties may share a process in the framework's simulator.
 _SITES: dict[str, _Site] = {}
 _AGGREGATORS: dict[str, _Aggregator] = {}
-# Public texts of errors that sites are being told
+# Public texts of errors on their way to the sites
 _ENDS: dict[str, str] = {}
 
 
 def begin() -> dict[str, Any]:
-    """Return the message before the first one, which no aggregator has sent."""
+    """Return the message that a site handles first, before any from the aggregator."""
     return {}
 
 
 def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str, Any]:
-    """Return a site's reply; an error's public text is a reply too, for the aggregator to tell."""
+    """Return a site's reply; after an error, its public text for the aggregator."""
     if not message:
         _SITES[output_dir] = site = _Site()
         return {"nonce": site.nonce}
@@ -129,7 +129,7 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
         hear_end(Path(output_dir), message[ENDED])
         return {"answer": ""}
     known = _SITES.get(output_dir)
-    if known is None:  # it was started anew, and its secrets are gone
+    if known is None:  # the process was restarted, and its secrets are lost
         raise RuntimeError(public_text(MessageError("E202", problem=LOST)))
     data, home = Path(data_dir).resolve(), home_of_run(known.runs, message.get("run"))
     reply = known.named(message, data).answer(message["question"].encode(), owner="")
@@ -140,12 +140,12 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
 def combine(
     replies: dict[str, dict[str, Any]], parameters: dict[str, Any], output_dir: str
 ) -> dict[str, Any]:
-    """Return the next message for all sites; an error is one, too, and the exchange after it ends.
+    """Return the next message for all sites; an error is sent to them first.
 
-    RuntimeError then, with its public text: the framework ends a run for all, and asks nobody more.
+    In the exchange after it, RuntimeError with the public text makes the framework end the run.
     """
     if (text := _ENDS.pop(output_dir, "")) and not all("nonce" in r for r in replies.values()):
-        # The framework logs the traceback: the public text, which is all that anybody should read.
+        # The framework logs the traceback: raise an error with the public text only.
         raise RuntimeError(text)
     try:
         return _combine(replies, parameters, output_dir)
@@ -177,13 +177,13 @@ def _combine(
         _AGGREGATORS.pop(output_dir).close()
         return {"run": aggregator.run, "files": files}
     if aggregator.state.iteration == 1:
-        # Nothing is charged yet, and all sites have read their data.
+        # Checked before any charge, when all sites have read their data.
         _check_time(aggregator.state, time.monotonic() - aggregator.begun)
     return {**_question(aggregator), "names": {}}
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """ConfigError E011 for settings that NeuroFLAME cannot carry out."""
+    """Raise ConfigError E011 for settings that NeuroFLAME cannot run."""
     if (got := settings.get("aggregation", "all-sites")) != "all-sites":
         do = "in NeuroFLAME every site must answer to the end."
         raise ConfigError("E011", setting="aggregation", got=got, allowed="all-sites", do=do)
@@ -204,7 +204,7 @@ def _check_time(state: RunState, spent: float) -> None:
             exchanges=exchanges,
             minutes=math.ceil(seconds / 60),
             reading=round(spent / 60),
-            total=math.ceil((spent + seconds) / 60),  # never the limit itself
+            total=math.ceil((spent + seconds) / 60),  # stay below the limit
             limit=round(CAP_SECONDS / 60),
         )
 
@@ -214,12 +214,12 @@ def has_ended(message: dict[str, Any]) -> bool:
 
 
 def write(message: dict[str, Any], output_dir: str) -> None:
-    """Write the results of all, and what a site alone may know, into its output folder."""
+    """Write the results of all and the site's private results into its output folder."""
     known = _SITES.pop(output_dir, None)
     if known is None or known.rounds is None:
         return
     try:
-        # Without them the framework's own limit of exchanges was reached, which ours is far below.
+        # Missing results mean that the framework's limit of exchanges was reached, far above ours.
         if "files" in message:
             _take(known, known.rounds, message, Path(output_dir))
     finally:
@@ -234,7 +234,7 @@ def _take(known: _Site, rounds: SiteRounds, message: Mapping[str, Any], target: 
     if b'"error":""' not in done:
         return
     target.mkdir(parents=True, exist_ok=True)
-    # Its own files last: what is called as one of them came from the aggregator.
+    # The site's own files are written last, over files of the aggregator with the same names.
     for path in _visible(home / "consortium"):
         _clear(target / path.name)
         shutil.move(path, target / path.name)
@@ -256,7 +256,7 @@ def _clear(target: Path) -> None:
 
 
 def _keep(source: Path, target: Path) -> None:
-    """Copy what is of this site's people: for nobody else at any moment, through no link."""
+    """Copy the files about this site's people, private from the start, without following links."""
     if source.is_dir():
         make_own_folder(target)
         for path in source.iterdir():
@@ -266,7 +266,7 @@ def _keep(source: Path, target: Path) -> None:
 
 
 def _keep_words(home: Path, output: Path) -> None:
-    """Leave at the site what is told to its people alone: the temporary folder goes."""
+    """Save the texts for the site's people before the temporary folder is deleted."""
     for name in ("site-error.txt", NOTICE_FILE):
         if (home / name).is_file():
             output.mkdir(parents=True, exist_ok=True)

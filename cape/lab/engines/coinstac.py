@@ -1,7 +1,7 @@
 """COINSTAC's own engine, driven by ``engine_program/engine.js``, on one computer.
 
 Needs node, the engine's packages (`NODE_PATH`), Docker (`DOCKER_HOST`) and this project's image;
-``packaging/with-engine.sh COMMAND`` makes all of them on Debian.
+``packaging/with-engine.sh COMMAND`` installs them on Debian.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cape.simulation.ways import Play
 
 RUN = "simulatorRun"
 PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
-# What a site's output folder holds of its own; all else came from the aggregator.
+# The site's own files in its output folder; all others came from the aggregator.
 SITE_FILES = (
     "private",
     "cape-site.json",
@@ -61,7 +61,7 @@ def run_engine(
     others: Mapping[str, Mapping[str, Any]] | None = None,
     on_iteration: Callable[[int], None] = lambda iteration: None,
 ) -> tuple[PartyEnd, ...]:
-    """`folder` has ``input/<site>/simulatorRun/``; CapeError E241: no node, packages, Docker."""
+    """Run the engine; `folder` has ``input/<site>/simulatorRun/``; CapeError E241 without tools."""
     _check_parts()
     all_of_them = {"default": specification, **(others or {})}
     (folder / "compspecs.json").write_text(json.dumps(all_of_them), encoding="utf-8")
@@ -70,7 +70,7 @@ def run_engine(
         for site, values in inputs.items()
     }
     (folder / "inputs.json").write_text(json.dumps(mapped), encoding="utf-8")
-    # With CI set the engine takes other mounts, hosts and ports.
+    # With CI set, the engine uses other mounts, hosts and ports.
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     command = ["node", str(PROGRAM), *(str(folder / n) for n in ("compspecs.json", "inputs.json"))]
     errors = (folder / "engine.log").open("wb")
@@ -137,7 +137,7 @@ def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
 
 
 def _remove_containers(folder: Path) -> None:
-    # The engine leaves them stopped; they are known by the folder that they mount.
+    # The engine leaves stopped containers, which are found by the folder that they mount.
     client = connect()
     (folder / "logs").mkdir(exist_ok=True)
     try:
@@ -151,7 +151,7 @@ def _remove_containers(folder: Path) -> None:
 
 
 def simulate_in_engine(play: Play, *, version: int = 2) -> None:
-    """Leave results as other ways do; compspec `version` 1: a process per round, 2: the service."""
+    """Play a run in the engine; compspec `version` 1: a process per round, 2: the service."""
     _check_parts()
     setup, folder = play.setup, play.work / "engine"
     image = find_image(setup.settings, setup.image)  # before anything is copied
@@ -179,7 +179,7 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
         _take_results(folder / "output" / site / RUN, play.work, site)
     failed = [end for end in ends if not end.fulfilled]
     if failed:
-        # The engine wraps the public text in words of its own, and says it once for every party.
+        # The engine adds its own words to the public text and repeats it for every party.
         texts = [m.group() for end in failed if (m := PUBLIC_TEXT.search(end.error))]
         if not texts:
             problem, do = "the engine of COINSTAC ended the run", "read container-logs/engine.log."
@@ -197,10 +197,10 @@ def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> di
 
 
 def _replace_maps(base: Path, maps: Path) -> None:
-    """Put maps into a copy of a site's folder: the engine names a container nothing else."""
+    """Put maps into a copy of a site's folder: a container has no other file."""
     while (own := file_of_maps(base)) is not None:
         own.unlink()
-    # Its own name may be that of a person's file
+    # Its own name may equal that of a person's file.
     known = (n for n in (*RUN_MAPS, *TEMPLATE_FILES) if maps.name.endswith(n[n.index(".") :]))
     _link_or_copy(str(maps), str(base / next(known, "templates.csv")))
 
@@ -220,13 +220,13 @@ def _take_results(output: Path, work: Path, site: str) -> None:
         return
     for path in sorted(output.iterdir()):
         target = (private if path.name in SITE_FILES else common) / path.name
-        # The engine carries the aggregator's files to every site: one copy is enough.
+        # The engine copies the aggregator's files to every site: one copy is enough.
         if path.name != ".cape" and not target.exists():
             shutil.move(path, target)
 
 
 def _progress(on_progress: OnProgress | None, n_sites: int) -> Callable[[int], None]:
-    # The engine tells the number of its iteration and no more.
+    # The engine only reports the number of its iteration.
     began, last = time.monotonic(), 0
 
     def tell(iteration: int) -> None:

@@ -1,8 +1,8 @@
 """A simulated consortium in containers: one per site, one for the aggregator.
 
-Needs the extra ``docker`` and a service with Docker's API (`DOCKER_HOST`).  No network, a read-only
-root, no capabilities, a memory limit; only the own site's data, read-only.  Containers are removed
-at the end, or by the next simulation into the same folder.
+Needs the extra ``docker`` and a service with Docker's API (`DOCKER_HOST`).  Containers have no
+network, a read-only root, no capabilities, a memory limit, and only their own site's data,
+read-only.  They are removed at the end, or by the next simulation into the same folder.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from cape.site.places import HOME_VARIABLE, MAPS_VARIABLE, POLICY_VARIABLE
 LABEL = "coinstac-cape.simulation"
 WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
 POLICY = "/policy/site-policy.toml"
-# Numbers of the streams in the frames of Docker's API.
+# Stream numbers in the frames of Docker's API.
 STDOUT, STDERR = 1, 2
 
 
 def image_for(settings: Mapping[str, object], image: str = "") -> str:
-    """Return `image`, or the one of this version that has the computation of a run."""
+    """Return `image`, or the default image of this version with the run's computation."""
     computation = str(settings.get("computation", PRODUCT))
     return image or f"{image_of(computation)}:{VERSION}"
 
 
 def find_image(settings: Mapping[str, object], image: str = "") -> str:
-    """Return the image of `image_for` by the name that it has here; CapeError E290: there is none.
+    """Return the local name of the image of `image_for`; CapeError E290 if it is missing.
 
-    Podman names what it builds ``localhost/NAME``, and takes NAME for one of a public registry.
+    Podman calls its own images ``localhost/NAME`` and looks for NAME in a public registry.
     """
     wanted, client = image_for(settings, image), connect()
     try:
@@ -60,7 +60,7 @@ def _no_image(name: str) -> CapeError:
 
 
 class Containers:
-    """A container per party, removed at exit; CapeError (E290): no Docker, no image, one ended."""
+    """One container per party, removed at exit; CapeError (E290): no Docker or image, one ended."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class Containers:
     def __enter__(self) -> Self:
         self._before = _stop_on_sigterm()
         try:
-            # A client per party: two threads never share a connection.
+            # One client per party: threads must not share a connection.
             self._clients = {party: connect() for party in (*self._sites, "remote")}
             self._logs.mkdir(parents=True, exist_ok=True)
-            # A simulation that was killed could not clean up; its containers hold this folder.
+            # Remove containers of a killed simulation, which still mount this folder.
             self._remove_left_over()
             for party, client in self._clients.items():
                 self._containers[party] = self._start(client, party)
@@ -131,19 +131,19 @@ class Containers:
                 detach=True,
                 labels={LABEL: self._mark},
                 volumes=mounts,
-                # A party speaks through exec alone: data have no other way out.
+                # Exec is a party's only channel.
                 network_mode="none",
                 mem_limit=self._memory,
                 pids_limit=256,
                 read_only=True,
                 tmpfs={"/tmp": ""},  # noqa: S108
-                # What a site's container cannot do needs no promise.
+                # A container without network and rights limits even faulty code.
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 user=_user(client),
                 environment={
                     POLICY_VARIABLE: POLICY,
-                    # Of this simulation only: nothing that a site keeps outlives it.
+                    # In this simulation only: no file of a site outlives it.
                     HOME_VARIABLE: "/tmp/.cape-site",  # noqa: S108
                     "HOME": "/tmp",  # noqa: S108
                     **named,
@@ -165,7 +165,7 @@ class Containers:
         self._note(party, f"{role}.py: exit {code}, {time.monotonic() - began:.2f} s", said)
         if code == 0:
             return answer
-        # A party that fails says why; silence is the kernel's, which ends what takes too much.
+        # A failed party gives a reason; without one, the kernel killed it for its memory.
         if not said:
             problem = f"the container of {party} ended within a round (exit {code})"
             raise CapeError(
@@ -180,10 +180,10 @@ class Containers:
             call = client.exec_create(self._containers[party].id, command, stdin=True)
             stream = client.exec_start(call["Id"], socket=True)
             parts: dict[int, list[bytes]] = {STDOUT: [], STDERR: []}
-            # The file over the socket has no way to close one direction; the socket has.
+            # Only the socket itself can close one direction.
             with stream, getattr(stream, "_sock", stream) as pipe:
-                pipe.settimeout(None)  # a round takes as long as it takes
-                with suppress(BrokenPipeError):  # the command ended before it read everything
+                pipe.settimeout(None)  # no time limit for a round
+                with suppress(BrokenPipeError):  # the command ended before reading all input
                     pipe.sendall(text)
                     pipe.shutdown(socket.SHUT_WR)
                 for number, data in docker.utils.socket.frames_iter(stream, tty=False):
@@ -209,7 +209,7 @@ class Containers:
         for party, container in self._containers.items():
             with suppress(errors.APIError, OSError):
                 self._note(party, "container's own output:", container.logs())
-        # The mark finds also one that was being started when the interrupt came.
+        # The label also finds a container that was starting during the interrupt.
         with suppress(KeyError, errors.APIError, OSError):
             self._remove_left_over()
         for client in self._clients.values():
@@ -225,7 +225,7 @@ def connect() -> Any:
         client = docker.from_env()
         try:
             client.ping()
-        except BaseException:  # passed on; only the connection is closed
+        except BaseException:  # raised again; only the connection is closed
             client.close()
             raise
     except (docker.errors.DockerException, OSError) as err:
@@ -249,13 +249,13 @@ def _docker() -> Any:
 
 
 def _user(client: Any) -> str:
-    # Results belong to this user; a rootless service maps users itself.
+    # The user owns the results; a rootless service maps users itself.
     rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
     return "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
 
 
 def _stop_on_sigterm() -> Any:
-    # As Ctrl-C does: a default SIGTERM would leave containers behind.  Threads set no handlers.
+    # SIGTERM acts as Ctrl-C, or containers would stay.  Only the main thread may set handlers.
     if threading.current_thread() is not threading.main_thread():
         return None
 

@@ -1,7 +1,7 @@
-"""FLARE's own simulator on one computer: all sites as processes of its own, nothing emulated.
+"""FLARE's own simulator on one computer, with one process per site.
 
-Needs the extra ``nvflare``.  Every site has its own file, as it would have on its own computer, and
-the run is on disk: a simulation that was stopped goes on after its last complete exchange.
+Needs the extra ``nvflare``.  Every site has its own file, as on its own computer.  The run is on
+disk: a stopped simulation goes on after its last complete exchange.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.transports import error_detail
 from cape.simulation.ways import Play
 
-# Seconds between two looks at where the run stands.
+# Seconds between two readings of the run's state.
 PAUSE = 0.1
 
 
 def simulate_in_flare(play: Play) -> None:
-    """Leave results as other ways do; CapeError E015: nvflare is not installed."""
+    """Play a run in FLARE's simulator; CapeError E015: nvflare is not installed."""
     if importlib.util.find_spec("nvflare") is None:
         do = "install the extra 'nvflare'."
         raise CapeError("E015", what="FLARE's simulator", package="nvflare", do=do)
@@ -46,7 +46,7 @@ def simulate_in_flare(play: Play) -> None:
     if (job / "meta.json").is_file():
         plan = read_job(job)  # it was stopped
     else:
-        shutil.rmtree(job, ignore_errors=True)  # it was stopped while this was written
+        shutil.rmtree(job, ignore_errors=True)  # stopped while this file was written
         plan = JobPlan(run=new_run(), settings=play.setup.settings)
         write_job(job, plan)
         _write_own_files(play, kits / "local")
@@ -60,7 +60,7 @@ def simulate_in_flare(play: Play) -> None:
         for site in sites:
             _show_error(work / site, plan.run)
         raise _end(rounds, code)
-    # Only now: what goes on needs its journals where they are.
+    # Moved last: a resumed run needs its journals in place.
     for site in sites:
         _move(work / site / plan.run / "output", work / site / "output")
     _move(rounds.results, work / "remote" / "transfer")
@@ -105,7 +105,7 @@ def _play(
             stdout=log,
             stderr=log,
             cwd=kits.parent,
-            # A group of its own: what it starts ends with it.
+            # Its own process group: child processes end with it.
             start_new_session=True,
         )
         try:
@@ -125,7 +125,7 @@ def _play(
 
 
 class _Shown:
-    """The lines of the exchanges that were seen to end."""
+    """Prints one line per finished exchange."""
 
     def __init__(self, tell: OnProgress | None, before: RunState | None) -> None:
         self._tell, self._iteration, self._last = tell, 0, BEFORE_JOIN

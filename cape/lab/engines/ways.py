@@ -15,7 +15,7 @@ from cape.simulation.ways import Play, Way, in_documents
 
 
 def find_way(through: str) -> Way:
-    """Return a way of this module or of the simulation's own; ConfigError E011 names all."""
+    """Return a way of this module or of `cape.simulation.ways`; ConfigError E011 lists all."""
     if through == "nvflare":
         require(FLARE, "through=nvflare")
     return ways.find_way(through, {**ways.WAYS, **WAYS})

@@ -56,7 +56,7 @@ ANNEAL_ANGLE = np.deg2rad(60.0)
 ANNEAL_FACTOR = 0.9
 
 # Range of the step length of full batches, and the largest norm of a step (relative to W).
-SHORTEST, LONGEST, LARGEST_STEP = 0.1, 20.0, 1.0
+MIN_LENGTH, MAX_LENGTH, MAX_STEP = 0.1, 20.0, 1.0
 
 
 def local_moment(X: Array, n_local: int) -> Array:
@@ -182,7 +182,7 @@ def _length(state: EpochState, mean: Array) -> float:
     # Before the second round, and where the contrast is not concave, the length stays.
     if not bend > 0.0:
         return state.rho
-    return float(np.clip(step @ step / bend, SHORTEST, LONGEST))
+    return float(np.clip(step @ step / bend, MIN_LENGTH, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,7 +251,7 @@ class DjicaInfomax(Ascent):
         rho = state.rho if self.block else _length(state, mean)
         change = rho * (self.n_subjects * self.block if self.block else 1) * mean
         if not self.block:
-            change = change * min(1.0, LARGEST_STEP / max(float(np.linalg.norm(change)), 1e-300))
+            change = change * min(1.0, MAX_STEP / max(float(np.linalg.norm(change)), 1e-300))
         H, h = split_mean(change, len(state.b))
         G = H @ state.W
         move = Step(W=state.W + G, b=state.b + h)

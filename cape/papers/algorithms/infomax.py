@@ -47,7 +47,7 @@ BIAS_BOUND = sqrt(30.0)
 SUBJECT_BOUND = 2.0
 
 RESTART_FACTOR = 0.9  # factor on the learning rate after a blow-up (djICA, Baker et al.)
-LEAST_RATE = 1e-6  # a run whose rate has come down to this is given up
+MIN_RATE = 1e-6  # a run whose rate has come down to this is given up
 # Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests ||Delta_W||^2, which
 # a small rho passes at once.
 TOLERANCE = 2e-3
@@ -75,7 +75,7 @@ def beginning(rows: int, rho: float) -> Unmixing:
 def restart(state: State, record: StepRecord) -> State | None:
     """State to go on from after a blow-up, or None if the rate is used up."""
     rho = state.rho * RESTART_FACTOR
-    if rho <= LEAST_RATE:
+    if rho <= MIN_RATE:
         return None
     rows = len(state.b)
     return replace(

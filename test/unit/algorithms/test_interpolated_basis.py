@@ -13,7 +13,13 @@ from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import MOST_DENSE, in_basis, noise_covariance, project, public_basis
+from cape.space.public_basis import (
+    MAX_DENSE_FEATURES,
+    in_basis,
+    noise_covariance,
+    project,
+    public_basis,
+)
 
 EDGES = (2.0, 2.0, 2.5)
 
@@ -79,7 +85,7 @@ def space_of(shape: tuple[int, int, int], edge: float) -> FeatureSpace:
 def test_a_mask_too_fine_for_an_array_gets_it_and_any_other_the_array(kind):
     settings = {"epsilon": 1.0, "delta": 1e-5, "basis": kind}
     fine, coarse = space_of((62, 66, 58), 2.0), space_of((31, 33, 29), 4.0)
-    assert fine.n_features > MOST_DENSE > coarse.n_features
+    assert fine.n_features > MAX_DENSE_FEATURES > coarse.n_features
     B, dense = (public_basis(resolve(Config(**settings)), space, 20) for space in (fine, coarse))
     assert isinstance(B, InterpolatedBasis)
     assert isinstance(dense, np.ndarray)

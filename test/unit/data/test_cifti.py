@@ -31,7 +31,7 @@ from cape.report import maps, surfaces
 from cape.report.files import load_image
 from cape.settings.config import Config
 from cape.space.feature_space import FeatureSpace
-from cape.space.grayordinates import MOST_BYTES, from_peer
+from cape.space.grayordinates import MAX_STRUCTURE_BYTES, from_peer
 from support.surfaces import SIDES, axis, parcels, write_cifti, write_owner_files, write_study
 
 PARCELS = Config(
@@ -476,7 +476,7 @@ def test_vertices_outside_twice_or_packed_without_end_are_refused(tmp_path) -> N
         numbers = np.array(pair, dtype="<i4").tobytes()
         with pytest.raises(MessageError, match="E202"):
             from_peer(structure.raw[:line] + numbers + structure.raw[line + 8 :])
-    bomb = base64.b64encode(zlib.compress(b"0" * (MOST_BYTES + 10), 9)).decode()
+    bomb = base64.b64encode(zlib.compress(b"0" * (MAX_STRUCTURE_BYTES + 10), 9)).decode()
     with pytest.raises(MessageError, match="E202"):
         replace(space, packed=bomb).structure()
 

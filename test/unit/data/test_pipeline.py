@@ -21,7 +21,7 @@ from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
-from cape.space.public_basis import MOST_DENSE, project, public_basis
+from cape.space.public_basis import MAX_DENSE_FEATURES, project, public_basis
 from support.sites import clean, load_site, private_code
 
 CONFIG = replace(
@@ -330,7 +330,7 @@ def test_a_mask_finer_than_3_mm_is_reduced_as_by_its_basis_without_that_basis_in
         nib.Nifti1Image(values.astype(np.float32), affine).to_filename(tmp_path / f"sub-{m}.nii")
     config = Config(epsilon=1.0, delta=1e-5, mask="file", n_basis=15, min_timepoints=5)
     site, reduced = pipeline.load_site(tmp_path, {}, config, site="B")
-    assert site.space.n_features == int(inside.sum()) > MOST_DENSE
+    assert site.space.n_features == int(inside.sum()) > MAX_DENSE_FEATURES
     B = public_basis(resolve(config), site.space, 15)
     assert isinstance(B, InterpolatedBasis)
     dense = B @ np.eye(15)

@@ -116,7 +116,7 @@ def test_an_image_of_templates_is_measured_before_it_is_unpacked(tmp_path) -> No
 def test_too_many_numbers_are_refused(tmp_path, monkeypatch) -> None:
     from cape.data import templates
 
-    monkeypatch.setattr(templates, "MOST_TEMPLATE_NUMBERS", 50)
+    monkeypatch.setattr(templates, "MAX_TEMPLATE_NUMBERS", 50)
     np.save(tmp_path / "templates.npy", MAPS)
     with pytest.raises(DataError) as caught:
         with_templates(SPACE, tmp_path, site="B")

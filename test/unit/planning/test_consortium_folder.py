@@ -11,7 +11,7 @@ from cape.cli import main
 from cape.errors import CapeWarning, ConfigError
 from cape.planning.consortium_folder import merged, read_file, read_settings
 from cape.python.api import Consortium
-from cape.simulation.simulate import LARGEST_SEED, simulate
+from cape.simulation.simulate import MAX_SEED, simulate
 
 FILE = {
     "n_components": 20, "n_rounds": 40, "step_limit": 0.1, "standardize": "demean",
@@ -74,7 +74,7 @@ def test_a_check_takes_the_settings_that_a_run_takes(tmp_path: Path) -> None:
             read_file(path)
 
 
-@pytest.mark.parametrize("seed", [-1, LARGEST_SEED + 1, 1.0, True])
+@pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, 1.0, True])
 def test_a_seed_that_no_site_can_have_is_refused(
     seed: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cape.errors import MessageError
-from cape.space.feature_space import MOST_LABELS, FeatureSpace
+from cape.space.feature_space import MAX_LABELS, FeatureSpace
 
 LABELS = np.arange(24, dtype=np.int32).reshape(2, 3, 4) % 5
 SPACE = FeatureSpace.of_labels("atlas", LABELS, np.diag([3.0, 3, 3, 1]))
@@ -67,7 +67,7 @@ def test_no_more_is_unpacked_than_the_grid_holds() -> None:
     bomb = base64.b64encode(zlib.compress(bytes(2**28), 9)).decode()
     tracemalloc.start()
     try:
-        for shape in ((100, 100, 10), (MOST_LABELS + 1, 1, 1)):
+        for shape in ((100, 100, 10), (MAX_LABELS + 1, 1, 1)):
             with pytest.raises(MessageError, match="labels"):
                 replace(SPACE, shape=shape, packed=bomb).labels()
         peak = tracemalloc.get_traced_memory()[1]

@@ -376,7 +376,7 @@ def test_shares_that_go_to_their_addressee_alone_leave_the_results_of_a_broadcas
             if way == "broadcast":
                 patch.setattr(rounds, "for_site", lambda output, site: output)
             if way == "in files":
-                patch.setattr(documents, "LARGEST_INLINE", 64)
+                patch.setattr(documents, "MAX_INLINE", 64)
             length = longest_question(calls, {**SECAGG, "n_rounds": 3})
         found[way] = length, scored(calls)
         assert not (calls.work / "remote" / RUN / "parts").exists()
@@ -463,7 +463,7 @@ def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
 def test_a_large_array_travels_inside_the_call(calls, expected, monkeypatch):
     from cape.engines.coinstac import documents
 
-    monkeypatch.setattr(documents, "LARGEST_INLINE", 40)
+    monkeypatch.setattr(documents, "MAX_INLINE", 40)
     assert calls.play(SETTINGS).ended
     assert scored(calls) == contents(expected / "consortium")
     assert not any(name.endswith(".bin") for name in contents(calls.work))
