@@ -21,7 +21,7 @@ from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison, comp
 from cape.planning.consortium_folder import proposed
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_of
-from cape.protocol.join import check_roster_is_said, check_shares
+from cape.protocol.join import check_shares, check_sites_are_declared
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
@@ -232,7 +232,7 @@ def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | No
     Without `n_subjects` nothing that depends on how many people there are.
     """
     computation, config = configured(settings)
-    check_roster_is_said(config)
+    check_sites_are_declared(config)
     n_sites = config.expected_sites
     if not n_sites:
         return  # `noise=local`: S follows from who joins

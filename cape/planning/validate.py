@@ -24,7 +24,7 @@ from cape.planning.consortium_folder import (
     settings_beside,
     sites_below,
 )
-from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, make_card
+from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare, make_card
 from cape.protocol.messages import SiteCard
 from cape.protocol.model import Roster
 from cape.protocol.phases import Computation, start
@@ -162,7 +162,7 @@ def check_folder(
     unsaid: list[Finding] = []
     if owner.has_budget:
         with _noted(unsaid, "Ask the owner for the whole settings.toml."):
-            check_roster_is_said(owner.config)
+            check_sites_are_declared(owner.config)
     return FolderCheck(sites=checks, handshake=tuple(unsaid), headers_only=headers_only)
 
 

@@ -1,11 +1,10 @@
-"""`join`: SiteCard -> Roster.  Everything that can fail is found here, before budget is spent.
+"""`join`: SiteCard -> Roster.  Failures should happen here, before any budget is spent.
 
-The site reads and checks all its data, then says what must be equal everywhere and what is public
-by definition: how many people it lists.  Nothing of that depends on content or length of anybody's
-data: a check that fails leaves zeros behind, and no message (`cape.data.pipeline`).  The aggregator
-compares, makes the plan of all releases, and sends both; each site verifies the plan in exact
-fractions against its own settings and policy in the next exchange, and trusts the aggregator with
-nothing.
+The site reads and checks all its data, then sends the values that must be equal at all sites and
+the number of people it lists.  Its card does not depend on the content or length of any person's
+data: a person who fails a check counts as zeros, without a message (`cape.data.pipeline`).  The
+aggregator compares the cards, plans all releases, and sends the roster with the plan.  In the next
+exchange each site verifies the plan in exact fractions against its own settings and policy.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from cape.settings.config import VERSION, Config
 from cape.settings.documents import parse_json
 
 CARD_NONCE_BYTES = 16
-# Characters of what a site sent in a sentence about it.
+# Characters of a site's text that an error message quotes
 MAX_SHOWN = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
-    """The plan of a run: every release in order, d, and what the owner should know."""
+    """The plan of a run: every release in order, d, and warnings for the owner."""
 
     releases: tuple[Event, ...]
     n_basis: int
@@ -51,13 +50,13 @@ def join(
     then: str,
     counts: Callable[[Site], tuple[int, ...]] | None = None,
 ) -> AnyPhase:
-    """Return the phase; `counts`: people in each group, asked where settings name its column."""
+    """Return the phase; `counts` gives the people in each group if settings name its column."""
 
     def answer(site: Site, model: Model) -> SiteCard:
-        site.admit(None)  # a refusal by policy needs no data
-        check_roster_is_said(site.config)
+        site.admit(None)  # policy may refuse before any data are read
+        check_sites_are_declared(site.config)
         source = site.source
-        # The only pass over voxels, while nothing is at stake.
+        # The only pass over voxels, before any charge.
         prepared(site, source.space)
         nonce = site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
@@ -74,7 +73,7 @@ def join(
         party: Aggregator, cards: Mapping[str, SiteCard], model: Model
     ) -> tuple[Roster, str | None]:
         compare(cards, party.config)
-        # Differences first: they name sites and settings, which a plan that fails could not.
+        # Compare first: these errors name sites and settings, those of the plan do not.
         roster = make_roster(cards, party.config, planner, addresses=party.addresses)
         return roster, then
 
@@ -107,7 +106,7 @@ def make_card(
         settings=json.dumps(config.settings(), sort_keys=True),
         nonce=nonce.hex(),
         n_subjects=data.n_subjects,
-        space=data.space.outline(),  # no mask leaves before all are known to be equal
+        space=data.space.outline(),  # the mask itself is sent after all were found equal
         noise=noise,
     )
 
@@ -135,11 +134,11 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
         got = {site: read(card) for site, card in cards.items()}
         if len(set(got.values())) > 1:
             raise ConsortiumError(code, field=field, sites=_listed(code, cards, got))
-    # Fresh at every site: an equal one is the card of another site sent again.
+    # Nonces are random: two equal ones mean that a site sent the card of another.
     nonces = [card.nonce for card in cards.values()]
     if same := [site for site, card in cards.items() if nonces.count(card.nonce) > 1]:
         raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")
-    # A sum over nobody, or fewer, would divide by it.
+    # The mean divides by the number of subjects.
     if empty := [site for site, card in cards.items() if card.n_subjects < 1]:
         raise ConsortiumError("E204", field="number of subjects", sites=f"{', '.join(empty)}: none")
     if more := [
@@ -154,17 +153,17 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
 
 
 def _plain(card: SiteCard) -> str:
-    # Without templates: a wrong mask is named as such, before templates are compared.
+    # Without templates, so that a wrong mask is reported as such before templates are compared.
     return card.space.without_templates or card.space.digest
 
 
 def make_roster(
     cards: Mapping[str, SiteCard], config: Config, planner: Planner, *, addresses: bool = False
 ) -> Roster:
-    """Return what the cards and the plan make; `addresses`: as of `Aggregator`."""
+    """Return the roster of these cards with its plan; `addresses` as in `Aggregator`."""
     first = next(iter(cards.values()))
     n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
-    check_roster_is_said(config)
+    check_sites_are_declared(config)
     check_shares(config, n_sites)
     run_plan = planner(config, n_sites, n_subjects, first.space)
     from cape.protocol.sizes import check_weight  # in this exchange only
@@ -193,11 +192,11 @@ def make_roster(
     )
 
 
-def check_roster_is_said(config: Config) -> None:
-    """Refuse (E013) a run whose sites share the noise and whose owner does not say how many are.
+def check_sites_are_declared(config: Config) -> None:
+    """Refuse (E013) a run whose sites share the noise if the owner does not state their number.
 
-    Whoever relays the cards could invent sites: with F false ones the noise of a real one is
-    1/(F + 1 - S_C) of the planned variance (docs/threat-model.md).
+    An aggregator could invent sites: with F false ones a real site's noise has 1/(F + 1 - S_C) of
+    the planned variance (docs/threat-model.md).
     """
     if config.private and config.noise == "correlated" and not config.expected_sites:
         do = "the owner says how many sites take part, or names them (site_names)."
@@ -205,12 +204,12 @@ def check_roster_is_said(config: Config) -> None:
 
 
 def _wrong(problem: str) -> ConfigError:
-    do = "with two sites each can subtract itself; otherwise the number is the owner's to correct."
+    do = "one of two sites can subtract its own sum; otherwise the owner corrects the number."
     return ConfigError("E152", problem=problem, do=do)
 
 
 def check_shares(config: Config, n_sites: int) -> None:
-    """Refuse (E152) a number of sites that the settings do not allow, or not with their S_C, t."""
+    """Refuse (E152) a number of sites that does not fit the settings, or S_C and t for it."""
     if problem := config.wrong_number(n_sites):
         raise _wrong(problem)
     colluders, survivors = config.colluders(n_sites), config.survivors(n_sites)
@@ -231,7 +230,7 @@ def check_shares(config: Config, n_sites: int) -> None:
 
 
 def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object]) -> str:
-    """Return what each site has; of settings only those that differ."""
+    """Return each site's value; for settings, only the settings that differ."""
     if code != "E151":
         return _pairs(got)
     parsed = {site: _parsed(card.settings) for site, card in cards.items()}
@@ -245,10 +244,10 @@ def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object])
 def _parsed(settings: str) -> dict[str, object]:
     """Return the settings of a card; a site may have sent any text."""
     try:
-        found = parse_json(settings)
+        document = parse_json(settings)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"settings": "unreadable"}
+        document = None
+    return document if isinstance(document, dict) else {"settings": "unreadable"}
 
 
 def _pairs(values: Mapping[str, object]) -> str:
@@ -256,7 +255,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return what a site sent as one short line of ASCII: it goes to all others' screens."""
+    """Return a value from a site as one short line of ASCII, safe on the screens of others."""
     text = str(value).encode("ascii", "backslashreplace").decode()
     text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

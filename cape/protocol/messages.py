@@ -1,4 +1,4 @@
-"""What the parties say to each other: frozen records (those of SecureAgg: `cape.secagg.messages`).
+"""The messages of a run, frozen records (those of SecureAgg: `cape.secagg.messages`).
 
 Every field of a site's reply carries a marker that says why it may leave (`cape.markers`).
 """
@@ -27,7 +27,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cursor:
-    """Where a party stands: exchange number from 1, phase, round within the phase."""
+    """The position of a party: exchange number from 1, phase, round within the phase."""
 
     seq: int
     phase: str
@@ -38,7 +38,7 @@ class Cursor:
 class Progress:
     """One public line for people, in every broadcast."""
 
-    phase: str  # that opens
+    phase: str  # the one that opens
     round: int
     rounds: int  # planned
     exchange: int  # over the whole run
@@ -47,33 +47,33 @@ class Progress:
     mu_budget: float
     epsilon: float  # spent so far, at the delta of the settings
     step: float  # norm of the last step; 0 before the first
-    stability: float  # likeness of the components now and some rounds before; 0 if not assessed
+    stability: float  # similarity of the components now and some rounds ago; 0 if not assessed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteCard:
-    """Reply of `join`: what must be equal everywhere, and what is public by definition."""
+    """Reply of `join`: values that must be equal at all sites, and public facts of this site."""
 
     protocol: Annotated[int, PUBLIC]
     version: Annotated[str, PUBLIC]
     computation: Annotated[str, PUBLIC]
     settings: Annotated[str, PUBLIC]  # canonical JSON of the Config
     nonce: Annotated[str, PUBLIC]  # 16 fresh bytes, hex: makes the run's name
-    # M_s, everybody whom the site lists, by name: it depends on nobody's data
+    # M_s: all people whom the site lists by name, so it does not depend on their data
     n_subjects: Annotated[int, PUBLIC]
     space: Annotated[FeatureSpace, PUBLIC]
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
-    # To this site's part of the graph (`cape.secagg.graph`), hex; with ``aggregation=secagg``
+    # Commitment to the site's part of the graph (`cape.secagg.graph`), hex; ``aggregation=secagg``
     commitment: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
-    # How many people are in each group that is compared, where the policy lets it be said
+    # Number of people in each compared group, if the policy allows the site to say it
     counts: Annotated[tuple[int, ...], PUBLIC] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
-    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if keys are pinned.
+    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if sites sign keys.
 
-    `labels` are those of the mask or atlas, sent once all sites are known to have the same.
+    `labels` of the mask or atlas are sent after `join` found them equal at all sites.
     """
 
     public_key: Annotated[str, PUBLIC]
@@ -92,8 +92,8 @@ class KeyBook:
     labels: str = field(default="", metadata={"omittable": True})
 
 
-# Error that the owner reads of a release that a site refused: "" stands for that of its policy,
-# E237 for a run that its people closed, E238 for one whose place another run has.
+# Error that the owner reads when a site refuses a release: "" for its policy's, E237 for a run that
+# people at the site closed, E238 for a run whose place another run took.
 Refusal = Literal["", "E237", "E238"]
 
 
@@ -101,7 +101,7 @@ Refusal = Literal["", "E237", "E238"]
 class Masked:
     """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget.
 
-    `signature` is that of the key roster, in `zero-sum.probe` with pinned keys.
+    `signature` is that of the key roster, in `zero-sum.probe` if sites sign keys.
     """
 
     total: Annotated[RingVector, RING]
@@ -110,16 +110,16 @@ class Masked:
     signature: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
 
     def folded(self, other: Masked) -> tuple[Masked, Masked]:
-        """Add another's vector to this, modulo 2^64; zeros without memory stay in its place."""
+        """Add another vector to this one, modulo 2^64; zeros without memory replace the other."""
         if self.refused or other.refused or self.total.shape != other.total.shape:
-            return self, other  # for who combines them to judge
+            return self, other  # `combine` judges them
         zeros = np.broadcast_to(np.uint64(0), other.total.shape)
         return replace(self, total=self.total + other.total), replace(other, total=zeros)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Released:
-    """Reply of a release in which every site's own vector x + g is seen, or a refusal."""
+    """Reply of a release in which every site's own vector x + g is public, or a refusal."""
 
     total: Annotated[Integers, RELEASED]
     refused: Annotated[bool, PUBLIC]
@@ -136,14 +136,14 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyAdvertisement(Advertisement):
-    """Reply of `zero-sum` where sites may drop out: the public keys of all releases to come."""
+    """Reply of `zero-sum` if sites may drop out: the public keys for all releases."""
 
     labels: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyAdvertisements:
-    """Broadcast of `zero-sum` where sites may drop out: what each site of U1 sent."""
+    """Broadcast of `zero-sum` if sites may drop out: the advertisement of each site of U1."""
 
     sites: Mapping[str, Advertisement]
     labels: str = field(default="", metadata={"omittable": True})

@@ -1,4 +1,4 @@
-"""What every party of a run holds in common after each round: the roster, and rounds so far."""
+"""The public state that all parties of a run share after each round: roster and trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cape.space.feature_space import FeatureSpace
 
 Own = TypeVar("Own", bound=Config)
 
-# Exchanges of a run without its releases, and of one release
+# Exchanges of a run before its releases, and exchanges of one release
 EXCHANGES = {"all-sites": (4, 1), "secagg": (7, 3)}
 
 ROW = struct.Struct("<4d")  # the four norms of a `RoundRecord`
@@ -39,12 +39,12 @@ class RosterEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roster:
-    """Broadcast of `join`: sites, features (`n_basis` is d), plan, which each site verifies."""
+    """Broadcast of `join`: sites, features and plan; each site verifies it."""
 
     sites: tuple[RosterEntry, ...]  # sorted by the bytes of the id
     config: str
     space: FeatureSpace
-    n_basis: int
+    n_basis: int  # d
     colluders: int  # S_C
     survivors: int  # t
     seeded: bool
@@ -61,13 +61,13 @@ class Roster:
 
     @property
     def noise_shares(self) -> int:
-        """Return h = t - S_C, the noise shares that the assumed adversary cannot subtract."""
+        """Noise shares h = t - S_C that the assumed adversary cannot subtract."""
         return self.survivors - self.colluders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRecord:
-    """One released round, as everybody sees it; no `survivors` where all sites must answer."""
+    """One released round, public; `survivors` is empty if all sites must answer."""
 
     phase: str
     round: int
@@ -80,24 +80,25 @@ class RoundRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """The records of a run over the lines of its plan, which names phases and rounds.
+    """The released rounds of a run, packed: every party reads and writes them in each round.
 
-    A list of records would be read and written by every party in every round, longer each time.
+    Line i belongs to release i of the plan, which names its phase and round.
     """
 
-    lines: str  # of every line of the plan, "1" if it was released, else "0"
-    rows: bytes  # of every line of the plan, a `ROW`; zeros before it was released
-    # Where sites may drop out: of every site of the roster, lines of the plan that it was part of
-    taken: tuple[int, ...] = field(default=(), metadata={"omittable": True})
+    released: str = field(metadata={"key": "lines"})  # per line "1" if it was released, else "0"
+    rows: bytes  # per line a `ROW`; zeros before it is released
+    # If sites may drop out: per site of the roster, the number of lines before it dropped out
+    lines_of_site: tuple[int, ...] = field(default=(), metadata={"omittable": True, "key": "taken"})
 
     def __post_init__(self) -> None:
-        if len(self.rows) != ROW.size * len(self.lines) or set(self.lines) - {"0", "1"}:
+        if len(self.rows) != ROW.size * len(self.released) or set(self.released) - {"0", "1"}:
             raise MessageError("E202", problem="a trace of another length than its plan")
 
     @property
     def last_step(self) -> tuple[float, float]:
         """Step norm and stability of the last release; zeros before the first."""
-        step, stability = ROW.unpack_from(self.rows, ROW.size * max(self.lines.rfind("1"), 0))[2:]
+        last = max(self.released.rfind("1"), 0)
+        step, stability = ROW.unpack_from(self.rows, ROW.size * last)[2:]
         return step, stability
 
 
@@ -106,7 +107,7 @@ class DropOuts:
     """Public state of a run whose sites may drop out (``aggregation=secagg``)."""
 
     advertised: KeyAdvertisements  # public keys of U1
-    asked: tuple[str, ...]  # sites asked in the present phase: those that answered the last one
+    asked: tuple[str, ...]  # sites asked in the present phase: those that answered in the last one
     survivors: tuple[str, ...] = ()  # U3 of the last release
     releases: int = 0  # key sets used up
     signatures: SurvivorSignatures | None = None  # from `*.consistency` until the release is done
@@ -114,7 +115,7 @@ class DropOuts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """The public state: released values and what follows from them; equal bit for bit everywhere.
+    """The public state, derived from broadcasts only; equal bit for bit at all parties.
 
     A computation adds a field per stage, its estimator's state; None before the first release.
     """
@@ -123,24 +124,26 @@ class Model:
     roster: Roster | None = field(default=None, metadata={"constant": True})
     keys: KeyBook | None = None  # from `zero-sum`
     fingerprint: str = ""  # from `zero-sum.probe`
-    trace: Trace | None = None  # what the releases showed; None before the first
-    # Who is left, where sites may drop out
+    trace: Trace | None = None  # None before the first release
+    # If sites may drop out
     drop_outs: DropOuts | None = field(default=None, metadata={"omittable": True})
-    # Of all sites over the key roster, where keys are pinned
+    # Signatures of all sites on the key roster, if keys are signed
     signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
 
     def attendance(self) -> Attendance | None:
-        """Return who is asked in the present phase and how many must answer; None before `join`."""
+        """Return the sites asked in the present phase and how many must answer.
+
+        None before `join`.  A site that dropped out never comes back.
+        """
         if self.roster is None:
             return None
-        # Everybody, or with drop-outs those who answered last: who fell silent never comes back.
         sites = tuple(entry.site for entry in self.roster.sites)
         if self.drop_outs is not None:
             sites = self.drop_outs.asked
         return Attendance(sites=sites, least=self.roster.survivors)
 
     def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
-        """Return the public line of a broadcast: where the run is and what it has spent."""
+        """Return the public progress line of a broadcast."""
         planned = self.roster.plan if self.roster else ()
         rounds = sum(event.phase == cursor.phase for event in planned) or 1
         spent = ledger if config.private else None
@@ -161,26 +164,26 @@ class Model:
 
 
 def settings_of(kind: type[Own], config: Config) -> Own:
-    # Settings of another computation are a mistake in the code, not of a person.
+    # The settings of another computation are a mistake in the code, not one of a person.
     if not isinstance(config, kind):
         raise TypeError(f"{type(config).__name__} given where {kind.__name__} is needed")
     return config
 
 
 def signs(config: Config) -> bool:
-    """Whether the sites of this run sign their keys with identity keys that outlive it."""
+    """Whether the sites sign their keys of this run with identity keys that outlive it."""
     return config.key_trust != "aggregator"
 
 
 def broadcast_roster(model: Model) -> Roster:
-    """Return the roster as it was sent, byte for byte: every digest of a run is made of it."""
+    """Return the roster as it was sent, byte for byte; all digests of a run depend on it."""
     if model.roster is None:
         raise RuntimeError("no roster before join")
     return model.roster
 
 
 def joined(model: Model) -> Roster:
-    """Return the roster of a run that has joined, with the labels of its space once they came."""
+    """Return the roster, with the labels of its space once sites have sent them."""
     roster = broadcast_roster(model)
     packed = model.keys.labels if model.keys is not None else ""
     if model.drop_outs is not None:
@@ -197,17 +200,17 @@ def own_subjects(site: str, model: Model) -> int:
 
 
 def agreed_labels(model: Model, shown: Iterable[str]) -> str:
-    """Return the labels that sites showed after `join`; MessageError if one shows others.
+    """Return the labels that sites sent after `join`; MessageError if one sent others.
 
-    Only a digest was compared in `join`, so that no site's mask is seen unless all have it.
+    `join` compared only their digest, so that no site reveals a mask that the others do not have.
     """
     space = joined(model).space
-    found = [space.filled(text).packed for text in shown]  # all of them
-    return found[0]
+    checked = [space.filled(text).packed for text in shown]
+    return checked[0]
 
 
 def start_trace(plan: Sequence[Event]) -> Trace:
-    return Trace(lines="0" * len(plan), rows=bytes(ROW.size * len(plan)))
+    return Trace(released="0" * len(plan), rows=bytes(ROW.size * len(plan)))
 
 
 def with_row(
@@ -218,25 +221,23 @@ def with_row(
     survivors: Sequence[str],
 ) -> Trace:
     """Return the trace with the next release of a phase; MessageError if none is planned."""
-    waiting = (
-        i for i, event in enumerate(roster.plan) if event.phase == phase and trace.lines[i] == "0"
-    )
+    waiting = (i for i, event in enumerate(roster.plan)
+               if event.phase == phase and trace.released[i] == "0")  # fmt: skip
     line = next(waiting, None)
     if line is None:
         raise MessageError("E202", problem=f"{phase}: more releases than planned")
-    taken = trace.taken
+    lines_of_site = trace.lines_of_site
     if survivors:
-        # Who fell silent never comes back: its lines end where it was last inside.
-        inside = frozenset(survivors)
-        taken = tuple(
-            line + 1 if entry.site in inside else before
-            for entry, before in zip(roster.sites, taken or (0,) * roster.n_sites, strict=True)
+        inside, before = frozenset(survivors), lines_of_site or (0,) * roster.n_sites
+        lines_of_site = tuple(
+            line + 1 if entry.site in inside else n
+            for entry, n in zip(roster.sites, before, strict=True)
         )
     return replace(
         trace,
-        lines=trace.lines[:line] + "1" + trace.lines[line + 1 :],
+        released=trace.released[:line] + "1" + trace.released[line + 1 :],
         rows=trace.rows[: ROW.size * line] + ROW.pack(*row) + trace.rows[ROW.size * (line + 1) :],
-        taken=taken,
+        lines_of_site=lines_of_site,
     )
 
 
@@ -254,12 +255,14 @@ def records(trace: Trace | None, roster: Roster) -> tuple[RoundRecord, ...]:
             stability=stability,
             survivors=tuple(
                 entry.site
-                for entry, taken in zip(roster.sites, trace.taken, strict=bool(trace.taken))
-                if taken > i
+                for entry, n in zip(
+                    roster.sites, trace.lines_of_site, strict=bool(trace.lines_of_site)
+                )
+                if i < n
             ),
         )
         for i, (event, released, (statistic, noise, step, stability)) in enumerate(
-            zip(roster.plan, trace.lines, ROW.iter_unpack(trace.rows), strict=True)
+            zip(roster.plan, trace.released, ROW.iter_unpack(trace.rows), strict=True)
         )
         if released == "1"
     )

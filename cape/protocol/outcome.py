@@ -1,7 +1,7 @@
-"""What a finished run hands to the writers of files: plain frozen records, no I/O.
+"""The results of a finished run, for the writers of files: frozen records, no I/O.
 
-`Outcome` holds released quantities and settings only, so that all of it may be shared.
-`SiteOutcome` adds what one site may see of its own subjects; it never leaves that site.
+`Outcome` holds only released quantities and settings, so all of it may be shared.
+`SiteOutcome` also holds private results about a site's own subjects; it never leaves that site.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Table:
     title: str  # what the rows are
     note: str  # how to read them: units, what the errors are
     header: tuple[str, ...]  # one name per column
-    rows: tuple[tuple[Cell, ...], ...]  # none is an empty cell: not released
+    rows: tuple[tuple[Cell, ...], ...]  # None: an empty cell, not released
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """The result of the consortium: released quantities, settings, ledger.
 
-    One whose result is tables needs no more; another extends it, and `cape.report` its writers.
+    A computation whose results are not tables extends this record and the writers of `cape.report`.
     """
 
     computation: str
@@ -53,12 +53,12 @@ class Outcome:
     run: str  # 32 hex digits, made from the roster
     config_digest: str
     settings: Mapping[str, Value]  # all settings, defaults included
-    label: str  # {"dp", "none"}: "dp": exact subject-level figure; "none": nothing is promised
-    status: str  # a word how the run ended
-    reason: str  # one sentence why
+    label: str  # "dp": subject-level privacy of the ledger's epsilon; "none": no promise
+    status: str  # how the run ended, one word
+    reason: str  # why, one sentence
     roster: Roster
-    fingerprint: str  # of the roster of keys: first digits
-    ledger: Ledger  # what was charged
+    fingerprint: str  # first digits of the digest of the key roster
+    ledger: Ledger
     trace: tuple[RoundRecord, ...]  # all released rounds
     warnings: tuple[str, ...]  # sentences for the reader
     tables: tuple[Table, ...] = ()  # released values
@@ -79,33 +79,33 @@ class Outcome:
 
     @property
     def noise_shares(self) -> int:
-        """h, noise shares that the headline viewer cannot subtract."""
+        """Noise shares h that the assumed adversary cannot subtract."""
         return 1 if self.noise_is_local else self.roster.noise_shares
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialSet:
-    """Spatial components of a released subspace; another model than the temporal ones."""
+    """Spatial components of a released subspace, under another model than temporal ones."""
 
-    A: Array  # (D, k): in final order and sign, std 1
-    converged: bool  # whether the rotation settled
-    # Whether the model fits, against surrogates without data; None where `test` says it
+    A: Array  # (D, k), in final order and sign, std 1
+    converged: bool  # whether the rotation converged
+    # Fit of the model against surrogates without data; None if `test` judges it
     sparseness: Sparseness | None
-    test: LeftRight | None = None  # of brains
+    test: LeftRight | None = None  # left-right test of brains
     mirrored: bool = False  # whether left and right were averaged after a clear test
     claims: Claims | None = None  # None unless the test is clear
-    recipe: bool = False  # whether it is that of brains (docs/separations.md)
-    n_basis: int = 0  # of a kernel basis of its own; 0: in that of the run
+    recipe: bool = False  # whether the recipe for brains was used (docs/separations.md)
+    n_basis: int = 0  # size of its own kernel basis; 0: the basis of the run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateReading:
-    """How to read the maps of private dual regression."""
+    """Facts that help to read the maps of private dual regression."""
 
     templates: Array  # (D, K), public
-    evidence: Array  # (D, K): what the data add
-    without_data: Array  # (D, K): what the same steps give without any data
-    kept: tuple[float, ...]  # per template, 0 to 1: what noise leaves of its released deviation
+    evidence: Array  # (D, K), contribution of the data
+    without_data: Array  # (D, K), result of the same steps without data
+    kept: tuple[float, ...]  # per template, 0 to 1: share of its released deviation beyond noise
     strength: tuple[float, ...]  # per template: norm of that deviation over its noise
 
 
@@ -113,13 +113,13 @@ class TemplateReading:
 class IcaOutcome(Outcome):
     """The result of joint ICA.
 
-    V (d, k) basis directions, U (k, k) whitener, W (k, k) unmixing of white data, W_total (k, D) of
-    features, A (D, k) maps; rows of W, W_total and columns of A in final order and sign.
-    `stability`: agreement of the directions now and some rounds before.  `eigenvalues` (d,) of the
+    V (d, k) basis directions, U (k, k) whitener, W (k, k) unmixing of white data, W_total (k, D)
+    unmixing of features, A (D, k) maps; all in the final order and sign of components.
+    `stability`: agreement of the directions now and some rounds ago.  `eigenvalues` (d,) of the
     released PCA statistic, `edge` the top of its pure-noise spectrum, `gap_ratio` the largest gap
-    over the edge, `rank_status` from the rank guard.  `spatial` is free of cost, None in a template
-    run; `template` only there; `verdict` of dithered rounds only, which decides `status` there.
-    `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
+    over the edge, `rank_status` from the rank guard.  `spatial` costs no budget and is None in a
+    template run, which alone has `template`.  Dithered rounds alone have `verdict`, which decides
+    their `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
     budget_exhausted | diverged.
     """
 
@@ -148,16 +148,16 @@ class IcaOutcome(Outcome):
 class ContrastOutcome(Outcome):
     """The result of a comparison of groups: its question, and the state after the last release.
 
-    Counts of the roster's sites are those of the first and the second group; none in the strict
-    form.  `asked` is about K outcomes, of everybody or, of a pattern, of half A; then `score` is
-    about the one number w'u of half B.
+    The roster counts the people of both groups at each site, except in the strict form.  `asked`
+    covers K outcomes of all people; for a pattern, of half A, and `score` covers the one number
+    w'u of half B.
     """
 
     group: Levels | Covariate  # a range: the question is continuous
     covariates: tuple[Covariate, ...]
     names: tuple[str, ...]  # (K,)
-    units: tuple[str, ...]  # (K,) in words, "" where nobody said
-    middles: tuple[float, ...] = ()  # (K,) public, taken off everybody; none: zeros
+    units: tuple[str, ...]  # (K,) in words, "" if unknown
+    middles: tuple[float, ...] = ()  # (K,) public, subtracted from all outcomes; empty: zeros
     asked: Contrast
     state: Contrasted
     score: Contrast | None = None
@@ -167,28 +167,28 @@ class ContrastOutcome(Outcome):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteOutcome:
-    """The result at one site; private but for `A`, which everybody has."""
+    """The result at one site; all of it is private except `A`."""
 
     site: str  # public id
     outcome_status: str  # how the run ended
-    verdicts: tuple[str, ...] = ()  # what time courses say of each component, if they were asked
-    fingerprint: str = ""  # of the roster of keys, as this site computed it
+    verdicts: tuple[str, ...] = ()  # verdict of time courses per component, if they were judged
+    fingerprint: str = ""  # of the key roster, as this site computed it
     names: tuple[str, ...]  # of the components, C01 ...; empty for a computation without any
     time_courses: Iterator[tuple[str, Data]]  # yields (label, S_m (k, T_m)) subject by subject
-    ledger: Ledger  # what was charged here
-    # What all runs on the same people have spent, where the site keeps a ledger of them
+    ledger: Ledger
+    # Total spent by all runs on the same people, if the site keeps a ledger of them
     all_runs: Total | None = None
-    # With ``key_trust=first-use``: sites whose keys were met in this run, on the aggregator's word,
-    # and the epsilon of this site's people if it invented them
+    # With ``key_trust=first-use``: sites whose keys were new in this run and relayed by the
+    # aggregator, and the epsilon of this site's people if it invented these sites
     first_contacts: tuple[str, ...] | None = None
     epsilon_if_invented: float | None = None
-    A: Array | None = None  # (D, k): the common maps, as the consortium's files have them
-    space: FeatureSpace | None = None  # what their rows are
-    computation: str = ""  # that made the maps; empty without any
+    A: Array | None = None  # (D, k), the common maps, as in the consortium's files
+    space: FeatureSpace | None = None  # of the rows of A
+    computation: str = ""  # the one that made A; empty without maps
     settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run
     # Phase, and the factor of clipping for every subject in the order of `time_courses`
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    # Of a comparison: group, covariates and outcomes of everybody who is listed, read when called
+    # For a comparison: group, covariates and outcomes of all listed people, read when called
     people: Callable[[], Table] | None = None
 
     @property
@@ -197,7 +197,7 @@ class SiteOutcome:
 
 
 def how_it_ended(status: str, verdicts: Sequence[str]) -> str:
-    """Return in words how a run ended; `verdicts`: of its components, empty if not judged."""
+    """Return in words how a run ended; `verdicts` is empty if components were not judged."""
     if not verdicts:
         return status.replace("_", " ")
     return f"{verdicts.count('confirmed')} of {len(verdicts)} confirmed"

@@ -1,11 +1,11 @@
-"""The engine: a computation is a table of phases, and a phase is three verbs.
+"""The engine: a computation is a table of phases, and a phase has three functions.
 
-In round k every site *answers*, the aggregator *combines*, everybody *absorbs* the broadcast:
+In round k every site *answers*, the aggregator *combines*, all parties *absorb* the broadcast:
 answer(site, model) -> reply; combine(aggregator, replies, model) -> broadcast, next phase;
-absorb(model, broadcast) -> model.  The model is public, frozen and the same bit for bit at all
-parties, because all fold the same broadcasts; data and keys are never in it.  Only the aggregator
-opens phases; each site checks the choice against the same table from its own cursor.  Only here are
-transitions checked; bytes and clocks are the drivers'.
+absorb(model, broadcast) -> model.  The model is public, frozen and equal bit for bit at all
+parties, because all absorb the same broadcasts; it never holds data or keys.  Only the aggregator
+opens phases; each site checks the choice against the same table from its own cursor.  All
+transitions are checked here; drivers move the bytes and keep time.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attendance:
-    """Who is asked in a phase, and the fewest sites that must answer."""
+    """The sites that are asked in a phase, and the fewest of them that must answer."""
 
     sites: tuple[str, ...]
     least: int
 
 
 class PublicModel(Protocol):
-    """What the engine asks of the public state of a run."""
+    """The public state of a run, as the engine uses it."""
 
     def attendance(self) -> Attendance | None:
-        """Return who is asked in the present phase; None: the sites are not known yet."""
+        """Return the sites asked in the present phase; None while the sites are not known."""
 
     def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
-        """Return the public line of a broadcast: where the run is and what it has spent."""
+        """Return the public progress line of a broadcast."""
 
 
 M = TypeVar("M", bound=PublicModel)
 
 
 def accept_any_form(model: object, body: object) -> None:
-    """Take a broadcast as its type declares it: nothing in it has a shape of its own."""
+    """Accept any broadcast of the declared type: it holds no array whose shape could vary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase(Generic[R, B, M]):
-    """One row of the protocol: what a site sends, what the aggregator answers, the three verbs.
+    """One row of the protocol: types of reply and broadcast, and the three functions.
 
-    `then` lists what may open next: itself, later phases, or an earlier phase of the same stage
-    (`stage_of`), which begins its next round, so (phase, round) never repeats; empty for the last,
-    whose `combine` returns None.  `check` raises MessageError for broadcast arrays of another form.
-    `fold` moves what only counts as a sum from the second of two replies into the first: who
-    gathers replies need not hold them all.
+    `then` lists the phases that may open next: itself, later ones, or an earlier phase of the same
+    stage (`stage_of`), which begins its next round, so (phase, round) never repeats.  It is empty
+    for the last phase, whose `combine` returns None.  `check` raises MessageError for broadcast
+    arrays of another shape.  `fold` moves the summed part of the second of two replies into the
+    first, so that a gatherer need not hold all replies.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Phase(Generic[R, B, M]):
     fold: Callable[[R, R], tuple[R, R]] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Return itself: a phase is a line of a table."""
+        """Return itself, as a `TableLine`."""
         return (self,)
 
 
@@ -102,10 +102,10 @@ class Computation(Generic[M]):
     config: type[Config]
     model: type[M]  # its public state; made without arguments before anything was broadcast
     table: tuple[TableLine, ...]
-    # What its results may be labelled at best.  "none": a comparison that protects nobody, or not
-    # as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
+    # The best label that its results may have.  "none": a comparison without a guarantee; it takes
+    # ``private=false`` only and its ledger stays empty.
     guarantee: Literal["dp", "none"] = "dp"
-    # Refused at every site whose noise is not seeded by its own policy, which only simulations have
+    # Refused unless the site's own policy seeds the noise, as in simulations
     # (`cape.papers.computations.dpdjica`)
     simulation_only: bool = False
 
@@ -132,7 +132,7 @@ class BoundComputation(Generic[M]):
         return list(self.phases)[-1]
 
 
-# A service answers all rounds of a run in one process, a simulation plays all parties in one.
+# A service answers all rounds of a run in one process; a simulation runs all parties in one.
 @functools.lru_cache(maxsize=16)
 def _bind(computation: Computation[M], config: Config) -> BoundComputation[M]:
     rows = [phase for entry in computation.table for phase in entry.phases(config)]
@@ -146,12 +146,15 @@ def _bind(computation: Computation[M], config: Config) -> BoundComputation[M]:
 
 
 def stage_of(name: str) -> str:
-    """Return the stage of a phase: ``iterate`` of ``iterate.unmask``.  Its phases share rounds."""
+    """Return ``iterate`` for ``iterate.unmask``; phases of one stage share their rounds."""
     return name.partition(".")[0]
 
 
 def check_table(rows: list[AnyPhase]) -> None:
-    """Raise ValueError unless names are unique, `then` points onward, all is reached, last ends."""
+    """Raise ValueError unless names are unique, `then` points onward, and each phase is reachable.
+
+    Only the last phase may end the run.
+    """
     names = [phase.name for phase in rows]
     if len(set(names)) != len(names):
         raise ValueError(f"phase names repeat: {names}")
@@ -159,8 +162,8 @@ def check_table(rows: list[AnyPhase]) -> None:
     # masks and noise streams are labelled by it.
     reached = {names[0]}
     for i, phase in enumerate(rows):
-        own = [n for n in names if stage_of(n) == stage_of(phase.name)]
-        wrong = [n for n in phase.then if n not in names[i:] and n not in own]
+        same_stage = [n for n in names if stage_of(n) == stage_of(phase.name)]
+        wrong = [n for n in phase.then if n not in names[i:] and n not in same_stage]
         if wrong:
             raise ValueError(f"'{phase.name}' may open itself or later phases, not {wrong}")
         reached |= set(phase.then)
@@ -173,7 +176,7 @@ def check_table(rows: list[AnyPhase]) -> None:
         raise ValueError("the last phase, and only the last, ends the run")
 
 
-# Of a run in which nothing was broadcast
+# Transcript of a run before its first broadcast
 NO_TRANSCRIPT = bytes(32)
 
 
@@ -182,10 +185,10 @@ NO_TRANSCRIPT = bytes(32)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run(Generic[M]):
-    """All that a party carries from round to round; `run` is empty until `join` has named it.
+    """A party's state between rounds; `run` is empty until `join` has named it.
 
-    `transcript` is a chain of SHA-256 over all broadcasts: equal at two parties only if they were
-    told the same from `join` on.  Masks and noise are bound to it.
+    `transcript` is a SHA-256 chain over all broadcasts: it is equal at two parties only if both
+    received the same broadcasts from `join` on.  Masks and noise are bound to it.
     """
 
     bound: BoundComputation[M]
@@ -194,7 +197,7 @@ class Run(Generic[M]):
     ledger: Ledger | None
     model: M
     transcript: bytes = NO_TRANSCRIPT
-    # What the broadcast that is being answered holds for this site alone: part of no stored state
+    # This site's own part of the broadcast that it answers; never stored
     own_part: Any = None
 
     @property
@@ -208,7 +211,7 @@ class Run(Generic[M]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope(Generic[T]):
-    """What is wrapped around every message; a broadcast names the cursor that it opens."""
+    """The envelope of every message; a broadcast names the cursor that it opens."""
 
     v: int
     run: str
@@ -221,7 +224,7 @@ class Envelope(Generic[T]):
 
     @property
     def cursor(self) -> Cursor:
-        """Where the sender of a reply stands, or where a broadcast sends the sites."""
+        """The position of the sender of a reply, or the one that a broadcast opens."""
         return Cursor(seq=self.seq, phase=self.phase, round=self.round)
 
 
@@ -235,7 +238,7 @@ def start(bound: BoundComputation[M]) -> Run[M]:
 
 
 def next_cursor(run: Run[M], name: str) -> Cursor:
-    """Return the cursor after phase `name` opens, or raise OutOfPhaseError naming what may open."""
+    """Return the cursor after phase `name` opens; OutOfPhaseError if it may not open now."""
     here = run.cursor.phase
     if name not in run.phase.then:
         raise _out_of_phase(run, name)
@@ -247,16 +250,16 @@ def next_cursor(run: Run[M], name: str) -> Cursor:
 
 
 def without_own_parts(body: T) -> T:
-    """Return what a broadcast tells everybody: without `addressed`, parts for one site each."""
+    """Return a broadcast without `addressed`, the parts that are for one site each."""
     if getattr(body, "addressed", None) is None:
         return body
     return replace(body, addressed={})  # type: ignore[type-var]
 
 
 def extend_transcript(run: Run[M], cursor: Cursor, body_digest: bytes) -> bytes:
-    """Return the transcript with one broadcast more, which opens `cursor`.
+    """Return the transcript with one more broadcast, which opens `cursor`.
 
-    Of what is absorbed: what only people read (`Progress`) makes no other question.
+    Progress is excluded: it does not change what is asked.
     """
     head = f"cape/2/told {cursor.seq} {cursor.phase} {cursor.round} ".encode()
     return hashlib.sha256(head + run.transcript + body_digest).digest()
@@ -269,10 +272,10 @@ def _out_of_phase(run: Run[M], name: str) -> OutOfPhaseError:
 
 
 def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
-    """Return a site's state after absorbing a broadcast; refuses whatever does not follow on.
+    """Return a site's state after absorbing a broadcast.
 
-    Draws, charges and stores nothing.  ProtocolError, nothing changed, for another format, run,
-    order, settings or form than the site's own: a message that does not belong here ends nothing.
+    This draws, charges and stores nothing.  ProtocolError for another format, run, order, settings
+    or shape than the site expects; a refused message leaves the run unchanged.
     """
     if request.seq != run.cursor.seq + 1:
         raise ProtocolError("E205", allowed=run.cursor.seq + 1, got=request.seq)
@@ -293,7 +296,7 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
         raise MessageError(
             "E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}"
         )
-    # Last before it is absorbed: a wrong form would be computed with from here on.
+    # All later code relies on these shapes.
     phase.check(run.model, request.body)
     body = without_own_parts(request.body)
     own_part = None if body is request.body else request.body.addressed.get(party.id)
@@ -308,13 +311,13 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
 
 
 def respond(run: Run[M], site: Site) -> tuple[Run[M], AnyEnvelope]:
-    """Answer the phase in which a site stands: the first, or the one that `accept` opened."""
-    # A context serves one round: where it stands and what was charged come from the stored state.
+    """Answer the present phase: the first one, or the one that `accept` opened."""
+    # A context serves one round; its position and its charges come from the stored state.
     site.cursor, site.ledger, site.transcript = run.cursor, run.ledger, run.transcript
     site.own_part = run.own_part
     phase = run.phase
     reply = phase.answer(site, run.model)
-    # Not isinstance: a subclass could carry fields that no marker was checked for.
+    # Not isinstance: a subclass could add fields without a checked marker.
     if type(reply) is not phase.reply:
         raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")
     run = replace(run, ledger=site.ledger, own_part=None)
@@ -335,13 +338,13 @@ def advance_site(
 def advance_aggregator(
     run: Run[M], inbox: Mapping[str, AnyEnvelope], party: Aggregator
 ) -> tuple[Run[M], AnyEnvelope, bool]:
-    """Combine a round's replies, in order of site ids: state, broadcast, and whether it ended."""
+    """Combine a round's replies; return state, broadcast, and whether the run ended."""
     phase = run.phase
     _agree(run, inbox)
-    # Who is missing is settled before anything is combined: never a silently smaller sum.
+    # Missing sites are found before anything is combined, so no sum is silently smaller.
     party.lost = _missing(run.cursor, run.model.attendance(), sorted(inbox, key=str.encode))
     party.cursor, party.ledger, party.transcript = run.cursor, run.ledger, run.transcript
-    # COINSTAC lists sites in order of arrival, and a float sum depends on its order.
+    # COINSTAC lists sites in order of arrival; a float sum depends on that order.
     replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
     for site, reply in replies.items():
         if type(reply) is not phase.reply:
@@ -378,7 +381,7 @@ def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
 def _missing(
     cursor: Cursor, attendance: Attendance | None, answered: Sequence[str]
 ) -> frozenset[str]:
-    """Return who was asked and did not answer; ConsortiumError if that is one too many."""
+    """Return the sites that were asked and did not answer; ConsortiumError if too few answered."""
     if attendance is None:
         return frozenset()
     asked, present = frozenset(attendance.sites), frozenset(answered)
@@ -399,7 +402,7 @@ def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope]) -> None:
         ("phase", "phase", run.cursor.phase),
         ("round", "round", run.cursor.round),
     ]
-    # In the first exchange settings are compared by `join` itself, which can name the setting.
+    # In the first exchange `join` compares settings itself, because it can name the setting.
     if run.run:
         expected.append(("settings digest", "config", run.bound.digest))
     for field, attribute, own in expected:

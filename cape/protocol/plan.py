@@ -23,7 +23,7 @@ from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.public_basis import untruncated
 
-# Name of the field of a reply that holds the vector: part of its event and of its masks
+# Reply field that holds the vector; part of its event and of the label of its masks
 FIELD = "total"
 
 PROTECTS_NOBODY = "No noise is added: this run protects nobody."
@@ -33,8 +33,8 @@ PROTECTS_NOBODY = "No noise is added: this run protects nobody."
 class PlannedStage:
     """Releases of one phase, and their weight in mu^2 of the budget; `fixed_mu` > 0 replaces it.
 
-    With a `part` they ask one half of the people of every site (`cape.privacy.halves`): weights of
-    both halves share the budget, which the dearer one takes.
+    With a `part` they ask one half of the people of every site (`cape.privacy.halves`); the budget
+    counts only the more expensive half.
     """
 
     phase: str
@@ -45,7 +45,7 @@ class PlannedStage:
 
 
 def noise_shares_of(config: Config, n_sites: int) -> int:
-    """Noise shares that alone give the planned mu: h = t - S_C, or 1 with ``noise=local``."""
+    """Return h, the noise shares that suffice for the planned mu: t - S_C; 1 if ``noise=local``."""
     return 1 if config.noise == "local" else config.survivors(n_sites) - config.colluders(n_sites)
 
 
@@ -74,7 +74,7 @@ def _with_noise(
     config: Config, stages: Sequence[PlannedStage], shares: int, seed_ratio: int
 ) -> tuple[Event, ...]:
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
-    # What fixed rounds take of mu^2 goes first; the others divide the rest by their weights.
+    # Fixed rounds take their mu^2 first; the others divide the rest by their weights.
     free = [stage for stage in stages if stage.releases and not stage.fixed_mu]
     total = _borne(free, lambda stage: stage.mu2_weight)
     fixed2 = _borne(stages, lambda stage: stage.fixed_mu**2 * len(stage.releases)) / budget.mu**2
@@ -113,8 +113,8 @@ def _with_noise(
 
 
 def _borne(stages: Sequence[PlannedStage], amount: Callable[[PlannedStage], float]) -> float:
-    """Sum an amount over the stages that ask all and those that ask the dearer half."""
-    sums = {part: sum(amount(one) for one in stages if one.part == part) for part in ("", "A", "B")}
+    """Sum an amount over the stages that ask all people and over the more expensive half."""
+    sums = {part: sum(amount(s) for s in stages if s.part == part) for part in ("", "A", "B")}
     return sums[""] + max(sums["A"], sums["B"])
 
 
@@ -138,31 +138,29 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
 def verify_plan(
     site: Site, roster: Roster, stages: Sequence[PlannedStage], *, n_basis: int
 ) -> None:
-    """Check, as a site, the plan that the aggregator sent: in integers, against own settings.
+    """Check, as a site, the plan that the aggregator sent, in exact integers.
 
-    The aggregator is trusted with nothing: d, clips, sensitivities, noise and the total must hold
-    for this site's own `stages`, `n_basis`, budget and number of colluders.  PrivacyBudgetError;
-    nothing was released.
+    d, clips, sensitivities, noise and the total must follow from this site's own settings:
+    `stages`, `n_basis`, budget and number of colluders.  PrivacyBudgetError; nothing was released.
     """
     config = site.config
 
     def refuse(problem: str) -> PrivacyBudgetError:
         return PrivacyBudgetError("E231", site=site.id, problem=problem)
 
-    # Everything is computed again from this site's own settings; nothing of the roster is believed.
     too_large = n_basis > config.max_features and not untruncated(resolve(config), roster.space)
     if roster.n_basis != n_basis or too_large:
         raise refuse("the size of the public basis is not that of the settings")
-    own = {(s.phase, i + 1): (a, s.part) for s in stages for i, a in enumerate(s.releases)}
-    if {(e.phase, e.round) for e in roster.plan} != set(own):
+    expected = {(s.phase, i + 1): (a, s.part) for s in stages for i, a in enumerate(s.releases)}
+    if {(e.phase, e.round) for e in roster.plan} != set(expected):
         raise refuse("the releases are not those of the settings")
     public = (config.colluders(roster.n_sites), config.survivors(roster.n_sites))
     if (roster.colluders, roster.survivors) != public:
         raise refuse("the number of colluders or survivors is not that of the settings")
     if roster.config != config.digest():
         raise refuse("the settings are others than this site's")
-    # An aggregator that adds sites of its own takes the masks off and leaves a site with its own
-    # share of the noise: the number is the owner's, and the share follows from it.
+    # An aggregator that adds invented sites can remove the masks and leaves a site its own share of
+    # the noise; so the owner sets the number of sites, from which that share follows.
     sites = [entry.site for entry in roster.sites]
     if problem := config.wrong_sites(sites):
         raise refuse(problem)
@@ -173,8 +171,8 @@ def verify_plan(
     if any(min(s.counts, default=0) < 0 or sum(s.counts) > s.n_subjects for s in roster.sites):
         raise refuse("a site has more people in groups than it has people, or fewer than none")
     for event in roster.plan:
-        asked, part = own[event.phase, event.round]
-        # A release to all that is charged to one half would cost the others nothing.
+        asked, part = expected[event.phase, event.round]
+        # A release that asks all people and charges one half would be free for the other half.
         if event.part != part:
             raise refuse(f"{event.phase} asks another half of the people than the settings")
         if (event.size, event.shape) != (asked.size, asked.shape):
@@ -187,7 +185,7 @@ def verify_plan(
                 raise refuse(f"{event.phase} counts on other noise shares than the settings")
             if event.seed_ratio != config.ratio(roster.n_sites):
                 raise refuse(f"{event.phase} counts on other zero-sum noise than the settings")
-        # A sum that wraps modulo 2^64 would decode to another number without a trace.
+        # A sum that wraps modulo 2^64 would silently decode to another number.
         check_overflow(event, roster.n_sites, roster.n_subjects)
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta) if config.private else None
     check_plan(Plan(releases=roster.plan), budget)

@@ -1,4 +1,4 @@
-"""Ports: all a computation may ask of the outside; each driver brings site, aggregator, source."""
+"""Ports: the interfaces of a computation to the outside; drivers implement them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cape.settings.config import Config
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stacks:
-    """Subjects of a site, equally long ones stacked: arrays (n, rows, T), labels per array."""
+    """Subjects of a site, stacked if equally long: arrays (n, rows, T), labels per array."""
 
     arrays: tuple[Data, ...]
     labels: tuple[tuple[str, ...], ...]
@@ -24,14 +24,14 @@ class Stacks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """Stacks as a stage sees them: `one` of each subject, made when it is asked for, never kept."""
+    """Stacks with a function `one` for each subject, computed on demand and never stored."""
 
     stacks: Stacks
     one: Callable[[Data], Data]  # (rows, T) to (k, T)
 
 
 class Described(Protocol):
-    """What a site's card says of its data: all that `join` asks of them."""
+    """The description of a site's data that its card needs."""
 
     @property
     def space(self) -> FeatureSpace:
@@ -39,16 +39,16 @@ class Described(Protocol):
 
     @property
     def n_subjects(self) -> int:
-        """M_s: everybody whom the site lists, those that fail its checks, too."""
+        """M_s: all people whom the site lists, including those that fail its checks."""
 
 
 class Source(Described, Protocol):
-    """The accepted data of a site, described and read: what the rounds ask for."""
+    """The accepted data of a site."""
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         """Yield (label, Y_m (d, T_m)) in the first `n_basis` directions of the public basis.
 
-        Of everybody; T_m = 0 for who fails: the zero vector in every sum.
+        All listed people; T_m = 0 for people who fail a check, the zero vector in every sum.
         """
 
 
@@ -61,14 +61,14 @@ class Site(Protocol):
     # Digest of all broadcasts up to the one that is being answered
     transcript: bytes
     ledger: Ledger | None
-    # What the broadcast that is being answered holds for this site alone, or None
+    # This site's own part of the broadcast that is being answered, or None
     own_part: Any
-    # What the reply of a refused release says of it
+    # The reason that the reply to a refused release gives
     refusal: Refusal
 
     @property
     def noise(self) -> NoiseSource:
-        """All that is drawn: functions of one secret of this site in this run."""
+        """Source of all random bytes, derived from one secret of this site in this run."""
 
     @property
     def labels(self) -> str:
@@ -76,16 +76,16 @@ class Site(Protocol):
 
     @property
     def source(self) -> Source:
-        """The site's data; reads and checks the files when first asked."""
+        """The site's data; the first access reads and checks the files."""
 
     def cached(self, name: str, key: str | Sequence[Array], build: Callable[[], Stacks]) -> Stacks:
         """Return the working arrays of that name and key, built again if they are lost.
 
-        The key says what they are made of: a text, or released arrays themselves.
+        The key identifies their inputs: a text, or released arrays themselves.
         """
 
     def charge(self, event: Event) -> None:
-        """Put a release on record before its noise is drawn; PrivacyBudgetError if refused."""
+        """Charge a release before its noise is drawn; PrivacyBudgetError if refused."""
 
     def keep(self, name: str, secret: bytes) -> None:
         """Store a secret of this run."""
@@ -97,23 +97,23 @@ class Site(Protocol):
         """Return this site's Ed25519 secret, which outlives a run; ConfigError if it has none."""
 
     def known_keys(self, shown: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Return the identity keys, by site, that are believed here, given those that were shown.
+        """Return the identity keys that this site trusts, by site, given the keys that were sent.
 
-        With ``key_trust=first-use`` a new name becomes known by what was shown; ConfigError E306
-        if a known one shows another key.
+        With ``key_trust=first-use`` it stores the key of a new name; ConfigError E306 if a known
+        site sent another key.
         """
 
     def digest(self, message: object) -> bytes:
         """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
 
     def admit(self, facts: object) -> None:
-        """Let the site's policy look at the run; PrivacyBudgetError if it refuses."""
+        """Check the run, its card or its roster against the site's policy; PrivacyBudgetError."""
 
     def hold(self, plan: Sequence[Event], *, seeded: bool) -> None:
-        """Reserve the plan of the run among all runs here; PrivacyBudgetError without room."""
+        """Reserve the plan in the ledger of all runs; PrivacyBudgetError if there is no room."""
 
     def publish(self, result: object) -> None:
-        """Write what only this site may see."""
+        """Write the private results of this site."""
 
 
 class Aggregator(Protocol):
@@ -124,7 +124,7 @@ class Aggregator(Protocol):
     ledger: Ledger | None
     # Sites that were asked in this round and did not answer
     lost: frozenset[str]
-    # Whether the engine can hand each site what a broadcast holds for it alone
+    # Whether the engine can send each site only its own part of a broadcast
     addresses: bool
     # Digest of all broadcasts up to the one that is being answered
     transcript: bytes
@@ -133,13 +133,13 @@ class Aggregator(Protocol):
         """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
 
     def keep(self, name: str, value: bytes) -> None:
-        """Store what only the aggregator holds, such as a masked sum; empty bytes remove it."""
+        """Store a secret of the aggregator, such as a masked sum; empty bytes remove it."""
 
     def secret(self, name: str) -> bytes:
-        """Return what was kept; StateLostError if it is gone."""
+        """Return a stored secret; StateLostError if it is gone."""
 
     def charge(self, event: Event) -> None:
-        """Put a release on record."""
+        """Charge a release."""
 
     def publish(self, result: object) -> None:
         """Write the files of the consortium."""

@@ -1,7 +1,6 @@
-"""`report`: the sites write what is theirs, then the aggregator writes what is everybody's.
+"""`report`: the sites write their private results, then the aggregator writes the common ones.
 
-A phase of its own, because sites are not called after the aggregator has ended the run.  Its
-broadcast fixes signs and order of the components, so no host's arithmetic can flip a map.
+It is a phase of its own, because sites are not called after the aggregator has ended the run.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from cape.settings.config import VERSION
 
 M = TypeVar("M", bound=Model)
 
-# How a computation of one release ends, by status
+# Reasons of a computation with one release, by status
 ONE_RELEASE = {
     "released": "The planned release was made.",
     "budget_exhausted": "A site refused the release; there is no result.",
@@ -63,8 +62,8 @@ def report(
 
 
 def label_of(party: Aggregator, roster: Roster) -> str:
-    """Return what a run guarantees: "dp" or "none"."""
-    # One site with seeded noise is enough: who knows the seed can take its share off.
+    """Return the guarantee of a run: "dp", or "none" if the noise of any site is seeded."""
+    # Whoever knows the seed can subtract that site's share of the noise.
     return "dp" if party.config.private and not roster.seeded else "none"
 
 
@@ -77,7 +76,7 @@ def outcome_in_tables(
     tables: tuple[Table, ...],
     reasons: Mapping[str, str] = ONE_RELEASE,
 ) -> Outcome:
-    """Return a result of released tables, a file each; `reasons` has a text for every status."""
+    """Return a result that consists of tables, one file each; `reasons` by status."""
     roster = joined(model)
     return Outcome(
         computation=name,
@@ -98,7 +97,7 @@ def outcome_in_tables(
 
 
 def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
-    """Return what a site writes if a computation has nothing for single subjects: its ledger."""
+    """Return the result of a site for a computation without results about single subjects."""
     return SiteOutcome(
         site=site.id,
         outcome_status="done",
@@ -109,48 +108,48 @@ def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
     )
 
 
-# -- what one site may know of its own subjects: never a message ---------------------------------
+# -- private facts about a site's own subjects: never a message ----------------------------------
 
-# Phase, and for every subject of the site the factor that clipping puts on its answer
+# Phase, and the factor by which clipping scales each subject's answer
 Scales = tuple[tuple[str, tuple[float, ...]], ...]
 
 
 def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> Scales:
-    """Return how much clipping shortens each subject's answer under the last released state.
+    """Return the factor by which clipping scales each subject's answer to the last release.
 
-    1: not clipped, 0: counts as nothing (not finite).  By the clip of the last release only; of
-    those with a time point, as time courses are.
+    1: not clipped; 0: not finite, counts as zero.  Subjects without a time point are left out.
     """
     if not site.config.private:
         return ()
-    found = []
+    scales_of_stages = []
     for stage in stages:
         events = [event for event in joined(model).plan if event.phase == stage.name]
         if not events:
             continue
         estimator = stage.estimator(site.config, model)
         if getattr(estimator, "within_bound", False):
-            # The norm of a projector is known without taking every subject apart once more.
+            # Projectors have a known norm, so no subject is decomposed again.
             arrays = stacks_behind(stage.input(site, model)).arrays
-            found.append((stage.name, (1.0,) * sum(len(a) for a in arrays if a.shape[2])))
+            n_people = sum(len(a) for a in arrays if a.shape[2])
+            scales_of_stages.append((stage.name, (1.0,) * n_people))
             continue
-        # The clip that the integers stand for, not the one that was asked: they differ in rounding.
+        # The clip in integers, which differs from the planned one by rounding.
         clip = events[-1].clip_int / events[-1].gamma
         query = _unclipped(estimator).query(stage.current(site.config, model))
         scales: list[float] = []
         for part in chunks(stage.input(site, model)):
             if part.shape[2] == 0:
                 continue
-            # A subject that is not finite is one to be shown as such, not one to warn of.
+            # No warning: the result shows subjects that are not finite.
             with np.errstate(all="ignore"):
                 norms = np.linalg.norm(query.answer(part), axis=1)
             scales += [_scale(float(norm), clip) for norm in norms]
-        found.append((stage.name, tuple(scales)))
-    return tuple(found)
+        scales_of_stages.append((stage.name, tuple(scales)))
+    return tuple(scales_of_stages)
 
 
 def _unclipped(estimator: Estimator[Any]) -> Estimator[Any]:
-    """Return the same estimator without its bound, for the site's own eyes."""
+    """Return the same estimator without its bound."""
     if not hasattr(estimator, "private"):
         return estimator
     changed: Estimator[Any] = dataclasses.replace(estimator, private=False)  # type: ignore[type-var]
@@ -160,5 +159,5 @@ def _unclipped(estimator: Estimator[Any]) -> Estimator[Any]:
 def _scale(norm: float, clip: float) -> float:
     if not np.isfinite(norm):
         return 0.0
-    # Rounding of the bound is no clipping.
+    # The tolerance covers rounding of the bound.
     return 1.0 if norm <= clip * (1.0 + 1e-4) else clip / norm

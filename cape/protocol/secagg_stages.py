@@ -1,10 +1,10 @@
-"""The secure sum where sites may drop out: protocol stages as phases of a table.
+"""The secure sum for sites that may drop out: stages of SecureAgg as phases of a table.
 
 ``aggregation=secagg`` (Bonawitz et al. 2017).  Once per run the sites advertise keys and share
 their secrets, one key set per release (`key_phases`).  Each sum takes three phases
-(`DroppableSum`): ``X`` brings masked vectors and names survivors, ``X.consistency`` their
-signatures on that list, ``X.unmask`` the shares that open the sum over the survivors, and nothing
-else.  Secrets of a site stay in its vault between phases; what the model holds is public.
+(`DroppableSum`): ``X`` collects masked vectors and names the survivors, ``X.consistency`` collects
+their signatures on that list, ``X.unmask`` collects the shares that open only the sum over the
+survivors.  Secrets of a site stay in its vault between phases; the model is public.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ M = TypeVar("M", bound=Model)
 State = TypeVar("State")
 
 
-# -- facts that all parties derive from the model ------------------------------------------------
+# -- public facts, derived from the model --------------------------------------------------------
 
 
 def setup_of(party: Site | Aggregator, model: Model) -> stages.Setup:
@@ -68,7 +68,7 @@ def _part(site: Site) -> bytes:
 
 
 def commitment_of(site: Site) -> str:
-    """Return a card's commitment to the site's part of the graph, which follows in `zero-sum`."""
+    """Return the commitment to the site's part of the graph, which it opens in `zero-sum`."""
     return stages.commit_part(_part(site)).hex()
 
 
@@ -79,20 +79,20 @@ def drop_outs(model: Model) -> DropOuts:
 
 
 def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
-    """Return the public keys of this run in the form of the protocol."""
+    """Return the table of the public keys of this run."""
     advertised = drop_outs(model).advertised.sites
     return aggregator_stages.KeyTable.of(setup_of(party, model), advertised)
 
 
 def key_digest(party: Site | Aggregator, model: Model) -> bytes:
-    """Digest of the key roster, of which people compare the first digits."""
+    """Return the digest of the key roster; people compare its first digits."""
     return table_of(party, model).roster
 
 
 def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
-    """Return what one vector of masks is for.
+    """Return the label of one vector of masks.
 
-    Bound to all broadcasts: told different things, masks do not cancel, the sum is noise.
+    It contains the transcript: if sites received different broadcasts, their masks do not cancel.
     """
     return keys.MaskLabel(
         phase=party.cursor.phase,
@@ -107,12 +107,12 @@ def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabe
 
 
 def store_state(party: Site | Aggregator, name: str, state: object) -> None:
-    """Store a state of the protocol; the one before it, with its used-up keys, is gone."""
+    """Store a state of SecureAgg in place of the one before, whose keys are used up."""
     party.keep(name, wire.dumps(wire.encode(state, type(state))))
 
 
 def load_state(party: Site | Aggregator, name: str, kind: type[State]) -> State:
-    """Return the stored state; refused unless the protocol stands at that stage."""
+    """Return the stored state; SecureAggregationError if it is not of that stage."""
     try:
         state: State = wire.decode(wire.loads(party.secret(name)), kind)
     except CapeError as err:
@@ -125,12 +125,12 @@ def load_state(party: Site | Aggregator, name: str, kind: type[State]) -> State:
 
 
 def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[AnyPhase, ...]:
-    """`zero-sum` and `zero-sum.shares`; `prepare` is the site's look at the plan."""
+    """Return `zero-sum` and `zero-sum.shares`; `prepare` lets the site check the plan."""
 
     def advertise(site: Site, model: Model) -> KeyAdvertisement:
         prepare(site, model)
         entropy = site.noise.stream("keys", site.transcript)
-        # Drawn even where it is not used, so that seeded runs draw the same keys after it.
+        # Always drawn, so that seeded runs draw the same keys after it.
         fresh = entropy.token_bytes(keys.KEY_BYTES)
         state = site_stages.advertise(
             setup_of(site, model),
@@ -179,7 +179,7 @@ def _collect_advertisements(
     party: Aggregator, replies: Mapping[str, KeyAdvertisement], model: Model
 ) -> tuple[KeyAdvertisements, str | None]:
     labels = agreed_labels(model, (reply.labels for reply in replies.values()))
-    # Labels once, not once for each site: they are as large as the mask.
+    # Labels are as large as the mask: the broadcast holds them once, not once per site.
     without = {
         site: Advertisement(
             keys=reply.keys,
@@ -195,14 +195,14 @@ def _collect_advertisements(
 
 def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
     agreed_labels(model, (listed.labels,))
-    left = DropOuts(advertised=listed, asked=tuple(keys.site_order(listed.sites)))
-    return replace(model, drop_outs=left)
+    state = DropOuts(advertised=listed, asked=tuple(keys.site_order(listed.sites)))
+    return replace(model, drop_outs=state)
 
 
 def _share(site: Site, model: Model) -> SealedShares:
     state = load_state(site, SECRET, site_stages.AdvertisedSite)
     listed = drop_outs(model).advertised.sites
-    # Signatures first: a key that nobody signed with would be remembered under a false name.
+    # Signatures first: an unsigned key could be remembered under a false name.
     stages.check_advertisements(state.setup, listed)
     if signs(site.config):
         shown = {name: entry.identity_key for name, entry in listed.items()}
@@ -211,8 +211,8 @@ def _share(site: Site, model: Model) -> SealedShares:
     after, message = site_stages.share(
         state,
         listed,
-        # One polynomial per secret of the run, whatever list it is shared among: other shares under
-        # the same key and nonce would show themselves.  (The salt settles the graph, too.)
+        # One polynomial per secret of the run, whatever the list of receivers: two ciphertexts
+        # under one key and nonce would reveal their difference.  (The salt also fixes the graph.)
         token_bytes=site.noise.stream("shares", state.setup.salt).token_bytes,
     )
     store_state(site, SECRET, after)
@@ -225,7 +225,7 @@ def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
 
 
 def _ready(site: Site, model: Model) -> site_stages.ReadySite:
-    """Return the site's state before a release; opens the shares before the first one."""
+    """Return the site's state before a release; before the first one, open the received shares."""
     if site.own_part is None:
         return load_state(site, SECRET, site_stages.ReadySite)
     state = load_state(site, SECRET, site_stages.SharedSite)
@@ -239,7 +239,7 @@ def _ready(site: Site, model: Model) -> site_stages.ReadySite:
 def mask_droppable(
     site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str
 ) -> RingVector:
-    """Hide x + g under fresh masks of the next key set, uniform without the others' shares."""
+    """Mask x + g (d,) with the next key set; the result is uniform without the others' shares."""
     after, masked = site_stages.mask_input(
         _ready(site, model),
         noisy.view(np.uint64),
@@ -251,10 +251,10 @@ def mask_droppable(
 
 
 class ModularSum(Protocol[M]):
-    """What is summed: a release of `cape.protocol.secure_sum`, or the probe of the masks.
+    """A release of `cape.protocol.secure_sum`, or the probe of the masks.
 
-    `name` is that of the first phase, `field` part of the label of the masks, `broadcast` the type
-    of the result, `then` what may open after it; `absorb` and `check` as in `Phase`.
+    `name`: first phase.  `field`: part of the label of the masks.  `broadcast`: type of the result.
+    `then`: phases that may open after it.  `absorb` and `check` as in `Phase`.
     """
 
     @property
@@ -270,15 +270,15 @@ class ModularSum(Protocol[M]):
         """Return a site's vector, made with `mask_droppable`, or its refusal."""
 
     def charge(self, party: Aggregator, model: M) -> int:
-        """Put it on record; length of the vector."""
+        """Charge the sum; return the length of its vector."""
 
     def bound(self, party: Aggregator, model: M) -> int:
-        """Largest size of an entry of the true sum."""
+        """Return the largest absolute entry of the true sum."""
 
     def step(
         self, party: Aggregator, model: M, total: Integers, *, n_sites: int, n_subjects: int
     ) -> tuple[Any, str | None]:
-        """Return the result of the sum over the sites that are left, and the phase to open next."""
+        """Return the result of the sum over the survivors, and the phase to open next."""
 
     def absorb(self, model: M, result: Any) -> M: ...
     def check(self, model: M, result: Any) -> None: ...
@@ -291,7 +291,7 @@ class DroppableSum(Generic[M]):
         self._release = release
 
     def phases(self) -> tuple[AnyPhase, ...]:
-        """Masked vectors, signatures of the survivors, shares that open their sum."""
+        """Return the phases: masked vectors, signatures of the survivors, shares."""
         release, name = self._release, self._release.name
         return (
             Phase(
@@ -328,21 +328,21 @@ class DroppableSum(Generic[M]):
     def _collect(
         self, party: Aggregator, replies: Mapping[str, Masked], model: M
     ) -> tuple[Survivors, str | None]:
-        """Sum what came; a site that refuses the release is one that dropped out."""
-        table, left = table_of(party, model), drop_outs(model)
+        """Sum the masked vectors; a site that refuses the release counts as dropped out."""
+        table, state = table_of(party, model), drop_outs(model)
         refusing = [site for site, reply in replies.items() if reply.refused]
         if refusing and len(replies) - len(refusing) < table.setup.threshold:
             raise PrivacyBudgetError(replies[refusing[0]].refusal or "E154", site=refusing[0])
-        # Charged before the survivors are known: their replies are here, whoever drops out next.
+        # Charged now: the replies are here, whichever site drops out next.
         label = mask_label(party, self._release.field, self._release.charge(party, model))
         pending, listed = aggregator_stages.collect_masked(
             table,
             {site: reply.total for site, reply in replies.items() if not reply.refused},
-            key_set=left.releases,
+            key_set=state.releases,
             label=label,
-            participants=left.asked,
+            participants=state.asked,
         )
-        # Kept outside of the model, which is public: a masked sum is not.
+        # A masked sum is not public, so it stays outside the model.
         store_state(party, PENDING, pending)
         return listed, f"{self._release.name}.consistency"
 
@@ -359,7 +359,7 @@ class DroppableSum(Generic[M]):
         pending = load_state(party, PENDING, PendingSum)
         bound = self._release.bound(party, model)
         total = aggregator_stages.unmask_sum(pending, replies, bound=bound)
-        # Used up: other shares must not open the same vectors again.
+        # No other shares may open the same vectors again.
         party.keep(PENDING, b"")
         n_sites = len(total.survivors)
         return self._release.step(
@@ -367,8 +367,8 @@ class DroppableSum(Generic[M]):
         )
 
     def _absorb(self, model: M, result: Any) -> M:
-        left = drop_outs(model)
-        after = replace(left, releases=left.releases + 1, signatures=None)
+        state = drop_outs(model)
+        after = replace(state, releases=state.releases + 1, signatures=None)
         return self._release.absorb(replace(model, drop_outs=after), result)
 
 

@@ -1,12 +1,11 @@
-"""`SecureSum`: the only door through which a number computed from data leaves a site.
+"""`SecureSum`: the only way for a number computed from data to leave a site.
 
-One release asks every subject one question, bounds the answer, and sums.  A `Release` is one stage
-under the settings of a run: `noisy_sum` clips, charges and adds noise, `masked_sum` hides the
-result.  How sums travel (`carried`): under masks that cancel over all sites, so that nobody sees
-anything but the modular sum; the same over the sites that remain (`DroppableSum`); or with all
-noise at every site, whose sum is then seen.
-Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
-(`cape.secagg`) meet.
+One release computes a bounded answer per subject and sums the answers.  A `Release` is one stage
+under the settings of a run: `noisy_sum` clips, charges and adds noise; `masked_sum` masks the
+result.  Sums travel (`carried`) under masks that cancel over all sites, so that only the modular
+sum is visible; under masks that cancel over the surviving sites (`DroppableSum`); or unmasked,
+with all the noise added at every site.  Only this module uses both accounting (`cape.privacy`) and
+cryptography (`cape.secagg`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ M = TypeVar("M", bound=Model)
 Next = tuple[Any, str | None]
 Vectors = Mapping[str, Masked] | Mapping[str, Released]
 
-# Subjects whose answers are held at once: bounds memory, however many there are
+# Subjects whose answers are in memory at once
 SUBJECTS_AT_ONCE = 32
 
 
@@ -58,34 +57,34 @@ SUBJECTS_AT_ONCE = 32
 class SecureSum(Generic[M]):
     """A line of a table: a stage that makes one release per round until its estimator is done."""
 
-    # Settings are those of the computation itself, so its functions may name their type.
+    # `config` below is of the computation's own type.
     name: str  # of the phase
     state: type  # of the estimator's state, which is what is broadcast
     model_field: str  # field of the model that holds it
     # ``estimator(config, model)``: from public values only
     estimator: Callable[[Any, M], Estimator[Any]]
-    rows: Callable[[M], int]  # ``rows(model)``: number of rows of what `input` gives
-    # ``input(site, model)``: the subjects, as this stage asks them
+    rows: Callable[[M], int]  # ``rows(model)``: number of rows of each subject of `input`
+    # ``input(site, model)``: the subjects, as this stage needs them
     input: Callable[[Site, M], Stacks | View]
-    # Stages that may follow, in order; the first one that is not done opens next.  The last stage
-    # has none and opens `report`
+    # Stages that may follow, in order; the first unfinished one opens next.  The last stage has
+    # none and opens `report`
     successors: tuple[SecureSum[M], ...] = ()
-    # ``close(config, model)``: its state in the last stage, if something is to be arranged
+    # ``close(config, model)``: final form of the state of the last stage
     close: Callable[[Any, M], Any] | None = None
-    # ``hand_over(config, model, mean)``: last state of a stage that is done and has a successor
+    # ``hand_over(config, model, mean)``: final state of a finished stage that has a successor
     hand_over: Callable[[Any, M, Array], Any] | None = None
     # Whether a rank guard may keep fewer than the estimator's `n_components` directions
     may_reduce_rank: bool = False
-    # ``carrier(release)``: phases in which its sums travel, if not as the settings say (`carried`)
+    # ``carrier(release)``: phases in which the sums travel; None: as the settings say (`carried`)
     carrier: Callable[[Release[M]], tuple[AnyPhase, ...]] | None = None
-    # ``cells(site, model)``: of every label of `input` what is public of that person, where a plan
-    # asks halves of the people: these are drawn inside of each cell.  None: one cell
+    # ``cells(site, model)``: the public cell of each label of `input`.  A plan that asks halves of
+    # the people draws them within each cell.  None: one cell
     cells: Callable[[Site, M], Mapping[str, str]] | None = None
-    # ``by_site(config)``: whether halves are of whole sites, drawn in pairs of like size, instead
+    # ``by_site(config)``: whether halves consist of whole sites, drawn in pairs of similar size
     by_site: Callable[[Any], bool] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Phases of one release under the chosen aggregation."""
+        """Return the phases of one release under the chosen aggregation."""
         then = tuple(s.name for s in (self, *self.successors))
         if not self.successors:
             then = (*then, "report")
@@ -93,9 +92,9 @@ class SecureSum(Generic[M]):
         return (self.carrier or carried)(release)
 
     def released(self, model: M) -> Any:
-        """Return the state that was broadcast; RuntimeError before the first release."""
+        """Return the last broadcast state; RuntimeError before the first release."""
         if (state := getattr(model, self.model_field)) is None:
-            raise RuntimeError(f"nothing of {self.name} was released yet")
+            raise RuntimeError(f"{self.name} has released nothing yet")
         return state
 
     def current(self, config: Config, model: M) -> Any:
@@ -109,9 +108,9 @@ class SecureSum(Generic[M]):
 
 
 def releases_are_local(config: Config) -> bool:
-    """Whether every site's own noisy sum is a release that everybody may see.
+    """Whether each site's noisy sum is itself a release, sent unmasked.
 
-    Without noise there is nothing to hide behind, so ``private=false`` keeps the masks.
+    Runs without noise (``private=false``) always use masks.
     """
     return config.noise == "local" and config.private and config.aggregation == "all-sites"
 
@@ -121,10 +120,10 @@ def releases_are_local(config: Config) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release(Generic[M]):
-    """A stage under the settings of a run: all that a carrier asks for."""
+    """A stage under the settings of a run: all that a carrier needs."""
 
-    stage: SecureSum[M]  # what is asked and where the result goes
-    config: Config  # settings of the run
+    stage: SecureSum[M]
+    config: Config
     then: tuple[str, ...]  # phases that may open after the release
 
     @property
@@ -133,7 +132,7 @@ class Release(Generic[M]):
 
     @property
     def field(self) -> str:
-        """Of the message that holds the vector: part of the label of its masks."""
+        """Name of the message field that holds the vector; part of the label of its masks."""
         return FIELD
 
     @property
@@ -162,9 +161,9 @@ class Release(Generic[M]):
     # A site.
 
     def noisy_sum(self, site: Site, model: M, question: bytes = b"") -> Integers | None:
-        """Return x + g of this site, or None if its policy or budget refuses the release.
+        """Return x + g of this site (size,), int64; None if policy or budget refuses the release.
 
-        `question`: the transcript as it was when x was settled, if that was not just now.
+        `question`: the transcript when x was fixed, if that was in an earlier exchange.
         """
         query = self._query(model)
         event = self.event(site, model)
@@ -175,8 +174,8 @@ class Release(Generic[M]):
         if event.part:
             subjects = self._half(site, model, event, subjects)
         total = clipped_sum(chunks(subjects), query, event)
-        # On record before any noise is drawn: a process that dies between the two has spent too
-        # much on paper, never too little.
+        # Charge before drawing noise: a process that dies in between has charged too much, never
+        # too little.
         try:
             site.charge(event)
         except PrivacyBudgetError:
@@ -187,7 +186,7 @@ class Release(Generic[M]):
         return total
 
     def masked_sum(self, site: Site, model: M) -> Masked:
-        """Hide x + g under masks, or say that this site refuses."""
+        """Return x + g under masks, or the refusal of this site."""
         noisy = self.noisy_sum(site, model)
         if noisy is None:
             empty = np.zeros(0, dtype=np.uint64)
@@ -195,7 +194,7 @@ class Release(Generic[M]):
         return Masked(total=mask_vector(site, model, noisy, FIELD), refused=False)
 
     def local_sum(self, site: Site, model: M) -> Released:
-        """Return x + g as it is, or say that this site refuses."""
+        """Return x + g unmasked, or the refusal of this site."""
         noisy = self.noisy_sum(site, model)
         if noisy is None:
             empty = np.zeros(0, dtype=np.int64)
@@ -219,12 +218,12 @@ class Release(Generic[M]):
         return self._query(model).size
 
     def bound(self, party: Aggregator, model: M) -> int:
-        """Largest size of an entry of the true sum, noise included."""
+        """Return the largest absolute entry of the true sum, noise included."""
         roster = joined(model)
         return overflow_bound(self.event(party, model), roster.n_sites, roster.n_subjects)
 
     def charge(self, party: Aggregator, model: M) -> int:
-        """Put the release on record, as the sites that answered did; length of its vector."""
+        """Charge the release, as the sites that answered did; return the length of its vector."""
         party.charge(self.event(party, model))
         return self.size(model)
 
@@ -237,14 +236,14 @@ class Release(Generic[M]):
         n_sites: int | None = None,
         n_subjects: int | None = None,
     ) -> Next:
-        """Turn a sum over all sites, or over those that are left, into the next state."""
+        """Turn a sum over all sites, or over the survivors, into the next state."""
         roster, event = joined(model), self.event(party, model)
         n_sites, n_subjects = n_sites or roster.n_sites, n_subjects or roster.n_subjects
         mean = total / (event.gamma * n_subjects)
         return self.advance(model, mean, event.noise_std(n_sites, n_subjects))
 
     def advance(self, model: M, mean: Array, noise_std: float) -> Next:
-        """Take the step of a mean over all subjects: the next state, and the phase that opens."""
+        """Return the state after a step with a mean over subjects, and the phase that opens."""
         stage, config = self.stage, self.config
         estimator = stage.estimator(config, model)
         state = estimator.step(stage.current(config, model), mean, noise_std)
@@ -258,19 +257,20 @@ class Release(Generic[M]):
         return state, name
 
     def stopped(self, model: M, site: str, refusal: Refusal) -> Next:
-        """Return the last good state when a site refused this release; nothing was summed."""
+        """Return the last good state after a site refused this release; nothing was summed."""
         if self.stage.successors:
             raise refused_by(site, refusal)
         state = replace(self.stage.current(self.config, model), status="budget_exhausted")
         after = replace(model, **{self.stage.model_field: state})
         return self._closed(after), "report"
 
-    # Everybody.
+    # All parties.
 
     def check(self, model: M, state: Any) -> None:
-        """MessageError unless a broadcast state has the form that its first one has here.
+        """Raise MessageError unless a broadcast state has the shapes of the first state here.
 
-        Arrays with an axis more ask subjects many times for one charge; large ones fill memory.
+        An array with an extra axis would query subjects many times for one charge; a large one
+        would fill the memory.
         """
         estimator, rows = self.stage.estimator(self.config, model), self.stage.rows(model)
         components = getattr(estimator, "n_components", 0)
@@ -282,7 +282,7 @@ class Release(Generic[M]):
         """Store a broadcast state and its line of the trace."""
         after = replace(model, **{self.stage.model_field: state})
         if getattr(state, "status", "") == "budget_exhausted":
-            # A refused round released nothing: the trace must not show it as one.
+            # A refused round released nothing, so it has no line in the trace.
             return after
         roster, seen = broadcast_roster(model), state.record
         trace = with_row(
@@ -297,7 +297,7 @@ class Release(Generic[M]):
     def _half(self, site: Site, model: M, event: Event, subjects: Stacks | View) -> Stacks | View:
         stage = self.stage
         if stage.by_site is not None and stage.by_site(self.config):
-            # Who asks is drawn by the fingerprint: of another one halves would overlap.
+            # The fingerprint draws the sites; with another one the halves would overlap.
             _settle(site, event, model.fingerprint.encode())
             asked = site_is_asked(site.id, model, event)
             return subjects if asked else Stacks(arrays=(), labels=())
@@ -309,17 +309,17 @@ class Release(Generic[M]):
         return self.stage.estimator(self.config, model).query(state)
 
     def _closed(self, model: M) -> Any:
-        # Order and signs are fixed here, once, so that no host's arithmetic can flip a map.
+        # Order and signs are fixed once, here, so that no host's arithmetic can flip a map.
         close = self.stage.close
         return self.stage.released(model) if close is None else close(self.config, model)
 
 
 def noise_stream(site: Site, event: Event, transcript: bytes, total: Integers) -> Entropy:
-    """Return the bytes of a release's noise: a function of the question and of the exact sum.
+    """Return the random bytes for a release's noise: a function of the question and the exact sum.
 
-    Asked again, whatever became of journal and folder, a site adds the same noise to the same sum.
-    To another sum, of other data or of arithmetic that rounds differently, it adds other noise: the
-    difference of the two would else be exact.  Proof: docs/privacy.md.
+    A site that is asked again adds the same noise to the same sum, even if its journal or folder
+    is lost.  It adds other noise to another sum, of other data or of different rounding, because
+    the difference of two sums with equal noise is exact.  Proof: docs/privacy.md.
     """
     line = wire.dumps(wire.encode(event, Event))  # phase and round are part of it
     exact = hashlib.sha256(total.astype("<i8").tobytes()).digest()
@@ -327,8 +327,7 @@ def noise_stream(site: Site, event: Event, transcript: bytes, total: Integers) -
 
 
 def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
-    """Whether arrays have their first shape; axes of length `most` may be shorter, not empty."""
-    # A site checks a broadcast state with this before it asks its subjects anything under it.
+    """Whether arrays have the same shapes; axes of length `most` may be shorter but not empty."""
     for spec in dataclasses.fields(first):
         one, other = getattr(first, spec.name), getattr(state, spec.name)
         if dataclasses.is_dataclass(one) and not same_form(one, other, most=most):
@@ -341,21 +340,22 @@ def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
 
 
 def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:
-    """Exact sum (size,) of bounded integer answers; PrivacyBudgetError for one of another form.
+    """Return the exact sum (size,) of bounded integer answers, and of the site's part if any.
 
-    With the site's own part, if the question has one.
+    PrivacyBudgetError for an answer of another shape than planned.
     """
     total = np.zeros(query.size, dtype=np.int64)
     inner = 1.0
     if query.part is not None:
         stacks = list(stacks)
-        # Whoever is left out would change how many people the part is of; psd knows no part.
+        # A subject without data would change the number of people behind the part; the bound of
+        # "psd" has no room for one.
         if event.shape != "ball" or not all(stack.shape[2] for stack in stacks):
             raise _uncovered(event, "has a part of the site that its bound does not cover")
-        # Rounding answers and part moves two sums apart by at most 2 sqrt(d), float error by less
-        # than 2: what one subject may move is made smaller by that, so that Delta_int = 2 C_int.
+        # Rounding of answers and part separates two sums by at most 2 sqrt(d), float error by less
+        # than 2.  Shrinking the unit by that keeps Delta_int = 2 C_int.
         unit = max(0.0, event.clip_int - math.sqrt(query.size) - 1.0) / query.clip
-        # A plan may have a smaller clip: one unit for both, else answers no longer cancel the part.
+        # Both use one unit, else answers would not cancel the part.
         inner = unit / event.gamma
         if stacks:
             part = query.part(np.concatenate(stacks))
@@ -364,7 +364,7 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
             total += np.rint(part * unit).astype(np.int64)
     for stack in stacks:
         if stack.shape[2] == 0:
-            continue  # nobody of these passed the site's checks: the zero vector
+            continue  # these subjects failed the site's checks: the zero vector
         answers = query.answer(stack)
         if answers.shape != (len(stack), query.size):
             raise _uncovered(event, "does not ask each subject for one vector of the planned size")
@@ -379,7 +379,7 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
 
 
 def stacks_behind(subjects: Stacks | View) -> Stacks:
-    """Return the stacks behind a view: as many subjects, as long."""
+    """Return the stacks of a view, or the given stacks."""
     return subjects.stacks if isinstance(subjects, View) else subjects
 
 
@@ -398,47 +398,47 @@ def check_query(event: Event, query: SubjectQuery) -> None:
 
 
 def check_subjects(event: Event, subjects: Stacks | View, n_subjects: int) -> None:
-    """Raise PrivacyBudgetError unless every subject enters a sum once, which its bound counts on.
+    """Raise PrivacyBudgetError unless every subject enters the sum once, as its bound assumes.
 
-    The working arrays follow from broadcasts: they must not make two subjects out of one.
+    Working arrays depend on broadcasts, which must not make two subjects out of one.
     """
     if sum(len(array) for array in stacks_behind(subjects).arrays) != n_subjects:
         raise _uncovered(event, f"does not ask each of {n_subjects} subjects once")
 
 
-# What a run keeps of its halves: a digest of who is in which
+# Vault entry of a run: digest of the assignment of people to halves
 HALVES_NAME = "halves"
 
 
 def half_of(
     site: Site, model: Model, event: Event, subjects: Stacks | View, cells: Mapping[str, str] | None
 ) -> Stacks | View:
-    """Return those subjects whom a release asks; the others' vectors are zero.
+    """Return the subjects that a release asks; all others count as zero vectors.
 
-    Here and not in a stage: halves of a run that overlap would cost somebody both.  DataError
-    (E161) if a site's list or its cells are others than when the first half was asked.
+    Overlapping halves would charge a person twice.  DataError (E161) if the site's list or its
+    cells changed since the first half was asked.
     """
     stacks = stacks_behind(subjects)
     names = [label for labels in stacks.labels for label in labels]
-    own = dict.fromkeys(names, "") if cells is None else {name: cells.get(name) for name in names}
-    known = {name: cell for name, cell in own.items() if cell is not None}
-    if len(known) < len(names):
+    of_people = {name: "" if cells is None else cells.get(name) for name in names}
+    cell_of = {name: cell for name, cell in of_people.items() if cell is not None}
+    if len(cell_of) < len(names):
         raise _uncovered(event, "asks half of people who are listed twice or in no cell")
-    found = halves(model.fingerprint, site.id, known)
-    digest = hashlib.sha256(wire.dumps([[name, found[name]] for name in sorted(found)])).digest()
+    parts = halves(model.fingerprint, site.id, cell_of)
+    digest = hashlib.sha256(wire.dumps([[name, parts[name]] for name in sorted(parts)])).digest()
     _settle(site, event, digest)
-    asked = [np.array([found[name] == event.part for name in labels]) for labels in stacks.labels]
+    asked = [np.array([parts[name] == event.part for name in labels]) for labels in stacks.labels]
     half = Stacks(
-        arrays=tuple(array[there] for array, there in zip(stacks.arrays, asked, strict=True)),
+        arrays=tuple(array[mask] for array, mask in zip(stacks.arrays, asked, strict=True)),
         labels=tuple(
-            tuple(name for name in labels if found[name] == event.part) for labels in stacks.labels
+            tuple(name for name in labels if parts[name] == event.part) for labels in stacks.labels
         ),
     )
     return replace(subjects, stacks=half) if isinstance(subjects, View) else half
 
 
 def _settle(site: Site, event: Event, digest: bytes) -> None:
-    """Keep who is in which half with the first one that is asked; E161 if it is another later."""
+    """Store the digest of the halves when the first one is asked; E161 if it differs later."""
     charges = site.ledger.events if site.ledger else ()
     if not any(charged.part for charged in charges if charged != event):
         site.keep(HALVES_NAME, digest)
@@ -448,7 +448,7 @@ def _settle(site: Site, event: Event, digest: bytes) -> None:
 
 
 def site_is_asked(site: str, model: Model, event: Event) -> bool:
-    """Tell whether a release to half of the sites asks one: everybody there, or nobody."""
+    """Tell whether a release to half of the sites asks this one."""
     from cape.algorithms.group_design import half_of_sites  # no other round pays for it
 
     entries = joined(model).sites
@@ -467,16 +467,15 @@ def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
 def carried(release: Release[M]) -> tuple[AnyPhase, ...]:
     """Return the phases in which the sums of a release travel under the settings of a run."""
     if releases_are_local(release.config):
-        # The conventional scheme that CAPE is compared with.  Every site adds the whole noise by
-        # itself, so its own sum is private against everybody and needs no mask; the sum over S
-        # sites carries S times the noise variance.
+        # The conventional scheme: every site adds all the noise, so its own sum is private and
+        # needs no mask.  The sum over S sites has S times the noise variance.
         return (release.phase(Released, release.local_sum, release.combine),)
     if release.config.aggregation == "secagg":
-        # Imported here: a round without drop-outs does not pay for its messages and states.
+        # Only rounds with drop-outs load its messages and states.
         from cape.protocol.secagg_stages import DroppableSum
 
         return DroppableSum(release).phases()
-    # Masks over the integers modulo 2^64 that cancel over all sites: the product.
+    # Masks modulo 2^64 that cancel over all sites.
     return (release.phase(Masked, release.masked_sum, release.combine, fold=Masked.folded),)
 
 
@@ -490,7 +489,7 @@ def refused_by(site: str, refusal: Refusal) -> PrivacyBudgetError:
 
 
 def vectors(replies: Vectors, size: int) -> list[RingVector]:
-    """Vectors of all sites modulo 2^64, in the order of the sites."""
+    """Return the vectors (size,) of all sites modulo 2^64, in the order of the sites."""
     for site, reply in replies.items():
         if reply.total.shape != (size,):
             problem = f"site {site} sent {reply.total.shape} numbers, needed {size}"

@@ -1,7 +1,7 @@
-"""What one stage sees of a subject.
+"""The forms of a subject's data that stages work on.
 
-Voxels never leave their file: a subject is kept as ``B' X_m`` (d x T_m) in a public basis B, then
-``V' Y_m``, then whitened by U.  Each working file can be made again from the one before.
+Working arrays hold no voxels: a subject is ``B' X_m`` (d x T_m) in a public basis B, then
+``V' Y_m``, then whitened by U.  Each working file can be rebuilt from the one before.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cape.protocol.ports import Site, Stacks, View
 from cape.settings.resolved import resolve
 from cape.space.public_basis import widest_basis
 
-# Norm of a volume, in medians of its subject, from which it is left out of temporal rounds:
-# (measured) .1 % of the volumes of 20 volatile networks, 3 % of three heavy-tailed ones
+# Temporal rounds leave out a volume whose norm exceeds so many medians of its subject.  Measured:
+# .1 % of the volumes of 20 volatile networks, 3 % of three heavy-tailed ones.
 SPIKE = 3.0
 
 
 def prepared(site: Site, space: FeatureSpace) -> Stacks:
-    """``B' X_m`` of all subjects in the widest basis, not scaled; reads them if need be."""
+    """Return ``B' X_m`` of all subjects in the widest basis, not scaled; read them if needed."""
     n_basis = widest_basis(resolve(site.config), space)
 
     def build() -> Stacks:
         return stacked(site.source.reduced(n_basis))
 
-    # By settings and width alone: in `join` there is no roster yet to name the run.
+    # The key has settings and width only: in `join` there is no roster yet that names the run.
     return site.cached("basis", f"{site.config.digest()}-{n_basis}", build)
 
 
@@ -39,7 +39,7 @@ def as_read(site: Site, model: Model) -> Stacks:
 
 
 def normalised(site: Site, model: Model) -> View:
-    """Return Y_m (d, T_m): no time mean, trace of the covariance 1; zeros if not finite."""
+    """Return Y_m (d, T_m) scaled by `unit_trace`."""
     roster = joined(model)
     d = roster.n_basis
     return View(stacks=prepared(site, roster.space), one=lambda Y: unit_trace(Y[:d]))
@@ -55,7 +55,7 @@ def unit_trace(Y: Data) -> Data:
     """Return Y without its time mean, scaled to covariance of trace 1; zeros if not finite."""
     if Y.shape[1] == 0:
         return np.asarray(Y, dtype=np.float32)
-    # Not finite, constant or overflowing: zeros, which a sum counts as nothing, and no message.
+    # Data that are not finite, constant or overflow become zeros, without a message.
     with np.errstate(all="ignore"):
         centred = Y - Y.mean(axis=1, keepdims=True, dtype=np.float64)
         power = float(np.mean(np.sum(centred**2, axis=0)))
@@ -67,8 +67,8 @@ def unit_trace(Y: Data) -> Data:
 def without_spikes(Y: Data) -> Data:
     """Return Y (d, T) of `unit_trace` with volumes above `SPIKE` times the median norm set to 0.
 
-    A few volumes of a moved head take a direction each of a subject, and of its projector.  Where
-    half of the volumes are zero there is nothing to compare with.
+    Otherwise each of a few volumes with motion takes one direction of the subject's projector.
+    Y is unchanged if the median norm is 0.
     """
     size = np.linalg.norm(Y.astype(np.float64), axis=0)
     limit = SPIKE * float(np.median(size)) if size.size else 0.0
@@ -78,7 +78,7 @@ def without_spikes(Y: Data) -> Data:
 
 
 def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
-    # Neighbours only, so that the order of subjects stays.
+    # Only neighbours are stacked, so the order of subjects stays.
     arrays: list[Data] = []
     labels: list[tuple[str, ...]] = []
     for _, group in groupby(subjects, key=lambda pair: pair[1].shape):
@@ -89,7 +89,7 @@ def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
 
 
 def map_subjects(subjects: Stacks | View, function: Callable[[Data], Data]) -> Stacks:
-    """Apply `function` to every subject; stacks and labels stay."""
+    """Return the stacks with `function` applied to every subject, and the same labels."""
     if isinstance(subjects, View):
         stacks, one = subjects.stacks, subjects.one
         return map_subjects(stacks, lambda Y: function(one(Y)))
@@ -98,11 +98,11 @@ def map_subjects(subjects: Stacks | View, function: Callable[[Data], Data]) -> S
 
 
 def map_stack(array: Data, function: Callable[[Data], Data]) -> Data:
-    """Return a stack (n, k, T) of what `function` makes of every subject of a stack."""
+    """Return the stack (n, k, T') of `function` of every subject of a stack (n, d, T)."""
     first = function(array[0])
-    # Filled one by one: a list of all results beside their stack would be the data twice.
-    found = np.empty((len(array), *first.shape), dtype=first.dtype)
-    found[0] = first
+    # Filled one by one: a list of all results would hold the data twice.
+    results = np.empty((len(array), *first.shape), dtype=first.dtype)
+    results[0] = first
     for m in range(1, len(array)):
-        found[m] = function(array[m])
-    return found
+        results[m] = function(array[m])
+    return results

@@ -1,24 +1,22 @@
-"""JSON to frozen dataclasses and back, by declared type: the one border that checks what comes in.
+"""JSON to frozen dataclasses and back, by declared type: the one place that checks input.
 
-The type of what arrives is chosen here, never by the peer: no type tag, no pickle, no unknown
+The receiver chooses the type of a message, never the peer: no type tag, no pickle, no unknown
 field.  Every value is checked on its way in and out: finite, of the declared dtype, within size.
 Arrays are base64 of little-endian data, so they are exact.  A refusal (MessageError) names the
 path of the field and what is allowed there, never the value.
 
 **Messages** are strict: ``encode_marked``, ``encode``, ``decode``.  A field declared with
-``metadata={OMITTABLE: True}`` is left out while it has its default value: what a run does not use
-takes no bytes.
+``metadata={OMITTABLE: True}`` is left out while it has its default value.
 
-**Documents** of people, of the engine and of our own files: ``decode_document``, and ``encode``
-to write one.  Declare what is needed as a record and let it be read: fields with a default may be
-missing.
+**Documents** written by people, by the engine or by us: ``decode_document`` and ``encode``.
+Fields with a default may be missing.
 
 Declarations may use ``str``, ``bool``, ``int``, ``float``, ``bytes``, ``Literal``, tuples,
 mappings with text keys, records, NumPy arrays, ``X | None``, unions such as ``str | int``, and
-``Any``, which passes as it came.  Checks beyond the type stand in ``__post_init__`` of the record;
-a CapeError of theirs becomes part of the refusal.  Metadata of a field: ``{KEY: "clientId"}`` gives
-a key that is no name of ours; ``{CONSTANT: True}`` makes one compressed text of what stays the same
-for a run, so that a state is short and a process that answers many rounds reads it once.
+``Any``, which is not checked.  Checks beyond the type belong in ``__post_init__`` of the record;
+the refusal quotes their CapeError.  Metadata of a field: ``{KEY: "clientId"}`` names its key in
+the document; ``{CONSTANT: True}`` compresses a value that stays the same for a run, so that states
+are short and a process that answers many rounds reads it once.
 
 COINSTAC passes documents through JavaScript: whole numbers beyond 2^53 travel as text, -0.0 as
 0.0, and a float that JavaScript printed without its point is still a float here.
@@ -46,49 +44,47 @@ import simplejson
 from cape.errors import CapeError, MessageError
 from cape.markers import Marker
 
-# Largest text of a message, bytes; a document with arrays has a limit of its driver's
+# Largest text of a message, bytes; drivers set the limit of a document with arrays
 MAX_TEXT: Final = 8 * 2**20
-# Largest array, bytes. Drivers carry those above `MAX_TEXT` as files beside the message.
+# Largest array, bytes; drivers carry arrays above `MAX_TEXT` as files beside the message
 MAX_ARRAY: Final = 64 * 2**20
 # Hard cap of a party's state: the engine carries it twice a round
 MAX_STATE: Final = 4 * 2**20
-# Of one document that the engine hands over, and of one that it takes; its own limit is 100 MiB
+# Largest document that the engine sends us, and that we send to it; its own limit is 100 MiB
 MAX_DOCUMENT: Final = 100 * 2**20
 MAX_ANSWER: Final = 90 * 2**20
-# Bytes of arrays that stay inside the replies of all sites: the engine hands them over as one
-# document, in which they are a third longer
+# Bytes of arrays that may stay inside the replies of all sites together: the engine sends the
+# replies as one document, and base64 makes arrays a third longer
 ALL_INLINE: Final = 4 * MAX_TEXT
 # Deepest nesting: states and messages need less than half of it
 MAX_DEPTH: Final = 32
 # Longest tuple or mapping
 MAX_ITEMS: Final = 2**16
-# Most lists, mappings and items of a document, counted before it is parsed: each takes far more
-# memory than its two bytes of text. Arrays are one text each, so messages need some thousands.
+# Most lists, mappings and items of a document, counted before parsing: each takes far more memory
+# than its two bytes of text.  An array is one text, so messages need only some thousands.
 MAX_PARTS: Final = 2**20
 SAFE_INT: Final = 2**53 - 1
-# Key of the metadata of a field that messages leave out while it has its default
+# Metadata key: messages leave the field out while it has its default
 OMITTABLE: Final = "omittable"
-
-# Key of the metadata of a field that stays the same for a whole run, of a type that can be hashed:
-# one compressed text, which a process that answers more than once writes and reads once
+# Metadata key: the field, of a hashable type, stays the same for a whole run
 CONSTANT: Final = "constant"
-# How many such texts are kept, one for a run
-KEPT_CONSTANTS: Final = 8
+# Metadata key: name of the field in a document, if it is not that of the record
+KEY: Final = "key"
+# Compressed constants that a process remembers, one per run
+MAX_CONSTANTS: Final = 8
 
-# Escape of half of a character; two of them make one
+# Escape of a surrogate: half of a character
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
-# Key of the metadata of a field whose name in a document is not that of the record
-KEY: Final = "key"
 MAPPINGS: Final = (dict, Mapping)
 UNIONS: Final = (types.UnionType, typing.Union)
 
 Json = Any
 T = TypeVar("T")
-# Fields of a record: exactly its own; those with a default may be missing; others besides
+# Fields of a record: exactly its own; those with a default may be missing; and others are ignored
 Form = Literal["message", "document", "open"]
-# Path of a value in a document: a text, or that of what holds it, and its field or place there.
-# Written out where something is refused, not for each of a thousand values of a round.
+# Path of a value in a document: a text, or (path of its parent, field or index).  Joined only in
+# an error, not for each of a thousand values of a round.
 _Where = str | tuple[Any, str | int]
 
 
@@ -126,16 +122,16 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     if _depth(document) > MAX_DEPTH:
         raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
     if SURROGATE.search(raw):
-        # Half of a character, which no file name and no digest can hold.
+        # File names and digests cannot hold a lone surrogate.
         try:
             simplejson.dumps(document, ensure_ascii=False).encode()
         except UnicodeEncodeError as err:
-            raise _refuse("document", "half of a character") from err
+            raise _refuse("document", "a lone surrogate") from err
     return document
 
 
 def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    # A key twice: two readers would take two values.
+    # Of a repeated key two readers could take different values.
     document = dict(pairs)
     if len(document) < len(pairs):
         raise ValueError
@@ -143,7 +139,7 @@ def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _depth(document: Json) -> int:
-    """Return how deep lists and mappings are nested; stops just past the limit."""
+    """Return the nesting depth of lists and mappings, at most `MAX_DEPTH` + 1."""
     level, depth = [document], 0
     while depth <= MAX_DEPTH:
         level = [
@@ -163,7 +159,7 @@ def _no_constant(name: str) -> None:
 
 
 def _finite(digits: str) -> float:
-    """Return a number; ValueError past the largest float, which JSON can write (1e400)."""
+    """Return a finite float; ValueError for a number such as 1e400."""
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError("too large a number")
@@ -179,7 +175,7 @@ def digest(value: object) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """A declared type, taken apart: a round asks for a thousand values of some thirty types."""
+    """A declared type, parsed once: a round has a thousand values of some thirty types."""
 
     tag: Literal[
         "record", "array", "tuple", "list", "mapping", "union", "any", "scalar", "constant"
@@ -190,7 +186,7 @@ class _Shape(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """A field of a record; `omittable` and `optional` say when it may be left out."""
+    """A field of a record; `omittable` in a message, `optional` in a document."""
 
     name: str
     key: str
@@ -228,7 +224,7 @@ def _shape_of(f: dataclasses.Field[Any], hint: Any) -> _Shape:
 
 @functools.cache
 def _keys(cls: type, form: Form) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the keys that a document may have, and those that it must."""
+    """Return the keys that a document may have, and the keys that it must have."""
     known = _fields(cls)
     needed = (f.key for f in known if not (f.omittable if form == "message" else f.optional))
     return frozenset(f.key for f in known), frozenset(needed)
@@ -238,11 +234,11 @@ def _keys(cls: type, form: Form) -> tuple[frozenset[str], frozenset[str]]:
 def _shape(hint: Any) -> _Shape:
     if typing.get_origin(hint) is typing.Annotated:
         hint = hint.__origin__
-    # Fields of a record are read when it is first met, so a record may hold its own kind.
+    # Fields of a record are read at its first use, so a record may contain its own type.
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _Shape("record", hint)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hasattr(origin, "__value__"):  # NDArray of numpy 2.5: an alias, not yet what it stands for
+    if hasattr(origin, "__value__"):  # NDArray of numpy 2.5 is an alias
         return _shape(origin.__value__[args])
     if origin is np.ndarray:
         kind = typing.get_args(args[1])[0]
@@ -266,7 +262,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def encode_marked(reply: Any) -> Json:
-    """Encode what a site sends: every field must carry a marker (why it may leave)."""
+    """Encode the reply of a site; every field must carry a marker that says why it may leave."""
     kind: Any = type(reply)
     for name, hint in _hints(kind).items():
         if not any(isinstance(m, Marker) for m in getattr(hint, "__metadata__", ())):
@@ -344,7 +340,7 @@ def _decode_record(document: Json, kind: Any, where: _Where, form: Form) -> Any:
     given = document.keys() if isinstance(document, dict) else set()
     is_strange = form != "open" and not given <= known
     if not isinstance(document, dict) or is_strange or not needed <= given:
-        # The names of unknown fields are not ours: they may hold anything, so they are not shown.
+        # Names of unknown fields may hold anything, so the error does not show them.
         lacking = f"; missing {sorted(needed - given)}" if needed - given else ""
         raise _refuse(where, f"the fields of {kind.__name__} are {sorted(known)}{lacking}")
     values = {
@@ -365,11 +361,11 @@ def decode_document(
     *,
     unknown: Literal["refuse", "ignore"] = "refuse",
 ) -> T:
-    """Return the record in a document (of `loads`, or of another parser of plain values: TOML).
+    """Return the record in a document of plain values, parsed by `loads` or from TOML.
 
-    Fields with a default may be missing.  `where` is the first word of every refusal: what people
-    call this document.  `unknown` keys: an engine may add some, a person mistypes them.
-    MessageError: path of the field, and what is allowed there.
+    Fields with a default may be missing.  `where` begins every refusal: the name that people know
+    the document by.  `unknown`: ignore unknown keys of an engine, refuse those of a person.
+    MessageError names the path of the field and what is allowed there.
     """
     record: T = decode(document, kind, where, form="open" if unknown == "ignore" else "document")
     return record
@@ -378,7 +374,7 @@ def decode_document(
 def _any_of(
     read: Callable[..., Any], value: Any, members: tuple[_Shape, ...], where: _Where
 ) -> Any:
-    """Read by the first member of a union that fits; what fits none is refused by the last."""
+    """Read by the first member of a union that fits; if none fits, the last one raises."""
     *others, last = members
     for member in others:
         with contextlib.suppress(MessageError):
@@ -393,7 +389,7 @@ def _encode_constant(value: Any, shape: _Shape, where: _Where) -> str:
         raise _refuse(where, str(err.fields["problem"])) from err
 
 
-@functools.lru_cache(maxsize=KEPT_CONSTANTS)  # equal values have the same text
+@functools.lru_cache(maxsize=MAX_CONSTANTS)  # equal values have the same text
 def _written(value: Any, shape: _Shape) -> str:
     text = dumps(_encode(value, shape, ""))
     if len(text) > MAX_STATE:
@@ -402,12 +398,12 @@ def _written(value: Any, shape: _Shape) -> str:
 
 
 def decode_constant(document: Json, hint: Any, where: str = "") -> Any:
-    """Return what `encode` wrote for a field that is marked as constant."""
+    """Return the value that `encode` wrote for a field marked `CONSTANT`."""
     return _decode_constant(document, _shape(hint), where, "message")
 
 
 def _decode_constant(document: Json, shape: _Shape, where: _Where, form: Form) -> Any:
-    # What is read is kept: one that inflates to little may be as long as a document.
+    # The cache keeps the text, which may be long even if it inflates to little.
     if not isinstance(document, str) or len(document) > MAX_STATE:
         raise _refuse(where, "not a text of allowed size")
     try:
@@ -416,11 +412,11 @@ def _decode_constant(document: Json, shape: _Shape, where: _Where, form: Form) -
         raise _refuse(where, str(err.fields["problem"])) from err
 
 
-@functools.lru_cache(maxsize=KEPT_CONSTANTS)
+@functools.lru_cache(maxsize=MAX_CONSTANTS)
 def _read(document: str, shape: _Shape, form: Form) -> Any:
     inflater = zlib.decompressobj()
     try:
-        # A short text can stand for one that fills the memory.
+        # A short text can inflate until the memory is full.
         text = inflater.decompress(_bytes_back(document, ""), MAX_STATE)
     except zlib.error as err:
         raise _refuse("", "not compressed text") from err
@@ -468,7 +464,7 @@ def _scalar(value: Any, hint: Any, where: _Where) -> Json:
 
 
 def _scalar_back(document: Json, hint: Any, where: _Where) -> Any:
-    # Nearly all of a document: what is the same here and there.
+    # The fast path: most values look the same in JSON and Python.
     if type(document) is hint and (hint in (str, bool) or (hint is int and _is_safe(document))):
         return document
     if hint is float:
@@ -506,7 +502,7 @@ def _bytes_back(document: Json, where: _Where) -> bytes:
         raw = base64.b64decode(document, validate=True)
     except (binascii.Error, TypeError, ValueError) as err:
         raise _refuse(where, "not base64") from err
-    # One form for each value, or a digest of a message would not name its content.
+    # Each value has one form, so that a digest identifies the content of a message.
     if base64.b64encode(raw).decode("ascii") != document:
         raise _refuse(where, "not canonical base64")
     return raw
@@ -534,7 +530,7 @@ def _decode_array(document: Json, dtype: np.dtype[Any], where: _Where) -> Any:
         and isinstance(text, str)
     ):
         raise _refuse(where, "not an array")
-    # The declared size is compared with the text before anything of that size is allocated.
+    # Compare the declared size with the text before allocating anything of that size.
     size = math.prod(shape) * dtype.itemsize
     if size > MAX_ARRAY or len(text) != 4 * -(-size // 3):
         raise _refuse(where, "array data do not fit their shape")

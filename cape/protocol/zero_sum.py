@@ -1,13 +1,15 @@
-"""`zero-sum` and `zero-sum.probe`: key agreement, and proof that the masks cancel.
+"""`zero-sum` and `zero-sum.probe`: key agreement, and a test that the masks cancel.
 
 Every site makes one X25519 key pair for this run; pairwise keys then give every release its
 zero-sum noise e_s, uniform modulo 2^64, without another exchange.  The probe masks a vector of
-zeros: its sum must be zero before any budget is spent.  Every site has an Ed25519 key that outlives
-a run and knows the others': from their first run together (``key_trust=first-use``), or exchanged
-beforehand, past the aggregator (``pinned``).  It signs its key of this run (`zero-sum`), then the
-whole key roster as it sees it (`zero-sum.probe`); every site checks all of it before anything
-computed from data leaves it, so that a lying relay is detected.  Where sites may drop out, see
-`cape.protocol.secagg_stages` and `cape.secagg.stages`, which signs every list of survivors.
+zeros: its sum must be zero before any budget is spent.
+
+Every site has an Ed25519 key that outlives a run and knows those of the others: from their first
+run together (``key_trust=first-use``), or exchanged beforehand without the aggregator
+(``pinned``).  It signs its key of this run (`zero-sum`), then the key roster as it received it
+(`zero-sum.probe`).  Every site checks all signatures before it sends anything computed from data,
+which detects a relay that changes keys.  For sites that may drop out see
+`cape.protocol.secagg_stages`.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ from cape.secagg import keys
 from cape.secagg.field import Integers, decode_sum
 from cape.settings.config import Config
 
-# A site's own check of the plan that the aggregator sent; raises if anything is off
+# A site's check of the plan that the aggregator sent; raises an error if the plan is wrong
 PlanCheck = Callable[[Site, Roster], None]
 
-# Vault entries: the secret key, and what it gave with the public ones of all others
+# Vault entries: the secret key, and the `AgreedKeys` derived from it
 KEY_NAME = "x25519"
 AGREED = "agreed"
 PROBE = "zero-sum.probe"
@@ -60,7 +62,7 @@ def empty_ledger(config: Config) -> Ledger:
 
 
 class ZeroSum:
-    """Two lines of a table: keys, then the probe; `verify` is the site's look at the plan."""
+    """A line of a table: keys, then the probe; `verify` lets the site check the plan."""
 
     def __init__(self, verify: PlanCheck, *, then: str | Callable[[Any], str]) -> None:
         self._verify = verify
@@ -69,7 +71,7 @@ class ZeroSum:
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         then = self._then if isinstance(self._then, str) else self._then(config)
         if config.aggregation == "secagg":
-            # Imported here: a round without drop-outs does not pay for its messages and states.
+            # Only rounds with drop-outs load its messages and states.
             from cape.protocol.secagg_stages import DroppableSum, key_phases
 
             return (*key_phases(self._prepare, then=PROBE), *DroppableSum(Probe(then)).phases())
@@ -96,10 +98,10 @@ class ZeroSum:
 
     def _prepare(self, site: Site, model: Model) -> None:
         roster = joined(model)
-        # Policy first, then the plan: after this phase the first charge may follow.
+        # The first charge may follow after this phase.
         site.admit(roster)
         self._verify(site, roster)
-        # Every site sends them next: too many of them would end the run later, charged or not.
+        # Every site sends its labels next; refuse now, before any charge, if they are too large.
         if len(site.labels) * roster.n_sites > wire.MAX_DOCUMENT:
             raise ConfigError(
                 "E145",
@@ -108,7 +110,7 @@ class ZeroSum:
                 allowed=f"{wire.MAX_DOCUMENT // 2**20} MiB",
                 do="use a bundled mask, or a coarser one.",
             )
-        # Last, so that a plan which is refused holds nothing.
+        # Last, so that a refused plan reserves nothing.
         site.hold(roster.plan, seeded=roster.seeded)
         site.ledger = empty_ledger(site.config)
 
@@ -144,7 +146,7 @@ def _collect(
 
 def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
     agreed_labels(model, (agreed.labels,))
-    # Before a site goes on: what was cut on its way may come again, whole.
+    # A truncated broadcast is refused here, so that the site can receive it again.
     n_sites, shown = joined(model).n_sites, [agreed.public_keys]
     if agreed.identity_keys or agreed.signatures:
         shown += [agreed.identity_keys, agreed.signatures]
@@ -154,7 +156,7 @@ def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
 
 
 class Probe:
-    """The sum of zeros that shows that the masks cancel, under either carrier of masks."""
+    """A sum of zeros that shows that the masks cancel, under either masked carrier."""
 
     name = PROBE
     field = "probe"
@@ -164,9 +166,9 @@ class Probe:
         self.then = (then,)
 
     def masked_sum(self, site: Site, model: Model) -> Masked:
-        """Zeros of a site under its masks, with its signature over the key roster."""
+        """Return masked zeros (8,), with the site's signature over the key roster."""
         zeros, signature = np.zeros(PROBE_SIZE, dtype=np.int64), ""
-        if site.config.aggregation == "secagg":  # there the list of survivors is signed
+        if site.config.aggregation == "secagg":  # sites sign the list of survivors instead
             masked = mask_vector(site, model, zeros, self.field)
         else:
             agreed = _agree(site, model)
@@ -178,8 +180,7 @@ class Probe:
     def combine(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
     ) -> tuple[Fingerprint, str | None]:
-        """Return the fingerprint, once the masks of all sites have cancelled."""
-        # A bound of 0: any bit that is left says that the masks of a release would not cancel.
+        """Return the fingerprint; SecureAggregationError if the masks do not cancel."""
         total = decode_sum([reply.total for reply in replies.values()], bound=0)
         if total.shape != (PROBE_SIZE,):
             raise SecureAggregationError("E220", problem="the probe has another length")
@@ -189,22 +190,22 @@ class Probe:
         return shown, self.then[0]
 
     def charge(self, party: Aggregator, model: Model) -> int:
-        """Charge nothing: zeros are no data."""
+        """Charge nothing: zeros do not depend on data."""
         return PROBE_SIZE
 
     def bound(self, party: Aggregator, model: Model) -> int:
-        """Nothing may be left of the masks."""
+        """Return 0: the masks must cancel exactly."""
         return 0
 
     def step(
         self, party: Aggregator, model: Model, total: Integers, *, n_sites: int, n_subjects: int
     ) -> tuple[Fingerprint, str | None]:
-        """Return the fingerprint, once the masks of the sites that are left have cancelled."""
+        """Return the fingerprint; the masks of the survivors have cancelled."""
         party.ledger = empty_ledger(party.config)
         return Fingerprint(fingerprint=own_fingerprint(party, model)), self.then[0]
 
     def absorb(self, model: Model, shown: Fingerprint) -> Model:
-        """Keep what people compare by phone: it must be that of the keys in use here."""
+        """Store the fingerprint; SecureAggregationError unless it is that of the keys used here."""
         wanted = 0 if model.keys is None else len(model.keys.identity_keys)
         if len(shown.signatures) != wanted:
             raise SecureAggregationError("E220", problem="one signature per site is needed")
@@ -216,14 +217,14 @@ class Probe:
         return replace(model, fingerprint=shown.fingerprint, signatures=shown.signatures)
 
     def check(self, model: Model, shown: Any) -> None:
-        """Take a fingerprint as it is declared: it holds no array."""
+        """Accept any fingerprint: it holds no array."""
 
 
 # -- keys and masks of a site --------------------------------------------------------------------
 
 
 def key_roster(roster: Roster, agreed: KeyBook | None) -> list[keys.KeyRosterEntry]:
-    """Sites, sizes and public keys in the form that keys are bound to."""
+    """Return sites, sizes and public keys in the form that pair keys are bound to."""
     if agreed is None:
         raise RuntimeError("no keys before zero-sum")
     identities = agreed.identity_keys or ("",) * roster.n_sites
@@ -241,7 +242,7 @@ def key_roster(roster: Roster, agreed: KeyBook | None) -> list[keys.KeyRosterEnt
 
 
 def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
-    """First digits of the roster of keys, as this party computes it by itself."""
+    """Return the fingerprint of the key roster, as this party computes it."""
     if model.keys is not None:
         digest = keys.roster_digest(key_roster(joined(model), model.keys))
     else:
@@ -252,7 +253,7 @@ def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
 
 
 def mask_vector(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
-    """Return the vector of this site, (d,) int64, as it may leave: masked modulo 2^64."""
+    """Return the vector of this site, (d,) int64, masked modulo 2^64."""
     if site.config.aggregation == "secagg":
         from cape.protocol.secagg_stages import mask_droppable
 
@@ -266,13 +267,12 @@ def mask_vector(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgreedKeys:
-    """What the key exchange left a site, in its vault: made once, as it takes time with S."""
+    """Result of the key exchange in a site's vault, computed once per run."""
 
-    # Pair keys of all others in the order of the roster, joined: a text for each would cost every
-    # round S of them
+    # Pair keys of all other sites in the order of the roster, joined, to parse one text per round
     pairs: bytes = field(repr=False)
     roster: bytes  # digest of the key roster
-    # Whether all sites are known to have the same roster, where their signatures can prove it
+    # Whether the signatures of all sites on this roster were checked, or there are none
     signed: bool
 
 
@@ -285,7 +285,7 @@ def _agree(site: Site, model: Model) -> AgreedKeys:
     entries = key_roster(joined(model), model.keys)
     _check_keys(site, model, entries)
     ring = keys.KeyRing(site=site.id, secret_key=site.secret(KEY_NAME))
-    # Made of what this site has: an aggregator that swaps its key could take off the masks.
+    # Built from this site's own secrets: an aggregator that swaps its key could remove the masks.
     own = keys.KeyRosterEntry(
         site=site.id,
         n_subjects=own_subjects(site.id, model),
@@ -310,8 +310,8 @@ def _masked(
 ) -> RingVector:
     """Add zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
 
-    Bound to all that was broadcast so far: told different things, masks do not cancel, and two
-    questions for one round, asked of a restored folder, have different masks.
+    The masks depend on the transcript: they do not cancel if sites received different broadcasts,
+    and two questions for one round, asked of a restored folder, have different masks.
     """
     label = keys.MaskLabel(
         phase=site.cursor.phase,
@@ -322,7 +322,7 @@ def _masked(
     )
     others = [entry.site for entry in broadcast_roster(model).sites if entry.site != site.id]
     n = keys.KEY_BYTES
-    if len(agreed.pairs) != n * len(others):  # of another roster: a key short of bytes is no key
+    if len(agreed.pairs) != n * len(others):  # the keys are of another roster
         raise StateLostError("E210", site=f"site {site.id}", what="keys of all other sites")
     shared = {peer: agreed.pairs[i * n : (i + 1) * n] for i, peer in enumerate(others)}
     pairs = keys.PairKeys(site=site.id, keys=shared)
@@ -338,9 +338,9 @@ def _salt(site: Site, model: Model) -> bytes:
 
 
 def _check_keys(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry]) -> None:
-    """Raise SecureAggregationError unless every key is signed by the site it is said to be of.
+    """Raise SecureAggregationError unless every site signed its own key.
 
-    ConfigError E306 for an identity key that is not the one known here.
+    ConfigError E306 for an identity key that differs from the known one.
     """
     if not signs(site.config) or model.keys is None:
         return
@@ -353,7 +353,7 @@ def _check_keys(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry])
 
 
 def _check_signatures(model: Model, roster: Sequence[keys.KeyRosterEntry], digest: bytes) -> None:
-    """Raise SecureAggregationError unless every site signed the very roster that this one has."""
+    """Raise SecureAggregationError unless every site signed this site's key roster."""
     for entry, signature in zip(roster, _signatures(model.signatures, roster), strict=True):
         keys.verify_signature(entry.identity_key, digest, signature, site=entry.site)
 

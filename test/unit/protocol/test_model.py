@@ -77,7 +77,7 @@ def test_a_release_that_was_not_planned_has_no_row(runs) -> None:
         with pytest.raises(MessageError, match="more releases than planned"):
             with_row(last.trace, last.roster, phase, (0.0,) * 4, ())
     with pytest.raises(MessageError, match="another length than its plan"):
-        Trace(lines="10", rows=bytes(32))
+        Trace(released="10", rows=bytes(32))
 
 
 @pytest.mark.parametrize("lines", ["110", "011", "000", "1111", ""])
