@@ -1,4 +1,4 @@
-"""The ports of a site and of the aggregator, for the length of one round."""
+"""The site and the aggregator of one round: implementations of `cape.protocol.ports`."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:  # most rounds ask for no identity key, and simulations keep n
     from cape.site.identity import IdentityFiles, KnownSites
     from cape.site.ledger_file import LifetimeLedger
 
-# Vault entry of the secret that a site's draws are functions of
+# Vault entry of the secret from which a site derives all random bytes
 RUN_SECRET = "run"  # noqa: S105 - the name of a vault entry
-# Ends the name of the record of a run that the total of all runs refused
+# Suffix of the access record of a run that the total of all runs refused
 OVER_TOTAL = "-total"
-# What a reply says of a release that was refused because its run holds nothing any more
+# Refusal of a release whose run holds nothing any more, by state of the run
 REFUSALS: dict[str, Refusal] = {"closed": "E237", "yielded": "E238"}
-# Messages asked for last, with digests.  Parties of one process share messages; every round asks
-# for the roster's, with the plan of all rounds: to encode that costs more than all else.
+# The last messages with their digests.  Every round needs the digest of the roster, which holds the
+# plan of all rounds: encoding it would cost more than the rest of a round.
 _DIGESTED: deque[tuple[object, bytes]] = deque(maxlen=4)
 
 
 class _Party:
-    """What both sides are asked: where the run stands, and digests of messages."""
+    """Common to both sides: position in the run, ledger, and digests of messages."""
 
     def __init__(self, config: Config) -> None:
         self.config, self.transcript = config, NO_TRANSCRIPT
@@ -55,20 +55,20 @@ class _Party:
         self.ledger: Ledger | None = None
 
     def digest(self, message: object) -> bytes:
-        known = next((digest for one, digest in _DIGESTED if one is message), None)
-        if known is None:
-            known = wire.digest(message)
-        _DIGESTED.append((message, known))
-        return known
+        digest = next((digest for other, digest in _DIGESTED if other is message), None)
+        if digest is None:
+            digest = wire.digest(message)
+        _DIGESTED.append((message, digest))
+        return digest
 
 
 class SiteContext(_Party):
-    """One site for one round; `owner`: whose run it is.
+    """One site for one round of a run of `owner`.
 
-    `open_keys` finds what outlives the run; without it, as in simulations, keys are of this run.
-    `access_id` names the run among those that looked at data, `question` what it asks there; empty:
-    they are not counted.  Nor is a last round that is `repeated`, which has no journal any more:
-    its answer takes back what an earlier one left.  `image`: as in `SitePlaces`.
+    `open_keys` opens the identity keys; without it, as in simulations, a key serves one run.
+    `access_id` names the run in the access records, `question` is the digest of what it asks; if
+    `access_id` is empty, no access is recorded.  Nor is that of a `repeated` last round, whose
+    journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.
     """
 
     def __init__(
@@ -105,15 +105,15 @@ class SiteContext(_Party):
         return self._open_source()
 
     def _record_access(self) -> None:
-        """Put on record that data are about to be looked at, before they are.
+        """Record an access to data before it happens.
 
-        PrivacyBudgetError in `join` if too many runs of this owner did, and never answered.
+        PrivacyBudgetError in `join` if too many runs of this owner left an open record.
         """
         if self._all_runs is None or not self._access_id or self._repeated or self._has_looked:
             return
         access = self._all_runs.access
         self._is_first = not access.has(self._access_id)
-        # Later rounds are of a run that was let in.
+        # Later rounds belong to a run that was admitted.
         most = self.policy.max_refusals if self.cursor.phase == "join" else 0
         if not access.record(self._access_id, self._facts(), most=most):
             raise self._too_often(self._all_runs, access.counted(but=self._access_id))
@@ -136,14 +136,14 @@ class SiteContext(_Party):
             self._all_runs.access.clear(self._access_id, **(same if self._has_looked else {}))
 
     def clear_if_first(self) -> None:
-        """Remove the record if the error cannot depend on data, and no exchange before left it."""
+        """Remove the record if this exchange made it: its error cannot depend on data."""
         if self._is_first and self._all_runs is not None:
             self._all_runs.access.clear(self._access_id)
 
     def at_work(self) -> AbstractContextManager[Callable[[int, bytes], None]]:
-        """Work for the run alone; yields what refuses another question for a round.
+        """Lock the run; yields a function that refuses a second, different question for a round.
 
-        Also to a folder that was set back meanwhile.
+        It refuses even if the site's folder was restored from an older copy.
         """
         if self._all_runs is None:
             return nullcontext(lambda seq, transcript: None)
@@ -199,19 +199,19 @@ class SiteContext(_Party):
         return self.store.secret(name)
 
     def charge(self, event: Event) -> None:
-        # Policy, budget, paper: all before any noise is drawn.
+        # Policy, budget and ledger files all come before any noise is drawn.
         if self.ledger is None:
             raise StateLostError("E210", site=f"site {self.id}", what="ledger")
         self.policy.check_settings(self.id, self._computation, self.config)
-        # In memory first, so that a budget that is used up leaves no line.
+        # In memory first, so that an exhausted budget leaves no line.
         ledger, line = self.ledger.charge(event), self.ledger.entry(event)
-        # The ledger of all runs comes first: what its limit refuses leaves no line of this run.
+        # The ledger of all runs comes first: if it refuses, this run's ledger gets no line.
         if self._all_runs:
             earlier = self.ledger.entries()
             decision = self._all_runs.charge(self.card.nonce, line, self.config, earlier)
             self._check_room(self._all_runs, decision)
         self.store.charge(line)
-        # Last: a charge that could not be written down is none, and nothing is drawn for it.
+        # Last: if writing failed, the charge does not count and no noise is drawn for it.
         self.ledger = ledger
 
     def admit(self, facts: object) -> None:
@@ -224,11 +224,11 @@ class SiteContext(_Party):
             self._admit_roster(facts)
 
     def _admit_card(self, card: SiteCard) -> None:
-        # Before the card leaves: even the number of subjects may be too small to be said.
+        # Before the card leaves: even a too small number of subjects may be confidential.
         try:
             self.policy.check_size(self.id, card.n_subjects)
         except CapeError:
-            # Names on a list decide it, whichever error a policy lets it be.
+            # The error depends on the listed names only, not on data.
             self.clear_if_first()
             raise
         if card.counts and not self.config.counted:
@@ -245,7 +245,7 @@ class SiteContext(_Party):
             self._check_room(self._all_runs, decision)
 
     def _admit_roster(self, roster: Roster) -> None:
-        """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""
+        """Refuse a roster that misstates this site's card, or mixes seeded and real noise."""
         listed = [
             (entry.nonce, entry.n_subjects, _outline(roster.space, entry.counts))
             for entry in roster.sites
@@ -255,7 +255,7 @@ class SiteContext(_Party):
         if listed != [self.card[:3]] or roster.space.packed:
             problem = "the roster does not list this site as it joined"
             raise PrivacyBudgetError("E231", site=self.id, problem=problem)
-        # Seeded noise in a run that claims privacy would be known to whoever knows the seed.
+        # A run that claims privacy may not contain seeded noise: the seed reveals it.
         if self.noise.label == "seeded" and not roster.seeded:
             raise PrivacyBudgetError("E160", site=self.id)
         if roster.seeded and self.noise.label != "seeded" and not self.policy.allow_not_private:
@@ -273,7 +273,7 @@ class SiteContext(_Party):
         if self._all_runs is None:
             return
         refused = self._all_runs.access.counted(of_total=True)
-        # Any number of runs could be let in, wait until one has spent, and each ask how much.
+        # Otherwise many waiting runs could each learn how much another one has spent.
         if 0 < self.policy.max_refusals <= len(refused):
             raise self._too_often(self._all_runs, refused)
         promised = self.config.private and not seeded
@@ -286,10 +286,10 @@ class SiteContext(_Party):
             self._all_runs.file.end(self.store.nonce, why)
 
     def _check_room(self, all_runs: LifetimeLedger, decision: Decision) -> None:
-        """Raise PrivacyBudgetError unless a run goes on; the record of what the total refused."""
+        """Raise PrivacyBudgetError if the total refuses a run, and record the refusal."""
         if decision.word == "in":
             return
-        # Whose runs count depends on who is here; an answer that says "refused" takes back nothing.
+        # The refusal depends on the people of the site, so its record outlives the answer.
         if self._access_id and decision.counts != "never":
             others = (other for other in decision.waits_for if other.owner != self._owner)
             waits_for = tuple(other.run for other in others)
@@ -315,20 +315,20 @@ class SiteContext(_Party):
         output = self.store.output
         if not isinstance(result, SiteOutcome) or output is None:
             return
-        # Not the card's: where the last phase is asked again, that is gone with the journal.
+        # Not the card's nonce: if the last phase is repeated, the journal with the card is gone.
         nonce = self.store.nonce
         if self._all_runs is not None and nonce:
             result = dataclasses.replace(result, all_runs=self._all_runs.file.total(nonce))
         if self.open_keys is not None and self.config.key_trust == "first-use" and nonce:
             result = self._with_contacts(result, self.open_keys().contacts_of_run(self.id, nonce))
         write_site_record(output, result)
-        if self.policy.private_results and not self._repeated:  # else the files are there
+        if self.policy.private_results and not self._repeated:  # else the files exist already
             write_private_results(output, result, self.source, self.policy, self.store.replies())
-        # After the results: whoever is stopped here does the last round again, and writes it then.
+        # After the results: a process stopped before this line repeats the last round.
         self.ended("finished")
 
     def _with_contacts(self, result: SiteOutcome, met: Sequence[str]) -> SiteOutcome:
-        """Say what of this run's promise hung on the aggregator's word."""
+        """Add the first contacts, and the epsilon if the aggregator invented these sites."""
         n_sites = self.config.expected_sites
         epsilon = result.ledger.epsilon_spent()
         if met and n_sites and epsilon is not None and self.config.noise == "correlated":
@@ -346,11 +346,11 @@ class SiteContext(_Party):
 
 
 def _outline(space: FeatureSpace, counts: tuple[int, ...]) -> str:
-    # Its own digest names less: a site prepares as many features as the roster says, so that number
-    # must be its own too.  Counts of groups where some were said.
-    found = wire.digest(space.outline()).hex()
-    text = wire.dumps([found, *counts])
-    return hashlib.sha256(text).hexdigest() if counts else found
+    # Digest of the whole outline: the number of features, which `space.digest` lacks, must also be
+    # the site's own.  Counts of groups are included if there are any.
+    digest = wire.digest(space.outline()).hex()
+    text = wire.dumps([digest, *counts])
+    return hashlib.sha256(text).hexdigest() if counts else digest
 
 
 def write_private_results(
@@ -362,7 +362,7 @@ def write_private_results(
 ) -> None:
     from cape.report import write_site
 
-    # Arrays in memory have no files to tell of.
+    # Arrays in memory have no files to describe.
     describe = getattr(source, "private_summary", None)
     output.mkdir(parents=True, exist_ok=True)
     make_own_folder(output / "private")
@@ -382,7 +382,6 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
         "ledger_head": result.ledger.head,
     }
     if (total := result.all_runs) is not None:
-        # What all runs on these people cost together, as the report says it too.
         names = ("runs", "mu", "epsilon", "delta")
         document["all_runs"] = {name: getattr(total, name) for name in names}
     if result.first_contacts is not None:
@@ -393,9 +392,9 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
 
 
 class AggregatorContext(_Party):
-    """The aggregator for one round; `kept`: private between rounds, changed in place.
+    """The aggregator for one round; `kept`: its secrets between rounds, changed in place.
 
-    Without `page` the caller draws that of the results.
+    If `page` is false, the caller draws the page of results.
     """
 
     def __init__(
@@ -416,7 +415,7 @@ class AggregatorContext(_Party):
         self._folder = folder
 
     def keep(self, name: str, value: bytes) -> None:
-        # Empty bytes end a secret: it must not stand in the engine's cache any longer.
+        # Empty bytes remove a secret, so that the engine's cache no longer holds it.
         if value:
             self.kept[name] = value
         else:

@@ -1,15 +1,15 @@
-"""The ledger that outlives a run: one file of a site, for all runs on its data.
+"""The ledger of all runs on a site's data: one file per site, which outlives each run.
 
-Kept unless ``ledger_file`` of the site's policy is "none"; where it names no place, in the folder
-`cape.site.places.SitePlaces.home`.  Lines of JSON, each with the SHA-256 of the line
-before it; only ever grown, under a lock, on disk before any noise is drawn.  A charge that is
-there already is not charged again, so a repeated or resumed round costs nothing; a run that was
-stopped stays counted.  Two runs at the same time see each other's charges.
+A site keeps it unless ``ledger_file`` of its policy is "none"; the default folder is
+`cape.site.places.SitePlaces.home`.  Each line is JSON with the SHA-256 of the line before it.  The
+file only grows, under a lock, and is on disk before any noise is drawn.  A repeated charge counts
+once, so a resumed round costs nothing; a stopped run stays counted.  Concurrent runs see each
+other's charges.
 
-Beside it lies ``<ledger_file>.key``, mode 0600: names of subjects are known by an HMAC under it, so
-that other files of a person are still that person's, and the ledger alone tells no name; and
-``<ledger_file>.head``: how many lines there were, and the SHA-256 of the last.  A crash may leave
-the ledger a line ahead of it, never behind: whole lines that are gone are noticed.
+``<ledger_file>.key``, mode 0600, is the key of an HMAC of subject names: it recognises a person
+with other files, and the ledger alone reveals no name.  ``<ledger_file>.head`` holds the number of
+lines and the SHA-256 of the last.  A crash may leave the ledger one line ahead of its head, never
+behind, so removed lines are noticed.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ from cape.site.ledger_lines import (
 )
 from cape.site.policy import NO_LEDGER, SitePolicy, limit_of, unusable_policy
 
-# The ledger of a site whose policy names no place
+# Name of the ledger if the policy names no file
 LEDGER_NAME: Final = "ledger.jsonl"
 
 NO_LIMITS: Final = Limits()
-# Stands for the delta of a run that promises nothing: never the smallest of several.
+# Delta on record for a run without a promise: never the smallest of several
 NO_DELTA = 0.5
-# Hex digits of a digest that a person is known by: 128 bits.
+# Hex digits of a digest that identifies a person: 128 bits
 DIGITS = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
-    """One accepted subject, as the data of a site know it; never written down like this."""
+    """One listed subject; this form is never written to a file."""
 
     label: str  # name of the subject at the site
-    files: tuple[str, ...]  # SHA-256 of each file or row, whatever the owner chose to do with it
-    # The name as other lists may write it: who is 01 in a table is sub-01 among images
+    files: tuple[str, ...]  # SHA-256 of each file or row, independent of the owner's settings
+    # Other spellings of the name: 01 in a table is sub-01 among images
     spellings: tuple[str, ...] = ()
 
     def digests(self, key: bytes, *context: str) -> str:
-        """Return what this person is known by: files, and names under the site's key."""
+        """Return the digests that identify this person: of files, and of names under the key."""
         digests = {
             hashlib.sha256(text.encode()).hexdigest()[:DIGITS] for text in self.files if text
         }
@@ -87,10 +87,10 @@ class LifetimeLedgerFile:
     site: str  # for error texts
     limits: Limits = NO_LIMITS  # over all runs on the same people
 
-    # Each of these reads all lines, decides, and writes one line at most, under one lock.
+    # Each method reads all lines, decides, and writes at most one line, under one lock.
 
     def join(self, run: RunSpending, plan: Cost) -> Decision:
-        """Let a run in if there is room for its plan; a refused one leaves no line."""
+        """Admit a run if there is room for its plan; a refused run leaves no line."""
         make_place(self.path, self.site)
         with self._held() as (spending, lines, append):
             decision = holds.join_with(spending, run, _planned(run, plan), self.limits, self.clock)
@@ -101,12 +101,12 @@ class LifetimeLedgerFile:
     def hold(
         self, nonce: str, plan: Cost, *, earlier: Sequence[Mapping[str, Any]] = ()
     ) -> Decision:
-        """Reserve the plan of a run, once, with the places of silent runs that it needs."""
+        """Reserve the plan of a run, once; silent runs yield the room that it needs."""
         self._check_there()
         charged = [_charge_of(line) for line in earlier]
         with self._held() as (spending, lines, append):
             run = spending.find(nonce)
-            if run is not None:  # who comes back holds what it held
+            if run is not None:  # a returning run holds the same plan as before
                 plan = _planned(run, plan if run.state == "asked" else run.plan)
             record_request(self.path, nonce)
             decision = holds.hold(spending, nonce, plan, self.limits, self.clock, charged)
@@ -124,10 +124,10 @@ class LifetimeLedgerFile:
         *,
         earlier: Sequence[Mapping[str, Any]] = (),
     ) -> Decision:
-        """Write down a charge, once, inside of the hold of its run, which is asked for if gone.
+        """Record a charge, once, within the hold of its run, which is renewed if it was lost.
 
         `entry` is one of `Ledger.entries`, `earlier` those before it.  StateLostError (E262) if
-        the file does not know the run or a charge before, or knows another one for this round.
+        the file lacks the run or an earlier charge, or has another charge for this round.
         """
         decision = self._charge(nonce, entry, earlier)
         if decision.word == "yielded":
@@ -140,7 +140,7 @@ class LifetimeLedgerFile:
         self, nonce: str, entry: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]
     ) -> Decision:
         asked, charged = _charge_of(entry), [_charge_of(line) for line in earlier]
-        # A file that is gone would be made anew, and all earlier runs forgotten.
+        # Creating a lost file anew would forget all earlier runs.
         self._check_there()
         with self._held() as (spending, lines, append):
             record_request(self.path, nonce)
@@ -162,7 +162,7 @@ class LifetimeLedgerFile:
             return ends
 
     def forgive(self, forgiven: Forgiven) -> None:
-        """Write down that exchanges count no more."""
+        """Record that open accesses no longer count."""
         make_place(self.path, self.site)
         with self._held() as (_, lines, append):
             append(forgiven_line(forgiven, lines))
@@ -175,14 +175,14 @@ class LifetimeLedgerFile:
         return {run.run for run in self.spending().runs if run.state == "held"}
 
     def key(self) -> tuple[bytes, str]:
-        """Return the key for names and its fingerprint; both are made with the first run.
+        """Return the key for names and its fingerprint; the first run creates the key.
 
-        StateLostError (E262) if earlier runs know people by another key, so that they would look
-        new, or if these runs are gone and the key is there.
+        StateLostError (E262) if earlier runs used another key, under which their people would look
+        new, or if the ledger is gone and the key is not.
         """
         make_place(self.path, self.site)
         path = self.path.with_name(f"{self.path.name}.key")
-        if path.exists():  # made after the file, which is not made anew beside it
+        if path.exists():  # a key without its ledger: the ledger was lost
             self._check_there()
         with self._held() as (spending, _, _):
             used = {run.key for run in spending.runs}
@@ -198,7 +198,7 @@ class LifetimeLedgerFile:
         return key, fingerprint
 
     def mark_not_private(self, nonce: str) -> None:
-        """Write down, once, that a run turned out to promise nothing: another site is seeded."""
+        """Record, once, that a run promises nothing because another site's noise is seeded."""
         self._check_there()
         with self._held() as (spending, lines, append):
             run = spending.find(nonce)
@@ -224,12 +224,12 @@ class LifetimeLedgerFile:
 
     @contextmanager
     def _held(self) -> Iterator[tuple[Spending, list[bytes], Callable[[bytes], None]]]:
-        """Hold the file; yields what it says, its lines, and a function that adds one."""
+        """Lock the file; yields its content, its lines, and a function that adds a line."""
         with appending(self.path, f"the ledger of site {self.site}") as (lines, append):
 
             def add(line: bytes) -> None:
                 append(line)
-                # After the line: a crash between leaves the ledger ahead of its head, never behind.
+                # After the line, so that a crash never leaves the ledger behind its head.
                 write_head(self.path, len(lines) + 1, line)
 
             try:
@@ -253,7 +253,7 @@ class LifetimeLedgerFile:
 
 
 def _planned(run: RunSpending, plan: Cost) -> Cost:
-    """Return what a run reserves: a plan, rounded up as charges are; all without a promise."""
+    """Return the cost that a run reserves: its plan, rounded up; infinite without a promise."""
     return sum_up((plan,)) if run.promised else INFINITE
 
 
@@ -263,7 +263,7 @@ def _charge_of(entry: Mapping[str, Any]) -> Charge:
 
 
 class DataOfRun(Protocol):
-    """What the ledger of all runs asks about the data of a site: subjects and a fingerprint."""
+    """Facts about a site's data that the ledger of all runs needs."""
 
     @property
     def people(self) -> list[Person]: ...
@@ -274,12 +274,12 @@ class DataOfRun(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LifetimeLedger:
-    """The ledger file with what this run is about."""
+    """The ledger of all runs, with the data set and owner of the present run."""
 
-    file: LifetimeLedgerFile  # where charges go
+    file: LifetimeLedgerFile
     dataset_id: str  # the policy's name of the data set; empty = the fingerprint of its data
-    data: DataOfRun  # asked in `join` only, so that no later round reads a file
-    owner: str = ""  # the engine's name of who asks
+    data: DataOfRun  # used in `join` only, so that no later round reads a file
+    owner: str = ""  # the engine's name of the owner
 
     @property
     def access(self) -> AccessRecords:
@@ -311,7 +311,7 @@ class LifetimeLedger:
         return self.file.join(run, budget_of(config))
 
     def hold(self, nonce: str, plan: Sequence[Event], *, promised: bool) -> Decision:
-        """Reserve the plan of a run, of which the roster says whether it promises anything."""
+        """Reserve the plan of a run; `promised`: no site of the roster has seeded noise."""
         if not promised:
             self.file.mark_not_private(nonce)
         return self.file.hold(nonce, borne(plan))
@@ -337,7 +337,7 @@ class LifetimeLedger:
 
 
 def budget_of(config: Config) -> Cost:
-    """Return what a run may spend; its plan is a little less."""
+    """Return the budget of a run; its plan costs slightly less."""
     if not config.private:
         return INFINITE
     return Budget.of(epsilon=config.epsilon, delta=config.delta).cost
@@ -349,13 +349,13 @@ def limits_of(policy: SitePolicy) -> Limits:
 
 
 def read_ledger(path: Path) -> Spending:
-    """Return what a ledger file says, unchanged.
+    """Read a ledger file without changing it.
 
-    StateLostError (E235) if it is damaged, ConfigError (E264) if it never was a ledger.
+    StateLostError (E235) if it is damaged, ConfigError (E264) if it is not a ledger.
     """
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
-    # Its head says that it was one.
+    # A file with a head is a damaged ledger.
     if not has_head(path) and text and not (lines and b'"kind"' in lines[0]):
         do = "name the ledger.jsonl of the site; docs/ledger.md says where it lies."
         raise ConfigError("E264", problem=f"{path} is no ledger of all runs", do=do)
@@ -371,12 +371,10 @@ def ledger_file_of(
     home: Path | None = None,
     mapped: Path | None = None,
 ) -> LifetimeLedgerFile | None:
-    """Return the ledger of all runs that a policy in that folder names, else that of `home`.
+    """Return the ledger that a policy in `folder` names, else that of `home`; None without either.
 
-    None where the policy wants none, or where nothing is named and there is no home.
-
-    ConfigError if it lies in the folder of the mapped files: an engine makes that one anew for
-    every run, and what the aggregator sends lands there, so earlier runs would not be counted.
+    ConfigError if it lies in the folder of mapped files: an engine recreates that folder for every
+    run and puts received files there, so earlier runs would not be counted.
     """
     if policy.ledger_file == NO_LEDGER or not (policy.ledger_file or home):
         return None

@@ -1,7 +1,7 @@
-"""What a site allows, whatever the owner of the consortium asks for.
+"""The policy of a site: limits that the owner of the consortium cannot change.
 
-A site that says nothing has the shipped policy, the defaults of `SitePolicy`; a line in its own
-``site-policy.toml`` raises a limit, and nothing that an owner or an aggregator sends does.
+The defaults of `SitePolicy` are the shipped policy.  Only the site's own ``site-policy.toml`` can
+raise a limit; files from an owner or an aggregator can only lower it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cape.settings.option import did_you_mean
 from cape.settings.own_words import POLICY_FILE, OwnWords
 from cape.site.places import SitePlaces
 
-# What `ledger_file` says for no ledger over all runs.
+# Value of `ledger_file` for no ledger of all runs
 NO_LEDGER = "none"
-# Keys that are neither tighter nor looser: they stay as they were first read.
+# Keys that cannot be tightened: they keep their first value
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 ANY_COLUMN = "*"
-# Keys that are no limits.
+# Keys that are not limits
 OWN_WORDS = ("layout", "not_exclusions")
 
 
@@ -43,7 +43,7 @@ class SitePolicy:
     # tightest of them decides, and without one there is no limit (docs/promise.md)
     max_run: tuple[tuple[float, float], ...] = ((8.0, 1e-5),)
     max_delta: float = 1e-3  # largest delta of one run; 0 = no limit of its own
-    # Smallest S_C that the plan must count on, as far as there are other sites
+    # Smallest S_C that the plan must assume; at most S - 1
     min_assumed_colluders: int = 1
     # Most sites of a run; 0 = any.  Every site draws 1/h of the noise, so sites that an aggregator
     # invents would leave little to the real ones.
@@ -56,38 +56,38 @@ class SitePolicy:
     # Days of silence after which a run that has charged yields what it still holds to a run that
     # does not fit beside it; 0 = never, people close it (`cape ledger close`)
     hold_days: int = 7
-    # What other runs hold or charged is rounded up to one of so many equal steps of `max_total`
-    # before a run is compared with the rest; 0 = exactly
+    # Amounts that other runs hold or charged are rounded up to one of so many equal steps of
+    # `max_total` before a run is compared with the rest; 0 = exact
     total_steps: int = 0
     # Whether a run may see the noisy sum of this site alone (``noise=local``)
     allow_local_noise: bool = False
-    # Whether the aggregator may be believed whose keys it relays (``key_trust=aggregator``)
+    # Whether keys relayed by the aggregator are trusted (``key_trust=aggregator``)
     allow_relayed_keys: bool = False
-    # Whether the key of a site that was never met is believed, once (``key_trust=first-use``)
+    # Whether the first key of a new site is trusted (``key_trust=first-use``)
     allow_new_sites: bool = True
     allow_computations: tuple[str, ...] = ()  # names; empty = all
-    # Columns of which the site says how many people are in each level; empty = none: an owner could
-    # else count any column for nothing.  `ANY_COLUMN`, as in simulations, is all
+    # Columns for which the site publishes the number of people per level; empty = none, since an
+    # owner could otherwise count any column for free.  `ANY_COLUMN`, as in simulations: all
     public_counts: tuple[str, ...] = ()
     max_features: int = 0  # largest public basis; 0 = the owner's
     allow_not_private: bool = False  # whether runs with ``private=false`` may use this site's data
     # Seed of the noise, in simulations only; -1 = none, noise from the operating system
     simulation_seed: int = -1
-    # Whether content of people's files may end a run where `cape validate` finds the site not ready
+    # Whether the content of data files may stop a run that `cape validate` would find not ready
     stop_for_data: bool = False
-    # No run of an owner begins where so many others of theirs on `dataset_id` look at data, or did
-    # and never answered; counted beside `ledger_file`; 0 = any number
+    # Largest number of an owner's runs on `dataset_id` that read data and have not answered; no
+    # other run of that owner begins then.  Counted beside `ledger_file`; 0 = any number
     max_refusals: int = 3
     # Whether a refusal may say which number of this policy refused
     share_policy_numbers: bool = False
     # Whether files about single subjects are written into the site's output folder
     private_results: bool = False
-    # Ids of those whose runs are answered, as the engine names them; empty = anybody's
+    # Owners whose runs are answered, by the engine's ids; empty = any
     allowed_owners: tuple[str, ...] = ()
     # Digests of the software that may run here (`cape policy`); empty = any
     image_digests: tuple[str, ...] = ()
     veto: bool = False  # refuse everything
-    # What the site says of its own files (`cape.settings.own_words`); believed in its own file only
+    # The site's facts about its own files (`cape.settings.own_words`); read in its own file only
     layout: tuple[str, ...] = ()
     not_exclusions: str = ""
 
@@ -100,7 +100,7 @@ class SitePolicy:
 
     @classmethod
     def of_simulation(cls, **chosen: Any) -> Self:
-        """Return a policy without limits, for sites that are all in one hand, with other keys."""
+        """Return a policy without limits, for simulated sites; `chosen` replaces keys."""
         open_to_all: dict[str, Any] = {
             "min_subjects": 1, "max_run": (), "max_delta": 0.0, "min_assumed_colluders": 0,
             "max_sites": 0, "ledger_file": NO_LEDGER, "max_total": (),
@@ -113,7 +113,7 @@ class SitePolicy:
         """Tighten by a mapped policy; ConfigError E266 for another seed, data set or ledger."""
         values = _values(given)
         silent = {spec.name: spec.default for spec in dataclasses.fields(self)}
-        # Another seed or ledger is neither tighter nor looser: it is somebody else's.
+        # Another seed or ledger is neither tighter nor looser: it belongs to another site.
         for name in FIXED:
             if values.get(name, silent[name]) not in (silent[name], getattr(self, name)):
                 raise ConfigError("E266", site=site, detail=f"{name} of the mapped policy")
@@ -132,9 +132,10 @@ class SitePolicy:
         return self
 
     def tightened(self, site: str, later: SitePolicy) -> SitePolicy:
-        """Return this policy, as accepted in `join`, tightened by how its file reads now.
+        """Return this policy, as accepted in `join`, tightened by the present content of its file.
 
-        Received files land beside it: never allow more.  PrivacyBudgetError: other seed or ledger.
+        Received files land beside it, so they never allow more.  PrivacyBudgetError if seed, data
+        set or ledger differ.
         """
         values: dict[str, object] = {}
         unrelated = False
@@ -147,9 +148,9 @@ class SitePolicy:
                     raise PrivacyBudgetError("E154", site=site, detail=f"{name} was changed")
                 values[name] = mine
             elif name == "hold_days":
-                values[name] = mine  # forbids nothing: a file that was sent must not shorten it
+                values[name] = mine  # no limit: a received file must not shorten it
             elif name in PAIRS:
-                # All of them hold, so the tightest says it all.
+                # All pairs hold, so the tightest suffices.
                 values[name] = tuple(sorted({*mine, *theirs}, key=_mu))[:1]
             elif name == "public_counts":
                 said = {one for one in (*mine, *theirs) if _says(mine, one) and _says(theirs, one)}
@@ -195,7 +196,7 @@ class SitePolicy:
         if config.private and self.max_run and not self._allows_run(config):
             got = pair_text((config.epsilon, config.delta))
             raise self._refused(site, "max_run", got=got)
-        # As said by the owner; what follows from the roster is looked at with it.
+        # The owner's numbers; `check_run` checks those of the roster.
         if 0 <= config.assumed_colluders < self._fewest_colluders(config.expected_sites):
             raise self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
         if 0 < self.max_sites < config.expected_sites:
@@ -217,11 +218,11 @@ class SitePolicy:
         self.check_size(site, n_subjects)
 
     def _fewest_colluders(self, n_sites: int) -> int:
-        # A site alone has nobody who could collude.
+        # A single site has no other that could collude.
         return min(self.min_assumed_colluders, n_sites - 1) if n_sites else 0
 
     def check_size(self, site: str, n_subjects: int) -> None:
-        # A sum over very few people is nearly theirs, whatever noise lies on it.
+        # A sum over very few people reveals much about each of them, even with noise.
         if n_subjects < self.min_subjects:
             detail = f"{n_subjects} listed subjects, min_subjects={self.min_subjects}"
             if self.share_policy_numbers:  # M_s is public, where the site says it at all
@@ -232,8 +233,8 @@ class SitePolicy:
         return self._refused(site, "max_total", got="more, with earlier runs")
 
     def _refused(self, site: str, name: str, *, got: object = None) -> PrivacyBudgetError:
-        # Which key refused stays here: it would tell the owner what this site fears.  A limit of
-        # the shipped policy is known to everybody, and who is stopped by it must know the line.
+        # The refusing key stays private, because the owner could infer the site's concerns.  Limits
+        # of the shipped policy are public, so the error names them.
         value = getattr(self, name)
         shipped = value == getattr(SitePolicy(), name)
         limit = " and ".join(map(pair_text, value)) if name in PAIRS else value
@@ -271,14 +272,14 @@ def pair_text(pair: tuple[float, float]) -> str:
 
 
 def promise_text(pair: tuple[float, float]) -> str:
-    """Say what a limit promises: epsilon at delta, mu, and how often the best guesser is right."""
+    """Describe a limit: epsilon at delta, mu, and how often the best guesser is right."""
     mu = gdp_mu(epsilon=pair[0], delta=pair[1])
     right = f"{100 * right_guesses(mu):.1f}"
     return f"epsilon {pair_text(pair)}: mu {mu:.5g}, the best guesser is right in {right} %"
 
 
 def _pairs(given: dict[str, object]) -> dict[str, object]:
-    """Return the keys of a file with those of older files as pairs; of both the tighter holds."""
+    """Return the keys of a file, with keys of older files converted to pairs; all pairs hold."""
     for name, older in PAIRS.items():
         if older in given:
             epsilon = float(_value(older, float, given.pop(older)))  # type: ignore[arg-type]
@@ -287,7 +288,7 @@ def _pairs(given: dict[str, object]) -> dict[str, object]:
     return given
 
 
-# What a key may be, by the type of its default
+# Allowed values of a key, by the type of its default
 ALLOWED: dict[type, str] = {
     tuple: "a list of texts",
     bool: "true or false",
@@ -347,8 +348,8 @@ def _pairs_of(name: str, value: Any) -> tuple[tuple[float, float], ...]:
 
 
 def new_secret(policy: SitePolicy, site: str) -> bytes:
-    """Draw the secret of a run, on which all that the site draws in it depends."""
-    # Only a site can ask for seeded noise: settings of the owner never reach this.
+    """Draw the secret of a run, from which the site derives all random bytes of the run."""
+    # Only a site's policy can ask for seeded noise, never the settings of an owner.
     if policy.simulation_seed >= 0:
         return seeded_secret(policy.simulation_seed, site)
     return SecureNoise().token_bytes(KEY_BYTES)
@@ -359,11 +360,11 @@ def noise_of(policy: SitePolicy, secret: bytes) -> NoiseSource:
 
 
 def read_policy(places: SitePlaces, base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
-    """Return what holds at a site: its own file, tightened by every other one that it has.
+    """Return the policy of a site: its own file, tightened by every other policy file there.
 
-    Its own is the one that its operator names, else the one that it mapped: as `policy`, or
-    among its `data`.  A file that only lies beside the data (`given`: where `policies_below` found
-    one) may forbid more and allow nothing: it could be one that an aggregator sent into a folder.
+    The own file is the one that the operator names, else the mapped one: as `policy`, or among
+    `data`.  Any other file beside the data (`given`: those that `policies_below` found) may only
+    tighten, because an aggregator could have sent it.
     """
     mapped = _mapped(base, given)
     own = policy_path(places, base, given)
@@ -380,16 +381,16 @@ def read_policy(places: SitePlaces, base: Path, given: Mapping[str, Any], site: 
 
 
 def policies_below(base: Path) -> tuple[str, ...]:
-    """Return every file of a policy in a site's folder: data may lie beside each, or lead there."""
+    """Return the relative paths of all policy files in a site's folder."""
     found = (Path(folder, POLICY_FILE) for folder, *inside in os.walk(base)
              if any(POLICY_FILE in names for names in inside))  # fmt: skip
     return tuple(sorted(path.relative_to(base).as_posix() for path in found))
 
 
 def tightened_beside(policy: SitePolicy, base: Path, site: str) -> SitePolicy:
-    """Return a policy tightened by those that lie in a site's folder of data, at any depth.
+    """Return a policy tightened by all policy files in the folder of the data, at any depth.
 
-    ConfigError E266 or E267 as for a mapped one: no such file is ever passed over.
+    ConfigError E266 or E267 as for a mapped file; unusable files are never skipped.
     """
     for name in policies_below(base):
         policy = _tightened_by(base / name, policy, site)
@@ -404,7 +405,7 @@ def _tightened_by(path: Path, policy: SitePolicy, site: str) -> SitePolicy:
 
 
 def unusable_policy(site: str, err: ConfigError) -> ConfigError:
-    """Leave out what the policy says, which nobody but its site may read."""
+    """Return an error without the content of the policy, which only the site may read."""
     if err.code == "CAPE-E266":
         return err
     detail = "\n".join(filter(None, (err.public, err.detail)))
@@ -441,16 +442,16 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def code_digest() -> str:
-    """Return ``code:`` and the SHA-256 over all files of this package: the same wherever it is.
+    """Return ``code:`` and the SHA-256 over all Python and TOML files of this package.
 
-    Tables too: that of producers says who a person is.
+    It does not depend on where the package is installed.
     """
     top = Path(__file__).resolve().parents[1]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(path for end in ("*.py", "*.toml") for path in top.rglob(end)):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
-        found.update(f"{path.relative_to(top).as_posix()} {content}\n".encode())
-    return f"code:{found.hexdigest()}"
+        digest.update(f"{path.relative_to(top).as_posix()} {content}\n".encode())
+    return f"code:{digest.hexdigest()}"
 
 
 def software(policy: SitePolicy, image: str) -> tuple[str, ...]:
