@@ -1,9 +1,9 @@
-"""Which exchanges looked at a site's data and were never answered, and what each round was asked.
+"""Records of unanswered accesses to a site's data, and of the question of each round.
 
 Both outlive a run and lie beside the ledger of all runs: ``<ledger_file>.unanswered`` holds a
-record (JSON) for each exchange that looked and has not answered, ``<ledger_file>.rounds`` a file
-for each run.  That file is locked while a process works for the run, and its time says when
-somebody last asked.
+record (JSON) for each exchange that read data and has not answered, ``<ledger_file>.rounds`` a file
+for each run.  A process locks that file while it works for the run; its modification time is that
+of the last request.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ MAX_RECORD = 2**16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """One exchange that looked at data, as its record says it; an empty one says nothing."""
+    """The record of one exchange that read data; empty if the file is unreadable."""
 
     owner: str = ""
     dataset: str = ""
     question: str = ""  # digest of settings and list of files; the same in another folder
-    folder: str = ""  # of the run: locked while the exchange is computed
-    exchange: str = ""  # phase, and round where there are several
+    folder: str = ""  # of the run; locked while the exchange is computed
+    exchange: str = ""  # phase and round
     date: str = ""
-    # open: not answered; spent, wait: refused by the total, the second while others hold the room
+    # open: not answered; spent: refused by the total; wait: refused while others hold the room
     kind: Literal["open", "spent", "wait"] = "open"
     waits_for: tuple[str, ...] = ()
 
     def counts(self, held: Collection[str]) -> bool:
-        """Tell whether it counts for `max_refusals`; `held`: runs that hold their plan now."""
+        """Tell whether it counts for `max_refusals`; `held`: runs that hold a plan now."""
         return self.kind != "wait" or bool(set(self.waits_for) & set(held))
 
     @property
@@ -51,7 +51,7 @@ class Access:
 
     @property
     def state(self) -> str:
-        """How people call it."""
+        """The state in words."""
         if self.kind == "open":
             return "under way" if self.is_under_way else "stopped"
         return "refused by the total" if self.kind == "spent" else "refused while others held it"
@@ -59,13 +59,13 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccessRecords:
-    """Those of one owner's runs on a data set of a site."""
+    """The access records of one owner's runs on a data set of a site."""
 
-    ledger: Path  # the file beside which they lie
+    ledger: Path  # the records lie beside this file
     site: str
     owner: str
-    dataset_id: str  # its name, as its data were not read yet
-    held: Callable[[], Collection[str]]  # runs that hold their plan; asked where one waits for them
+    dataset_id: str  # the policy's name, as the data are not read yet
+    held: Callable[[], Collection[str]]  # returns the runs that hold a plan
 
     def record(
         self,
@@ -76,10 +76,10 @@ class AccessRecords:
         waits_for: tuple[str, ...] = (),
         most: int = 0,
     ) -> bool:
-        """Write down, once, that a run is about to look at data; False if `most` others count.
+        """Record, once, that a run is about to read data; False if `most` other records count.
 
-        It stands until `clear` takes it away, so whatever ends a process in between is counted: an
-        error, a full disk, the end of its memory.
+        The record stays until `clear`, so any end of the process in between counts: an error, a
+        full disk, lack of memory.
         """
         make_place(self.ledger, self.site)
         folder = side_path(self.ledger, "unanswered")
@@ -92,11 +92,11 @@ class AccessRecords:
             waits_for=waits_for,
             **facts,
         )
-        # Under a lock: of runs that begin side by side each sees those before it.
+        # Under a lock, so that concurrent runs see each other's records.
         with folder_lock(folder, f"the ledger of site {self.site}"):
             if 0 < most <= len(self.counted(but=access_id)):
                 return False
-            # Not synced, in every round: what ends a process takes no file, only a power cut does.
+            # Not synced in every round: only a power cut can lose the file.
             handle = os.open(self._path(access_id), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "w", encoding="ascii") as file:
                 json.dump(wire.encode(access, Access), file)
@@ -106,9 +106,9 @@ class AccessRecords:
         return self._path(access_id).exists()
 
     def clear(self, access_id: str, *, question: str = "", exchange: str = "") -> None:
-        """Take a record away: the exchange was answered, here or as the same one in another folder.
+        """Remove the record of an answered exchange, and those of the same one in other folders.
 
-        What is answered now was not refused because of what the files hold.
+        Its answer shows that the content of the files did not stop the others.
         """
         for name, access in self._all().items():
             same = (access.question, access.exchange) == (question, exchange) != ("", "")
@@ -117,33 +117,36 @@ class AccessRecords:
                 (side_path(self.ledger, "unanswered") / name).unlink(missing_ok=True)
 
     def counted(self, *, but: str = "", of_total: bool = False) -> list[Access]:
-        """Return what counts for `max_refusals`, without `but`; what the total refused alone."""
-        own = self._path(but).name
-        found = [
+        """Return the accesses that count for `max_refusals`, except `but`.
+
+        `of_total`: only those that the total refused.
+        """
+        excepted = self._path(but).name
+        accesses = [
             access
             for name, access in self._all().items()
-            if name != own and not (of_total and access.kind == "open")
+            if name != excepted and not (of_total and access.kind == "open")
         ]
-        held = self.held() if any(access.kind == "wait" for access in found) else ()
-        return [access for access in found if access.counts(held)]
+        held = self.held() if any(access.kind == "wait" for access in accesses) else ()
+        return [access for access in accesses if access.counts(held)]
 
     def _all(self) -> dict[str, Access]:
-        head = self._path("").name
-        found = read_accesses(self.ledger)
-        return {name: access for name, access in found.items() if name.startswith(head)}
+        prefix = self._path("").name
+        accesses = read_accesses(self.ledger).items()
+        return {name: access for name, access in accesses if name.startswith(prefix)}
 
     def _path(self, access_id: str) -> Path:
-        # Whatever an engine names its owner by, it takes one short word of a file's name.
+        # A digest, because an engine's name of an owner may not fit into a file name.
         parts = wire.dumps([self.site, self.owner, self.dataset_id])
         whose = hashlib.sha256(parts).hexdigest()[:32]
         return side_path(self.ledger, "unanswered") / f"{whose}-{access_id}"
 
     @contextmanager
     def at_work(self, nonce: str) -> Iterator[Callable[[int, bytes], None]]:
-        """Work for a run, alone; yields a function that holds a round to what it was asked.
+        """Lock a run; yields a function that records the question of a round.
 
-        It writes that down once; ReplayError if it was asked something else: a folder that was set
-        back has forgotten what it answered, this one lies elsewhere.
+        It raises ReplayError if the round had another question.  A run folder that was restored
+        from a copy does not know that; this file lies elsewhere.
         """
         path = round_file(self.ledger, nonce)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -152,10 +155,10 @@ class AccessRecords:
 
             def record_question(seq: int, transcript: bytes) -> None:
                 head, line = b"%d " % seq, f"{seq} {transcript.hex()}".encode()
-                known = [other for other in lines if other.startswith(head)]
-                if known not in ([], [line]):
+                recorded = [other for other in lines if other.startswith(head)]
+                if recorded not in ([], [line]):
                     raise ReplayError("E203", seq=seq)
-                if not known:
+                if not recorded:
                     append(line)
 
             yield record_question
@@ -170,31 +173,31 @@ def round_file(ledger: Path, nonce: str) -> Path:
 
 
 def record_request(ledger: Path, nonce: str) -> None:
-    """Note that somebody asks for a run now, from which its silence counts."""
+    """Record the time of a request; the silence of the run counts from it."""
     path = round_file(ledger, nonce)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.touch(mode=0o600)
 
 
 def clock_of(ledger: Path) -> Clock:
-    """Return how long runs of a ledger are silent by the site's clock, and which are computed."""
+    """Return a clock that tells how long a run is silent, and whether a process works for it."""
 
     def silence(nonce: str) -> float:
         try:
             return max(0.0, time.time() - round_file(ledger, nonce).stat().st_mtime)
         except OSError:
-            return 0.0  # nobody knows, so it keeps its place; people can close it
+            return 0.0  # unknown, so the run keeps its room; people can close it
 
     return Clock(silence=silence, at_work=lambda nonce: is_locked(round_file(ledger, nonce)))
 
 
 def read_accesses(ledger: Path) -> dict[str, Access]:
-    """Return every record beside a ledger by the name of its file; a damaged one says nothing."""
+    """Return every access record beside a ledger, by file name; empty ones for damaged files."""
     folder = side_path(ledger, "unanswered")
-    found = {}
+    accesses = {}
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
         if name.startswith("."):
-            continue  # the lock where folders cannot be locked
+            continue  # the lock file of file systems that cannot lock folders
         try:
             text = (folder / name).read_bytes()
             access = wire.decode_document(wire.loads(text, MAX_RECORD), Access)
@@ -202,8 +205,8 @@ def read_accesses(ledger: Path) -> dict[str, Access]:
             continue  # answered meanwhile
         except (OSError, CapeError):
             access = Access(kind="spent" if name.endswith("-total") else "open")
-        found[name] = access
-    return found
+        accesses[name] = access
+    return accesses
 
 
 def make_place(file: Path, site: str) -> None:

@@ -1,6 +1,6 @@
-"""Files that survive a crash: replaced whole, or grown by whole lines; folders held by one process.
+"""Files that survive a crash: replaced whole, or extended by whole lines; and locks of folders.
 
-All are this user's alone, mode 0600, and no link of somebody else's is followed.
+All files have mode 0600, and links of other users are not followed.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from typing import BinaryIO
 
 from cape.errors import StoppedError
 
-# Seconds to wait for another process that works for the same party.
+# Seconds to wait for another process of the same party
 PATIENCE = 600.0
 PAUSE = 0.05
-# Bytes, of which an overwritten file has a multiple.
+# The size of an overwritten file is a multiple of so many bytes.
 BLOCK = 4096
-# Stands for its folder where folders cannot be locked.
+# Locked instead of its folder if the file system cannot lock folders
 LOCK_FILE = ".cape.lock"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, mode 0600, on disk before this returns."""
-    # Beside it, on the same file system: only there a rename is atomic.
+    # On the same file system, because only there a rename is atomic.
     partial = path.with_name(path.name + ".partial")
     with create_own_file(partial) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
-    # The name is durable only when its folder is.
+    # The new name is durable only after its folder is synced.
     sync_folder(path.parent)
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """Write JSON into a file in a folder of its own party, mode 0600, on disk before this returns.
+    """Overwrite a JSON file in place, mode 0600, on disk before this returns.
 
-    Cheaper than `write_atomically`, for what a crash in between does not lose.
+    Cheaper than `write_atomically`, for files that may be lost in a crash.
     """
     is_new = not path.exists()
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "wb") as file:
         size = os.fstat(handle).st_size
-        # Mostly its length stays: then only its content has to come to the disk.
+        # If the size is unchanged, fdatasync need not write metadata.
         padding = -len(data) % BLOCK
         file.write(data + b" " * padding)
         if size > len(data) + padding:
@@ -59,7 +59,7 @@ def overwrite(path: Path, data: bytes) -> None:
 
 
 def create_own_file(path: Path) -> BinaryIO:
-    """Open a new file, mode 0600 whatever the umask: no link or file of somebody else's."""
+    """Create and open a file, mode 0600 whatever the umask; an existing file or link is removed."""
     path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.fchmod(handle, 0o600)
@@ -67,7 +67,7 @@ def create_own_file(path: Path) -> BinaryIO:
 
 
 def make_own_folder(path: Path) -> None:
-    """Make a folder, mode 0700 whatever the umask; a link in its place is taken away."""
+    """Make a folder, mode 0700 whatever the umask; a link in its place is removed."""
     if path.is_symlink():
         path.unlink()
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -86,15 +86,16 @@ def sync_folder(folder: Path) -> None:
 def appending(
     path: Path, party: str, *, durable: bool = True
 ) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
-    """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`.
+    """Lock a file; yield its lines and a function that appends one.
 
-    One that is not `durable` outlives the process, and the computer once it was synced by others.
+    StoppedError (E263) after `PATIENCE`.  Lines that are not `durable` survive the process, and a
+    power cut only once the system has synced them.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "r+b") as file:
         _take(handle, party, PATIENCE)
         text = file.read()
-        # Lines are written whole and synced: a rest without an end was cut by a crash.
+        # Lines are written whole and synced: a crash cut off a last line without its end.
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) < len(text):
             file.truncate(len(whole))
@@ -110,7 +111,7 @@ def appending(
                 if durable:
                     os.fsync(handle)
             except OSError:
-                # Half a line would join the next one, and that is of another release.
+                # A partial line would run into the next one, which belongs to another release.
                 os.ftruncate(handle, size)
                 raise
 
@@ -119,14 +120,14 @@ def appending(
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
-    """Hold a folder for this process; StoppedError (E263) after `patience` s, else `PATIENCE`."""
+    """Lock a folder; StoppedError (E263) after `patience` seconds, default `PATIENCE`."""
     patience = PATIENCE if patience is None else patience
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             _take(handle, party, patience)
         except OSError as err:
-            # NFS locks files only: there a lock file stands for its folder.
+            # NFS locks files only: lock a file in the folder instead.
             if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
                 raise
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
@@ -135,11 +136,11 @@ def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> I
             _take(handle, party, patience)
         yield
     finally:
-        os.close(handle)  # which also lets go of the lock, as the end of the process does
+        os.close(handle)  # also releases the lock, as does the end of the process
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a process holds a file or a folder, as `folder_lock` does."""
+    """Tell whether another process has locked a file or a folder (`folder_lock`)."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -156,7 +157,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _take(handle: int, party: str, patience: float) -> None:
-    # Polling, since a blocking lock has no time limit and signals are not ours to use.
+    # Polling, since a blocking lock has no time limit without signals, which belong to the engine.
     until = time.monotonic() + patience
     while True:
         try:

@@ -1,11 +1,11 @@
-"""Identity keys: a site's secret Ed25519 key (hex, mode 0600) and the public ones of the others.
+"""Identity keys: a site's secret Ed25519 key (hex, mode 0600) and the public keys of the others.
 
-``key_trust=pinned``: `roster.json`, exchanged past the aggregator.  Both files lie with the data or
-the policy, never among the owner's settings: those come through the aggregator.  What it sends
-lands with the data, so files as in `join` hold for the whole run.
+``key_trust=pinned``: `roster.json`, exchanged without the aggregator.  Both files lie with the data
+or the policy, never among the owner's settings, which come through the aggregator.  Files that it
+sends land with the data, so the files as in `join` hold for the whole run.
 
-``key_trust=first-use``: a key that the site makes itself, and `known_sites.jsonl`, what it met;
-both in the folder that outlives its runs, where nothing lands that others send.
+``key_trust=first-use``: a key that the site makes itself, and `known_sites.jsonl`, the keys of
+sites that it has met; both in the folder that outlives its runs, which receives no files.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
 KNOWN_FILE = "known_sites.jsonl"
 SECRET_BYTES = PUBLIC_BYTES = 32
-# Digest where a site has no key: one that appears during the run is another one too.
+# Digest of a site without a key, so that a key that appears during the run is noticed
 NO_FILES = hashlib.sha256(b"no identity").hexdigest()
 
 
 def make_key(path: Path) -> str:
     """Write a new secret key, mode 0600; returns the public key, hex.  ConfigError: file exists."""
-    # Of the operating system: a seed never makes an identity.
+    # From the operating system: a seed never makes an identity.
     secret = SecureNoise().token_bytes(SECRET_BYTES)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -73,7 +73,7 @@ def collect_keys(paths: Sequence[Path], out: Path) -> tuple[list[str], str]:
             found[site] = key
     names = site_order(found)
     text = json.dumps({site: found[site] for site in names}, indent=1) + "\n"
-    # A key that was pinned is never replaced in silence: who moved says so to a person.
+    # A pinned key is never replaced silently: a site that changes its key tells a person.
     if out.exists() and out.read_text(encoding="utf-8") != text:
         raise ConfigError("E302", file=out.name)
     out.write_text(text, encoding="utf-8")
@@ -93,7 +93,7 @@ def _public_keys(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Keys as a site holds them: its own secret, and the public ones that it believes."""
+    """A site's secret key, and the public keys that it trusts."""
 
     secret: bytes = dataclasses.field(repr=False)
     roster: Mapping[str, bytes]
@@ -101,10 +101,10 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityFiles:
-    """Where a site may have its identity, and what the files were in `join`."""
+    """The folders of a site's identity files, and their digest in `join`."""
 
-    folders: tuple[Path, ...]  # the first that holds a key counts
-    digest: str = ""  # as `digest_now` gave it when the run began; empty = any files will do
+    folders: tuple[Path, ...]  # the first one that holds a key is used
+    digest: str = ""  # `digest_now` when the run began; empty = not checked
 
     def digest_now(self) -> str:
         for place, folder in enumerate(self.folders):
@@ -135,14 +135,14 @@ class IdentityFiles:
         return self.read(site).roster
 
     def contacts_of_run(self, site: str, run: str) -> list[str]:
-        """Return nobody: all keys were exchanged before."""
+        """Return no site: all keys were exchanged before the run."""
         del site, run
         return []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyRecord:
-    """A line of `known_sites.jsonl`: a key that was met first in a run; that of the site, too."""
+    """A line of `known_sites.jsonl`: the key of a new site, or the site's own key."""
 
     v: Literal[1]
     site: str
@@ -153,31 +153,31 @@ class KeyRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownSites:
-    """The key of a site and all keys that it met, in the folder of what outlives its runs.
+    """The key of a site and all keys that it has met, in the folder that outlives its runs.
 
-    By the names of sites alone: what an engine calls an owner or a study is the aggregator's word,
-    under another of which all would be strangers again.
+    Keys are known by site name only: an aggregator could rename an owner or a study, and all sites
+    would be new again.
     """
 
     home: Path
-    may_add: bool = True  # whether a name that was never met becomes known
+    may_add: bool = True  # whether new sites are added
 
     def digest_now(self) -> str:
-        """Return nothing to hold against later: what the aggregator sends does not land here."""
+        """Return an empty digest, which is not checked: received files do not land here."""
         return ""
 
     def secret(self, site: str, fresh: bytes) -> bytes:
         """Return the secret key, `fresh` in the first run; ConfigError E307 if the list is gone.
 
-        `fresh` is a function of the secret of that run, so that a folder that is set back to before
-        answers the same.
+        `fresh` is derived from the secret of that run, so that a restored folder gives the same
+        answer.
         """
-        # A name each: sites of one computer may share the folder.
+        # One file per site: sites of one computer may share the folder.
         path = self.home / f"{KEY_FILE}.{hashlib.sha256(site.encode()).hexdigest()[:16]}"
         make_place(path, site)
         with self._held(site) as (lines, add):
             if not path.exists():
-                # The list first: a key whose line is not there says that the list was lost.
+                # The list first, so that a key without a line shows that the list was lost.
                 add(site, identity_public_key(fresh).hex(), "")
                 write_atomically(path, fresh.hex().encode())
             try:
@@ -185,17 +185,17 @@ class KnownSites:
             except ValueError as err:
                 detail = own_words(err, "it holds no key")
                 raise _forgotten(site, f"{path.name}: {detail}") from err
-            # Its own: in another site's list this key was met in a run.
+            # Only lines of this site without a run: other sites list this key with a run.
             own = [line.key for line in lines if (line.site, line.run) == (site, "")]
             if own[-1:] != [identity_public_key(secret).hex()]:
                 raise _forgotten(site, f"{path.name} is there, its line in {KNOWN_FILE} is not")
         return secret
 
     def known(self, site: str, shown: Mapping[str, bytes], run: str) -> Mapping[str, bytes]:
-        """Return the keys that were met, those that were shown by new names among them.
+        """Return the known keys of the sites in `shown`, after adding those of new sites.
 
         ConfigError E306 for a known name with another key, a known key under another name, or two
-        names of one key; E308 for a new name where none may become known.
+        names with one key; E308 for a new name if `may_add` is false.
         """
         with self._held(site) as (lines, add):
             met = {line.site: line.key for line in lines}
@@ -215,13 +215,13 @@ class KnownSites:
             return {name: bytes.fromhex(met.get(name, key)) for name, key in hexed.items()}
 
     def contacts_of_run(self, site: str, run: str) -> list[str]:
-        """Return the names that were met for the first time in this run."""
+        """Return the sites whose keys were new in this run."""
         with self._held(site) as (lines, _):
             return site_order(line.site for line in lines if line.run == run)
 
     @contextmanager
     def _held(self, site: str) -> Iterator[tuple[list[KeyRecord], Callable[[str, str, str], None]]]:
-        """Hold the list; yields its lines, and how to add one."""
+        """Lock the list; yields its lines, and a function that adds one."""
         path = self.home / KNOWN_FILE
         with appending(path, f"the list of keys of site {site}") as (texts, append):
             try:
@@ -248,12 +248,12 @@ def _forgotten(site: str, detail: str) -> ConfigError:
 def own_keys(
     places: SitePlaces, base: Path, home: Path, *, key_trust: str, digest: str, may_add: bool
 ) -> IdentityFiles | KnownSites:
-    """Return where a site finds keys: the list that it was sent, or for first use what it met.
+    """Return the identity files of a site, or for first use the keys that it has met.
 
-    A list that people exchanged counts before what a site met by itself, if it lies in a folder
-    that the site's operator names: others land with the data, where the aggregator could put one.
+    With first use an exchanged list has precedence if it lies in a folder that the operator names;
+    one with the data does not, because the aggregator could have sent it.
     """
-    # The site's own folders come first, because files that a site receives land with its data.
+    # The site's own folders come first, because received files land with the data.
     own = (places.identity, places.policy and places.policy.parent)
     folders = (*filter(None, own), base)
     if key_trust == "pinned":
@@ -278,7 +278,7 @@ def _read(folder: Path, site: str) -> Identity:
     except (OSError, ValueError, CapeError) as err:
         detail = own_words(err, "a key is no hexadecimal number")
         raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {detail}") from err
-    # A key that the list does not know is one that nobody else has pinned.
+    # Other sites have not pinned a key that is missing in the list.
     if roster.get(site) != identity_public_key(secret):
         raise _refused(site, f"{ROSTER_FILE} lists another key for this site")
     return Identity(secret=secret, roster=roster)

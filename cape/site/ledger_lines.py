@@ -1,4 +1,4 @@
-"""Lines of the ledger of all runs: one JSON record each, chained by SHA-256; and their number."""
+"""Lines of the ledger of all runs: JSON records chained by SHA-256; and its head."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, sum_u
 from cape.protocol import wire
 from cape.site.files import write_atomically
 
-# Digest that the first line is chained to.
+# Digest to which the first line is chained
 FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
-# Of a line.  Who knows no other must not go on with this ledger: it would overlook a hold.
+# Format of a line.  Software of another format must not use this ledger: it would miss holds.
 FORMAT: Final = 3
-# Fields of `RunSpending` that are written as they are
+# Fields of `RunSpending` that are written unchanged
 AS_THEY_ARE: Final = (
     "run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key", "owner",
     "question",
@@ -33,7 +33,7 @@ CHARGE: Final = ("phase", "round", "field", "mu2", "part")  # of `Charge`
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Line:
-    """Where a line stands."""
+    """The position of a line."""
 
     v: Literal[1, 3]  # a run of format 1 holds nothing
     seq: int
@@ -69,7 +69,7 @@ class RunLine(_Line):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnpromisedLine(_Line):
-    """A run turned out to promise nothing: another site's noise is seeded."""
+    """A run promises nothing: another site's noise is seeded."""
 
     kind: Literal["unpromised"]
     run: str
@@ -77,7 +77,7 @@ class UnpromisedLine(_Line):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HoldLine(_Line):
-    """A run reserves its plan; in the same line it takes the places of others."""
+    """A run reserves its plan; the runs in `replaces` yield theirs."""
 
     kind: Literal["hold"]
     run: str
@@ -104,7 +104,7 @@ class ChargeLine(_Line):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndLine(_Line):
-    """A run is over: what it held and did not charge is free; `by` and `text` if people did it."""
+    """A run ended and frees the uncharged part of its hold; `by` and `text` if people closed it."""
 
     kind: Literal["end"]
     run: str
@@ -116,7 +116,7 @@ class EndLine(_Line):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForgivenLine(_Line):
-    """People let exchanges of an owner count no more (`cape.site.access`)."""
+    """People cleared accesses of an owner, which no longer count (`cape.site.access`)."""
 
     kind: Literal["forgiven"]
     owner: str
@@ -130,8 +130,11 @@ LINE_TYPES: Final = RunLine | UnpromisedLine | HoldLine | ChargeLine | EndLine |
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:
-    """StateLostError if a line is damaged, missing, added or out of place."""
-    # A ledger that says less than was spent must not let another run begin.
+    """Return the content of a ledger.
+
+    StateLostError if a line is damaged, missing, added or out of place: a ledger that shows less
+    than was spent must not admit another run.
+    """
     runs: dict[str, RunSpending] = {}
     charges: dict[str, dict[tuple[str, int, str], Charge]] = {}
     forgiven: list[Forgiven] = []
@@ -139,7 +142,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
     for seq, text in enumerate(lines, start=1):
         try:
             line = wire.decode(wire.loads(text), LINE_TYPES, "line", form="document")
-            # The chain shows a line that was changed, left out or put in from another ledger.
+            # The chain reveals a line that was changed, removed or copied from another ledger.
             if (line.seq, line.prev) != (seq, digest):
                 raise ValueError("out of place")
             if isinstance(line, ChargeLine):
@@ -162,10 +165,10 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
 def _changed(
     runs: Mapping[str, RunSpending], line: RunLine | UnpromisedLine | HoldLine | EndLine
 ) -> dict[str, RunSpending]:
-    """Return the runs that a line changes; ValueError or KeyError if it cannot stand there."""
+    """Return the runs that a line changes; ValueError or KeyError if it is not valid here."""
     if isinstance(line, RunLine):
         if line.run in runs:
-            # Two runs of one nonce would share their charges.
+            # Two runs with one nonce would share their charges.
             raise ValueError("a run is opened twice")
         return {line.run: line.spending()}
     run = runs[line.run]
