@@ -1,9 +1,9 @@
 """SecureAgg, the aggregator's side: one function per stage.
 
 `cape.secagg.stages.check_advertisements`, `route_shares`, then per release `collect_masked`,
-`collect_signatures`, `unmask_sum`.  Each takes the replies of one exchange by sender, and of sites
-that were asked alone (`cape.protocol.phases`).  The aggregator learns the sum over the survivors
-and who they are.  Source: see `cape.secagg.stages`.
+`collect_signatures`, `unmask_sum`.  Each takes the replies of one exchange by sender; only sites
+that were asked have replied (`cape.protocol.phases`).  The aggregator learns only the list of
+survivors and the sum over them.  Source: see `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _Reply = TypeVar("_Reply")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyTable:
-    """Public facts of a run once keys are advertised, by U1."""
+    """Public facts of a run after U1 has advertised keys."""
 
     setup: Setup
     advertised: Mapping[str, Advertisement]
@@ -114,10 +114,11 @@ def collect_masked(
     label: MaskLabel,
     participants: Sequence[str],
 ) -> tuple[PendingSum, Survivors]:
-    """Stage 3: sum the vectors that came and fix the survivors U3; `key_set` counts earlier ones.
+    """Stage 3: sum the received vectors and fix the survivors U3.
 
-    `participants` are U2, later those that answered the release before to its end.  Errors as of
-    `check_survivors`; MessageError if a vector has another form.
+    `key_set`: number of earlier releases.  `participants`: U2 at first, later the sites that
+    completed the release before.  Errors as of `check_survivors`; MessageError if a vector has
+    another shape.
     """
     setup = table.setup
     expected = tuple(site_order(participants))
@@ -146,7 +147,7 @@ def collect_signatures(
 ) -> SurvivorSignatures:
     """Stage 3b; SecureAggregationError for fewer than t, or if another list is signed."""
     messages = _enough(pending.table.setup, inbox)
-    # Sites check them again.  Here the error names the site, and nothing was opened.
+    # Sites check them too, but here the error can name the site.
     statement = survivor_statement(pending.exchange, pending.survivors)
     entries = pending.table.advertised
     for site, message in messages.items():
@@ -155,10 +156,11 @@ def collect_signatures(
 
 
 def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: int) -> SurvivorSum:
-    """Stage 4: take off self masks of survivors and what dropped sites left; `bound`: `decode_sum`.
+    """Stage 4: subtract self masks of survivors and pairwise masks towards dropped sites.
 
-    MessageError if a site did not open exactly what was asked; SecureAggregationError for fewer
-    than t, for shares that miss the advertised keys, or a sum past its bound.
+    `bound` as of `decode_sum`.  MessageError if a site did not open exactly the requested shares;
+    SecureAggregationError for fewer than t, for shares that do not match the advertised keys, or a
+    sum past its bound.
     """
     table, label = pending.table, pending.label
     messages = _enough(table.setup, inbox)
@@ -169,21 +171,21 @@ def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: i
         asked = (survivors & held, dropped & held)
         if (set(message.self_masks), set(message.mask_keys)) != asked:
             raise MessageError("E202", problem=f"{site} did not open what was asked")
-    # The state stays as it was, so that a repeated request gives the same sum.
+    # A copy, so that a repeated request gives the same sum.
     total = pending.total.copy()
     entries = table.advertised
     for u in pending.survivors:
         seed = _secret(
             table, {v: m.self_masks[u] for v, m in messages.items() if u in m.self_masks}
         )
-        # Shamir shares carry no check: one false share gives a seed that nobody advertised.
+        # Shamir shares carry no check: one false share gives a seed that was not advertised.
         if commit(seed) != commitment(entries[u], pending.key_set):
             raise failure(f"the shares do not give the self mask of {u}")
         subtract_stream(total, seed, label)
-    # Survivors masked against the dropped sites too; those halves of the pairs are still missing.
+    # Survivors also masked against the dropped sites, whose halves of the pairs are missing.
     for u in site_order(dropped):
-        # A site without a neighbour among the survivors left nothing behind.  In the plans that
-        # were computed there is none (k is above S - t).
+        # A site without a neighbour among the survivors left no mask behind.  Computed plans have
+        # no such site (k is above S - t).
         if left := survivors & table.setup.partners(u):  # pragma: no branch
             shares = {v: m.mask_keys[u] for v, m in messages.items() if u in m.mask_keys}
             ring = KeyRing(site=u, secret_key=_secret(table, shares))

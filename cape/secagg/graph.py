@@ -1,8 +1,8 @@
-"""With whom a site shares masks and secrets where all pairs would be too many: a k-regular graph.
+"""The k-regular graph of sites that share masks and secrets, if all pairs would be too many.
 
 Bell et al. 2020 (SecAgg+): every site has k neighbours; only neighbours mask against each other and
-hold each other's shares, of which t' open a secret.  The positions of a fixed circulant graph are
-given out at random, by bytes that every site has a part in and nobody can choose
+hold each other's shares, of which t' open a secret.  Sites take random positions in a fixed
+circulant graph; all sites contribute to the random bytes and none can choose them
 (`cape.secagg.stages.wired`).  k and t' are the least for which both hold, by exact counts and the
 second eigenvalue (`plan_graph`); theorem and proof: docs/privacy.md, "Many sites"; check:
 docs/checks/secagg_graph.py.
@@ -20,17 +20,17 @@ import numpy as np
 from cape.frozen import dataclass
 from cape.secagg.keys import lp, sha256, u64
 
-# Fewer sites share with everybody: there is nothing to be saved, and no probability in it
+# Fewer sites share with all others: a graph would save nothing
 MIN_SITES: Final = 25
 
-# Both probabilities are below 2^-40, of a run
+# Both probabilities are below 2^-40 per run
 LOG2_EXPOSURE: Final = 40
 LOG2_FAILURE: Final = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphPlan:
-    """What S, t and S_C give."""
+    """The graph for S, t and S_C."""
 
     neighbours: int  # k
     threshold: int  # t', shares that open a secret
@@ -53,11 +53,11 @@ def plan_graph(n_sites: int, survivors: int, colluders: int) -> GraphPlan | None
 
 
 def unknown_shares(n_sites: int, survivors: int, *, assumed: int, colluders: int) -> int:
-    """Return how many shares of noise hide a site from `colluders` and an aggregator that lies.
+    """Return how many noise shares are unknown to `colluders` and a lying aggregator.
 
-    Below 1: they know all others.  With ``aggregation=secagg``, of which t is `survivors` and S_C
-    `assumed`: beyond what keeps a site from having both its secrets opened (docs/threat-model.md,
-    "SecureAgg") it has its own share alone.  All-sites runs have no secret that others hold.
+    For ``aggregation=secagg`` with t = `survivors` and S_C = `assumed`.  With more colluders than
+    the run can bear, both secrets of a site can be opened, and only its own share remains
+    (docs/threat-model.md, "SecureAgg").  Below 1: they know all shares.
     """
     one_list = 2 * survivors > n_sites + colluders
     kept = colluders <= assumed or (one_list and plan_graph(n_sites, survivors, assumed) is None)
@@ -70,7 +70,7 @@ def _with_neighbours(n_sites: int, survivors: int, colluders: int, k: int) -> Gr
     threshold = k - _most(n_sites, n_sites - survivors, k, LOG2_FAILURE)
     # Every list of survivors that is signed leaves each of them so many honest neighbours.
     honest = threshold - colluding
-    # No graph has a smaller second eigenvalue: most k are out at once.
+    # No graph has a smaller second eigenvalue, which rules out most k at once.
     if honest < 0 or honest**2 * (n_sites - 1) < k * (n_sites - k):
         return None
     expansion = second_eigenvalue(n_sites, k)
@@ -107,13 +107,13 @@ def second_eigenvalue(n_sites: int, k: int) -> float:
     row = np.zeros(n_sites)
     for step in steps(n_sites, k):
         row[[step, n_sites - step]] = 1.0
-    # Eigenvectors of a circulant matrix are waves.  Rounded, so that all computers agree.
+    # Eigenvectors of a circulant matrix are Fourier modes.  Rounded, so that all computers agree.
     return math.ceil(float(np.abs(np.fft.fft(row).real[1:]).max()) * 2**20 + 1) / 2**20
 
 
 @functools.cache
 def steps(n_sites: int, k: int) -> tuple[int, ...]:
-    """Distances k / 2 of the circulant graph: fixed, without a pattern that a cut could use."""
+    """The k / 2 distances of the circulant graph: fixed, pseudorandom, without a pattern."""
 
     def rank(step: int) -> bytes:
         return sha256(lp(b"cape/1/circulant") + u64(n_sites) + u64(k) + u64(step))
@@ -125,7 +125,7 @@ def steps(n_sites: int, k: int) -> tuple[int, ...]:
 def neighbourhoods(
     sites: tuple[str, ...], seed: bytes, plan: GraphPlan
 ) -> dict[str, frozenset[str]]:
-    """Neighbours of every site; `seed` (32 bytes) gives out the positions, uniformly."""
+    """Neighbours of every site; `seed` (32 bytes) assigns the positions, uniformly."""
 
     def rank(site: str) -> bytes:
         return hashlib.sha256(lp(b"cape/1/position") + seed + lp(site.encode())).digest()

@@ -43,11 +43,11 @@ _ZEROS: Final = bytes(8 * _CHUNK)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyRosterEntry:
-    """What everybody knows of one site."""
+    """Public facts about one site."""
 
     site: str
     n_subjects: int  # M_s
-    # X25519, of this run, 32 bytes (where sites may drop out: `Advertisement.keys`)
+    # X25519 key of this run, 32 bytes (if sites may drop out: `Advertisement.keys`)
     public_key: bytes
     identity_key: bytes = b""  # Ed25519, 32 bytes; empty without pinned keys
 
@@ -69,12 +69,12 @@ class KeyRing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSecret:
-    """The one secret of a site in a run, 32 uniform bytes; it gives streams, never itself.
+    """The secret of a site in a run, 32 uniform bytes, from which streams are derived.
 
-    All that a site draws is a function of it and of what it is for.  A round that is played again,
-    from a journal, a restored folder or a copy of it, draws the same bytes, so nobody can average
-    noise away by asking twice; another question draws others, as the nonce of a deterministic
-    signature does (RFC 6979).  Source: docs/privacy.md, "Noise as a function".
+    All random bytes of a site depend on this secret and their purpose.  A round repeated from a
+    journal, a restored folder or a copy of it draws the same bytes, so no party can average noise
+    away by asking twice; another question draws other bytes, like the nonce of a deterministic
+    signature (RFC 6979).  Source: docs/privacy.md, "Noise as a function".
     """
 
     secret: bytes = field(repr=False)
@@ -84,7 +84,7 @@ class RunSecret:
         check_length(self.secret, "secret of the run")
 
     def stream(self, *context: str | bytes) -> KeyStream:
-        """ChaCha20 key stream under HKDF-Expand of the secret, bound to the context."""
+        """Return the ChaCha20 key stream under HKDF-Expand of the secret, bound to the context."""
         # Kind and length of every part: ("a", "b"), ("ab",) and (b"ab",) are three streams.
         info = lp(b"cape/2/draw") + b"".join(
             b"s" + lp(part.encode()) if isinstance(part, str) else b"b" + lp(part)
@@ -96,7 +96,7 @@ class RunSecret:
 
 
 class KeyStream:
-    """The key stream of one key, from its beginning; however requests are cut, the same bytes."""
+    """The key stream of one key; its bytes do not depend on the sizes of requests."""
 
     __slots__ = ("_cipher",)
 
@@ -110,8 +110,8 @@ class KeyStream:
 
 
 def seeded_secret(seed: int, site: str) -> bytes:
-    """Secret of a site in a simulation, of a seed >= 0: who knows the seed knows all its noise."""
-    # A bool or a float would be another seed than the text that it was read from says.
+    """Return the secret of a simulated site from a seed >= 0; the seed reveals all its noise."""
+    # A bool or a float would become another seed than its text says.
     if type(seed) is not int or seed < 0:
         raise ValueError("a seed is a non-negative int")
     return sha256(lp(b"cape/2/seed") + lp(str(seed).encode()) + lp(site.encode()))
@@ -127,21 +127,21 @@ class PairKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskLabel:
-    """What one vector of masks, `size` entries, is for: `field` of the reply in this round.
+    """Label of one vector of masks, `size` entries, for `field` of the reply in this round.
 
-    Never equal for two releases: the same masks twice would show the difference of the vectors.
+    Labels of two releases differ: equal masks would reveal the difference of the vectors.
     """
 
     phase: str
     round: int
     field: str
     size: int
-    # Digest of all broadcasts so far: sites that were told different things get masks that do not
-    # cancel, and no two questions share one.
+    # Digest of all broadcasts so far: masks do not cancel if sites received different broadcasts,
+    # and no two questions share a label.
     transcript: bytes
 
     def __post_init__(self) -> None:
-        # Of fixed length, so that `to_bytes` stays unambiguous without its length.
+        # Fixed length, so that `to_bytes` is unambiguous.
         if len(self.transcript) != DIGEST_BYTES:
             raise failure("the digest of the broadcasts does not have 32 bytes")
 
@@ -151,7 +151,7 @@ class MaskLabel:
         return phase + u64(self.round) + name + u64(self.size) + self.transcript
 
     def info(self) -> bytes:
-        """Return what `stream_key` binds every key of these masks to."""
+        """Return the HKDF info for `stream_key`."""
         return lp(b"cape/1/mask") + self.to_bytes()
 
 
@@ -185,7 +185,7 @@ def run_salt(run_id: str, config_digest: bytes) -> bytes:
     """Salt of all keys of one run, whose id has 32 hex digits.
 
     `config_digest` is SHA-256 of the canonical roster of `join` as this site received it
-    (settings, plan, sizes, nonces): sites that were told different plans share no key.
+    (settings, plan, sizes, nonces): sites that received different plans share no key.
     """
     return sha256(lp(b"cape/1/run") + lp(run_id.encode()) + lp(config_digest))
 
@@ -207,17 +207,17 @@ def roster_fingerprint(digest: bytes) -> str:
 
 def check_roster(entries: Sequence[KeyRosterEntry], *, own: KeyRosterEntry) -> None:
     """SecureAggregationError for relayed keys that repeat, or lack `own`, which this site sent."""
-    # One key for two sites: their common stream would be known to whoever holds that key.
+    # If two sites had one key, its holder would know their common stream.
     if len({e.public_key for e in entries}) != len(entries):
         raise failure("two sites have one public key")
-    # Empty without pinned keys, so only those that are there can repeat.
+    # Identity keys are empty if sites do not sign.
     identities = [e.identity_key for e in entries if e.identity_key]
     if len(set(identities)) != len(identities):
         raise failure("two sites have one identity key")
     for entry in entries:
         if len(entry.public_key) != len(own.public_key):
             raise failure(f"the public key of {entry.site} has a wrong length")
-    # With another key of this site its masks would cancel with nobody's, or with the liar's.
+    # With a changed key, this site's masks would not cancel, or only with those of the liar.
     if own not in entries:
         raise failure(f"the key of {own.site} was changed")
 
@@ -254,7 +254,7 @@ def exchange(
         shared = secret.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:  # wrong length, or (some versions of the library) all-zero result
         shared = b""
-    # A point of small order gives zeros whatever the secret is: a key that anybody knows.
+    # A point of small order gives zeros for any secret: a publicly known key.
     if not any(shared):
         raise failure(f"the public key of {peer} is not usable")
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(shared)
@@ -336,8 +336,7 @@ def advertisement(site: str, public: bytes, *, salt: bytes) -> bytes:
 def check_pinned(entries: Sequence[KeyRosterEntry], *, pinned: Mapping[str, bytes]) -> None:
     """Raise SecureAggregationError unless every identity key is the one stored by this site."""
     for entry in entries:
-        # A site without a stored key fails, too: a first meeting through the aggregator proves
-        # nothing.
+        # A site without a stored key fails too: a key relayed by the aggregator proves nothing.
         if entry.identity_key != pinned.get(entry.site):
             raise failure(f"the identity key of {entry.site} is not the pinned one")
 
@@ -354,7 +353,7 @@ def seal(key: bytes, plaintext: bytes, *, context: bytes, nonce: bytes) -> bytes
 def open_sealed(key: bytes, sealed: bytes, *, context: bytes) -> bytes:
     """Plaintext of `seal`; SecureAggregationError if anything was changed."""
     check_length(key, "vault key")
-    # One text for every cause: which part was changed is nobody's business.
+    # One text for every cause: the error must not reveal which part was changed.
     nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
         return ChaCha20Poly1305(key).decrypt(nonce, body, context)

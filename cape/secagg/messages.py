@@ -1,7 +1,7 @@
 """The messages of SecureAgg, one record per stage and side, here and on the wire.
 
-Keys, signatures and shares are bytes.  Who sent a message, and in which exchange, says its envelope
-(`cape.protocol.phases`), which is checked before any stage sees the message.
+Keys, signatures and shares are bytes.  The envelope names sender and exchange
+(`cape.protocol.phases`); it is checked before any stage sees the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Advertisement:
     keys: Annotated[bytes, PUBLIC]
     identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in stage 3b
     signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.keys.advertisement`
-    # What the site's commitment in the roster opens to: its part of the graph; empty without one
+    # The site's part of the graph, which opens its commitment in the roster; empty without a graph
     opening: Annotated[bytes, PUBLIC] = field(default=b"", metadata={"omittable": True})
 
 
@@ -35,9 +35,9 @@ class SealedShares:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShareBook:
-    """Stage 2, aggregator: `sharers` are U2, and what they sent, receiver to sender to ciphertext.
+    """Stage 2, aggregator: `sharers` are U2; `addressed` maps receiver to sender to ciphertext.
 
-    A site is given its own entry of `addressed` where the engine can do that, and needs no other.
+    A site needs only its own entry of `addressed`; some engines send it no other.
     """
 
     sharers: tuple[str, ...]

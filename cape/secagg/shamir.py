@@ -17,7 +17,7 @@ PRIME: Final = 2**521 - 1
 
 SHARE_BYTES: Final = 66
 
-# Entropy port: as many fresh random bytes as asked for (`secrets.token_bytes`)
+# Source of fresh random bytes (`secrets.token_bytes`)
 TokenBytes = Callable[[int], bytes]
 
 
@@ -50,10 +50,10 @@ def recover(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     """
     if len(shares) < threshold:
         raise failure(f"{len(shares)} shares came, {threshold} are needed")
-    # Always the same ones, whoever answered first: the result must not depend on the order.
-    chosen = tuple(sorted(shares)[:threshold])
+    # The lowest coordinates, so that the result does not depend on the order of answers.
+    points = tuple(sorted(shares)[:threshold])
     value = 0
-    for x, weight in zip(chosen, _weights(chosen), strict=True):
+    for x, weight in zip(points, _weights(points), strict=True):
         value = (value + read_share(shares[x]) * weight) % PRIME
     # A wrong share gives a random element of the field, almost surely above 2^256.
     if value >> 8 * KEY_BYTES:
@@ -61,7 +61,7 @@ def recover(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     return value.to_bytes(KEY_BYTES, "little")
 
 
-# The same sites open the secrets of many: their weights take far longer than the sum.
+# The same sites open the secrets of many others; computing the weights costs far more than the sum.
 @functools.lru_cache(maxsize=8)
 def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
     """Weights of Lagrange interpolation at x = 0."""

@@ -1,9 +1,9 @@
 """SecureAgg, the site's side: one function per stage.
 
 `advertise`, `share`, `accept_shares`, then per release `mask_input`, `sign_survivors`, `unmask`.
-Every function takes the state that the one before it returned; a stage asked twice, or out of
-order, finds no open release and is refused.  States hold secrets: none is shown by repr, and a key
-set is gone from the state once it was used.  Source: see `cape.secagg.stages`.
+Every function takes the state that the previous one returned; a stage asked twice or out of order
+is refused.  States hold secrets, which repr does not show; a used key set is removed from the
+state.  Source: see `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class KeySet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenRelease:
-    """A release whose masked input was sent; `survivors` is empty until they are signed."""
+    """A release whose masked input was sent; `survivors` is empty until this site signed them."""
 
     exchange: bytes
     participants: tuple[str, ...]
@@ -165,9 +165,8 @@ def share(
 ) -> tuple[SharedSite, SealedShares]:
     """Stage 2: share the own secrets among the sites of a list that passed `check_advertisements`.
 
-    Once per state: a second call would encrypt other shares under the same key and nonce.  A
-    repeated request is answered with the stored message.  SecureAggregationError if the own entry
-    was changed.
+    Call it once per state: a second call would encrypt other shares under the same key and nonce.
+    SecureAggregationError if the own entry was changed.
     """
     site = state.site
     # Others would encrypt their shares to the changed key.
@@ -176,8 +175,7 @@ def share(
     setup = wired(state.setup, advertised)
     roster, partners = roster_of(setup, advertised), setup.partners(site)
     shares = _split_sets(setup, {site, *partners}, state.key_sets, token_bytes)
-    # The aggregator relays all shares, so each is for the eyes of its receiver only; the own ones
-    # stay here.
+    # The aggregator relays all shares, so each is encrypted for its receiver.
     sealed = {
         peer: _cipher(state, advertised, roster, site, peer).encrypt(
             _NONCE, shares[peer], share_context(setup, site, peer)
@@ -201,7 +199,7 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
     first, setup, site = state.first, state.first.setup, state.first.site
     sharers = set(book.sharers)
     check_enough(sharers, threshold=setup.threshold)
-    # Without its own shares among them this site was counted out: it must not go on as if in U2.
+    # A site that the list leaves out must not continue as if it were in U2.
     if site not in sharers or not sharers <= state.advertised.keys():
         raise failure("the sites that shared are not those that advertised")
     received, ciphertexts = {site: state.own_shares}, book.addressed.get(site, {})
@@ -209,7 +207,7 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
         cipher = _cipher(first, state.advertised, state.roster, sender, site)
         context = share_context(setup, sender, site)
         received[sender] = _open(cipher, ciphertexts.get(sender, b""), context, sender=sender)
-        # Malformed shares are found now, while nothing is masked yet, not at a drop-out.
+        # Find malformed shares now, before anything is masked, not at a drop-out.
         if len(received[sender]) != PAIR_BYTES * setup.n_sets:
             raise failure(f"the shares of {sender} have a wrong length")
     held = tuple(
@@ -233,7 +231,7 @@ def _split_sets(
     setup: Setup, holders: Collection[str], key_sets: Sequence[KeySet], token_bytes: TokenBytes
 ) -> dict[str, bytes]:
     """Share both secrets of all sets: per holder its `PAIR_BYTES` for every set."""
-    # Coordinates of U0, so that they do not depend on who advertised.
+    # Coordinates of U0, which do not depend on the list of advertisements.
     points = {site: x for site, x in setup.coordinates.items() if site in holders}
     parts: list[list[bytes]] = [
         shamir.split(
@@ -256,7 +254,7 @@ def _cipher(
     receiver: str,
 ) -> ChaCha20Poly1305:
     """AEAD for the one message from `sender` to `receiver`, one of whom is this site."""
-    # Sender and receiver stand in the info: the two directions of a pair have different keys.
+    # The info holds sender and receiver, so the two directions of a pair have different keys.
     secret = private_key_from_bytes(own.share_key)
     info = share_info(roster, sender, receiver)
     peer = receiver if sender == own.site else sender
@@ -287,10 +285,10 @@ def mask_input(
     `participants` are in `state.alive`, with the own id.  SecureAggregationError if a release is
     under way, no key set is left, or the sites are wrong or too few.
     """
-    # A second vector under the same keys would show the difference of the two.
+    # A second vector under the same keys would reveal the difference of the two.
     if state.release is not None or not state.key_sets:
         raise failure("a release is under way, or all key sets are used")
-    # A site that dropped out earlier had its mask keys opened: it cannot hide anybody any more.
+    # The mask keys of a site that dropped out earlier were opened, so its masks hide nothing.
     if not {state.site} <= set(participants) <= set(state.alive):
         raise failure("the sites asked are not those that are left")
     check_enough(set(participants), threshold=state.setup.threshold)
@@ -304,8 +302,7 @@ def mask_input(
     }
     pairs = shared_keys(ring, peers, digest=state.roster, salt=state.setup.salt)
     masked = zero_sum_mask(pairs, label)
-    # The self mask: if this vector comes too late, its pairwise masks are opened for the others'
-    # sake, and this one still hides it.
+    # The self mask hides a vector that arrives too late, after its pairwise masks were opened.
     add_stream(masked, own.seed, label)
     masked += noisy
     release = OpenRelease(
@@ -333,12 +330,12 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
     SecureAggregationError for too few survivors, one that was not asked, or without this site.
     """
     release = _open_release(state)
-    # Two lists of one release could have one site's mask key opened and its self mask as well.
+    # With two lists for one release, both secrets of a site could be opened.
     if release.survivors:
         raise MessageError("E202", problem="the survivors of this release are signed already")
     survivors = tuple(site_order(set(listed.sites)))
     check_survivors(state.setup, survivors)
-    # Listed as dropped, this site's mask key would be opened although its vector was sent.
+    # If this site were listed as dropped, its mask key would be opened although it sent a vector.
     if not {state.site} <= set(survivors) <= set(release.participants):
         raise failure("the survivors are not sites of this release")
     statement = survivor_statement(release.exchange, survivors)
@@ -354,7 +351,7 @@ def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskS
     signed here, or not by t survivors on the same list.
     """
     release = _open_release(state)
-    # The list that this site signed, not one that the book could bring along.
+    # The list that this site signed, not one from the book.
     survivors = release.survivors
     if not survivors or not book.signatures.keys() <= set(survivors):
         raise failure("the signatures are not those of the survivors")
@@ -363,7 +360,7 @@ def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskS
     for signer, signature in book.signatures.items():
         key = state.advertised[signer].identity_key
         verify_signature(key, statement, signature, site=signer)
-    # Of every site one secret is opened, never both.
+    # One secret of each site is opened, never both.
     dropped = set(release.participants) - set(survivors)
     message = MaskShares(
         self_masks={u: both[SHARE_BYTES:] for u, both in release.shares.items() if u in survivors},

@@ -1,10 +1,10 @@
-"""SecureAgg for engines where sites may drop out: facts and checks of both sides.
+"""SecureAgg for engines where sites may drop out: facts and checks of sites and aggregator.
 
 After Bonawitz et al. 2017, figure 4: advertise keys (1), share secrets (2), send masked inputs (3),
 agree on who survived (3b), unmask (4).  Each stage is a pure function of a frozen state and one
-message.  Any failed check ends the run; nothing is repaired.  Stages 1 and 2 carry `n_sets` key
-sets at once, one for each coming release, gone afterwards: used twice, a drop in the second release
-would open the first.  Source: docs/threat-model.md, "SecureAgg".
+message.  Any failed check ends the run.  Stages 1 and 2 carry `n_sets` key sets at once, one per
+release.  Each is used once: with a reused set, a drop-out in the second release would open the
+first.  Source: docs/threat-model.md, "SecureAgg".
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class Setup:
     salt: bytes  # `cape.secagg.keys.run_salt`
     sizes: Mapping[str, int]  # M_s of every joined site: the sites are U0
     colluders: int  # assumed colluders S_C
-    n_sets: int  # key sets: releases that they serve
-    min_survivors: int = 0  # threshold t that the owner wants; see `threshold`
-    # Of every site's part of the graph, 32 bytes, told before anybody's part is (`opening_of`)
+    n_sets: int  # key sets, one per release
+    min_survivors: int = 0  # the owner's threshold t; see `threshold`
+    # Commitments to the parts of the graph, 32 bytes, sent before any part is opened
     commitments: Mapping[str, bytes] = field(default_factory=dict)
-    graph_seed: bytes = b""  # from all parts together, once they are known (`wired`)
+    graph_seed: bytes = b""  # derived from all parts (`wired`)
 
     def __post_init__(self) -> None:
         n_sites, t = len(self.sizes), self.threshold
         if t > n_sites:
             problem = f"{t} of {n_sites} sites cannot survive"
             raise ConfigError("E152", problem=problem, do="lower min_survivors")
-        # Two groups of t sites must share an honest one: an aggregator that tells them different
-        # survivors could else open both secrets of a site.
+        # Two groups of t sites must share an honest one.  Otherwise an aggregator that sends them
+        # different lists of survivors could open both secrets of a site.
         if not (self.colluders < t and 2 * t > n_sites + self.colluders):
             problem = f"{self.colluders} assumed colluders of {n_sites} sites are too many"
             raise ConfigError("E152", problem=problem, do="lower assumed_colluders")
@@ -123,11 +123,11 @@ def check_advertisements(setup: Setup, listed: Mapping[str, Advertisement]) -> N
         parts.append(entry.identity_key)
         signed = advertisement(site, entry.keys, salt=setup.salt)
         verify_signature(entry.identity_key, signed, entry.signature, site=site)
-    # A site that advertises a part of another's keys could be told that site's secrets.
+    # A site that advertises a key of another site could receive that site's secrets.
     if len(set(parts)) != len(parts):
         raise failure("an advertised key repeats")
     if setup.plan is not None:
-        # Who could leave its part out after the others' are known would choose between graphs.
+        # A site that saw the parts of the others and then withheld its own could choose the graph.
         if listed.keys() != setup.sizes.keys():
             raise failure("the graph needs the part of every site, and one is missing")
         for site, entry in listed.items():
@@ -139,7 +139,7 @@ def wired(setup: Setup, listed: Mapping[str, Advertisement]) -> Setup:
     """Return the setup with the graph of a list that passed `check_advertisements`."""
     if setup.plan is None:
         return setup
-    # The salt names the roster, and with it every commitment, which came before every part.
+    # The salt depends on the roster and so on every commitment, which came before every part.
     mixed = b"".join(lp(listed[site].opening) for site in site_order(listed))
     seed = sha256(lp(b"cape/1/graph") + setup.salt + mixed)
     return replace(setup, commitments={}, graph_seed=seed)
@@ -153,8 +153,8 @@ def commit_part(opening: bytes) -> bytes:
 def check_survivors(setup: Setup, survivors: Collection[str]) -> None:
     """Raise SecureAggregationError for a list that no honest site may sign.
 
-    Fewer than t, or, in a graph, one of them with fewer than t' neighbours on the list: parts of
-    the sum could be told apart (docs/privacy.md, "Many sites").
+    A list of fewer than t, or, in a graph, with a site that has fewer than t' neighbours on the
+    list, could reveal parts of the sum (docs/privacy.md, "Many sites").
     """
     check_enough(survivors, threshold=setup.threshold)
     if (wiring := setup.wiring) is not None:
@@ -207,7 +207,7 @@ def commit(seed: bytes) -> bytes:
 def release_id(
     setup: Setup, roster: bytes, *, key_set: int, label: MaskLabel, participants: Iterable[str]
 ) -> bytes:
-    """Exchange id of stages 3, 3b and 4: names everything that must be equal at all sites."""
+    """Exchange id of stages 3, 3b and 4: a digest of all values that must be equal at all sites."""
     where = setup.salt + u64(1) + roster + u64(key_set)
     who = _sites(participants)
     return sha256(lp(b"cape/1/release") + where + lp(label.to_bytes()) + who)
@@ -224,7 +224,7 @@ def share_info(roster: bytes, sender: str, receiver: str) -> bytes:
 
 
 def share_context(setup: Setup, sender: str, receiver: str) -> bytes:
-    """Associated data of that message: run, stage 2, once in a run, sender, receiver."""
+    """Associated data of that message: run, stage 2, number 1 of the run, sender, receiver."""
     ends = lp(sender.encode()) + lp(receiver.encode())
     return setup.salt + u64(2) + u64(1) + ends
 
