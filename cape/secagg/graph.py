@@ -113,7 +113,7 @@ def second_eigenvalue(n_sites: int, k: int) -> float:
 
 @functools.cache
 def steps(n_sites: int, k: int) -> tuple[int, ...]:
-    """The k / 2 distances of the circulant graph: fixed, pseudorandom, without a pattern."""
+    """Distances (k / 2 of them) of the circulant graph: fixed, pseudorandom, without a pattern."""
 
     def rank(step: int) -> bytes:
         return sha256(lp(b"cape/1/circulant") + u64(n_sites) + u64(k) + u64(step))
