@@ -233,11 +233,11 @@ def _free(n_bytes: int) -> str:
 
 
 def _print_findings(findings: tuple[Finding, ...]) -> None:
-    from cape.data.issues import MOST_PLACES
+    from cape.data.issues import MAX_PLACES
 
     for finding in findings:
         say(finding.private, style=SEVERITY_STYLES[finding.severity])
-    if any(len(finding.places) > MOST_PLACES for finding in findings):
+    if any(len(finding.places) > MAX_PLACES for finding in findings):
         say("All names: cape validate ... --out FILE")
     if findings:
         say("")

@@ -1,7 +1,7 @@
-"""The checks that need the content of a subject, or several subjects of a site.
+"""Checks that need the content of a subject, or several subjects of a site.
 
-Acceptance looks at one subject and public limits: it must not depend on other people's data.  The
-layout (features and their names) is the owner's; without noise it may be what the first file has.
+Acceptance depends on one subject and public limits, never on other people's data.  The owner
+declares features and their names; without noise they may come from the first file.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from cape.settings.config import Config
 from cape.settings.resolved import resolve
 
 # Fraction of NaN or infinite entries above which a subject fails.
-MOST_BAD: Final = 0.001
+MAX_BAD: Final = 0.001
 # Fraction of constant features above which a subject fails.
-MOST_CONSTANT: Final = 0.2
+MAX_CONSTANT: Final = 0.2
 # Fraction of features with signal: warned below the first, failed below the second.
 FULL_COVERAGE: Final = 0.8
-LEAST_COVERAGE: Final = 0.5
+MIN_COVERAGE: Final = 0.5
 # Fraction of a site's people who may fail before `validate` says that it is not ready.
-MOST_FAILED: Final = 0.1
+MAX_FAILED: Final = 0.1
 # Robust z of the first volume above which dummy scans are suspected.
 DUMMY_Z: Final = 6.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What is known about one subject after reading it; private."""
+    """Facts about one subject after reading it; private."""
 
     label: str
     site: str  # public id of the site
@@ -48,11 +48,11 @@ class Subject:
     quality: Quality  # counts over all runs; `UNREAD` if only headers were read
     rank: int  # numerical rank of the preprocessed data; of headers only its bound min(D, T_m)
     grid: str  # "ok", "reoriented", a displacement such as "0.004 vox", or "-" for matrices
-    # Of motion: volumes that scrubbing left out; seconds that are left, 0 if a repetition time is
-    # not known; mean framewise displacement before scrubbing, mm, None if a table does not say
+    # Volumes removed by scrubbing; seconds that remain, 0 if a repetition time is unknown; mean
+    # framewise displacement before scrubbing, mm, None if a table does not have it
     n_scrubbed: int = 0
-    # Of each file all volumes, and which of them, counted over the files as they are joined, are no
-    # time point: dummies and scrubbed ones
+    # Number of stored volumes of each file, and positions of dummy and scrubbed volumes, counted
+    # over the joined files
     n_volumes: tuple[int, ...] = ()
     left_out: tuple[int, ...] = ()
     seconds: float = 0.0
@@ -70,12 +70,12 @@ class RunShape:
     values_digest: str
     columns: tuple[str, ...] = ()
     place: str = ""  # as in `Series`
-    course: tuple[float, ...] = ()  # of `cape.data.copies`; empty if the values were not read
+    course: tuple[float, ...] = ()  # from `course_of`; empty if the values were not read
 
 
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
-    """Return whether a subject is accepted; of an unread one only length and TR can be judged."""
-    # Said alone: of whom moved too much nothing else is of interest.
+    """Tell whether a subject is accepted; an unread one is judged by its length and TR alone."""
+    # Reported alone: after too much motion no other finding matters.
     if _motion(subject, config, findings):
         return False
     severities = _length(subject, config, findings) + _repetition_time(subject, config, findings)
@@ -91,25 +91,25 @@ def _content(subject: Subject, findings: Findings) -> list[Severity]:
     quality, label = subject.quality, subject.label
     if quality.n_bad == quality.n_values > 0:
         return [findings.add(IssueCode.ALL_NAN, label)]
-    # Said alone: such a subject breaks the other rules as well, and they would only distract.
+    # Reported alone: the other rules are broken as well, and would only distract.
     if quality.n_zero + quality.n_constant == quality.n_features:
         return [findings.add(IssueCode.NO_SIGNAL, label)]
     severities: list[Severity] = []
     if quality.n_bad:
-        many = quality.bad_fraction > MOST_BAD
+        many = quality.bad_fraction > MAX_BAD
         code = IssueCode.NAN_TOO_MANY if many else IssueCode.NAN_FILLED
         place = f"{label}: {quality.n_bad} values, {100 * quality.bad_fraction:.3g} %"
-        severities.append(findings.add(code, place, most=100 * MOST_BAD))
+        severities.append(findings.add(code, place, most=100 * MAX_BAD))
     if quality.n_constant:
-        many = quality.constant_fraction > MOST_CONSTANT
+        many = quality.constant_fraction > MAX_CONSTANT
         code = IssueCode.CONSTANT_TOO_MANY if many else IssueCode.CONSTANT_ZEROED
         place = f"{label}: {100 * quality.constant_fraction:.3g} %"
-        severities.append(findings.add(code, place, most=100 * MOST_CONSTANT))
+        severities.append(findings.add(code, place, most=100 * MAX_CONSTANT))
     if quality.coverage < FULL_COVERAGE:
-        low = quality.coverage < LEAST_COVERAGE
+        low = quality.coverage < MIN_COVERAGE
         code = IssueCode.COVERAGE_LOW if low else IssueCode.COVERAGE_PART
         place = f"{label}: {100 * quality.coverage:.3g} % of the mask is not 0"
-        least = LEAST_COVERAGE if low else FULL_COVERAGE
+        least = MIN_COVERAGE if low else FULL_COVERAGE
         severities.append(findings.add(code, place, least=100 * least))
     return severities
 
@@ -141,7 +141,7 @@ def _length(subject: Subject, config: Config, findings: Findings) -> list[Severi
         if n_components:
             limits += f", and more than n_components = {n_components}"
         return [findings.add(IssueCode.TIME_SHORT, place, limits=limits)]
-    # Long enough, but denoising took so many signals out that R components cannot be told apart.
+    # Long enough, but denoising removed so many signals that R components cannot be separated.
     if subject.rank < n_components:
         place = f"{subject.label}: rank {subject.rank}"
         return [findings.add(IssueCode.RANK_LOW, place, n_components=n_components)]
@@ -149,7 +149,7 @@ def _length(subject: Subject, config: Config, findings: Findings) -> list[Severi
 
 
 def _repetition_time(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
-    """Note a subject that is not of the owner's `tr`; a repetition time never leaves its site."""
+    """Note a repetition time that is not the owner's `tr`; it never leaves its site."""
     if not config.tr:
         return []
     # To the ms: headers keep float32.
@@ -167,20 +167,20 @@ def judge_site(
     config: Config,
     findings: Findings,
 ) -> None:
-    """Note what is wrong with the site as a whole; if content may stop it, many failures do."""
-    outside = [s for s in subjects if 0 < s.quality.coverage < LEAST_COVERAGE]
-    # Half of the subjects off the mask is no bad luck: the images are in native space.
+    """Note findings of the site as a whole; if strict, too many failed subjects stop it."""
+    outside = [s for s in subjects if 0 < s.quality.coverage < MIN_COVERAGE]
+    # If half of the subjects miss the mask, the images are in native space.
     if subjects and 2 * len(outside) >= len(subjects):
         findings.add(IssueCode.NATIVE_SPACE, f"{len(outside)} of {len(subjects)} subjects")
-    # Who fails counts as zeros and weakens every result: many of them are for people to decide.
-    n_failed, allowed = n_listed - len(accepted), int(MOST_FAILED * n_listed)
+    # Failed subjects count as zeros and weaken every result: with many of them a person decides.
+    n_failed, allowed = n_listed - len(accepted), int(MAX_FAILED * n_listed)
     if findings.strict and n_listed and (n_failed > allowed or not accepted):
         findings.escalate(f"{n_failed} of {n_listed} subjects fail, at most {allowed} should")
     n_components = resolve(config).max_components
     if 0 < len(accepted) < n_components:
         place = f"{len(accepted)} subjects"
         findings.add(IssueCode.SUBJECTS_FEW, place, n_components=n_components)
-    # Where the owner sets `tr`, each subject was held to it; else only to the others of the site.
+    # Each subject was compared with the owner's `tr`; without it, with the others of the site.
     trs = [(s.label, tr) for s in accepted for tr in s.trs if tr > 0]
     if config.tr or not trs:
         return
@@ -204,7 +204,7 @@ def check_grids(shapes: Sequence[RunShape], findings: Findings) -> None:
 def note_columns(
     shapes: Sequence[RunShape], wanted: tuple[str, ...], code: IssueCode, findings: Findings
 ) -> None:
-    """Note tables of as many columns that have other names; the number is another finding."""
+    """Note tables with other names of columns; another number is a finding of its own."""
     alike = (shape.name for shape in shapes if shape.columns == wanted)
     first = next(alike, "the owner's setting columns")
     for shape in shapes:

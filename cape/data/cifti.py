@@ -1,7 +1,7 @@
 """CIFTI-2 files: series of grayordinates and of parcels, their structure, and spheres beside it.
 
-A series is stored feature by feature, so it is read in blocks of rows and nothing is turned.  Its
-brain models or parcels must be those that all sites share: the axis of a file of the owner's.
+A series is stored feature by feature, so it is read in blocks of rows and never transposed.  Its
+brain models or parcels must be those of the owner's structure file, which all sites share.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cape.arrays import MOST_KEPT
 from cape.cifti_xml import MOST_XML, axes_of
 from cape.data.file_type import CIFTI_SERIES, check_type
 from cape.data.gifti import read_vertices
-from cape.data.images import HEADER_BYTES, LONGEST_TR, HashingReader, sidecar_tr
+from cape.data.images import HEADER_BYTES, HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
-from cape.data.runs import RunFile, Series, unread
+from cape.data.runs import MAX_TR, RunFile, Series, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
 from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # Values that are read at once.
 BLOCK: Final = 2**20
 
-# Of the owner's, or as TemplateFlow names those of fsLR
+# Names of the owner's spheres, and those of TemplateFlow for fsLR
 SPHERE_FILES: Final = {
     LEFT: ("sphere.L.surf.gii", "tpl-fsLR_den-32k_hemi-L_sphere.surf.gii"),
     RIGHT: ("sphere.R.surf.gii", "tpl-fsLR_den-32k_hemi-R_sphere.surf.gii"),
@@ -65,7 +65,7 @@ class _Opened:
 
 
 def read_series(run: RunFile, space: FeatureSpace | None, *, headers_only: bool = False) -> Series:
-    """Return features by time; UnusableFile: no whole series of the features of `space`, if any."""
+    """Return features by time (D, T); UnusableFile: no series of the features of `space`."""
     check_type(run.path, CIFTI_SERIES, cifti=True)
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
@@ -83,7 +83,7 @@ def read_series(run: RunFile, space: FeatureSpace | None, *, headers_only: bool 
 
 
 def read_scalars(path: Path, space: FeatureSpace) -> Array:
-    """Return maps (D, K) of the features of `space`; UnusableFile: a file of other things."""
+    """Return maps (D, K) of the features of `space`; UnusableFile: a file of another kind."""
     with path.open("rb") as raw:
         reader = HashingReader(raw)
         head = _open(reader, path)
@@ -121,7 +121,7 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
         shape = tuple(int(n) for n in header.get_data_shape())
         offset, dtype = int(header.get_data_offset()), np.dtype(header.get_data_dtype())
         slope, inter = header.get_slope_inter()
-    except Exception as err:  # its readers raise whatever a damaged file leads them to
+    except Exception as err:  # readers raise various errors for damaged files
         observed = "numbers that no header has"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed) from err
     rest = reader.read(12)
@@ -160,7 +160,7 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
     )
 
 
-# Files of a study mostly have the same XML, which takes longer to parse than to compare.
+# Files of a study mostly have the same XML, which is faster to compare than to parse.
 @functools.lru_cache(maxsize=4)
 def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
@@ -201,7 +201,7 @@ def _difference(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
 
 
 def _plain(structure: Structure) -> list[object]:
-    """All of a structure but its spheres, which the files of people do not hold."""
+    """Return a structure without its spheres, which people's files do not hold."""
     parts = [
         (part.structure, part.n_vertices, part.parcel, part.index.tobytes())
         for part in structure.parts
@@ -218,12 +218,12 @@ def _grid(axis: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _series_tr(axis: Any, issues: list[Issue]) -> float:
-    """Return the step of a series in s; 0 if it says nothing."""
+    """Return the step of a series in s; 0 if it is not stated."""
     step = float(axis.step)
     if axis.unit != "SECOND" or not 0 < step < math.inf:
         issues.append(Issue(IssueCode.TR_UNKNOWN, f"a series of {step:g} {axis.unit.lower()}"))
         return 0.0
-    if step <= LONGEST_TR:
+    if step <= MAX_TR:
         return step
     issues.append(Issue(IssueCode.TR_CONVERTED, f"{step:g} said to be seconds"))
     return step * 1e-3
@@ -233,8 +233,7 @@ def _series_tr(axis: Any, issues: list[Issue]) -> float:
 
 
 def structure_of_axis(axis: Any, spheres: dict[str, Array] | None = None) -> Structure:
-    """Return what the columns of a file are; ValueError: nothing that could be."""
-    # The same axis comes with every file of a study: most of its bytes are compared, not parsed.
+    """Return the structure of an axis of brain models or parcels; ValueError if it is invalid."""
     from nibabel.cifti2.cifti2_axes import BrainModelAxis
 
     known = spheres or {}
@@ -298,7 +297,7 @@ def read_structure(config: Config, base: Path | None, findings: Findings) -> Fea
         spheres = _spheres(base)
         structure = structure_of_axis(head.axes[1], spheres)
     except (UnusableFile, ValueError, OSError) as err:
-        # Of a file of the owner's, not of a person's: it stops the site.
+        # The file is the owner's, not a person's: it stops the site.
         said = (
             err.issue.observed if isinstance(err, UnusableFile) else own_words(err, "no structure")
         )
@@ -321,7 +320,7 @@ def read_structure(config: Config, base: Path | None, findings: Findings) -> Fea
 def structure_file(series: Sequence[Path]) -> tuple[bytes, str]:
     """Return a file of zeros with the columns of the first series that can be read, and its name.
 
-    Empty if there is none.  Nothing of anybody's data is in it.
+    Empty if there is none.  It holds no data of any person.
     """
     import nibabel as nib
     from nibabel.cifti2.cifti2_axes import ScalarAxis

@@ -25,9 +25,9 @@ N_KEPT: Final = 64
 # kept numbers has a deviation of 1/8: 7.6 of them.
 ONE_COURSE: Final = 0.95
 # Fewer steps in time are alike by chance.
-LEAST_STEPS: Final = 24
+MIN_STEPS: Final = 24
 # Runs that are compared at a time: 16 MB.
-MOST_ROWS: Final = 2000
+MAX_ROWS: Final = 2000
 
 
 def course_of(values: Data) -> tuple[float, ...]:
@@ -37,7 +37,7 @@ def course_of(values: Data) -> tuple[float, ...]:
     would make all runs alike.
     """
     n_features, n_times = values.shape
-    if n_times <= LEAST_STEPS or n_features == 0:
+    if n_times <= MIN_STEPS or n_features == 0:
         return ()
     ends = np.unique(np.linspace(0, n_features, N_PARTS + 1).astype(np.intp))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -69,7 +69,7 @@ def note_copies(shapes: Sequence[RunShape], findings: Findings) -> None:
             alike.setdefault((shape.n_features, shape.n_timepoints), []).append(shape)
     for group in alike.values():
         courses = np.array([shape.course for shape in group])
-        for start in range(0, len(group), MOST_ROWS):
+        for start in range(0, len(group), MAX_ROWS):
             _note_alike(group, courses, start, findings)
 
 
@@ -89,7 +89,7 @@ def _equal(shapes: Sequence[RunShape], findings: Findings) -> set[str]:
 
 
 def _note_alike(group: Sequence[RunShape], courses: Array, start: int, findings: Findings) -> None:
-    rows = courses[start : start + MOST_ROWS]
+    rows = courses[start : start + MAX_ROWS]
     pairs = np.argwhere(np.triu(rows @ courses[start:].T, 1) > ONE_COURSE)
     for i, j in pairs:
         one, other = group[start + i], group[start + j]

@@ -1,8 +1,8 @@
 """Which files a site supplies, whose they are, and in which feature space; by names and headers.
 
-One of `data`, `manifest` and `bids`; without, the folder's manifest, else the files below it.
-Whose they are is one answer, `cape.data.whose`.  All runs of one subject are joined, because the
-unit of privacy is the person.
+A site gives one of `data`, `manifest` and `bids`; by default the folder's manifest counts, else the
+files below it.  `cape.data.whose` says whose they are.  All runs of one subject are joined, because
+the unit of privacy is the person.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from cape.settings.resolved import Resolved, resolve
 from cape.settings.words import parse_shape
 from cape.space.feature_space import FeatureSpace
 
-# Bytes of one part of a path, on all common file systems.
-LONGEST_NAME: Final = 255
-LONGEST_PATH: Final = 2048
-DEEPEST: Final = 64
+# Bytes of one part of a path that all common file systems allow.
+MAX_NAME_BYTES: Final = 255
+MAX_PATH_LETTERS: Final = 2048
+MAX_DEPTH: Final = 64
 SOURCES: Final = ("data", "manifest", "bids")
-NEAREST: Final = 3
+MAX_HINTS: Final = 3
 
 
 def discover(
@@ -76,7 +76,7 @@ def discover(
     before_records: Callable[[], None] = lambda: None,
     words: OwnWords | None = None,
 ) -> tuple[SubjectFiles, ...]:
-    """Return subjects in natural order; None counts as not given, only `base` is opened.
+    """Return subjects in natural order; only files below `base` are opened.
 
     `before_records` is called before a table of records is: its rows are data of people.
     `words`: what the site says of its files; by default those of its folder.
@@ -93,11 +93,11 @@ def discover(
         findings.add(IssueCode.SEVERAL_SOURCES, place, sources=every)
         return ()
     if config.feature_space == "matrix" and not chosen:
-        # A site's own table of records needs no list; other files beside it are not its data.
+        # A table of records needs no list; other files beside it are not data.
         records = [name for name in RECORDS if (base / name).is_file()]
         chosen = {"data": records} if records else {}
     if table := _table_of_people(config):
-        chosen = {"data": table}  # whatever else an engine was given lies beside it
+        chosen = {"data": table}  # other files of the engine lie beside it
     with readable(base, findings):
         words = words_beside(base) if words is None else words
         lists, rows = _listed_runs(base, chosen, config, words, findings)
@@ -112,7 +112,7 @@ def discover(
 
 @contextmanager
 def readable(base: Path, findings: Findings) -> Iterator[None]:
-    """DataError where a folder cannot be read: what is written here is not at fault."""
+    """Raise DataError, not OSError, if a folder cannot be read."""
     try:
         yield
     except OSError as err:
@@ -146,11 +146,11 @@ def _listed_runs(
             reading = reading_of_rows(runs, table, config, words.layout)
             note_evidence(reading, config, findings)
             runs = with_people(runs, reading)
-        return lists, _told(leave_out(runs, lists, findings), tables, findings)
+        return lists, _with_lines_noted(leave_out(runs, lists, findings), tables, findings)
     given = "data" in chosen
     if given:
         names = _names_of(base, chosen["data"], findings)
-        # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
+        # A member of COINSTAC may have to map the policy file as data (`cape.site.policy`).
         names = [name for name in names if PurePath(name).name != POLICY_FILE]
         if all(_is_records(base / name, config) for name in names):  # their rows say who is who
             return lists, [ListedRun(file=name) for name in names]
@@ -159,7 +159,7 @@ def _listed_runs(
         below = names_below(base / folder, reserved_names(config))
         placed = [f"{folder}/{name}" if folder != "." else name for name in below]
         reading = read_folder(placed, config, words.layout, [n for one in lists for n in one.said])
-        # Images of surfaces beside a site's volumes in one folder are told as what they are.
+        # Surface images beside volumes in one folder are reported as such.
         names = [name for name in below if "/" not in name and not _of_kind([name], config)]
     for path in reading.atlases:
         findings.add(IssueCode.ATLAS_NAMED, path)
@@ -170,15 +170,17 @@ def _listed_runs(
         return lists, ()
     if not reading.is_empty:
         note_evidence(reading, config, findings)
-    # Of all images: whoever is marked is, whatever the owner asks for and takes of them.
+    # Marks apply to all images, before the owner's filter.
     marked = leave_out(every_row(reading, names), lists, findings)
     gone = {row.file: str(row.left_out) for row in marked if row.left_out}
-    # Names of arrays are no names of BIDS, and of a list its writer says which files count.
+    # The filter applies neither to arrays, which have no BIDS names, nor to a written list.
     filtered = not given and config.feature_space != "matrix"
     taken = take(reading, config, filtered=filtered, gone=gone)
     note_taken(taken, reading, findings)
     runs = tuple(row for row in rows_of(reading, taken, names) if row.file not in gone)
-    return lists, _told((*runs, *(row for row in marked if row.left_out)), tables, findings)
+    return lists, _with_lines_noted(
+        (*runs, *(row for row in marked if row.left_out)), tables, findings
+    )
 
 
 def _table_of_people(config: Config) -> str:
@@ -190,11 +192,11 @@ def _is_records(path: Path, config: Config) -> bool:
 
 
 def _of_kind(names: Sequence[str], config: Config) -> list[str]:
-    """Return the names that are no images of surfaces, unless it is those that are wanted."""
+    """Return the names without surface images, unless the feature space is of surfaces."""
     return [name for name in names if config.of_cifti or not name.endswith(CIFTI_SERIES)]
 
 
-def _told(
+def _with_lines_noted(
     rows: tuple[ListedRun, ...], tables: Sequence[str], findings: Findings
 ) -> tuple[ListedRun, ...]:
     findings.left_out = lines_of_left_out(rows, tables)
@@ -213,7 +215,7 @@ def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
         findings.add(IssueCode.OUTSIDE_FOLDER, listed)
         return []
     matches: list[str] = []
-    with suppress(ValueError):  # no pattern, such as **x
+    with suppress(ValueError):  # an invalid pattern, such as **x
         matches = [path.relative_to(base).as_posix() for path in base.glob(listed) if visible(path)]
     if not matches:
         _note_none(base, f"the pattern {listed}", findings)
@@ -282,19 +284,19 @@ def _confounds(
 
 
 def _can_be_a_name(entry: str, findings: Findings) -> bool:
-    """Tell whether a file could have this name at all: systems raise what they like for others."""
+    """Tell whether a file can have this name; systems raise various errors for impossible ones."""
     parts = PurePath(entry).parts
     longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=0)
-    short = longest <= LONGEST_NAME and len(entry) <= LONGEST_PATH and len(parts) <= DEEPEST
+    short = longest <= MAX_NAME_BYTES and len(entry) <= MAX_PATH_LETTERS and len(parts) <= MAX_DEPTH
     if "\0" not in entry and short:
         return True
     place = f"{entry[:60]!r}, {len(entry)} letters"
-    findings.add(IssueCode.FILE_NAME, place, most=LONGEST_NAME, deepest=DEEPEST)
+    findings.add(IssueCode.FILE_NAME, place, most=MAX_NAME_BYTES, deepest=MAX_DEPTH)
     return False
 
 
 def _is_no_surface(name: str, findings: Findings) -> bool:
-    """Tell whether a name may be a volume's: read, it would make everybody zeros, and charged."""
+    """Tell whether a name may be a volume's: a surface would spend budget on zeros."""
     try:
         check_no_surface(name)
     except UnusableFile as verdict:
@@ -304,8 +306,8 @@ def _is_no_surface(name: str, findings: Findings) -> bool:
 
 
 def _hidden_names(base: Path, listed: Sequence[ListedRun], findings: Findings) -> set[str]:
-    """Return entries that share a base name, where only one file of that name is there."""
-    # Engines link mapped files flat, by base name: the second replaces the first in silence.
+    """Return entries that share a base name of which only one file exists."""
+    # Engines link mapped files flat, by base name: a second one silently replaces the first.
     folders: dict[str, set[str]] = {}
     for row in listed:
         if not leads_out(row.file):
@@ -340,14 +342,14 @@ def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> P
     if path.is_dir():
         findings.add(IssueCode.FOLDER_LISTED, f"{entry} is a folder")
         return None
-    if not path.is_file():  # opened, a pipe would wait for ever
+    if not path.is_file():  # opening a pipe would block
         findings.add(IssueCode.NO_REGULAR_FILE, entry)
         return None
     return path
 
 
 def _belongs(real: Path, base: Path) -> bool:
-    # A link of the site's own repository leads to its annex, which may lie above the derivatives.
+    # A DataLad link leads to the repository's annex, which may lie above `base`.
     annexes = (top / ".git" / "annex" / "objects" for top in base.parents)
     return real.is_relative_to(base) or any(map(real.is_relative_to, annexes))
 
@@ -355,10 +357,10 @@ def _belongs(real: Path, base: Path) -> bool:
 def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> None:
     if not missing:
         return
-    # Listed once for all that are missing: a wrong folder name makes every file a missing one.
+    # Listed once: a wrong folder name makes every file a missing one.
     there = [path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()]
     for entry in missing:
-        near = difflib.get_close_matches(entry, there, n=NEAREST, cutoff=0.5)
+        near = difflib.get_close_matches(entry, there, n=MAX_HINTS, cutoff=0.5)
         hint = f" (nearest: {', '.join(near)})" if near else ""
         findings.add(IssueCode.FILE_MISSING, f"{entry}{hint}", base=base)
 
@@ -408,7 +410,7 @@ def _expand_records(
     note_spelling([row.subject for row in rows], words.layout, findings)
     marked = leave_out(rows, lists, findings)
     gone = {row.subject for row in marked if row.left_out}
-    _told(marked, [one.name for one in lists if one.marks], findings)
+    _with_lines_noted(marked, [one.name for one in lists if one.marks], findings)
     return tuple(files for files in subjects if files.label not in gone)
 
 
@@ -423,9 +425,9 @@ class SiteListing:
     config: Config
     how: Resolved
     listed: tuple[SubjectFiles, ...]
-    # None where the mask could not be read, and of matrices whose features nobody said
+    # None if the mask could not be read, or if the features of matrices are not declared
     space: FeatureSpace | None
-    columns: tuple[str, ...] = ()  # names that the features of matrices must have
+    columns: tuple[str, ...] = ()  # declared names of the features of matrices
 
 
 def list_site(
@@ -436,7 +438,7 @@ def list_site(
     before_records: Callable[[], None] = lambda: None,
     words: OwnWords | None = None,
 ) -> SiteListing:
-    """Find the files of a site and its feature space; of people's data opens tables of records."""
+    """Find the files of a site and its feature space; opens no data but tables of records."""
     read = read_structure if config.of_cifti else read_space
     with readable(base, findings):
         space = read(config, base, findings)
@@ -460,7 +462,7 @@ def list_site(
 def _said_space(
     listed: Sequence[SubjectFiles], config: Config, findings: Findings
 ) -> FeatureSpace | None:
-    """Return the space of matrices that settings or a table of records say; None: nobody does."""
+    """Return the space of matrices by settings or a table of records; None if neither says it."""
     tables = (run.path for files in listed for run in files.runs if run.row >= 0)
     table = next(tables, None)
     names = () if table is None else read_rows(table, resolve(config).reading).names
@@ -473,7 +475,7 @@ def _said_space(
 
 
 def with_features_of_files(files: SiteListing, findings: Findings) -> SiteListing:
-    """Take the features of matrices from the first file that can be read, if nobody said them."""
+    """Take undeclared features of matrices from the first file that can be read."""
     if files.space is not None or (first := _first_header(files)) is None:
         return files
     n_features = len(first.values)
@@ -483,7 +485,7 @@ def with_features_of_files(files: SiteListing, findings: Findings) -> SiteListin
 
 
 def _first_header(files: SiteListing) -> Series | None:
-    """Return the first matrix of a site that can be read, of its header alone if it has one."""
+    """Return the first matrix of a site that can be read; only its header if it has one."""
     how = files.how.reading
     for run in (run for each in files.listed for run in each.runs):
         if how.feature_space == "matrix" and run.row < 0:
@@ -493,14 +495,14 @@ def _first_header(files: SiteListing) -> Series | None:
 
 
 def header_of(base: Path, config: Config) -> Series | None:
-    """Return what the first array file of a folder says; None: there is none, or it has records."""
+    """Return the header of the first array file of a folder; None without one, or of records."""
     return _first_header(list_site(base, {}, config, Findings(base.name)))
 
 
 def check_layout_is_said(listed: Sequence[SubjectFiles | Subject], config: Config) -> None:
-    """Raise ConfigError E013 if the files of single people would say what the features are.
+    """Raise ConfigError E013 if a private run would take its features from files of single people.
 
-    Else one person could move what leaves in `join`, and who else counts, in a private run.
+    One person could then change the message of `join`, and which other people count.
     """
     of_files = any(run.row < 0 for files in listed for run in files.runs)
     if config.feature_space == "matrix" and config.private and of_files:

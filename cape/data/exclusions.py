@@ -1,7 +1,7 @@
-"""Who is left out: what the lists of a site say of people and runs.
+"""People and runs that the lists of a site leave out.
 
-Every mark is understood or refused with its line: a word that is not known lets nobody in.  So are
-headers that are nearly right, names that fit nobody, and files that look like a second list.
+A mark that is not understood is refused with its line; it never lets a person in.  Headers that are
+nearly right, names that fit no person, and files that look like a second list are refused as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTICIPANTS: Final = "participants.tsv"
 MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
 PERSON: Final = "participant_id"
 
-# A word that names a side means it in both columns.
+# These words have the same meaning in both columns.
 OUT: Final = frozenset(("exclude", "excluded", "out", "drop", "dropped"))
 IN: Final = frozenset(("include", "included", "in", "keep", "kept"))
 YES: Final = frozenset(("1", "true", "t", "yes", "y", "x", "on"))
@@ -53,7 +53,7 @@ NEAR_PERSON: Final = re.compile(
     r"(?:participants?|subjects?|subj?|patients?|bids|person|people)?(?:id|name|label|no|nr)?"
     r"|guid|bblid|eid|rid|ptid"
 )
-# Likeness of two names from which on one is the other, mistyped.
+# Similarity from which on one name is taken for a mistyped other.
 MISTYPED: Final = 0.85
 NEAR_LIST: Final = re.compile(
     r"(?:participants?|subjects?|people|manifest|excl[a-z]*|included?|dropouts?|withdrawn)"
@@ -62,7 +62,7 @@ NEAR_LIST: Final = re.compile(
 
 
 def yes_or_no(cell: str, column: str) -> bool | None:
-    """Return what a cell says, None if nothing; `UnusableFile`: neither yes nor no."""
+    """Return what a cell says, None if it is empty; `UnusableFile`: neither yes nor no."""
     word = _word(cell)
     if word in SILENT:
         return None
@@ -90,14 +90,14 @@ def _unquoted(cell: str) -> str:
 
 
 def _word(cell: str) -> str:
-    # 1.0 is what pandas writes for 1 where another cell is empty, and 1,0 what some offices do.
+    # pandas writes 1.0 for 1 if another cell is empty; some spreadsheets write 1,0.
     return re.sub(r"^0*([01])(?:[.,]0+)?$", r"\1", _unquoted(cell).lower())
 
 
 def column_of(header: str, not_exclusions: Collection[str] = ()) -> Side | Literal["person", ""]:
-    """Return what a column is for; `UnusableFile`: it is nearly called so.
+    """Return the use of a column; `UnusableFile`: its name is nearly one of those.
 
-    The site's own file may say of single columns that they are `not_exclusions` (small letters).
+    The site's own file may list columns as `not_exclusions` (in lower case).
     """
     exact = header.lstrip("\ufeff").strip().lower()
     if exact in SIDES:
@@ -143,10 +143,10 @@ def sides_of(header: Sequence[str], not_exclusions: Collection[str] = ()) -> dic
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
-    """What one line of a list says; runs as in `bids_exclude`, of which `only` those stay."""
+    """One line of a list: entities of runs as in `bids_exclude`; `only`: keep these alone."""
 
     where: Mention
-    name: str  # as it is written there
+    name: str  # as written there
     listed: bool = True
     only: tuple[Entities, ...] = ()
     without: tuple[Entities, ...] = ()
@@ -200,8 +200,8 @@ def lists_of_people(
 ) -> tuple[ListOfPeople, ...]:
     """Return the participants.tsv of the site's folder and of those down to its images' `folder`.
 
-    `taken`: names of the lists that are read besides.  Whatever is wrong stops the site, but for
-    rows of the tables that are `compared`: these are data of one person, and mark nobody.
+    `taken`: names of the lists that are read elsewhere.  Any fault stops the site, except in rows
+    of the tables that are `compared`: such a row is data of one person, and leaves no one out.
     """
     places = [base, *(base / part for part in _downwards(folder))]
     found = []
@@ -223,7 +223,7 @@ def _note_second_lists(folder: Path, taken: Collection[str], findings: Findings)
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
-        return  # said where the files are sought
+        return  # noted where the files are sought
     for name in names:
         if name not in (PARTICIPANTS, *taken) and NEAR_LIST.fullmatch(plain(name)):
             findings.add(IssueCode.LIST_BESIDE, name)
@@ -263,7 +263,7 @@ def _list_of_people(
     compared: Collection[str],
     findings: Findings,
 ) -> ListOfPeople | None:
-    # No comments: "#sub-01" was somebody's way to take a person off, or to keep a note.
+    # No comments: "#sub-01" may mean to leave a person out, or be a note.
     (first, header), *rows = read_list(path, comments=False, readable=name in compared)
     if len(header) == 1 and re.search(r"[\s|]", header[0]):
         raise UnusableFile(IssueCode.TABLE_SEPARATOR, str(first), separator="a tab")
@@ -299,14 +299,14 @@ def bare(label: str) -> str:
 
 
 def alike(label: str) -> str:
-    """Return what spellings of one label share, without case, zeros, separators and sub-."""
+    """Return a label without case, leading zeros, separators and sub-."""
     text = re.sub(r"[^a-z0-9]", "", label.lower())
     text = re.sub(r"^(?:subject|subj|sub|participant)(?=\d|[a-z]+\d)", "", text)
     return re.sub(r"(?<!\d)0+(?=\d)", "", text)
 
 
 def spellings(label: str) -> set[str]:
-    """Return what a label may have been written for: S02 for 02, 01_ses-1 for 01, 2.0 for 2."""
+    """Return labels that a spelling may mean: 02 by S02, 01 by 01_ses-1, 2 by 2.0."""
     text = re.sub(r"\.0+$", "", bare(label).lower())
     whole = alike(text)
     first = alike(re.split(r"[^a-z0-9-]", text)[0])
@@ -320,9 +320,9 @@ def spellings(label: str) -> set[str]:
 def leave_out(
     runs: Iterable[ListedRun], tables: Sequence[ListOfPeople], findings: Findings
 ) -> tuple[ListedRun, ...]:
-    """Return the runs, those that a list leaves out with its line.
+    """Return the runs; those that a list leaves out have its line.
 
-    `runs`: all of the site with their people, before the owner's filters.
+    `runs`: all runs of the site with their people, before the owner's filters.
     """
     runs = tuple(runs)
     for table in tables:
@@ -387,7 +387,7 @@ def _check_runs(said: Said, runs: Sequence[ListedRun], findings: Findings) -> No
 
 
 def lines_of_left_out(runs: Iterable[ListedRun], tables: Iterable[str]) -> tuple[str, ...]:
-    """Return one line for each table: how many people, and which of its lines leave them out."""
+    """Return one text for each table: how many people it leaves out, and by which lines."""
     by_person: dict[str, list[ListedRun]] = {}
     for run in runs:
         by_person.setdefault(run.subject, []).append(run)

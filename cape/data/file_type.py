@@ -19,7 +19,7 @@ CIFTI_SERIES: Final = tuple(CIFTI_SUFFIX.values())
 CIFTI_MAPS: Final = (".dscalar.nii", ".pscalar.nii")
 TABLES: Final = (".csv", ".tsv", ".1d", ".txt")
 # Bytes of a table of one run: as text it takes a few times more than in memory.
-MOST_TABLE: Final = 2**30
+MAX_TABLE_BYTES: Final = 2**30
 PROMISED: Final = {
     ".nii": "NIfTI",
     ".dtseries.nii": "NIfTI",
@@ -39,7 +39,7 @@ PROMISED: Final = {
 MAT4_TYPES: Final = frozenset(
     1000 * order + 10 * kind + full for order in (0, 1) for kind in range(6) for full in range(3)
 )
-MOST_LETTERS: Final = 64
+MAX_LETTERS: Final = 64
 
 # CIFTI files are NIfTI-2 inside: only their names and their intent codes give them away.
 _CIFTI = ("dtseries", "dscalar", "dlabel", "ptseries", "pscalar", "dconn", "pconn")
@@ -98,7 +98,7 @@ def _is_mat4(head: bytes) -> bool:
         return False
     for order in "<>":
         kind, rows, columns, twice, letters = struct.unpack(f"{order}5i", head[:20])
-        sizes = min(rows, columns) >= 0 and 0 < letters <= MOST_LETTERS and twice in (0, 1)
+        sizes = min(rows, columns) >= 0 and 0 < letters <= MAX_LETTERS and twice in (0, 1)
         if kind in MAT4_TYPES and sizes and head[20:21].isalpha():
             return True
     return False
@@ -120,7 +120,7 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
     if size == 0:
         raise UnusableFile(IssueCode.FILE_EMPTY, "0 bytes")
     # Array files and tables are read whole; images volume by volume.
-    most = MOST_TABLE if suffix in TABLES else MOST_KEPT
+    most = MAX_TABLE_BYTES if suffix in TABLES else MOST_KEPT
     if size > most and suffix not in IMAGE_SUFFIXES:
         raise UnusableFile(IssueCode.FILE_TOO_LARGE, f"{size} bytes", most=most)
     with path.open("rb") as stream:

@@ -20,7 +20,7 @@ from cape.cifti_xml import plain_xml
 from cape.errors import FoundError
 
 # Bytes of a file, and of its numbers: a sphere of 164,000 vertices has 2 million.
-MOST_SURFACE: Final = 2**25
+MAX_SURFACE_BYTES: Final = 2**25
 
 _TYPES: Final = {"NIFTI_TYPE_FLOAT32": "f4", "NIFTI_TYPE_FLOAT64": "f8"}
 _ENDIAN: Final = {"LittleEndian": "<", "BigEndian": ">"}
@@ -30,8 +30,8 @@ _PACKED: Final = ("ASCII", "Base64Binary", "GZipBase64Binary")
 
 def read_vertices(path: Path) -> Array:
     """Return the vertices (n, 3) of a surface; ValueError if there are none, OSError."""
-    if path.stat().st_size > MOST_SURFACE:
-        raise FoundError(f"{path.stat().st_size} bytes, at most {MOST_SURFACE}")
+    if path.stat().st_size > MAX_SURFACE_BYTES:
+        raise FoundError(f"{path.stat().st_size} bytes, at most {MAX_SURFACE_BYTES}")
     # A text, so that the file cannot declare another encoding.
     text = plain_xml(path.read_bytes()).decode()
     try:
@@ -53,7 +53,7 @@ def _numbers(attributes: dict[str, str], text: str) -> Array:
         raise FoundError(f"points as {', '.join(said.values())}, {order}")
     dtype = np.dtype(_ENDIAN[said["Endian"]] + _TYPES[said["DataType"]])
     size = math.prod(shape) * dtype.itemsize
-    if min(shape) < 1 or shape[1] != 3 or size > MOST_SURFACE:
+    if min(shape) < 1 or shape[1] != 3 or size > MAX_SURFACE_BYTES:
         raise FoundError(f"points of shape {shape}")
     if said["Encoding"] == "ASCII":
         stored = np.array(text.split(), dtype=np.float64)

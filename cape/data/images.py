@@ -1,6 +1,6 @@
-"""4-D NIfTI images, read volume by volume: only the voxels of the mask are ever kept.
+"""4-D NIfTI images, read volume by volume: only the voxels of the mask are kept.
 
-Read to the end, which alone finds damage, and hashed on the way.  Affines are judged in mm.
+A file is read and hashed to its end, because only its end shows damage.  Affines are judged in mm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, kind_of, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
-from cape.data.runs import RunFile, Series, unread
+from cape.data.runs import MAX_TR, RunFile, Series, unread
 from cape.data.space import (
     NATIVE_NAMES,
     SCANNER_CODE,
@@ -38,16 +38,14 @@ from cape.space.feature_space import MAX_LABELS
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
-# s; a larger number in a header of unknown units is taken as ms: no scanner is that slow.
-LONGEST_TR: Final = 20.0
-# Bytes of a sidecar; what is longer is cut, and then no JSON.
-MOST_SIDECAR: Final = 2**20
-# Of NIfTI-2, the longer one.
+# Bytes of a sidecar; a longer one is cut, and is then no valid JSON.
+MAX_SIDECAR_BYTES: Final = 2**20
+# Length of a NIfTI-2 header; that of NIfTI-1 is 348.
 HEADER_BYTES: Final = 540
-# Volumes that are turned at a time: 16 numbers of 4 bytes are what a processor fetches at once.
+# Volumes that are transposed at a time: 16 numbers of 4 bytes fill one cache line.
 TURNED: Final = 16
 # Voxels of an axis for which a matrix of its smoothing is made: 18 MB.
-LONGEST_AXIS: Final = 1500
+MAX_AXIS: Final = 1500
 _CIFTI_INTENTS = range(3000, 3100)
 _LABEL_INTENT = 1002
 
@@ -56,10 +54,10 @@ Picker = Callable[[npt.NDArray[np.generic]], Array]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resampling:
-    """What the owner wants done to volumes."""
+    """How the owner wants volumes smoothed and resampled."""
 
     smoothing_fwhm: float = 0.0  # mm
-    # Which images on another grid are brought to the mask's
+    # Which images on another grid are resampled to that of the mask
     resample: Literal["within_space", "never", "to_mask"] = "never"
 
 
@@ -67,7 +65,7 @@ AS_STORED: Final = Resampling()
 
 
 class HashingReader:
-    """Passes on the bytes of a file and hashes them; reads forward only."""
+    """A forward-only reader that hashes the bytes it passes on."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -87,7 +85,7 @@ class HashingReader:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Layout:
-    """How the voxels lie in the file: (x, y, z, t) after squeezing, offset and scaling."""
+    """How voxels are stored: shape (x, y, z, t) after squeezing, offset, scaling."""
 
     shape: tuple[int, int, int, int]
     dtype: np.dtype[np.generic]
@@ -99,9 +97,9 @@ class _Layout:
 def read_image(
     run: RunFile, grid: Grid | None, how: Resampling = AS_STORED, *, headers_only: bool = False
 ) -> Series:
-    """Return features by time, none without a grid; UnusableFile: no whole, real 4-D series.
+    """Return features by time (D, T), D = 0 without a grid; UnusableFile: no complete real series.
 
-    With `headers_only` values are `unread`.
+    With `headers_only` the values are `unread`.
     """
     check_type(run.path, IMAGE_SUFFIXES)
     compressed = run.path.name.lower().endswith(".gz")
@@ -129,18 +127,18 @@ def read_image(
             if not headers_only:
                 pick = None if grid is None else _picker(layout, alignment, grid, how)
                 values = _read_volumes(stream.read, b"" if pair else head, layout, pick, grid)
-                # The check sum of gzip stands at its end: a damaged file is found nowhere else.
+                # Only the check sum at the end of a gzip file shows damage.
                 while compressed and stream.read(1 << 20):
                     pass
                 digest = reader.finish()
         except DAMAGED as err:
-            # Of a library's own words only how far it came says something.
+            # Of a library's messages only that of EOFError says how far the reader came.
             told = str(err) if isinstance(err, EOFError) else "its packed bytes or check sum"
             raise UnusableFile(IssueCode.GZIP_DAMAGED, told) from err
     if pair and digest:
         # A changed header moves or scales the same voxels: it is part of the content.
         digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
-    # Who wrote the manifest knows better than a converter; the sidecar better than the header.
+    # The manifest is more reliable than the sidecar, and the sidecar than the header.
     tr = run.tr or sidecar_tr(run.path, issues) or _header_tr(header, issues)
     unsaid = alignment.word == "resampled" and not space_of(run.path.name, header)
     return Series(
@@ -154,13 +152,13 @@ def read_image(
 
 
 def _is_native(run: RunFile, header: Nifti1Header) -> bool:
-    """Whether an image says that it lies where its scanner put it, or in one person's space."""
+    """Tell whether name or header states the scanner's space or that of one person."""
     stated = stated_space(run.path.name)
     return stated in NATIVE_NAMES or (not stated and transform_code(header) == SCANNER_CODE)
 
 
 def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
-    """Whether an image may be on another grid; UnusableFile: it is known to be of another space."""
+    """Tell whether an image may be on another grid; UnusableFile: it states another space."""
     here, wanted = space_of(run.path.name, header), grid.template_space
     known = one_space(here, wanted)
     if here and wanted and not known:
@@ -192,7 +190,7 @@ def _header(head: bytes, path: Path) -> Nifti1Header:
         needed = f"a header of {size} bytes and the volumes"
         raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{len(head)} bytes", needed=needed)
     try:
-        # check=False: nibabel would mend a header and go on; here it is read as it stands.
+        # check=False: nibabel would repair a header; here it is read as stored.
         version: Any = nib.Nifti2Header if second else nib.Nifti1Header
         header: Nifti1Header = version(head[:size], check=False)
         header.get_data_shape()
@@ -217,18 +215,18 @@ def _layout(header: Nifti1Header, issues: list[Issue], *, pair: bool) -> _Layout
     try:
         shape = _series_shape(header, issues)
         dtype = np.dtype(header.get_data_dtype())
-        # Complex images would lose their phase without a word; labels are numbers of regions.
+        # Complex images would silently lose their phase; labels are numbers of regions.
         if dtype.kind not in "iuf" or intent == _LABEL_INTENT:
             observed = "a label image" if intent == _LABEL_INTENT else kind_of(dtype)
             raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, observed)
         offset = int(header.get_data_offset())
-        if not pair and offset == 0:  # nobody said: behind the header, where all writers put them
+        if not pair and offset == 0:  # not stated: right behind the header, as all writers do
             offset = header.single_vox_offset
         if not pair and 0 < offset < header.single_vox_offset:
             observed = f"its voxels begin at byte {offset}, inside the header"
             raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
         slope, inter = header.get_slope_inter()
-        if np.isinf(float(header["scl_slope"])):  # nibabel takes it for none
+        if np.isinf(float(header["scl_slope"])):  # nibabel ignores it
             raise UnusableFile(IssueCode.HEADER_DAMAGED, "an infinite scale")
         return _Layout(
             shape=shape,
@@ -292,7 +290,7 @@ def _read_volumes(
     n_times = layout.shape[3]
     features = 0 if grid is None else grid.sizes.size
     values = np.empty((features, n_times), dtype=np.float32)
-    # Turned a few volumes at a time, so that each feature is one row and nothing is held twice.
+    # A few volumes are transposed at a time, so that the series is never held twice.
     by_time = np.empty((TURNED, features), dtype=np.float32)
     for t in range(n_times):
         block = before[:size]
@@ -310,13 +308,13 @@ def _read_volumes(
 
 
 def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) -> Picker:
-    """Return what brings one stored volume to the mask's voxels."""
+    """Return a function from one stored volume to the voxels of the mask."""
     index, affine, fwhm = alignment.index, alignment.affine, how.smoothing_fwhm
     if index is not None and not fwhm:
         return lambda stored: stored[index].astype(np.float64) * layout.slope + layout.inter
     shape = (layout.shape[0], layout.shape[1], layout.shape[2])
-    if max(*shape, *grid.shape) > LONGEST_AXIS:
-        observed = f"shape {shape} to {grid.shape}, at most {LONGEST_AXIS} voxels along an axis"
+    if max(*shape, *grid.shape) > MAX_AXIS:
+        observed = f"shape {shape} to {grid.shape}, at most {MAX_AXIS} voxels along an axis"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
     form = parallel_axes(shape, affine, grid, index=index, smoothing_fwhm=fwhm) or turned_axes(
         shape, affine, grid, smoothing_fwhm=fwhm
@@ -327,8 +325,8 @@ def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) 
         bad = ~np.isfinite(volume) if volume.dtype.kind == "f" else None
         if bad is None or not bad.any():
             return form.voxels(volume, layout.slope, layout.inter)
-        # One such entry would spoil all that a product makes of its row: it counts as 0, and the
-        # voxels nearest to it are what it was.
+        # One NaN would spoil its whole row of a product: it counts as 0, and only the voxels
+        # nearest to it become NaN.
         filled = np.where(bad, -layout.inter / layout.slope, volume.astype(np.float64))
         spoiled = nearest_marked(bad.T, affine, grid) if index is None else bad.ravel()[index]
         return np.where(spoiled, np.nan, form.voxels(filled, layout.slope, layout.inter))
@@ -344,15 +342,15 @@ def sidecar_tr(path: Path, issues: list[Issue]) -> float:
     sidecar = path.with_name(path.name[: -len(suffix_of(path.name))] + ".json")
     try:
         with sidecar.open("rb") as file:
-            said = parse_json(file.read(MOST_SIDECAR))
+            said = parse_json(file.read(MAX_SIDECAR_BYTES))
         stated = said["RepetitionTime"]
         tr = 0.0 if isinstance(stated, bool) else float(stated)
-    # Whatever a text of anybody leads a reader to, it says nothing of time then.
+    # A sidecar that cannot be read states no repetition time.
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0.0
     if not 0 < tr < math.inf:
         return 0.0
-    if tr > LONGEST_TR:  # BIDS wants seconds; some converters wrote what DICOM has
+    if tr > MAX_TR:  # BIDS wants seconds; some converters wrote what DICOM has
         issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g} in the JSON sidecar"))
         return tr * 1e-3
     return tr
@@ -365,14 +363,14 @@ def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
         units = header.get_xyzt_units()[1]
     except KeyError:
         units = "unknown"
-    # 1.0 without a unit is what converters write that know nothing; a frequency is no time.
+    # Converters write 1.0 without a unit if they do not know; a frequency is no time.
     if (units == "unknown" and tr == 1.0) or units in ("hz", "ppm", "rads"):
         tr = 0.0
     if not 0 < tr < np.inf:
         observed = "sought in the manifest, the JSON sidecar and the header"
         issues.append(Issue(IssueCode.TR_UNKNOWN, observed))
         return 0.0
-    scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1e-3 if tr > LONGEST_TR else 1.0)
+    scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1e-3 if tr > MAX_TR else 1.0)
     if scale != 1.0:
         issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g}, units {units}"))
     return tr * scale

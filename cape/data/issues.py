@@ -22,7 +22,7 @@ from cape.frozen import dataclass
 Severity = Literal["E", "X", "S", "W"]
 
 # Places named in one line; all of them stand in `Finding.places`, for a file.
-MOST_PLACES: Final = 3
+MAX_PLACES: Final = 3
 
 _RESAVE = (
     "save it again as comma-separated (.csv) or tab-separated (.tsv) UTF-8 text: a header, "
@@ -358,12 +358,12 @@ class Findings:
     def _finding(self, entry: _Entry) -> Finding:
         code = f"CAPE-{'E' if entry.severity == 'E' else 'W'}1{entry.code.number:02d}"
         places = [place for place in entry.places if place]
-        more = len(places) - MOST_PLACES
+        more = len(places) - MAX_PLACES
         parts = [f"{code} {entry.problem}" + ("" if entry.problem.endswith("?") else ".")]
         if places:
             head = f"{len(places)} times: " if more > 0 else ""
             tail = f"; and {more} more." if more > 0 else "."
-            parts.append(head + "; ".join(places[:MOST_PLACES]) + tail)
+            parts.append(head + "; ".join(places[:MAX_PLACES]) + tail)
         if entry.expected:
             parts.append(f"Expected {entry.expected}.")
         if entry.remedy:
@@ -384,5 +384,5 @@ def in_full(findings: Iterable[Finding]) -> str:
     lines = []
     for finding in findings:
         lines.append(finding.private)
-        lines += [f"    {place}" for place in finding.places[MOST_PLACES:]]
+        lines += [f"    {place}" for place in finding.places[MAX_PLACES:]]
     return "\n".join(lines)

@@ -41,7 +41,7 @@ from cape.space.public_basis import Basis, basis_kind, project, public_basis, wi
 
 VOXELS: Final = "voxels"
 # Bytes of voxels of all subjects of a site that are kept, so that no basis is built only to check.
-MAX_VOXELS: Final = 10**9
+MAX_VOXEL_BYTES: Final = 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,7 @@ class KeptSubjects:
                 beside=tuple((path, stamp_of(path)) for paths in beside for path in paths),
                 contents=tuple(self.store.content(run.path) for run in files.runs),
                 runs=tuple(
-                    [*_told(run), [content_of(path) for path in paths]]
+                    [*_of_name_and_list(run), [content_of(path) for path in paths]]
                     for run, paths in zip(files.runs, beside, strict=True)
                 ),
             )
@@ -193,7 +193,7 @@ class Widest:
         of other settings may ask for another one.  Of many the basis costs next to nothing.
         """
         n_subjects = len(self._listing.listed)
-        self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXELS
+        self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXEL_BYTES
         self.reduces |= self.kept is not None and not self.keeps_voxels
 
     def basis(self) -> Basis | None:
@@ -246,7 +246,7 @@ class Widest:
             self.kept.finish(self._base)
 
 
-def _told(run: RunFile) -> list[object]:
+def _of_name_and_list(run: RunFile) -> list[object]:
     # A name tells the kind of a file and its space, to readers too.
     name = run.path.name
     of_name = [suffix_of(name), stated_space(name)]

@@ -20,7 +20,7 @@ from cape.data.exclusions import (
 )
 from cape.data.file_type import IMAGE_SUFFIXES
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.runs import ListedRun, Mention, leads_out
+from cape.data.runs import MAX_TR, ListedRun, Mention, leads_out
 from cape.data.tables import MISSING_CELLS, NAMES
 from cape.delimited import Line, is_number
 from cape.settings.option import did_you_mean
@@ -42,9 +42,7 @@ COLUMNS: Final = {
 # A mistyped one of these would let somebody in, or make two people of one.
 WEIGHTY: Final = ("subject", "ses", "run")
 NUMBERS: Final = {"tr": "seconds, such as 2.5, with a decimal point", "n_dummy": "a whole number"}
-# s; no scanner is that slow, but many a table has milliseconds.
-LONGEST_TR: Final = 20.0
-MOST_DUMMIES: Final = 10**6
+MAX_DUMMIES: Final = 10**6
 
 
 def read_manifest(
@@ -136,8 +134,8 @@ def _run(
         subject=_person([cells[i] for i in where["subject"]]),
         ses=texts["ses"],
         run=texts["run"],
-        tr=_number(texts["tr"], "tr", LONGEST_TR),
-        n_dummy=int(_number(texts["n_dummy"], "n_dummy", MOST_DUMMIES)),
+        tr=_number(texts["tr"], "tr", MAX_TR),
+        n_dummy=int(_number(texts["n_dummy"], "n_dummy", MAX_DUMMIES)),
         confounds=texts["confounds"],
         trust_grid=yes_or_no(texts["trust_grid"], "trust_grid") or False,
         left_out=None if said.listed else said.where,

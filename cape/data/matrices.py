@@ -36,7 +36,7 @@ MAT73_NUMBERS: Final = {"double", "single", "logical"} | {
 
 MAT73: Final = "MATLAB 7.3, which is HDF5"
 # Variables listed where the wanted one is missing.
-MOST_VARIABLES: Final = 12
+MAX_VARIABLES: Final = 12
 
 
 def read_matrix(
@@ -200,7 +200,7 @@ def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]
             if variable not in names:
                 plain = [name for name in names if not name.startswith("#")]
                 how = f"save(file, '{variable}', '-v7.3')"
-                raise _no_variable(variable, ", ".join(plain[:MOST_VARIABLES]), how)
+                raise _no_variable(variable, ", ".join(plain[:MAX_VARIABLES]), how)
             dataset = file[variable]
             if not isinstance(dataset, h5py.Dataset):
                 what = "a struct, an object or a sparse matrix"

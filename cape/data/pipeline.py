@@ -7,9 +7,9 @@
     project            Y_m = B' X_m in the public basis, while X_m is in memory
     conclude           the checks of the site as a whole
 
-Nothing here mixes subjects: no group mean, no scale from several people.  Whoever the site lists
-takes part.  A subject that fails a check has no time point, hence the zero vector in every release:
-who fails, and why, depends on content, so it changes nothing that leaves the site before noise.
+Nothing here mixes subjects: no group mean, no scale from several people.  Everyone whom the site
+lists takes part.  A subject that fails a check has no time point, hence the zero vector in every
+release.  Failures depend on content, so they change nothing that leaves the site without noise.
 """
 
 from __future__ import annotations
@@ -65,36 +65,36 @@ OnSubject = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteData:
-    """The people of one site; private but for `space` and M_s, the number of those it lists."""
+    """The people of one site; private, except `space` and M_s, the number of people listed."""
 
     site: str
     space: FeatureSpace  # without templates
     listed: tuple[str, ...]  # labels in natural order
-    subjects: tuple[Subject, ...]  # that passed, in the same order
-    # SHA-256 of each file that could be read, of everybody listed, in the same order
+    subjects: tuple[Subject, ...]  # those that passed, in the same order
+    # For each label the SHA-256 of its files, () if they could not be read
     digests: tuple[tuple[str, ...], ...]
     findings: tuple[Finding, ...]
     fingerprint: str  # SHA-256 over the contents of the accepted files, groups and covariates
-    people: People | None = None  # of everybody listed, where the settings compare groups
+    people: People | None = None  # groups and covariates, where the settings compare groups
 
     @property
     def n_subjects(self) -> int:
-        # Not of those that passed: acceptance would be an exact query about content.
+        # All that are listed: the number that passed would be an exact query about content.
         return len(self.listed)
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Labels of those who count as zeros."""
+        """Labels of the subjects that count as zeros."""
         passed = {subject.label for subject in self.subjects}
         return tuple(label for label in self.listed if label not in passed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """All that a pass over a site brought to light: findings, worst first.
+    """The result of a pass over a site, with findings worst first.
 
-    `subjects` are those that could be read, `labels` those that were listed.  `accepted` is None if
-    the site must stop; `error` is what `load_site` raises then.
+    `subjects` could be read, `labels` were listed.  If the site must stop, `accepted` is None and
+    `error` is what `load_site` raises.
     """
 
     subjects: tuple[Subject, ...]
@@ -103,22 +103,22 @@ class Inspection:
     error: DataError | None
     labels: tuple[str, ...] = ()
     needs: ResourceEstimate | None = None
-    left_out: tuple[str, ...] = ()  # how many people, by which lines of a list
+    left_out: tuple[str, ...] = ()  # one line for each list that leaves people out
 
 
 class SitePass:
-    """What a pass over all files of a site has found so far; private, grows with every subject."""
+    """The findings of a pass over all files of a site so far; private, grows with each subject."""
 
     def __init__(self, listing: SiteListing, findings: Findings) -> None:
         self.listing, self.findings = listing, findings
-        self.subjects: list[Subject] = []  # that could be read
-        self.accepted: list[Subject] = []  # that passed
+        self.subjects: list[Subject] = []  # those that could be read
+        self.accepted: list[Subject] = []  # those that passed
         self.shapes: list[RunShape] = []  # of every run
-        self.digests: dict[str, str] = {}  # of X_m, by label, of who passed
+        self.digests: dict[str, str] = {}  # SHA-256 of X_m by label, of those that passed
         self.people: People | None = None
 
     def read_people(self, base: Path) -> None:
-        """Read groups and covariates of everybody listed, where the settings compare groups."""
+        """Read groups and covariates of all listed people, if the settings compare groups."""
         if asked := self.listing.config.comparison:
             labels = tuple(files.label for files in self.listing.listed)
             self.people = read_people(base, asked, labels, self.findings)
@@ -141,13 +141,14 @@ def load_site(
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
-    `maps`: where public templates are, if not in the folder of the site.
-    `listing` is as for `discover`, `working` the folder whose disk must hold the working files;
-    what `store` holds is not read again.
-    Who fails has T_m = 0.  DataError has the public text of the worst finding, for a list, mask or
-    table that cannot be used, raised before `before_reading` is called and any series is read
-    (`before_records`: before a table of records is, which says who is listed);
-    `strict`: for content, too.  Its detail holds all private texts.
+    `listing` is as for `discover`; the disk of `working` must hold the working files; files with an
+    entry in `store` are not read again; `maps` is the folder of public templates (else `base`).
+    A subject that fails has T_m = 0.  `before_records` is called before a table of records, which
+    says who is listed, is read, and `before_reading` before any series is.
+
+    DataError: a list, mask or table cannot be used, raised before `before_reading`; with `strict`
+    also for content.  Its text is the public sentence of the worst finding, its detail holds all
+    private texts.
     """
     findings = Findings(site, strict=strict)
     files = list_site(base, listing, config, findings, before_records, words)
@@ -155,14 +156,14 @@ def load_site(
     before_reading(files)
     files = with_features_of_files(files, findings)
     found, widest = SitePass(files, findings), Widest(files, base, store, reduce=True, maps=maps)
-    # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
+    # The only pass over the voxels: a second one would take hours at a site.
     read = accepted_subjects(found, widest, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
     found.read_people(base)
     site_data = accepted_site(conclude(found, working))
     passed = {subject.label for subject in site_data.subjects}
     kept = {label: Y for label, Y in reduced.items() if label in passed}
-    # Of a kept subject no basis was needed: without anybody it says how long the vector is.
+    # A kept subject gives the length of the vector without building a basis.
     nothing = next(iter(kept.values()), None)
     if nothing is None:
         nothing = _no_time_point(site_data, widest.basis())
@@ -187,15 +188,15 @@ def inspect_site(
     headers_only: bool = False,
     words: OwnWords | None = None,
 ) -> Inspection:
-    """Return everything that is wrong at a site, and its accepted subjects; never stops early.
+    """Return all findings of a site and its accepted subjects; never stops early.
 
-    As `load_site` with `strict`; with `headers_only` headers and tables are read, no data.
+    As `load_site` with `strict`; `headers_only` reads headers and tables, no data.
     """
     findings = Findings(site, strict=True)
     listed = list_site(base, listing, config, findings, words=words)
     files = with_features_of_files(listed, findings)
     found = SitePass(files, findings)
-    # Kept, so that the run that follows reads nothing again.
+    # Kept, so that the following run reads no file again.
     keeps = store is not None and not headers_only
     widest = Widest(files, base, store, reduce=False) if keeps else None
     for _ in accepted_subjects(found, widest, on_subject=on_subject, headers_only=headers_only):
@@ -231,22 +232,22 @@ def accepted_subjects(
 ) -> Iterator[tuple[str, Data | None]]:
     """Read every subject; yield label of those that pass, and Y_m (d, T_m) if `widest` reduces.
 
-    With `headers_only` subjects are judged by headers and tables.  Several are read at a time where
-    processors and memory are there.  `widest` has the bases, and what is kept of the files.
+    `headers_only` judges subjects by headers and tables.  As many are read at a time as processors
+    and memory allow.  `widest` holds the bases and the kept entries.
     """
     listed = found.listing.listed
     read_one = functools.partial(
         _read_one, listing=found.listing, widest=widest, headers_only=headers_only
     )
     results = closing(_in_parallel(read_one, found.listing, widest))
-    with results as each:  # closed at once by an error: nobody else is begun
-        # In the order of the list, whoever was ready first: findings must not depend on it.
+    with results as each:  # an error closes it, so that no further subject is begun
+        # In the order of the list, not of completion: findings must not depend on timing.
         for done, (files, result) in enumerate(zip(listed, each, strict=True), start=1):
             try:
                 read = result()
                 passed = _passes(read, found)
-            # A reader or a mistake of ours: with others' files it went well.  Whether one person's
-            # file breaks the program is content, too: nobody else hears of it.
+            # A reader failed, or we made a mistake.  Whether one person's file breaks the program
+            # is content, too: only this person fails, and the site alone learns of it.
             except Exception as err:
                 what = f"{files.label}: {type(err).__name__}: {err}"
                 found.findings.add(IssueCode.SUBJECT_BREAKS, what)
@@ -260,7 +261,7 @@ def accepted_subjects(
 
 
 def _passes(read: ReadSubject, found: SitePass) -> bool:
-    """Note what was found of a subject; tell whether it passes by itself."""
+    """Note the findings of a subject; tell whether it passes by itself."""
     found.shapes.extend(read.shapes)
     for name, issue, unusable in read.notes:
         found.findings.add_issue(issue, name, of_subject=unusable)
@@ -279,7 +280,7 @@ def _passes(read: ReadSubject, found: SitePass) -> bool:
 def _read_one(
     files: SubjectFiles, *, listing: SiteListing, widest: Widest | None, headers_only: bool
 ) -> ReadSubject:
-    """Return what was read of a subject, from the store if it is there."""
+    """Return a subject from the store, or read it and keep it there."""
     seen, read = (None, None) if widest is None else widest.look(files)
     if read is not None:
         return read
@@ -289,8 +290,8 @@ def _read_one(
     if headers_only or read.subject is None:
         return read
     X = joined_in_time(parts, listing.how.reading.max_timepoints)
-    parts.clear()  # joined: they would be held twice
-    # Two people may well have given the same answers: a row of a table counts as its own.
+    parts.clear()  # otherwise held twice
+    # Two people may give the same answers, so rows of a table are not compared.
     if not any(run.row >= 0 for run in files.runs):
         digest = hashlib.sha256(repr(X.shape).encode())
         digest.update(np.ascontiguousarray(X).data)
@@ -307,10 +308,9 @@ def _read_one(
 def _in_parallel(
     function: Callable[[SubjectFiles], ReadSubject], listing: SiteListing, widest: Widest | None
 ) -> Generator[Callable[[], ReadSubject]]:
-    """Yield what gives or raises each result, in the order of the list.
+    """Yield for each subject, in order of the list, a function that returns or raises its result.
 
-    No more are read at a time than memory allows.  The basis that the first subjects ask for is
-    built beside them.
+    Memory bounds how many are read at a time.  The basis is built while the first ones are read.
     """
     listed = listing.listed
     n_jobs, n_bytes, known = min(jobs(0), len(listed)), 0, False
@@ -322,42 +322,42 @@ def _in_parallel(
     if n_jobs < 2:
         yield from (functools.partial(function, files) for files in listed)
         return
-    # Threads: gunzip, digests and matrix products release the interpreter.  BLAS with threads of
-    # its own inside each of them took four times the processor time, and most of it in waiting.
+    # Threads: gunzip, digests and matrix products release the interpreter.  With BLAS threads
+    # inside each of them four times the processor time was used, mostly for waiting.
     from threadpoolctl import threadpool_limits
 
     one_each = threadpool_limits(1, "blas")
     with one_each, ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
         if widest is not None and widest.reduces and not known:
             beside.submit(widest.prepare)
-        # Twice as many as are read at a time: nobody waits for a long one that came before.
+        # Queue twice as many as are read at a time, so that a long one does not hold up others.
         waiting = deque(pool.submit(function, files) for files in listed[: 2 * n_jobs])
         try:
             for files in (*listed[2 * n_jobs :], *[None] * len(waiting)):
                 yield waiting.popleft().result
                 if files is not None:
                     waiting.append(pool.submit(function, files))
-        finally:  # who stops does not wait for those that have not begun
+        finally:  # do not wait for those that have not begun
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _foreseen(listing: SiteListing, widest: Widest | None) -> tuple[int, bool]:
     """Return how many bytes a subject takes while it is read, and whether the store has it.
 
-    Of the first one whose entry or header can be read; 0 bytes if nobody's can.
+    Taken from the first one whose entry or header can be read; 0 bytes if there is none.
     """
     for files in listing.listed:
         kept = None if widest is None else widest.look(files)[1]
         if kept is not None:
             return largest_bytes(kept.subject), True
-        with suppress(Exception):  # said when it is read
+        with suppress(Exception):  # noted when it is read
             if n_bytes := largest_bytes(read_subject(files, listing, headers_only=True)[0].subject):
                 return n_bytes, False
     return 0, False
 
 
 def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterator[tuple[str, Data]]:
-    """Read every accepted subject again; yield label and Y_m (d, T_m) of all that are listed.
+    """Read the accepted subjects again; yield label and Y_m (d, T_m) of everyone listed.
 
     DataError E161: the files are not those that were accepted.
     """
@@ -373,17 +373,17 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
 
 
 def conclude(found: SitePass, working: Path | None = None) -> Inspection:
-    """Return what a finished pass brought to light, after the checks of the site as a whole."""
+    """Run the checks of the site as a whole and return the result of a finished pass."""
     config, findings, listed = found.listing.config, found.findings, found.listing.listed
     space = found.listing.space
     if space is not None and space.kind == "matrix":
         _leave_odd_out(found, space)
-    # Of a comparison nobody is: what a person adds hangs on a name, so who becomes a copy would
-    # move two people's answers.
+    # A comparison leaves no copy out: a person's contribution depends on the label, so that one
+    # person who becomes a copy would change the answers of two.
     copies = set() if config.comparison else _leave_copies_out(found)
     check_grids(found.shapes, findings)
     note_copies([s for s in found.shapes if s.name not in copies], findings)
-    # Without the mask nobody could be read: that all subjects fail would only hide the reason.
+    # Without a mask every subject fails; saying so would only hide the reason.
     if space is not None or config.feature_space == "matrix":
         judge_site(found.subjects, found.accepted, len(listed), config, findings)
     needs = None
@@ -422,9 +422,9 @@ def accepted_site(inspection: Inspection) -> SiteData:
 
 
 def _site_data(found: SitePass, space: FeatureSpace) -> SiteData:
-    # Without names: a renamed file is the same data, and the same people.
+    # Without names: a renamed file holds the same data of the same people.
     digests = "\n".join(" ".join(subject.digests) for subject in found.accepted)
-    # Whoever changed groups would draw other halves of the same people.
+    # With groups and covariates: changing them must not draw other halves of the same people.
     content = digests.encode() + (found.people.digest if found.people else b"")
     known = {subject.label: subject.digests for subject in found.subjects}
     return SiteData(
@@ -440,11 +440,11 @@ def _site_data(found: SitePass, space: FeatureSpace) -> SiteData:
 
 
 def _leave_copies_out(found: SitePass) -> set[str]:
-    """Leave out who has the very same X_m as somebody before; return the names of their runs.
+    """Leave out subjects with the very same X_m as an earlier one; return the names of their runs.
 
-    A sum over *different* contributions has the sensitivity of a sum over all: replacing one
-    person takes at most one of them away and puts at most one in.  So it must be the last that
-    anybody is left out for: the first of two that left later would take the second along.
+    A sum over *different* contributions has the sensitivity of a sum over all: replacing one person
+    removes at most one of them and adds at most one.  This must be the last rule that leaves
+    subjects out: if a later one removed the first of two copies, it would remove both.
     """
     known: dict[str, str] = {}
     twice: dict[str, tuple[str, ...]] = {}
@@ -460,7 +460,7 @@ def _leave_copies_out(found: SitePass) -> set[str]:
 
 
 def _leave_odd_out(found: SitePass, space: FeatureSpace) -> None:
-    """Leave out who has other features than the space; stop a site where nobody said which."""
+    """Leave out subjects with other features than the space; stop a site if none are declared."""
     shapes, findings, names = found.shapes, found.findings, found.listing.columns
     note_features(shapes, space.n_features, findings)
     if names:

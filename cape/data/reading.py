@@ -27,7 +27,7 @@ from cape.space.feature_space import FeatureSpace
 
 DISPLACEMENT: Final = "framewise_displacement"
 # Time points that regression must leave over.
-LEAST_FREEDOM: Final = 3
+MIN_FREEDOM: Final = 3
 
 
 def read_run(
@@ -150,13 +150,13 @@ def _with_freedom(series: Series, how: Reading) -> Series:
     if series.others is not None:
         within = n_times if kept is None else kept
         removed = design(series.others, within, how.cleaning).shape[1]
-    if kept is not None and series.n_kept - removed < LEAST_FREEDOM:
+    if kept is not None and series.n_kept - removed < MIN_FREEDOM:
         observed = (
             f"{series.n_kept} of {n_times} volumes are kept, {removed} signals are regressed out"
         )
         issues = (*series.issues, Issue(IssueCode.RUN_SCRUBBED, observed))
         return replace(series, kept=np.zeros_like(kept), issues=issues)
-    if removed and n_times - removed < LEAST_FREEDOM:
+    if removed and n_times - removed < MIN_FREEDOM:
         observed = f"{removed} signals are regressed out of {n_times} time points"
-        raise UnusableFile(IssueCode.NOTHING_LEFT, observed, least=LEAST_FREEDOM)
+        raise UnusableFile(IssueCode.NOTHING_LEFT, observed, least=MIN_FREEDOM)
     return series

@@ -15,6 +15,9 @@ from cape.frozen import dataclass
 
 Kept = npt.NDArray[np.bool_]
 
+# s; no scanner is slower: a larger number is in ms.
+MAX_TR: Final = 20.0
+
 
 class Mention(NamedTuple):
     """Where a list says something: its name and the line, as an editor shows it."""

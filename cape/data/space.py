@@ -28,7 +28,7 @@ from cape.space.feature_space import MAX_LABELS, MNI152, FeatureSpace
 MASKS: Final = Path(__file__).resolve().parents[1] / "space" / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
 ATLAS_FILES: Final = ("atlas.nii", "atlas.nii.gz")
-# What its labels are called
+# Names of the labels of an atlas
 LABEL_TABLES: Final = ("atlas.tsv", "atlas.csv", "atlas.txt")
 STRUCTURE_FILES: Final = ("structure.dscalar.nii", "structure.pscalar.nii")
 TEMPLATE_FILES: Final = ("templates.nii.gz", "templates.nii", "templates.npy", "templates.csv")
@@ -36,14 +36,14 @@ TEMPLATE_FILES: Final = ("templates.nii.gz", "templates.nii", "templates.npy", "
 RUN_MAPS: Final = tuple(f"group_maps{kind}" for kind in (".nii.gz", ".csv", *CIFTI_MAPS))
 
 # Largest mask: a whole brain at 1 mm has 1.8 million voxels.
-MOST_VOXELS: Final = 2_000_000
+MAX_VOXELS: Final = 2_000_000
 
 # Displacement in voxels up to which an image or templates are on the mask's grid.
 ACCEPTED: Final = 0.01
 
 # NIFTI_XFORM_SCANNER_ANAT
 SCANNER_CODE: Final = 1
-# Values of space- that are one person's own.
+# Values of the entity space- that mean the space of one person.
 NATIVE_NAMES: Final = ("T1w", "T2w", "orig", "native", "individual", "subject", "func", "bold")
 
 Labels = npt.NDArray[np.int32]
@@ -58,7 +58,7 @@ class Grid:
     inside: npt.NDArray[np.bool_]  # (x, y, z): the voxels that are read
     parcel: npt.NDArray[np.intp]  # (n_inside,): the feature of each, 0 .. D - 1, in C order
     sizes: Array  # (D,): voxels of each feature
-    template_space: str = ""  # empty if nobody said
+    template_space: str = ""  # empty if not stated
 
     @property
     def voxel_size(self) -> float:
@@ -90,7 +90,7 @@ def grid_of(space: FeatureSpace) -> Grid:
     if space.kind == "mask":
         parcel, sizes = np.arange(int(inside.sum())), np.ones(int(inside.sum()), dtype=np.intp)
     for array in (inside, parcel):
-        array.flags.writeable = False  # shared by all who ask again
+        array.flags.writeable = False  # shared by all callers
     return Grid(
         shape=space.shape,
         affine=np.array(space.affine).reshape(4, 4),
@@ -104,7 +104,7 @@ def grid_of(space: FeatureSpace) -> Grid:
 def mask_space(
     config: Config, base: Path | None = None, *, site: str = "this site"
 ) -> FeatureSpace:
-    """As `read_space`, without `base` if bundled; DataError: no usable file, not `mask_hash`."""
+    """As `read_space`, without `base` if bundled; DataError: no usable file, or not `mask_hash`."""
     findings = Findings(site)
     space = read_space(config, base, findings)
     findings.raise_if_blocked()
@@ -158,7 +158,7 @@ def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -
     given = config.atlas if kind == "atlas" else config.mask if config.mask != "file" else ""
     names = (given,) if given else MASK_FILES if kind == "mask" else ATLAS_FILES
     for name in names:
-        # The name is the owner's: one with a path in it would lead out of the site's folder.
+        # The owner chooses the name: one with a path could lead out of the site's folder.
         if base is not None and Path(name).name == name and (base / name).is_file():
             return base / name
     findings.add(IssueCode.MASK_MISSING, f"{' or '.join(names)} in {base}", kind=kind)
@@ -173,19 +173,19 @@ def space_of(name: str, header: Any) -> str:
 
 
 def transform_code(header: Any) -> int:
-    """Return what the affine of an image is said to lead to; 0: nobody said."""
+    """Return the NIfTI code of the space that the affine leads to; 0 if not stated."""
     return int(header["sform_code"]) or int(header["qform_code"])
 
 
 def stated_space(name: str) -> str:
     """Return the template space that a file's name states; empty if none."""
-    # An entity of BIDS or TemplateFlow; nothing is concluded from shapes and affines.
+    # An entity of BIDS or TemplateFlow; shapes and affines say nothing about the space.
     stated = re.search(r"(?:^|_)(?:space|tpl)-([A-Za-z0-9]+)", name)
     return stated.group(1) if stated else ""
 
 
 def one_space(a: str, b: str) -> bool:
-    """Whether two known spaces are the same; a header says MNI152 and not of which kind."""
+    """Tell whether two known spaces are the same; a header says MNI152 without the kind."""
     return bool(a and b) and (a == b or (MNI152 in (a, b) and a[: len(MNI152)] == b[: len(MNI152)]))
 
 
@@ -198,11 +198,11 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
         if math.prod(image.shape) > MAX_LABELS:
             raise FoundError(f"shape {image.shape}, at most {MAX_LABELS} voxels")
         values = np.asarray(image.dataobj, dtype=np.float64)
-    except Exception as err:  # its reader raises whatever a damaged file leads it to
+    except Exception as err:  # readers raise various errors for damaged files
         raise UnusableFile(
             IssueCode.MASK_UNREADABLE, own_words(err, "no whole image"), kind=kind
         ) from err
-    # Without a code nibabel invents an affine from the voxel sizes: a place that nobody measured.
+    # Without a code nibabel invents an affine from the voxel sizes.
     if int(image.header["sform_code"]) == 0 and int(image.header["qform_code"]) == 0:
         raise UnusableFile(IssueCode.MASK_AFFINE_MISSING, "sform and qform are 0", kind=kind)
     if values.ndim == 4 and values.shape[3] == 1:
@@ -212,7 +212,7 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
         raise UnusableFile(IssueCode.MASK_AXES, f"shape {values.shape}", kind=kind)
     try:
         plain = nib.as_closest_canonical(nib.Nifti1Image(values, image.affine))
-    except Exception as err:  # of nibabel and of numpy, by what is wrong with it
+    except Exception as err:  # nibabel and NumPy raise various errors
         raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, _NO_GRID, kind=kind) from err
     values = np.asarray(plain.dataobj)
     labels = _binary(values, path.name, findings) if kind == "mask" else _whole(values)
@@ -225,7 +225,7 @@ _NO_GRID: Final = "its axes do not span a space"
 
 
 def _nifti(path: Path) -> Any:
-    """Load an image; ValueError if it is another, whose XML nibabel would read without a bound."""
+    """Load a NIfTI image; ValueError for another kind, whose XML nibabel reads without a bound."""
     import nibabel as nib
 
     others = (nib.Cifti2Image, nib.GiftiImage)
@@ -259,11 +259,11 @@ def _whole(values: Array) -> Labels:
 
 def _check_limits(space: FeatureSpace, config: Config, findings: Findings) -> None:
     n = space.n_features
-    if space.kind == "mask" and n > MOST_VOXELS:
+    if space.kind == "mask" and n > MAX_VOXELS:
         place = f"{n} voxels, {n * 4e-6 * 250:.0f} MB per subject of 250 time points"
         remedy = "use a grid of 1 mm or coarser."
-        public = {"setting": "mask", "got": f"{n} voxels", "allowed": MOST_VOXELS, "do": remedy}
-        findings.add(IssueCode.MASK_TOO_LARGE, place, public=public, most=MOST_VOXELS)
+        public = {"setting": "mask", "got": f"{n} voxels", "allowed": MAX_VOXELS, "do": remedy}
+        findings.add(IssueCode.MASK_TOO_LARGE, place, public=public, most=MAX_VOXELS)
     if space.kind == "atlas":
         check_feature_count(n, config, findings)
 

@@ -22,7 +22,7 @@ from cape.settings.resolved import Reading
 from cape.settings.words import parse_strategy
 
 # Of nilearn's own words
-MOST_LETTERS: Final = 200
+MAX_LETTERS: Final = 200
 # Its warnings are caught, and filters of warnings are of the process, not of the thread.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
@@ -62,8 +62,8 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
             table, sample_mask = load_confounds(name, tuple(strategy), **options)
     except Exception as err:  # of nilearn and pandas, by what the tables lack
         observed = " ".join(str(err).split())
-        if len(observed) > MOST_LETTERS:
-            observed = f"{observed[:MOST_LETTERS]} ..."
+        if len(observed) > MAX_LETTERS:
+            observed = f"{observed[:MAX_LETTERS]} ..."
         raise UnusableFile(IssueCode.CONFOUND_STRATEGY, observed, strategy=how.strategy) from err
     empty = table is None or not table.shape[1]
     if not empty:

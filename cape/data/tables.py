@@ -1,4 +1,4 @@
-"""Tables of text that a site supplies: a broken rule of the catalogue is refused with its line."""
+"""Tables of text that a site supplies; a table that breaks a rule is refused with the line."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from cape.frozen import dataclass
 from cape.settings.option import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
-# What the column of people's names is called: in participants.tsv, or as in a manifest
+# Names of the column of people: in participants.tsv, or as in a manifest
 NAMES: Final = ("participant_id", "subject", "participant", "subject_id", "sub")
-# Names of a column that has none: as pandas writes it, and as it writes what it read.
+# How pandas writes a column without a name, and how it writes it again after reading.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")
-# A larger table of confounds, runs or people is none: 10,000 rows of 1000 columns of 20 characters.
-MOST_BYTES: Final = 200 * 2**20
+# Bytes of a table of confounds, runs or people: 10,000 rows of 1000 columns of 20 characters.
+MAX_BYTES: Final = 200 * 2**20
 # Bytes of a table in which zeros are looked for.
-MOST_SNIFFED: Final = 4096
+MAX_SNIFFED: Final = 4096
 # Columns listed where a wanted one is missing.
-MOST_HEADINGS: Final = 12
+MAX_HEADINGS: Final = 12
 
 
 def bounded(path: Path) -> bytes:
     """Return the bytes of a table; `UnusableFile` if they are too many to be one, or OSError."""
-    if not path.is_file():  # a pipe would wait for ever
+    if not path.is_file():  # reading a pipe would block
         raise FileNotFoundError(path.name)
     size = path.stat().st_size
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         observed = f"{path.name}: {size} bytes"
-        raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MOST_BYTES)
+        raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MAX_BYTES)
     content = path.read_bytes()
     if (kind := sniff(content[:512])).endswith("pointer"):
         raise UnusableFile(IssueCode.FILE_POINTER, f"{path.name} is a {kind}")
@@ -62,11 +62,11 @@ def table_lines(
 ) -> list[Line]:
     """Return header and rows of a table; raises `UnusableFile` unless there is a header.
 
-    `by_line`: bytes that are no UTF-8 are told by their line, but for those of the header.
+    `by_line`: rows that are no UTF-8 are kept for the caller to judge; the header must be UTF-8.
     """
-    # Each second byte of UTF-16 is 0, which UTF-8 takes for a letter.  Where a row is a person the
-    # header alone is looked at: one person's bytes must not end the run.
-    if b"\0" in (content.partition(b"\n")[0] if by_line else content)[:MOST_SNIFFED]:
+    # Every second byte of UTF-16 is 0, which is valid in UTF-8.  If a row is a person, only the
+    # header is checked: one person's bytes must not end the run.
+    if b"\0" in (content.partition(b"\n")[0] if by_line else content)[:MAX_SNIFFED]:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, "zero bytes, as in UTF-16")
     try:
         lines = split_lines(content, delimiter, by_line=by_line, comments=comments)
@@ -124,13 +124,13 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
     try:
         values = read_matrix_lines(rows)
     except ValueError as err:
-        # NumPy says that it failed, not where: look for the line, which costs time only now.
+        # NumPy does not say where it failed: find the line.
         for line in rows:
             _check_numbers(line, width)
         raise UnusableFile(IssueCode.TABLE_CELL, "a cell that is no number") from err
     if values.shape[1] != width:
         _check_numbers(rows[0], width)
-    # A first column without a name that counts is the number of the row, as pandas writes it.
+    # A first column without a name that counts up is the row number that pandas writes.
     counts = np.array_equal(values[:, 0], values[0, 0] + np.arange(len(values)))
     if names[:1] in UNNAMED and counts:
         names, values = names[1:], values[:, 1:]
@@ -153,18 +153,18 @@ def _names_and_rows(
             return marked, lines
     if not all(is_number(cell) for cell in first):
         return first, lines[1:]
-    # Numbers are names if they count: of data no row does, and not two of them.
+    # A first row of rising whole numbers is a header, unless the next row rises as well.
     below = cells_of(lines[1]) if len(lines) > 1 else ()
     if _count_up(first) and below and not _count_up(below):
         return first, lines[1:]
-    # A header that is all numbers is the first row of a table without one: it would be lost.
+    # A header of other numbers is the first row of data, which would be lost.
     if not header_optional:
         raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(lines[0]))
     return (), lines
 
 
 def _count_up(cells: Sequence[str]) -> bool:
-    """Whether cells are rising whole numbers, two at least, as labels of regions are."""
+    """Tell whether cells are at least two rising whole numbers, as labels of regions are."""
     if len(cells) < 2 or not all(cell.isdecimal() and cell.isascii() for cell in cells):
         return False
     numbers = [int(cell) for cell in cells]
@@ -217,7 +217,7 @@ class Records:
 
 
 def is_records(path: Path) -> bool:
-    # By its name: other tables are one run each.
+    # Tables of other names are one run each.
     return path.name in RECORDS
 
 
@@ -246,10 +246,10 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
     return known.index(person), [known.index(column.lower()) for column in columns]
 
 
-# Every row asks for its table; time and size are in the key, so that new content is read again.
+# Each row asks for its table; time and size are in the key, so that new content is read again.
 @functools.lru_cache(maxsize=8)
 def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: int) -> Records:
-    # A row is one person: what is wrong with it must not be told of the table.
+    # A row is one person: its faults must not be reported as faults of the table.
     first, *lines = table_lines(bounded(path), delimiter_of(path.name), by_line=True)
     header = cells_of(first)
     names, person, places = header[1:], 0, list(range(1, len(header)))
@@ -280,10 +280,10 @@ def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: in
 
 
 def label_of(line: Line, table: str, place: int = 0) -> str:
-    """Return whose a row is that has not the cells of the header; never its values."""
-    # Not its first cell: after a quote without end, or with another separator, that is the row.
+    """Return the label of a row that has not the cells of the header; never its values."""
+    # Not by csv: after an open quote, or with another separator, the whole row is one cell.
     label, separator, _ = line.text.partition(line.delimiter)
-    if not separator or place:  # further on, cells may have moved
+    if not separator or place:  # cells further on may have moved
         return f"line {line.number} of {table}"
     return label.strip().strip('"').strip()
 
@@ -305,15 +305,15 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
     try:
         (_, header), *rows = table_cells(content, delimiter_of(path.name, "\t"))
     except UnusableFile as verdict:
-        # The catcher names the image; this is about the table beside it.
+        # The caller adds the name of the image; the fault is in the table beside it.
         issue = verdict.issue
         observed = f"{path.name}: {issue.observed}"
         raise UnusableFile(issue.code, observed, **issue.values) from None
     absent = [name for name in columns if name not in header]
     if absent:
-        more = " ..." if len(header) > MOST_HEADINGS else ""
+        more = " ..." if len(header) > MAX_HEADINGS else ""
         missing = f"{', '.join(absent)}{did_you_mean(absent[0], header)}"
-        there = f"{', '.join(header[:MOST_HEADINGS])}{more}"
+        there = f"{', '.join(header[:MAX_HEADINGS])}{more}"
         observed, wanted = f"{path.name} has no {missing}; it has {there}", ", ".join(columns)
         raise UnusableFile(IssueCode.CONFOUND_COLUMNS, observed, columns=wanted)
     twice = [name for name in columns if header.count(name) > 1]

@@ -1,6 +1,6 @@
-"""Whose the files of a site are, and which of them a run takes: the reading of its folder, applied.
+"""Whose the files of a site are, and which of them a run takes.
 
-Discovery, first settings, checks and `cape people` all read this one answer.
+Discovery, first settings, checks and `cape people` share this answer.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cape.settings.resolved import resolve
 from cape.settings.words import parse_entities, parse_exclusions
 
 NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz", "truth.npz")
-# What a folder of results has: nothing in it is data of a person.
+# A folder with one of these holds results, not data of people.
 RESULTS: Final = frozenset(("results.json", "cape-site.json", "privacy.json", "site-error.txt"))
-# Entities listed where no image fits: the first ones show how the names are made.
-MOST_ENTITIES: Final = 6
-# Folders below each other: links may lead in a circle.
-DEEPEST: Final = 16
-# Of a disk, not of a study; nobody may read them.
+# Entities listed where no image fits, as examples.
+MAX_ENTITIES: Final = 6
+# Nested folders: links may lead in a circle.
+MAX_DEPTH: Final = 16
+# Folders of the file system, which users may not read.
 SYSTEM: Final = frozenset(("lost+found", "System Volume Information"))
 _DATA: Final = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
 
@@ -42,14 +42,14 @@ def kind_of(config: Config) -> Kind:
 
 
 def names_below(base: Path, reserved: Collection[str] = ()) -> list[str]:
-    """Return the names of all files below a folder but those of results, hidden and `reserved`.
+    """Return the names of all files below a folder, without results, hidden and `reserved` ones.
 
-    OSError where any folder cannot be read: whoever lies in it would be left out in silence.
+    OSError if any folder cannot be read: its people would be left out silently.
     """
     if not base.exists():
         return []
     found: list[str] = []
-    _walk(str(base), "", frozenset((*reserved, *NO_DATA)), DEEPEST, found)
+    _walk(str(base), "", frozenset((*reserved, *NO_DATA)), MAX_DEPTH, found)
     return sorted(found)
 
 
@@ -61,7 +61,7 @@ def _walk(folder: str, above: str, reserved: frozenset[str], deeper: int, found:
         name = entry.name
         if name.startswith(".") or name in SYSTEM or (not above and name in reserved):
             continue
-        # A folder that is called like an image is named as what it is, not passed over.
+        # A folder with the name of an image is kept: a later check reports it.
         if name.lower().endswith(_DATA) or not _is_folder(entry):
             found.append(f"{above}{name}")
         elif deeper:
@@ -71,14 +71,14 @@ def _walk(folder: str, above: str, reserved: frozenset[str], deeper: int, found:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself, or to where nobody may look
+    except OSError:  # a link to itself, or to a place that may not be read
         return False
 
 
 def read_folder(
     paths: Sequence[str], config: Config, said: Sequence[str], names: Collection[str] = ()
 ) -> Reading:
-    """Return whose files are; `said` by the site itself, `names`: of its own list of people."""
+    """Return whose files are; `said`: the site's words, `names`: labels of its list."""
     only = CIFTI_SUFFIX.get(config.feature_space, "")
     if config.feature_space == "atlas" and not any(is_series(path, "volume") for path in paths):
         return read_names(paths, "matrix", said=said, names=names)  # tables of its parcels
@@ -88,13 +88,13 @@ def read_folder(
 
 
 def label_of(image: Image, reading: Reading) -> str:
-    """Return how a person is called in lists and reports; BIDS has its word in front."""
+    """Return the name of a person in lists and reports; with ``sub-`` if read by BIDS."""
     of_bids = reading.evidence == "BIDS" and " " not in image.subject
     return " ".join(filter(None, (image.site, "sub-" * of_bids + image.subject)))
 
 
 def _row(image: Image, reading: Reading) -> ListedRun:
-    """Return an image as a row of a list, its run as its name says it, which orders the runs."""
+    """Return an image as a row of a list; its run, from its name, orders the runs."""
     named = entities_of(PurePath(image.path).name)
     run = {k: v for k, v in named.items() if k in words("run_entities")} or dict(image.run)
     session = run.pop("ses", run.pop("session", ""))
@@ -108,9 +108,10 @@ class Taken:
 
     images: tuple[Image, ...]
     why_not: Mapping[str, str]
-    gone: frozenset[str]  # left out by a list of the site
-    doubled: Mapping[str, tuple[str, str]]  # people whose versions of one run nothing chooses among
-    entities: str  # what the owner's filter asks names for; empty where names have none
+    gone: frozenset[str]  # paths left out by a list of the site
+    # By person: two versions of one run that no rule chooses between
+    doubled: Mapping[str, tuple[str, str]]
+    entities: str  # that the owner's filter asks for; empty if the names have none
 
     @property
     def runs(self) -> tuple[Image, ...]:
@@ -122,8 +123,8 @@ def take(
 ) -> Taken:
     """Choose among images by the owner's filter and the producer's row.
 
-    `filtered`: names that have entities of BIDS must fit the owner's filter.  `gone`: who is left
-    out by a list of the site, and by which line.
+    `filtered`: names with BIDS entities must fit the owner's filter.  `gone`: for each path that a
+    list of the site leaves out, the line.
     """
     how = resolve(config).entities
     wanted, unwanted = parse_entities(how), parse_exclusions(config.bids_exclude)
@@ -162,9 +163,9 @@ def take(
 
 
 def _has_entities(path: str, config: Config) -> bool:
-    """Tell whether a name is one of BIDS, which the owner's filter speaks of.
+    """Tell whether the owner's filter applies to a name: it has BIDS entities.
 
-    Of copies in one folder it does if the owner wrote one.
+    To copies in one folder the filter applies only if the owner wrote one.
     """
     *folders, name = PurePath(path).parts
     below = any("sub-" in folder for folder in folders) or resolve(config).own_entities
@@ -172,7 +173,7 @@ def _has_entities(path: str, config: Config) -> bool:
 
 
 def _chosen(several: Sequence[Image], reading: Reading) -> Sequence[Image]:
-    """Return the versions of a run that the producer's row takes first; all, if it says nothing."""
+    """Return the versions of a run that the producer's row prefers; all if it says nothing."""
     for wanted in reading.producer.take if reading.producer else ():
         if wanted == "longest":
             most = max(len(image.version) for image in several)
@@ -182,11 +183,11 @@ def _chosen(several: Sequence[Image], reading: Reading) -> Sequence[Image]:
     return several
 
 
-# --------------------------------------------------------------------------- what is told of it
+# ------------------------------------------------------------------------------- findings
 
 
 def note_evidence(reading: Reading, config: Config, findings: Findings) -> None:
-    """Note that it is not proved who is who: nothing below reaches a private run."""
+    """Note that the people are not proved, or which series of a proved layout are left out."""
     if reading.level == "proved":
         for path in reading.left:
             findings.add(IssueCode.SERIES_LEFT, path)
@@ -201,14 +202,14 @@ def note_evidence(reading: Reading, config: Config, findings: Findings) -> None:
 
 
 def note_spelling(labels: Sequence[str], said: Sequence[str], findings: Findings) -> None:
-    """Note labels of a table that may be one person's."""
+    """Note two labels of a table that may be one person's."""
     if AS_NAMED not in said and (two := same_but_spelling(set(labels))):
         place = f"{two[0]} and {two[1]}: one person or two?"
         findings.add(IssueCode.PEOPLE_UNPROVED, place)
 
 
 def note_taken(taken: Taken, reading: Reading, findings: Findings) -> None:
-    """Note who is without a run, whose versions nothing chooses among, and what repeats."""
+    """Note people without a run, runs with several versions, and files that repeat others."""
     for image in taken.images:
         if image.whole:
             findings.add(IssueCode.RUN_REPEATS, image.path)
@@ -227,13 +228,13 @@ def note_taken(taken: Taken, reading: Reading, findings: Findings) -> None:
 def _entities_there(images: Sequence[Image]) -> str:
     pairs = (pair for image in images for pair in entities_of(PurePath(image.path).name).items())
     there = sorted({f"{k}-{v}" for k, v in pairs if k in ("task", "space", "res", "desc")})
-    return f" with {', '.join(there[:MOST_ENTITIES])}" if there else ""
+    return f" with {', '.join(there[:MAX_ENTITIES])}" if there else ""
 
 
 def every_row(reading: Reading, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
-    """Return a row of every image, taken or not, and of every other file of a list, `names`.
+    """Return a row of every image, taken or not, and of every other file of `names`.
 
-    What nobody can place is one of its own, for what else is wrong with it to be told.
+    A file without a known person gets a row of its own, so that later checks report on it.
     """
     placed = {image.path for image in reading.images}
     others = (ListedRun(file=name, subject=stem(name)) for name in names if name not in placed)
@@ -241,7 +242,7 @@ def every_row(reading: Reading, names: Sequence[str] = ()) -> tuple[ListedRun, .
 
 
 def rows_of(reading: Reading, taken: Taken, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
-    """Return the runs that are taken, and who is there without one; who is listed is counted."""
+    """Return the runs that are taken, and a row without a file for each other listed person."""
     runs = [_row(i, reading) for i in taken.runs if label_of(i, reading) not in taken.doubled]
     there = {row.subject for row in runs}
     people = {label_of(i, reading) for i in taken.images if i.path not in taken.gone}
@@ -250,17 +251,14 @@ def rows_of(reading: Reading, taken: Taken, names: Sequence[str] = ()) -> tuple[
 
 
 def names_listed(names: Sequence[str], config: Config, said: Sequence[str]) -> Reading:
-    """Return whose the files of a list are that somebody wrote: all of them are series."""
+    """Return whose the files of a written list are; all of them are series."""
     return read_names(sorted(names, key=natural_key), kind_of(config), said=said, listed=True)
 
 
 def reading_of_rows(
     rows: Sequence[ListedRun], table: str, config: Config, said: Sequence[str]
 ) -> Reading:
-    """Return whose the files of a manifest are: as it says, else as they are named.
-
-    A row that names nobody proves nothing.
-    """
+    """Return whose the files of a manifest are: by its rows, or by file names if a name lacks."""
     if not all(row.subject for row in rows):
         return names_listed([row.file for row in rows], config, said)
     images = tuple(
@@ -277,7 +275,7 @@ def reading_of_rows(
 
 
 def with_people(rows: Sequence[ListedRun], reading: Reading) -> tuple[ListedRun, ...]:
-    """Give rows of a list the people that its reading found; its own names stay."""
+    """Fill in the people of a reading where rows of a list name none."""
     whose = {image.path: label_of(image, reading) for image in reading.images}
     return tuple(
         replace(row, subject=row.subject or whose.get(row.file, stem(row.file))) for row in rows

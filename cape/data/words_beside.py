@@ -9,12 +9,12 @@ from cape.settings.own_words import POLICY_FILE, OwnWords
 
 
 def words_beside(base: Path) -> OwnWords:
-    """Return the words in a folder that is in its user's hand; ConfigError E268.
+    """Return the site's own words from the policy file in its folder; ConfigError E268.
 
-    Not of a run on an engine, where others can send files into the folder: there the site's policy
-    holds them (`cape.site.policy`), which also checks the rest of the file.
+    A run on an engine, where others can send files into the folder, takes them from the site's
+    policy instead (`cape.site.policy`), which also checks the rest of the file.
     """
-    import tomllib  # no round on an engine comes here
+    import tomllib  # rounds on an engine do not need it
 
     path = base / POLICY_FILE
     if not path.is_file():

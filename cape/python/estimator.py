@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.data.checks import MOST_BAD
+from cape.data.checks import MAX_BAD
 from cape.data.runs import RunFile, SubjectFiles
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
@@ -448,9 +448,9 @@ def _centred(X: Array) -> Array:
     """Return X (T, D) less the means over time; what is not finite counts as the mean."""
     # As the reader of a site does: the fit and the transform see the same series.
     bad = ~np.isfinite(X)
-    if X.size == 0 or bad.mean() > MOST_BAD:
+    if X.size == 0 or bad.mean() > MAX_BAD:
         problem = "a subject has no values or too many that are NaN or infinite"
-        do = f"leave it out; allowed {100 * MOST_BAD:g} %."
+        do = f"leave it out; allowed {100 * MAX_BAD:g} %."
         raise ConfigError("E284", problem=problem, do=do)
     total = np.where(bad, 0.0, X).sum(axis=0)
     return np.where(bad, 0.0, X - total / np.maximum((~bad).sum(axis=0), 1))

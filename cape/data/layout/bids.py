@@ -1,7 +1,7 @@
-"""What BIDS says in a path: whose the image is, which run it is, which version of it.
+"""Person, run and version of an image, from its path by BIDS.
 
-Only session, task, acquisition, direction and run make another run; every other entity, whatever
-programs will think of, makes another version of the same one.
+Only session, task, acquisition, direction and run make another run; any other entity makes another
+version of the same run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cape.data.layout.words import any_of, stem, words
 _LABEL: Final = re.compile(r"(.+?)(?:(?=_[a-z]+-)|(?=\.)|$)")
 _FOLDER: Final = re.compile(r"(?:^|[_.])sub-(.+)$")
 _NAME: Final = re.compile(r"(?:^|[._]|^[A-Za-z]{1,12})sub-(.+)$")
-# sub-01, sub-01_bold, sub-01_task-..: what follows the label is known to be none of it.
+# sub-01, sub-01_bold, sub-01_task-..: the end of the label is certain.
 _CLEAN: Final = re.compile(r"(.+?)(?:_[a-z]+-.*|\..*|_[A-Za-z]+|)")
 _GOES_ON: Final = re.compile(r"[A-Za-z0-9]")
 _ENTITY: Final = re.compile(r"(?<![A-Za-z0-9])([a-z]+)-([A-Za-z0-9+]+)")
 
 
 def label_of(path: str) -> tuple[str, str]:
-    """Return the label after ``sub-``, whole, and why there is none where names contradict."""
+    """Return the whole label after ``sub-`` and "", or "" and how the names contradict."""
     *folders, name = path.split("/")
     inside = [found[1] for folder in folders if (found := _FOLDER.search(folder))]
     labels = {found[1] for text in inside if (found := _LABEL.match(text))}
@@ -38,8 +38,9 @@ def label_of(path: str) -> tuple[str, str]:
         label = own
     if text and (not text.startswith(label) or _GOES_ON.match(text, len(label))):
         return "", f"{path}: the folder says {label}, the name {own or text}"
-    # BIDS has no signs in labels: only folder and name together, and an entity behind, show the end
-    # of one, sub-NDAR_INV1/sub-NDAR_INV1_task-rest; sub-01_drug_run-1 is of nobody known.
+    # BIDS allows no signs in labels.  The end of one that has them is certain only if folder and
+    # name agree and an entity follows: sub-NDAR_INV1/sub-NDAR_INV1_task-rest, not
+    # sub-01_drug_run-1.
     whole = in_folder and text.startswith(label) and re.match(r"_[a-z]+-", text[len(label) :])
     return (label if label.isalnum() or whole else ""), ""
 
@@ -67,7 +68,7 @@ def without_label(path: str, label: str) -> str:
 
 
 def _places(path: str, text: str) -> Iterator[int]:
-    # No regex of its own for every label: thousands of people would each compile one.
+    # No regex per label: thousands of people would each compile one.
     at = path.find(text)
     while at >= 0:
         yield at
@@ -75,7 +76,7 @@ def _places(path: str, text: str) -> Iterator[int]:
 
 
 def pattern_of(path: str, label: str) -> str:
-    """Return a path with {subject}, {session} and {run} in place of what it says of them."""
+    """Return a path with its label, session and run replaced by {subject}, {session}, {run}."""
     values: dict[str, set[str]] = {}
     for key, value in _ENTITY.findall(path):
         if key in words("run_entities"):
@@ -92,14 +93,14 @@ def pattern_of(path: str, label: str) -> str:
 
 
 def version_of(path: str, label: str) -> str:
-    """Return what is left of a path without its person and its run, whole folders or words."""
+    """Return a path without its person and its run, as whole folders or words."""
     text = without_label(path, label)
     entity = rf"{any_of(words('run_entities'))}-[A-Za-z0-9+]+"
     return re.sub(rf"(?<=/){entity}/|(?<![A-Za-z0-9]){entity}_?", "", text)
 
 
 def top_of(path: str, label: str) -> str:
-    """Return what stands above and before the first that says whose an image is."""
+    """Return the part of a path above and before the first mention of the person."""
     folders = path.split("/")
     at = next((n for n, part in enumerate(folders) if _names(part, label)), len(folders) - 1)
     before = re.match(r"(.*)[_.\- ]sub-", folders[at]) if at == len(folders) - 1 else None
@@ -107,7 +108,7 @@ def top_of(path: str, label: str) -> str:
 
 
 def _names(part: str, label: str) -> bool:
-    """Tell whether a part of a path says sub- or a label, whole."""
+    """Tell whether a part of a path has ``sub-`` or the whole label."""
     return "sub-" in part or any(
         not _GOES_ON.match(part[at - 1 : at]) and not _GOES_ON.match(part, at + len(label))
         for at in _places(part, label)

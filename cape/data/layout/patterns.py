@@ -1,9 +1,9 @@
-"""Patterns of paths, ``{subject}/func/*_{run}.nii.gz``: what a site types, what the table holds.
+"""Patterns of paths, ``{subject}/func/*_{run}.nii.gz``: typed by a site, or in producers.toml.
 
 ``{role}`` is a text without ``/``; ``{role?}`` may be empty; ``{role:digits}`` and
-``{role:letters}`` say of what; ``{role=REGEX}`` says all; ``*`` is anything inside one name.  The
-same role again is the same text again.  A pattern fits at any depth.  Another text of the same role
-has a digit: {run2}.
+``{role:letters}`` restrict its characters; ``{role=REGEX}`` gives its regex; ``*`` is anything
+inside one name.  A repeated role must have the same text.  A second text of a role has a digit:
+{run2}.  A pattern fits at any depth.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _ROLE: Final = re.compile(
     rf"(?P<name>(?:{'|'.join(ROLES)})\d?)(?P<maybe>\??)(?P<kind>:digits|:letters|=.+|)"
 )
 _PIECES: Final = re.compile(r"(\{(?:[^{}]|\{[^{}]*\})*\}|\*)")
-# A path from a stranger is not searched for ever: a pattern is a line that somebody typed.
-MOST_LETTERS: Final = 1000
+# A pattern is one typed line; the bound keeps the search of a hostile one short.
+MAX_LETTERS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caught:
-    """What a pattern says of one path; roles that it has not are empty."""
+    """What a pattern catches of one path; roles that it lacks are empty."""
 
     top: str  # the folders above the pattern
     roles: Mapping[str, str]
@@ -37,13 +37,13 @@ class Caught:
     )
 
     def said(self, role: str) -> str:
-        """Return what was caught as a role, all its texts together."""
+        """Return all texts of a role, joined by spaces."""
         found = (text for name, text in self.roles.items() if name.rstrip("23456789") == role)
         return " ".join(text for text in found if text)
 
 
 def match(pattern: str, path: str) -> Caught | None:
-    """Return what a pattern catches of a path, None if it does not fit."""
+    """Return what a pattern catches of a path; None if it does not fit."""
     compiled, literal = _compiled(pattern)
     if literal not in path or (found := compiled.fullmatch(path)) is None:
         return None
@@ -65,7 +65,7 @@ def _blanked(path: str, found: re.Match[str]) -> str:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise ConfigError E016 for what is no pattern of people."""
+    """Raise ConfigError E016 if a text is no pattern or lacks {subject}."""
     try:
         compiled, _ = _compiled(pattern)
     except (re.error, ValueError) as err:
@@ -81,9 +81,9 @@ def _unusable(pattern: str, why: str) -> ConfigError:
 
 @functools.cache
 def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
-    """Return the regex of a pattern, and a text that every path has that fits."""
-    if len(pattern) > MOST_LETTERS:
-        raise ValueError(f"it has more than {MOST_LETTERS} letters")
+    """Return the regex of a pattern, and its longest literal, which fitting paths contain."""
+    if len(pattern) > MAX_LETTERS:
+        raise ValueError(f"it has more than {MAX_LETTERS} letters")
     out, seen, literal = "", list[str](), ""
     for piece in _PIECES.split(pattern):
         if piece == "*":

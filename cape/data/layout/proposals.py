@@ -1,9 +1,9 @@
-"""How paths could be read that no rule proves: what varies together is a person.
+"""Ways to read paths that no rule proves: the parts that vary together are the person.
 
-Paths of one form (as many words, the same signs between them) are a table: a row a file, a column a
-word.  A column that varies is a session, a run, a group or a site if its words say so; what is left
-is who.  One way to read the whole is inferred, several are a choice, none is a refusal.  Every way
-is a list of patterns: what is shown is what may be typed.
+Paths of one form (equally many words, the same signs between them) are a table with a row per file
+and a column per word.  A column that varies is a session, a run, a group or a site if its words say
+so; the remaining columns are the person.  One way is inferred, several are a choice, none is a
+refusal.  Each way is a list of patterns that the site may type.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from dataclasses import field, replace
 from itertools import pairwise
 from typing import Final
 
-from cape.data.layout.words import FEWEST_OF_ID, any_of, is_word, parts, role_of, stem
+from cape.data.layout.words import MIN_ID_DIGITS, any_of, is_word, parts, role_of, stem
 from cape.frozen import dataclass
 
 _SIGNS: Final = r"_\-. +=,~()"
-# A choice of more lines is none: the manifest is shorter.
-MOST_READINGS: Final = 5
-# Folders with other words than these may be conditions of few people, or groups of many.
-MOST_CONDITIONS: Final = 6
+# With more ways, writing a manifest is less work than choosing.
+MAX_READINGS: Final = 5
+# More unknown folders than this are taken for sessions only, not for versions or groups.
+MAX_CONDITIONS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """One way to read paths: what it says beside who is who, and the patterns that say it."""
+    """One way to read paths: what it says besides the person, and its patterns."""
 
     says: str
     patterns: tuple[str, ...]
     labels: frozenset[str]
 
 
-# Of one path, by segment: its words and what stands between them
+# One path: for each segment its words and the signs between them
 _Row = tuple[tuple[tuple[str, str], ...], ...]
 
 
@@ -44,7 +44,7 @@ class _Column:
     values: tuple[str, ...]  # one for each file
     role: str
     classes: tuple[int, ...] = field(default=())  # which files have equal values
-    weak: bool = False  # a number below a folder such as rest: a run, or people who are numbered
+    weak: bool = False  # a number below a folder such as rest: of runs, or of people
 
     @property
     def distinct(self) -> list[str]:
@@ -70,16 +70,16 @@ class _Form:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposals:
-    """The ways to read paths, best first; `why` there is none, or why a single one is not taken."""
+    """The ways to read paths, best first; `why`: the reason for none, or for not taking one."""
 
     ways: tuple[Proposal, ...] = ()
     why: str = ""
 
 
 def proposals(paths: Sequence[str], names: Sequence[str] = ()) -> Proposals:
-    """Return how paths could be read.
+    """Return the ways to read paths.
 
-    `names`: labels that the site's own list has; a part that is one of them is who.
+    `names`: labels of the site's own list; a part that is one of them is the person.
     """
     known = re.compile(rf"(?<![A-Za-z0-9]){any_of(names)}(?![A-Za-z0-9])") if names else None
     forms = _forms(paths, known, frozenset(names))
@@ -107,7 +107,7 @@ def proposals(paths: Sequence[str], names: Sequence[str] = ()) -> Proposals:
 def _joined(
     way: Proposal, found: Sequence[tuple[Proposal, ...]], own: tuple[Proposal, ...]
 ) -> Proposal:
-    """Add to a way to read one form the ways to read the others that see the same people."""
+    """Extend a way to read one form by ways to read the others that find the same people."""
     patterns = list(way.patterns)
     for others in found:
         if others is not own:
@@ -169,7 +169,7 @@ def _form(files: Sequence[tuple[str, _Row]], names: frozenset[str], grouped: boo
 
 
 def _before(rows: Sequence[_Row], s: int, p: int) -> list[str]:
-    """Return the words right before a part that never change, or the one of the folder above."""
+    """Return the constant words right before a part; for a first part the word of its folder."""
     if not p:
         above = {tuple(word for word, _ in row[s - 1] if word) for row in rows} if s else set()
         only = above.pop() if len(above) == 1 else ()
@@ -184,8 +184,8 @@ def _before(rows: Sequence[_Row], s: int, p: int) -> list[str]:
 
 
 def _with_known(form: _Form, labels: set[str]) -> _Form:
-    """Make who of a column whose words are labels of other forms; short numbers are none."""
-    sure = {label for label in labels if not (label.isdecimal() and len(label) < FEWEST_OF_ID)}
+    """Take a column as the person if its words are labels of other forms, but short numbers."""
+    sure = {label for label in labels if not (label.isdecimal() and len(label) < MIN_ID_DIGITS)}
     if any(column.role == "subject" for column in form.columns):
         return form
     hits = [
@@ -211,11 +211,11 @@ def _of_form(form: _Form) -> tuple[Proposal, ...]:
     said = [c for c in form.columns if c.role == "subject"]
     varying = [c for c in form.columns if c.varies]
     if said:
-        # The words for people contradict each other unless one of them tells all of them apart.
+        # Columns with words for people contradict each other unless one of them refines all.
         fine = next((c for c in said if all(_refines(c.classes, o.classes) for o in said)), None)
         return () if fine is None else tuple(_ways(form, fine))
     open_ = [c for c in varying if not c.role or c.weak]
-    # Nothing is left over: sessions or numbers are who, if anything is.
+    # No column is left: the person can only be a session or a number.
     candidates = open_
     if all(c.weak for c in open_):
         candidates = [c for c in varying if c.weak or c.role == "session"]
@@ -230,11 +230,11 @@ def _of_form(form: _Form) -> tuple[Proposal, ...]:
     ]
     if open_ and len(ranked) > 1:
         ways += _together(form, ranked)
-    return tuple(ways[:MOST_READINGS])
+    return tuple(ways[:MAX_READINGS])
 
 
 def _ways(form: _Form, who: _Column) -> Iterator[Proposal]:
-    """Yield the ways to read a form in which a column is who."""
+    """Yield the ways to read a form in which one column is the person."""
     roles: dict[tuple[int, int], str] = {}
     crossing: list[_Column] = []
     for column in form.columns:
@@ -257,7 +257,7 @@ def _ways(form: _Form, who: _Column) -> Iterator[Proposal]:
         elif _refines(column.classes, who.classes):
             roles[column.place] = "run"
         elif who.role == "subject" and column.place > who.place:
-            continue  # what nobody knows below a known person makes versions
+            continue  # an unknown word below a known person makes versions
         else:
             crossing.append(column)
     if not crossing:
@@ -269,13 +269,13 @@ def _ways(form: _Form, who: _Column) -> Iterator[Proposal]:
         ("version", "are versions of one run, of which one line is taken"),
         ("group", "hold other people"),
     ):
-        if role == "session" or len(crossing[0].distinct) <= MOST_CONDITIONS:
+        if role == "session" or len(crossing[0].distinct) <= MAX_CONDITIONS:
             given = {column.place: role for column in crossing if role != "version"}
             yield _proposal(form, roles | given, f"{some} {what}")
 
 
 def _together(form: _Form, columns: Sequence[_Column]) -> Iterator[Proposal]:
-    """Yield the way in which several columns side by side are one name, such as 12_1."""
+    """Yield the way in which neighbouring columns are one name, such as 12_1."""
     places = sorted(column.place for column in columns)
     if all(a[0] == b[0] and a[1] + 1 == b[1] for a, b in pairwise(places)):
         named = {
@@ -285,7 +285,7 @@ def _together(form: _Form, columns: Sequence[_Column]) -> Iterator[Proposal]:
 
 
 def _proposal(form: _Form, roles: Mapping[tuple[int, int], str], says: str = "") -> Proposal:
-    roles = _told_apart(form, roles)
+    roles = _numbered(form, roles)
     patterns = dict.fromkeys(
         _pattern(path, row, roles) for path, row in zip(form.paths, form.rows, strict=True)
     )
@@ -295,10 +295,10 @@ def _proposal(form: _Form, roles: Mapping[tuple[int, int], str], says: str = "")
     return Proposal(says=says, patterns=tuple(patterns), labels=labels)
 
 
-def _told_apart(form: _Form, roles: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], str]:
-    """Give a role that comes again with other words a number of its own: session2."""
+def _numbered(form: _Form, roles: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], str]:
+    """Give a role that comes again with other words a number: session2."""
     given: dict[str, tuple[str, ...]] = {}
-    told: dict[tuple[int, int], str] = {}
+    numbered: dict[tuple[int, int], str] = {}
     for column in sorted(form.columns, key=lambda c: c.place):
         role = roles.get(column.place, "")
         if role in ("session", "run", "group", "site"):
@@ -316,8 +316,8 @@ def _told_apart(form: _Form, roles: Mapping[tuple[int, int], str]) -> dict[tuple
             given.setdefault(name, column.values)
             role = name
         if role:
-            told[column.place] = role
-    return told
+            numbered[column.place] = role
+    return numbered
 
 
 def _pattern(path: str, row: _Row, roles: Mapping[tuple[int, int], str]) -> str:
@@ -329,7 +329,7 @@ def _pattern(path: str, row: _Row, roles: Mapping[tuple[int, int], str]) -> str:
             literal = re.sub(r"[{}*]", "*", word or between)
             text += literal if not role else "*" if role == "any" else f"{{{role}}}"
             p += bool(word)
-        # Words side by side that are one role are one text.
+        # Neighbouring words of one role are one text.
         segments.append(re.sub(rf"(\{{\w+\}}|\*)(?:[{_SIGNS}]+\1)+", r"\1", text))
     name = path.rpartition("/")[2]
     return "/".join(segments) + name[len(stem(name)) :]

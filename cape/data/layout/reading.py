@@ -1,10 +1,9 @@
-"""The one answer to: whose are these files?  From names alone, and what the site said of them.
+"""Whose the files of a folder are, from their names and what the site said of them.
 
 Levels: ``proved`` by BIDS, by a producer's own rule, by the site's list of people or by a layout
-that somebody typed; ``inferred``: one way to read the names is left; ``choice``: several are;
-``unknown``: none is, or names contradict each other.  Nothing below proved ever reaches a private
-run.  Versions of a run are never joined, labels that look alike are neither merged nor split in
-silence.
+that the site typed; ``inferred``: the names can be read in one way; ``choice``: in several ways;
+``unknown``: in none, or they contradict each other.  A private run takes ``proved`` only.
+Versions of a run are never joined.  The site is asked about labels that look alike.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cape.data.layout import bids
 from cape.data.layout.patterns import Caught, match
 from cape.data.layout.proposals import Proposal, proposals
 from cape.data.layout.words import (
-    FEWEST_OF_ID,
+    MIN_ID_DIGITS,
     Kind,
     Producer,
     any_of,
@@ -39,13 +38,13 @@ from cape.data.layout.words import (
 from cape.frozen import dataclass
 
 Level = Literal["proved", "inferred", "choice", "unknown"]
-# What a site may say besides patterns, kept in the same list.
+# The site confirms labels that look alike; kept in the same list as its patterns.
 AS_NAMED: Final = "--as-named"
 FOLDERS: Final = ("sites", "groups", "sessions", "versions")
-# So many files that count on in one folder are the volumes of one series.
-FEWEST_VOLUMES: Final = 20
-# Of two people nobody can tell what varies with them.
-FEWEST_PEOPLE: Final = 3
+# So many consecutively numbered files in one folder are the volumes of one series.
+MIN_VOLUMES: Final = 20
+# Two people are too few to see which part of the names varies with the person.
+MIN_PEOPLE: Final = 3
 MARKS: Final = (
     "dataset_description.json",
     "participants.tsv",
@@ -59,7 +58,7 @@ PARTS: Final = ("run", "dir", "acq", "block")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """One series, and what its path says."""
+    """One series and what its path says."""
 
     path: str
     subject: str
@@ -80,7 +79,7 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """What may be typed after ``cape people FOLDER``, and what it would mean."""
+    """Words to type after ``cape people FOLDER``, and their meaning."""
 
     says: str
     typed: tuple[str, ...]
@@ -88,14 +87,14 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """Whose the files of a folder are, and how far that is proved; private."""
+    """Whose the files of a folder are, and the level of evidence; private."""
 
     level: Level
     images: tuple[Image, ...] = ()
-    evidence: str = ""  # what proves it, or what was tried
+    evidence: str = ""  # the rule that proves it, or that was tried
     why: str = ""  # the doubt, where it is not proved
-    lines: tuple[Line, ...] = ()  # each alone would settle it
-    commands: tuple[str, ...] = ()  # of other programs, that make files which can be read
+    lines: tuple[Line, ...] = ()  # any one of them removes the doubt
+    commands: tuple[str, ...] = ()  # of other programs, to convert the files
     left: tuple[str, ...] = ()  # series that are not in this layout
     atlases: tuple[str, ...] = ()  # volumes that count as nobody's data because of their names
     producer: Producer | None = None
@@ -120,8 +119,8 @@ def read_names(
 ) -> Reading:
     """Return whose files are, by paths below a folder.
 
-    `said`: what the site confirmed, patterns and words; `names`: labels of its own list of people.
-    `listed`: somebody wrote the list, and every file of it is a series.
+    `said`: patterns and words that the site confirmed; `names`: labels of its list of people.
+    `listed`: the paths are those of a written list, and each is a series.
     """
     series = list(paths) if listed else _series(paths, kind)
     reading = _read_series(series, paths, kind, said, names)
@@ -188,7 +187,7 @@ def _stacks(series: Sequence[str]) -> list[str]:
     return [
         folder
         for (folder, _), numbers in rows.items()
-        if len(numbers) >= FEWEST_VOLUMES
+        if len(numbers) >= MIN_VOLUMES
         and max(numbers) - min(numbers) == len(numbers) - 1
         and min(numbers) <= 10
     ]
@@ -197,7 +196,7 @@ def _stacks(series: Sequence[str]) -> list[str]:
 def _of_volumes(folders: Sequence[str]) -> Reading:
     first, more = folders[0] or "the folder", f" and {len(folders) - 1} others"
     why = f"{first}{more if len(folders) > 1 else ''}: one file for each volume (SPM, DPABI)"
-    # Beside the folder: in it, the next command would find it among the volumes.
+    # Written beside the folder: inside, the next command would take it for a volume.
     joined = (
         (shlex.quote(folder or "."), shlex.quote(f"{folder or 'series'}.nii.gz"))
         for folder in folders
@@ -221,7 +220,7 @@ def _command(row: Mapping[str, str], path: str) -> str:
     folder, _, name = path.rpartition("/")
     end = row["ends"][0]
     base = name.removesuffix(end)
-    # As one word each, quoted: names of people's files may hold what a shell would read.
+    # Quoted: file names may hold characters that mean something to a shell.
     words_of = {"folder": folder or ".", "name": f"{folder or '.'}/{base}"}
     return row["type"].format(**{key: shlex.quote(text) for key, text in words_of.items()}, end=end)
 
@@ -239,15 +238,15 @@ def _marked(paths: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tops:
-    """What was said of folders above people, and which are data sets of their own."""
+    """What the site said of the folders above people, and which of them are data sets."""
 
     said: Sequence[str]
     marks: frozenset[str]
 
     def roles(self, tops: Mapping[str, Collection[str]]) -> list[tuple[str, dict[str, str]]]:
-        """Return what folders make, level by level: role, and the part of each top at that level.
+        """Return the role of each level of folders, and the part of each top at that level.
 
-        Of the labels below each top.  "other": nobody's label comes twice; "": nobody can tell.
+        `tops`: the labels below each top.  "other": no label comes twice; "": the role is unknown.
         """
         typed = next(
             (text.split()[1].rstrip("s") for text in self.said if text.startswith("--folders ")), ""
@@ -288,7 +287,7 @@ class _Tops:
 
 
 def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -> Reading:
-    """Return the reading of images whose labels are proved, by what the folders above them are."""
+    """Return the reading of images with proved labels, by the roles of the folders above them."""
     tops: dict[str, set[str]] = defaultdict(set)
     for top, image in found:
         tops[top].add(f"{image.site} {image.subject}")
@@ -420,7 +419,7 @@ def _by_bids(series: Sequence[str], asked: _Tops) -> Reading | None:
 def _by_list(series: Sequence[str], names: Collection[str]) -> Reading | None:
     """Take the site's own list, if every file holds just one of its names."""
     labels = {re.sub(r"^sub-", "", name) for name in names}
-    if not labels or any(len(n) < 3 or (n.isdecimal() and len(n) < FEWEST_OF_ID) for n in labels):
+    if not labels or any(len(n) < 3 or (n.isdecimal() and len(n) < MIN_ID_DIGITS) for n in labels):
         return None  # such names could be numbers of runs
     name = re.compile(rf"(?<![A-Za-z0-9]){any_of(labels)}(?![A-Za-z0-9])")
     if not all(len(set(name.findall(path))) == 1 for path in series):
@@ -460,7 +459,7 @@ def _proposed(
     if len(first.people) < 2 or (odd := _odd_forms(first.images)):
         said_why = odd if len(first.people) > 1 else "nothing in the names tells people apart"
         return replace(reading, level="unknown", why=said_why, lines=())
-    if len(first.people) < FEWEST_PEOPLE:
+    if len(first.people) < MIN_PEOPLE:
         return replace(reading, why="so few names show no rule")
     why = why or "nothing but names says whose the files are"
     return _checked(replace(reading, level="inferred", why=why), said)
@@ -470,7 +469,7 @@ def _lines(reads: Sequence[Reading], ways: Sequence[Proposal]) -> Iterator[Line]
     for reading, way in zip(reads, ways, strict=True):
         for patterns in _versions_apart(reading, way.patterns):
             typed = tuple(word for pattern in patterns for word in ("--layout", pattern))
-            # Counted as they are when the line is typed: 001 of two sites are two people.
+            # Counted as after typing the line: 001 at two sites is two people.
             people = _by_patterns([image.path for image in reading.images], patterns).people
             first = ", ".join(dict.fromkeys(label for _, label in people[:3]))
             also = f"; {way.says}" if way.says else ""
@@ -478,7 +477,7 @@ def _lines(reads: Sequence[Reading], ways: Sequence[Proposal]) -> Iterator[Line]
 
 
 def _odd_forms(images: Sequence[Image]) -> str:
-    """Return why names of several forms contradict each other; empty if they do not."""
+    """Return how names of several forms contradict each other; empty if they do not."""
     groups = {len(image.subject.split(" ")) for image in images}
     if len(groups) > 1:
         some = sorted({image.subject for image in images})[:3]
@@ -494,7 +493,7 @@ def _odd_forms(images: Sequence[Image]) -> str:
 
 
 def _tell_runs_apart(images: Sequence[Image]) -> bool:
-    """Whether all files of a person say in the same way which run they are."""
+    """Tell whether all files of a person name their run by the same roles."""
     keys: dict[tuple[str, str], set[frozenset[str]]] = defaultdict(set)
     for image in images:
         keys[image.person].add(frozenset(image.run))
@@ -506,7 +505,7 @@ def _same_people(a: str, b: str) -> bool:
 
 
 def _versions_apart(reading: Reading, patterns: Sequence[str]) -> list[list[str]]:
-    """Return the patterns to type together: of those that hold the same runs, one at a time."""
+    """Return sets of patterns to type together; patterns of the same runs are in different sets."""
     held = {
         p: {i.acquired for i in reading.images if match(p, i.path) is not None} for p in patterns
     }
@@ -523,9 +522,9 @@ def _versions_apart(reading: Reading, patterns: Sequence[str]) -> list[list[str]
 
 
 def version_lines(reading: Reading) -> tuple[Line, ...]:
-    """Return what to type where a proved reading has several versions of a run: one is taken."""
+    """Return lines that choose one version where a proved reading has several of a run."""
     if reading.evidence == "BIDS" and not all("task-" in image.path for image in reading.images):
-        # Words for sessions that are none of BIDS, which makes versions of them
+        # BIDS reads session words that it does not know as versions.
         found = proposals([image.path for image in reading.images])
         reads = [_by_patterns([i.path for i in reading.images], way.patterns) for way in found.ways]
         same = [
@@ -559,7 +558,7 @@ _ONE_PERSON: Final = (
 
 
 def _checked(reading: Reading, said: Sequence[str]) -> Reading:
-    """Doubt labels that look alike, and mark files that repeat others of their person."""
+    """Lower the level if labels look alike, and mark files that repeat others of their person."""
     typed = any(not text.startswith("--") for text in said)
     by_site: dict[str, set[str]] = defaultdict(set)
     for site, subject in reading.people:
@@ -588,7 +587,7 @@ def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
             p.replace("{subject}", role, 1).replace("{subject}", "*") for p in known
         )
         one = tuple(word for pattern in patterns for word in ("--layout", pattern))
-        # Who confirms a layout says that its labels are people.
+        # Confirming a layout confirms its labels.
         two = reading.lines[0].typed if reading.lines else (AS_NAMED,)
         both = " and ".join(alike[:2])
         lines = (
@@ -605,14 +604,14 @@ def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
 
 
 def _templates(reading: Reading) -> list[str]:
-    """Return the patterns of a reading, {subject} for its people; none of what repeats others."""
+    """Return the patterns of a reading with {subject}, without files that repeat others."""
     blank = bids.pattern_of if reading.evidence == "BIDS" else (lambda path, label: "")
     parts = (image for image in reading.images if not image.whole)
     return list(dict.fromkeys(blank(i.path, i.subject) or i.version for i in parts))
 
 
 def same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:
-    """Return two labels that are equal but for case, zeros, signs or a word in front."""
+    """Return two labels that differ only in case, zeros, signs or a word in front; else None."""
     known: dict[str, str] = {}
     some = any_of(words("subject"))
     for label in sorted(labels):
@@ -628,7 +627,7 @@ def same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _wholes(reading: Reading) -> tuple[Image, ...]:
-    """Mark files that lack what tells several others of the person apart: they repeat them."""
+    """Mark files that lack an entity by which several others of the person differ: repeats."""
     parts = reading.producer.whole if reading.producer else ()
     mine: dict[tuple[str, str], set[frozenset[tuple[str, str]]]] = defaultdict(set)
     for image in reading.images:

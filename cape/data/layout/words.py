@@ -32,7 +32,7 @@ _DATE: Final = re.compile(
     r"|(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:19|20)\d\d|(?:19|20)\d{6}x\d+"
 )
 _SITE: Final = re.compile(r"(?:site|centre|center|hospital|clinic|lab|local)[-_]?[a-z0-9]*")
-# What somebody made of the same people, as a folder.
+# Names of folders that hold another version of the same data.
 _PIPELINE: Final = re.compile(
     r"(?:fmriprep|xcp_?d|xcp-d|xcpengine|cpac|c-pac|halfpipe|tedana|niak|nibabies|aroma|fmripost|mriqc|afni|fsl|spm"
     r"|conn|dpabi|ccs|dparsf)[-_a-z0-9.]*|funimg\w*|rois_\w+|reg_standard|ica_aroma|derivatives"
@@ -51,8 +51,8 @@ _ATLAS: Final = re.compile(
 )
 _ANATOMY: Final = r"(?:w?c[1-6]|w?m)?t1|c[1-6]"
 # Steps of SPM and DPABI before a name, one letter each: rest, srest, swrarest.
-MOST_STEPS: Final = 12
-FEWEST_OF_ID: Final = 4  # digits from which a number can only be somebody's
+MAX_STEPS: Final = 12
+MIN_ID_DIGITS: Final = 4  # a number with so many digits can only be a person's
 
 
 @functools.cache
@@ -95,18 +95,18 @@ def is_word(role: str, text: str) -> bool:
 
 
 def role_of(values: Sequence[str], before: Sequence[str] = ()) -> str:
-    """Return the role that all values of a part have by their words; empty: none that is known.
+    """Return the role that the words of all values of a part share; empty if there is none.
 
-    `before`: the parts in front of it, which may say what its numbers count.
+    `before`: the parts in front of it, whose words may say what its numbers count.
     """
     low = [value.lower() for value in values]
     for role in ("session", "run", "group", "site", "version"):
         if all(is_word(role, value) for value in low):
             # v1 .. v9: visits, if there are few of them; else people of these names.
             short = role == "session" and all(re.fullmatch(r"[vt]\d", value) for value in low)
-            return "" if short and len(low) > FEWEST_OF_ID else role
+            return "" if short and len(low) > MIN_ID_DIGITS else role
     core = min(low, key=len)
-    if len(core) > 2 and all(v.endswith(core) and len(v) - len(core) <= MOST_STEPS for v in low):
+    if len(core) > 2 and all(v.endswith(core) and len(v) - len(core) <= MAX_STEPS for v in low):
         return "version" if not core.isdecimal() else ""
     if all(is_word("subject", value) for value in low):
         return "subject"
@@ -115,7 +115,7 @@ def role_of(values: Sequence[str], before: Sequence[str] = ()) -> str:
         word = before[-2].lower()
     if word in words("subject"):
         return "subject"
-    if all(value.isdecimal() and len(value) < FEWEST_OF_ID for value in low):
+    if all(value.isdecimal() and len(value) < MIN_ID_DIGITS for value in low):
         return next((role for role in ("session", "run") if word in words(role)), "")
     return ""
 
@@ -137,7 +137,7 @@ def stem(name: str) -> str:
 
 
 def of_kind(path: str, kind: Kind) -> bool:
-    """Tell whether a name ends like files of a kind, CIFTI's beside volumes."""
+    """Tell whether a name has an ending of a kind; CIFTI files are no volumes."""
     low = path.lower()
     return low.endswith(ENDS[kind]) and not (
         kind == "volume" and re.search(r"\.[dp](?:tseries|scalar|label|conn)\.nii$", low)
@@ -164,10 +164,10 @@ def may_be_series(path: str, kind: Kind) -> bool:
     base = stem(name)
     if base.lower() in words("owners"):
         return False
-    # A name by BIDS says with its last word what it is.
+    # The last word of a BIDS name is its kind.
     if "sub-" in base and base.rpartition("_")[2] in words("bids_series"):
         return "sourcedata" not in folders and not re.search(r"_desc-(mean|brain|confounds)_", base)
-    # What stands behind space- or task- is no word for a kind of file.
+    # The values of entities such as space- or task- do not say the kind of a file.
     plain = re.sub(r"(?<![A-Za-z])[a-z]+-[A-Za-z0-9+]+", "", base)
     low = [word.lower() for word, _ in parts(plain) if word]
     if words("beside") & {*low, *(re.sub(r"\d+$", "", word) for word in low)}:
@@ -179,7 +179,7 @@ def may_be_series(path: str, kind: Kind) -> bool:
 
 
 def refused_ends() -> tuple[str, ...]:
-    """Return the endings of files of data that no reader takes, but a command makes usable."""
+    """Return the endings of data files that must be converted first, by a command of the table."""
     return tuple(end for row in table()["refused"] for end in row["ends"])
 
 

@@ -142,7 +142,7 @@ def test_another_basis_is_made_of_voxels_that_are_kept(base, cache, reads):
 
 
 def test_of_many_voxels_only_reduced_arrays_are_kept(base, cache, reads, monkeypatch):
-    monkeypatch.setattr(kept_subjects, "MAX_VOXELS", 1000)
+    monkeypatch.setattr(kept_subjects, "MAX_VOXEL_BYTES", 1000)
     inspect_site(base, {}, CONFIG, site="B", cache=cache)
     assert not list((cache / "entries").glob("*.voxels"))
     reads.clear()

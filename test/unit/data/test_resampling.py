@@ -247,7 +247,7 @@ def test_a_turned_grid_takes_no_more_memory_than_the_general_form(
 
 def test_an_axis_too_long_for_a_matrix_is_refused(tmp_path, monkeypatch):
     """A file of 640 kB, 20,000 voxels long, asked for 3 GB."""
-    monkeypatch.setattr(images, "LONGEST_AXIS", 24)
+    monkeypatch.setattr(images, "MAX_AXIS", 24)
     path = tmp_path / "run.nii.gz"
     nib.save(image_of(), path)
     with pytest.raises(UnusableFile) as verdict:
