@@ -1,7 +1,7 @@
-"""Where the mask's voxels lie in an image.
+"""Positions of the mask's voxels in an image.
 
-On the grid: same shape after flips and permutations of axes, and no corner off by more than a
-hundredth of the smallest voxel edge.
+An image is on the mask's grid if its shape is the same after flips and permutations of axes, and no
+corner is displaced by more than a hundredth of the smallest voxel edge.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cape.frozen import dataclass
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
-# Displacement in voxels below which nothing is said: rounding of single precision.
+# Displacement in voxels that is not noted: rounding of single precision.
 SILENT: Final = 0.001
 
 _RESAMPLED = {
@@ -33,7 +33,7 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """Where the mask's voxels lie in a stored volume."""
+    """Positions of the mask's voxels in a stored volume."""
 
     # (n_inside,): positions in the stored (Fortran) order of one volume, in C order of the mask.
     # None: there is no grid, or the image lies on another one and is to be resampled.
@@ -42,7 +42,7 @@ class Alignment:
     affine: Array  # (4, 4): of the stored volume, mm
 
     def place(self, shape: tuple[int, ...]) -> str:
-        """Return what is equal of images on one grid, to a tenth of a mm."""
+        """Return a digest of the grid, to a tenth of a mm; 16 hex digits."""
         where = np.rint(self.affine * 10).astype(np.int64).tobytes()
         return hashlib.sha256(repr(shape[:3]).encode() + where).hexdigest()[:16]
 
@@ -59,8 +59,8 @@ def align_to_grid(
 ) -> Alignment:
     """Find the mask's voxels in a volume of `shape`; without a grid the image alone is checked.
 
-    `trust` accepts an image without affine if its shape fits, `resample` another grid, but of no
-    image that says it is `native`: where one person's brain is, another's voxels are elsewhere.
+    `trust` accepts an image without affine if its shape fits; `resample` accepts another grid,
+    unless the image is `native`, in the space of one person's brain.
     """
     affine = _affine_of(header, shape, issues)
     if affine is None:
@@ -78,7 +78,7 @@ def align_to_grid(
         raise _no_affine("an affine that no grid can have") from None
     if np.isnan(turn).any():
         raise _no_affine("a singular affine")
-    # An image of positions is turned in place of the data: what comes out says where to read.
+    # Reorient an image of positions instead of the data: it says where to read.
     stored = np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape, order="F")
     turned = orientations.apply_orientation(stored, turn)
     turned_affine = affine @ orientations.inv_ornt_aff(turn, shape)
@@ -121,7 +121,7 @@ def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, issues: list[Iss
 
 
 def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]) -> Array | None:
-    """Return sform before qform, None without both."""
+    """Return the sform, else the qform, else None."""
     import nibabel as nib
 
     sform = header.get_sform(coded=True)[0]
@@ -141,7 +141,7 @@ def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]
     mm = displacement(sform, qform, shape)
     if edge > 0 and mm / edge > ACCEPTED:
         codes = ["".join(str(c) for c in nib.aff2axcodes(a)) for a in (sform, qform)]
-        # Left and right cannot be told from the brain itself, so nobody would notice later.
+        # A brain does not show which side is left, so no later check would find the error.
         if ("L" in codes[0]) != ("L" in codes[1]):
             observed = f"sform {codes[0]}, qform {codes[1]}"
             raise UnusableFile(IssueCode.AFFINES_FLIPPED, observed)

@@ -1,4 +1,4 @@
-"""What BIDS says of runs: the table of confounds beside an image, and their names."""
+"""Confound tables beside images, and names of runs, by BIDS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from cape.data.layout.words import words
 from cape.data.runs import RunFile
 
-# What tells runs of a session apart, in the order of BIDS
+# Entities by which runs of a session differ, in the order of BIDS
 ENTITIES: Final = ("task", "acq", "ce", "rec", "dir", "run", "echo")
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
 
@@ -18,14 +18,14 @@ CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regre
 def confounds_beside(image: Path) -> Path | None:
     """Return the table of an image's run, None if there is none.
 
-    One table serves all versions of a run: its name lacks the last entities of theirs, but for
-    those that make another run.
+    One table serves all versions of a run: its name lacks their last entities, except those of
+    another run.
     """
     named = image.name.split(".")[0].split("_")[:-1]
     while named and "-" in named[-1]:
         for end in CONFOUND_ENDS:
             table = image.with_name("_".join(named) + end)
-            # A link whose content was not fetched is told as that, not as no table.
+            # A link without content counts, so that a later check reports it.
             if table.is_file() or table.is_symlink():
                 return table
         if named[-1].partition("-")[0] in (*words("run_entities"), "sub"):
@@ -37,7 +37,7 @@ def confounds_beside(image: Path) -> Path | None:
 def names_of_runs(runs: Sequence[RunFile]) -> list[tuple[str, str]]:
     """Return session and other entities of each run of a person, ("ses-1", "task-rest_run-1").
 
-    Where these do not tell runs apart, runs are numbered.
+    If names repeat, runs are numbered.
     """
     sessions = [_bare(run.ses.removeprefix("ses-")) for run in runs]
     entities = [_entities(run.run) for run in runs]

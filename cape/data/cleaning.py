@@ -1,4 +1,4 @@
-"""Preprocessing of one run, features by time: numpy only, nothing of other subjects.
+"""Preprocessing of one run, features by time: numpy only, independent of other subjects.
 
 Order: drop dummies -> NaN and constant rules -> one least squares for intercept, trend, confounds
 and the cosines outside the pass band -> standardise -> global signal.
@@ -16,15 +16,15 @@ from cape.data.runs import Kept, Series
 from cape.frozen import dataclass
 from cape.settings.resolved import Cleaning, Reading
 
-# Numbers of a run that are doubles at a time: 4096 rows of 400 time points, 13 MB.
+# Numbers that are converted to doubles at a time: 4096 rows of 400 time points, 13 MB.
 BLOCK: Final = 4096 * 400
 # A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8.
 FLAT: Final = 1e-6
-# Least deviation to divide by, in medians of the run's features (the recipe of spatial maps).
+# Smallest deviation to divide by, in medians over features (recipe of spatial maps).
 FLOOR: Final = 0.3
 # Degree of the polynomial that `detrend` takes out.
 DEGREES: Final = {"none": 0, "linear": 1, "quadratic": 2}
-# A regressor whose part that others do not explain is smaller than this adds nothing.
+# A regressor is left out if other ones explain all but this fraction of it.
 COLLINEAR: Final = 1e-8
 
 
@@ -35,11 +35,11 @@ class Quality:
     n_values: int
     n_bad: int  # values that are not finite
     n_features: int
-    n_zero: int  # features that are zero at all times; of a single time point none
+    n_zero: int  # features that are zero at all times; 0 for a single time point
     n_constant: int  # features that are constant at another value
     dummy_z: float  # robust z of the first volume's mean
-    # Temporal signal to noise: median over features of mean over the std that cleaning leaves; 0
-    # where there is none
+    # Temporal signal to noise: median over features of the mean divided by the std after cleaning;
+    # 0 without a varying feature
     tsnr: float = 0.0
 
     def joined(self, other: Self) -> Quality:
@@ -50,7 +50,7 @@ class Quality:
             n_zero=self.n_zero + other.n_zero,
             n_constant=self.n_constant + other.n_constant,
             dummy_z=max(self.dummy_z, other.dummy_z),
-            # By the length of the runs
+            # Weighted by the length of the runs
             tsnr=(self.tsnr * self.n_values + other.tsnr * other.n_values)
             / max(self.n_values + other.n_values, 1),
         )
@@ -69,7 +69,7 @@ class Quality:
         return self.n_constant / max(self.n_features, 1)
 
 
-# Of data that were not looked at, because a check read headers and tables only.
+# Counts of data that were not read, because a check reads headers and tables only.
 UNREAD: Final = Quality(n_values=0, n_bad=0, n_features=0, n_zero=0, n_constant=0, dummy_z=0.0)
 
 
@@ -84,8 +84,8 @@ def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Arr
     if others is None or others.shape[1] == 0 or n_times < 2:
         return design
     centred = np.concatenate([design[:, 1:], others - others.mean(axis=0)], axis=1)
-    # Motion parameters and their derivatives are often collinear: columns that add nothing would
-    # divide by rounding errors, so that the result depended on the computer.
+    # Motion parameters and their derivatives are often collinear: dividing by the rounding errors
+    # of such columns would make the result depend on the computer.
     norms = np.linalg.norm(centred, axis=0)
     varying = norms > COLLINEAR * np.linalg.norm(np.concatenate([design[:, 1:], others], 1), axis=0)
     left, size, _ = np.linalg.svd(centred[:, varying] / norms[varying], full_matrices=False)
@@ -110,7 +110,7 @@ def stop_band_cosines(n_times: int, tr: float, *, high_pass: float, low_pass: fl
 
 
 def nuisance(confounds: Array, n_dummy: int, how: Reading, tr: float) -> Array:
-    """Return (T - n_dummy, K); `confounds` (T, K), K may be 0, are of the volumes as stored."""
+    """Return signals (T - n_dummy, K); `confounds` (T, K), K may be 0, have all stored volumes."""
     others, high, low = confounds[n_dummy:], how.high_pass, how.low_pass
     if not high and not low:
         return others
@@ -119,14 +119,14 @@ def nuisance(confounds: Array, n_dummy: int, how: Reading, tr: float) -> Array:
 
 
 def design(others: Array | None, kept: Kept | int, how: Cleaning) -> Array:
-    """Return orthonormal regressors of a run: all of its T volumes, or those of a mask (T,).
+    """Return orthonormal regressors of a run, for all T volumes or those of a mask (T,).
 
-    `others` (T, K) are of all volumes.
+    `others` (T, K) have all volumes.
     """
     degree = DEGREES[how.detrend]
     if isinstance(kept, int):
         return regressors(kept, degree=degree, others=others)
-    # By their true times: what is left of a line is no line over the volumes that are left.
+    # At their true times: scrubbing leaves gaps, in which a line goes on.
     line = np.linspace(-1, 1, kept.size)
     trend = np.stack([line**power for power in range(1, degree + 1)], axis=1) if degree else None
     parts = [part[kept] for part in (trend, others) if part is not None]
@@ -136,33 +136,33 @@ def design(others: Array | None, kept: Kept | int, how: Cleaning) -> Array:
 
 
 def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
-    """Return a run (D, T) less dummies and what is taken out of it, in its memory, and counts.
+    """Return a cleaned run (D, T), in the memory of `series`, and its counts.
 
-    Of volumes those that are kept.  Rows of mean 0, constant ones 0; with ``standardize=none`` all
-    keep mean and scale.
+    Dummies and scrubbed volumes are dropped, regressors removed.  Rows have mean 0, constant ones
+    are 0; with ``standardize=none`` all rows keep mean and scale.
     """
     values, kept = series.values[:, series.n_dummy :], series.kept
     n_features, n_times = len(values), series.n_kept
-    # A run may be half of the memory that a site has.
+    # In place: a run may take half of the memory of a site.
     cleaned = values
     if kept is not None:
-        # A row at its new place never reaches one that is still to be read.
+        # A row at its new place never overlaps one that is still to be read.
         cleaned = series.values.reshape(-1)[: n_features * n_times].reshape(n_features, n_times)
     if n_times == 0:
         return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
-    # One least squares for all: of two steps in a row the second brings back what the first
+    # One least squares for all: in two successive steps the second brings back what the first
     # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
     basis = design(series.others, n_times if kept is None else kept, how)
     n_bad = n_zero = n_constant = 0
     spreads, means = np.zeros(n_features), np.zeros(n_features)
     level = np.zeros(n_times)
-    # In blocks of rows: doubles of the whole subject would be twice what is held anyway.
+    # In blocks of rows: doubles of the whole subject would need twice its memory.
     rows = _rows_at_a_time(n_times)
     for first in range(0, n_features, rows):
         block = values[first : first + rows].astype(np.float64)
         if kept is not None:
             block = block[:, kept]
-        n_bad += _fill(block)  # as the mean of their row: 0 once the mean is taken out
+        n_bad += _fill(block)  # the mean of the row becomes 0 when the mean is removed
         zero = ~block.any(axis=1)
         size = np.sqrt(np.mean(block * block, axis=1))
         level += block.sum(axis=0)
@@ -180,7 +180,7 @@ def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
         block[flat] = 0.0
         spreads[first : first + rows] = np.where(flat, 0.0, spread)
         cleaned[first : first + rows] = block if as_is is None else as_is
-    # A voxel with almost no signal must not be blown up to the size of the others.
+    # A voxel with almost no signal must not be scaled up to the size of the others.
     if how.standardize == "floored" and spreads.any():
         floor = FLOOR * np.median(spreads[spreads > 0])
         cleaned /= np.maximum(spreads, floor).astype(np.float32)[:, None]
@@ -205,8 +205,8 @@ def _tsnr(means: Array, spreads: Array) -> float:
 
 def _regress_mean(cleaned: Data) -> None:
     """Regress the mean over the features out of every feature (D, T), in place."""
-    # Of features at equal scale, so that no loud voxel decides.  The other regressors are out of
-    # the mean already, so this step brings none of them back.
+    # Features have equal scale, so that no loud voxel dominates.  The mean no longer contains the
+    # other regressors, so this step brings none of them back.
     signal = cleaned.mean(axis=0, dtype=np.float64)
     signal -= signal.mean()
     power = float(signal @ signal)
@@ -220,7 +220,7 @@ def _regress_mean(cleaned: Data) -> None:
 
 
 def _rows_at_a_time(n_times: int) -> int:
-    # A run of 30,000 volumes has few voxels in a block: 4096 of them would take 1 GB.
+    # A run of 30,000 volumes has few rows in a block: 4096 of them would take 1 GB.
     return min(4096, max(1, BLOCK // max(n_times, 1)))
 
 
@@ -241,7 +241,7 @@ def _first_volume_z(level: Array) -> float:
     if level.size < 10:
         return 0.0
     rest = level[1:]
-    # Median and MAD: one spike of motion among the others would hide a first volume that is off.
+    # Median and MAD: a spike of motion elsewhere must not hide a deviating first volume.
     middle = np.median(rest)
     spread = 1.4826 * float(np.median(np.abs(rest - middle)))
     return abs(float(level[0] - middle)) / spread if spread > 0 else 0.0
@@ -254,7 +254,7 @@ def rank_of(cleaned: Data) -> int:
     if rows.shape[0] >= rows.shape[1]:
         rows = rows.T
     small = np.zeros((rows.shape[0], rows.shape[0]))
-    # In blocks: doubles of a long run would be twice what is held anyway.
+    # In blocks: doubles of a long run would need twice its memory.
     width = _rows_at_a_time(rows.shape[0])
     for first in range(0, rows.shape[1], width):
         block = rows[:, first : first + width].astype(np.float64)

@@ -1,7 +1,7 @@
-"""Runs that hold the same data under several names: exactly, scaled, or made in another way.
+"""Runs that hold the same data under several names: exactly, scaled, or processed differently.
 
-A person who is there twice would count twice.  Nobody is left out for what stands here, which
-depends on several people: it is told.
+A person who is listed twice would count twice.  These findings depend on several people, so they
+leave no subject out; the site is warned.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from cape.algorithms.estimators import Array, Data
 from cape.data.checks import RunShape
 from cape.data.issues import Findings, IssueCode
 
-# Parts of the features whose means are compared, and numbers that are kept of their courses.
+# Parts of the features whose means are compared, and numbers kept of their courses.
 N_PARTS: Final = 8
 N_KEPT: Final = 64
-# Correlation from which on two courses are one.  Of runs that have nothing in common that of the
-# kept numbers has a deviation of 1/8: 7.6 of them.
+# Correlation above which two courses are the same.  For unrelated runs the kept numbers have a
+# standard deviation of 1/8, so this is 7.6 deviations.
 ONE_COURSE: Final = 0.95
-# Fewer steps in time are alike by chance.
+# Fewer steps in time agree by chance.
 MIN_STEPS: Final = 24
 # Runs that are compared at a time: 16 MB.
 MAX_ROWS: Final = 2000
 
 
 def course_of(values: Data) -> tuple[float, ...]:
-    """Return numbers that another scale, offset, smoothing or drift of values (D, T) hardly moves.
+    """Return numbers (64,) that scale, offset, smoothing or drift of values (D, T) hardly change.
 
-    Steps in time of the means of a few parts, as ranks: a drift or a first volume that is brighter
-    would make all runs alike.
+    They project ranks of the steps in time of the means of a few parts; without ranks a drift or a
+    brighter first volume would make all runs alike.
     """
     n_features, n_times = values.shape
     if n_times <= MIN_STEPS or n_features == 0:
@@ -61,7 +61,7 @@ def _directions(n: int) -> npt.NDArray[np.int8]:
 
 
 def note_copies(shapes: Sequence[RunShape], findings: Findings) -> None:
-    """Note runs with the same values, and such whose course in time is the same."""
+    """Note runs with the same values, and runs with the same course in time."""
     exact = _equal(shapes, findings)
     alike: dict[tuple[int, int], list[RunShape]] = {}
     for shape in shapes:

@@ -1,13 +1,12 @@
-"""A site's store of what was read of its files: data, which never leave, in a folder of its own.
+"""A site's store of data that were read from its files; private, in a folder of its own.
 
 It holds entries (`cape.data.kept_subjects`), digests of the contents of files, and for each folder
-that was read which of them were there: entries of files that are gone go when the store is next
-used.  The contents of a file are known without reading it again where size, samples and time stamps
-are those of before; stamps alone are never believed.  No name of a person or of a file is in it.
+the files that it had.  Entries of files that are gone are removed when the store is next used.  A
+file counts as unchanged if size, samples and time stamps are those of before, never by its stamps
+alone.  The store holds no name of a person or file.
 
-The store is believed only while its folder is this user's alone.  It is no channel: entries are
-written by reading files and read by those who read files, but for public bases
-(`cape.data.kept_bases`).
+It is trusted only while its folder belongs to this user alone.  It is no channel between users:
+except for public bases (`cape.data.kept_bases`), those who read files write and read its entries.
 """
 
 from __future__ import annotations
@@ -31,19 +30,18 @@ from cape.settings.documents import parse_json
 MAX_BYTES: Final = 4 * 10**9
 # A file that changed less than so many seconds ago may change again within one tick of its clock.
 SETTLED: Final = 2.0
-# Of a file these many blocks of so many bytes are compared, its first and last among them; at the
-# end of a packed file stands the check sum of all that it holds.
+# Number and bytes of the blocks of a file that are compared, the first and the last included; a
+# packed file ends with the check sum of its content.
 SAMPLES: Final = 16
 SAMPLE_BYTES: Final = 4096
 MAGIC: Final = b"cape-store-1\n"
 
-# Device, inode, size, and times of the last change of content and inode; the last one cannot be
-# set back.
+# Device, inode, size, mtime and ctime in ns; a user cannot set ctime back.
 Stamp = tuple[int, int, int, int, int]
 
 
 class DataStore:
-    """A store in its folder; every method does nothing where the folder cannot be used."""
+    """A store in its folder; its methods do nothing if the folder cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +52,7 @@ class DataStore:
 
     @classmethod
     def open(cls, folder: Path) -> DataStore | None:
-        """Return the store, without what was read of folders that are gone; None: no such place."""
+        """Return the store without entries of folders that are gone; None if it cannot be used."""
         store = cls(folder)
         if not all(map(_is_private, (folder, store._entries, store._files, store._places))):
             return None
@@ -74,15 +72,15 @@ class DataStore:
         path = self._entries / name
         try:
             content = path.read_bytes()
-            os.utime(path)  # the oldest goes first
+            os.utime(path)  # the least recently used goes first
         except OSError:
             return None
         head, body = content[: len(MAGIC) + 32], content[len(MAGIC) + 32 :]
         return body if head == MAGIC + _checksum(name, body) else None
 
     def put(self, name: str, body: bytes) -> None:
-        """Keep an entry; a full disk costs time, not the run."""
-        # One at a time: an entry that is being written counts.
+        """Keep an entry; an error of the disk is ignored."""
+        # One at a time, so that the total size is right.
         with self._lock, suppress(OSError):
             self._make_room(len(body))
             _write(self._entries / name, MAGIC + _checksum(name, body) + body)
@@ -123,7 +121,7 @@ class DataStore:
                 return digest
         if not known:
             return ""
-        # Copied, moved or touched: read, which costs a tenth of unpacking.
+        # Copied, moved or touched: hash it, which takes a tenth of the time of unpacking.
         digest = content_of(path)
         if digest in known:
             self.learn(path, stamp, digest)
@@ -134,7 +132,7 @@ class DataStore:
         with suppress(OSError):
             name = _sampled(path, stamp[2])
             if stamp_of(path) != stamp or time.time() - max(stamp[3:]) * 1e-9 < SETTLED:
-                # Known by content all the same, and read once more before that is believed.
+                # Known by its content, which is hashed once more before it is trusted.
                 stamp = (0, 0, 0, 0, 0)
             known = dict(self._known(name))
             same = [s for s in known.get(digest, []) if s[:2] != list(stamp[:2])]
@@ -148,10 +146,10 @@ class DataStore:
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
 
-    # -- what is gone ----------------------------------------------------------------------------
+    # -- files that are gone --------------------------------------------------------------------
 
     def seen(self, base: Path, files: Mapping[str, Sequence[int]]) -> None:
-        """Take note of the files below a folder (device and inode by content) after a pass.
+        """Record the files below a folder (device and inode by content) after a pass.
 
         Entries of files that were there before and are gone are removed.
         """
@@ -178,7 +176,7 @@ class DataStore:
                     yield path, place
 
     def _forget(self, digests: Iterable[str]) -> None:
-        """Remove all that was read of files of these contents, unless another folder has them."""
+        """Remove all entries of files of these contents, unless another folder has them."""
         wanted = set(digests)
         if wanted:
             wanted.difference_update(*(place["files"] for _, place in self._known_places()))
@@ -195,7 +193,7 @@ class DataStore:
 
 
 def files_of(facts: bytes) -> tuple[str, ...]:
-    """Return the digests of the files that the facts of a subject are of."""
+    """Return the digests of the files of a subject from its facts."""
     try:
         return tuple(map(str, parse_json(facts)["files"]))
     except (ValueError, KeyError, TypeError):
@@ -213,7 +211,7 @@ def content_of(path: Path) -> str:
 
 
 def _sampled(path: Path, size: int) -> str:
-    """Return a digest of the size of a file and of blocks all over it."""
+    """Return a digest of the size of a file and of sample blocks."""
     found = hashlib.sha256(str(size).encode())
     last = max(size - SAMPLE_BYTES, 0)
     with path.open("rb", buffering=0) as stream:
@@ -224,7 +222,7 @@ def _sampled(path: Path, size: int) -> str:
 
 
 def _checksum(name: str, body: bytes) -> bytes:
-    # With the name: an entry that was moved is another subject's.
+    # Includes the name: a renamed entry belongs to another subject.
     return hashlib.sha256(name.encode() + body).digest()
 
 
@@ -236,7 +234,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _is_private(folder: Path) -> bool:
-    # Who else may write there could make a site answer with other numbers than its files hold.
+    # Another user who may write there could make a site answer with wrong numbers.
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()

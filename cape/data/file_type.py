@@ -35,13 +35,13 @@ PROMISED: Final = {
     ".txt": "text",
 }
 
-# Of MATLAB 4: order of bytes, numbers or text, and their type; letters of a variable's name.
+# Codes of MATLAB 4 for byte order, type and kind of a matrix; letters of its name.
 MAT4_TYPES: Final = frozenset(
     1000 * order + 10 * kind + full for order in (0, 1) for kind in range(6) for full in range(3)
 )
 MAX_LETTERS: Final = 64
 
-# CIFTI files are NIfTI-2 inside: only their names and their intent codes give them away.
+# CIFTI files are NIfTI-2: only name and intent code tell them apart.
 _CIFTI = ("dtseries", "dscalar", "dlabel", "ptseries", "pscalar", "dconn", "pconn")
 _SURFACE = (".gii", ".gii.gz", *(f".{kind}.nii" for kind in _CIFTI))
 _MAGIC = (
@@ -87,7 +87,7 @@ def sniff(head: bytes) -> str:
 
 
 def kind_of(dtype: np.dtype[np.generic]) -> str:
-    """Return what an array holds that is no real number, in a word."""
+    """Return a word for the content of an array without real numbers."""
     words = {"c": "complex numbers", "b": "truth values", "M": "dates", "m": "durations"}
     return words.get(dtype.kind, "text" if dtype.kind in "SU" else "no numbers")
 
@@ -126,7 +126,7 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
     with path.open("rb") as stream:
         head = stream.read(512)
     kind = sniff(head)
-    # Before the ending is judged: a pointer has the name of the file that it stands for.
+    # Checked before the ending: a pointer has the name of the file that it replaces.
     if kind.endswith("pointer"):
         raise UnusableFile(IssueCode.FILE_POINTER, f"a {kind}")
     if suffix not in accepted:
@@ -153,15 +153,14 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
 
 
 def check_no_surface(name: str) -> None:
-    """Raise `UnusableFile` if a file is no volume, by its name: known before any file is opened."""
+    """Raise `UnusableFile` if a name is that of a surface or CIFTI file."""
     if name.lower().endswith(_SURFACE):
         raise UnusableFile(IssueCode.SURFACE_DATA, "named as a surface or CIFTI file")
 
 
 def visible(path: Path) -> bool:
     """Tell whether a file of a folder counts, by its name and what it is."""
-    # A Mac leaves ._sub-01.nii.gz beside every image that it copies.  All else counts that has the
-    # name of data: links whose file is gone (DataLad's), folders and pipes are named as what they
-    # are, not passed over.
+    # macOS leaves ._sub-01.nii.gz beside each copied image.  Broken links (DataLad's), folders and
+    # pipes with the name of data count, so that a later check reports them.
     named = path.name.lower().endswith((*IMAGE_SUFFIXES, *MATRIX_SUFFIXES))
     return not path.name.startswith(".") and (path.is_file() or path.is_symlink() or named)

@@ -1,11 +1,11 @@
-"""What GIFT wrote of all people of a site, `*_postprocess_results.mat`, as rows of outcomes.
+"""GIFT's results of all people of a site, `*_postprocess_results.mat`, as rows of outcomes.
 
 Shapes are those of its `icatb_postprocess_timecourses`: ``fnc_corrs_all`` (people, sessions, R, R)
-in Fisher z, ``spectra_tc_all`` (people, sessions, F, R) and ``freq`` (F) in Hz.  Files of others
-may have no axis of sessions, and GIFT leaves out both first axes of one person with one session.
+in Fisher z, ``spectra_tc_all`` (people, sessions, F, R) and ``freq`` (F) in Hz.  Other
+programs may write no axis of sessions, and GIFT drops both first axes for one person and session.
 
-GIFT keeps no names.  Order alone would put patients into the place of controls without a word, so
-that the site says whose its rows are, in a table beside the file.
+GIFT keeps no names.  By order alone a patient could silently take the place of a control, so the
+site names the rows in a table beside the file.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ FREQUENCIES: Final = "freq"
 
 
 def read_rows(path: Path, how: Reading) -> Records:
-    """Return the people of a table and their numbers, or of GIFT's results; UnusableFile, OSError.
+    """Return people and their numbers from a table, or from GIFT's results; UnusableFile, OSError.
 
-    Whatever is wrong with GIFT's file or the names stops the site; a person's numbers never do.
+    A fault of GIFT's file or of the names stops the site; a person's numbers never do.
     """
     if how.of_gift is None:
         return read_records(path, how.columns)
@@ -51,13 +51,13 @@ def read_rows(path: Path, how: Reading) -> Records:
     return _read_gift(path, names, how.of_gift, tuple(stamps))
 
 
-# Every person asks for the file; times and sizes are in the key, so that new content is read again.
+# Each person asks for the file; times and sizes are in the key, so new content is read again.
 @functools.lru_cache(maxsize=8)
 def _read_gift(
     path: Path, names: Path, measure: Measure, _stamps: tuple[tuple[int, int], ...]
 ) -> Records:
     labels = _labels(names)
-    with np.errstate(all="ignore"):  # of one person: who has no finite numbers adds zeros, unheard
+    with np.errstate(all="ignore"):  # a person without finite numbers adds zeros
         values = _outcomes(path, measure, len(labels)).astype(np.float32)
     return Records(names=outcome_names(measure), labels=labels, values=values, problems={})
 
@@ -73,7 +73,7 @@ def _labels(path: Path) -> tuple[str, ...]:
 
 
 def _outcomes(path: Path, measure: Measure, n: int) -> Array:
-    """Return the outcomes (n, K) of everybody, in natural units."""
+    """Return the outcomes (n, K) of all people, in natural units."""
     content, R = path.read_bytes(), len(measure.networks)
     if measure.kind == "power":
         frequency = _variable(content, FREQUENCIES).ravel()
@@ -87,7 +87,7 @@ def _outcomes(path: Path, measure: Measure, n: int) -> Array:
 
 
 def _of_people(content: bytes, name: str, n: int, own: tuple[int, int]) -> Array:
-    """Return a variable's mean over sessions, (n, *own): NaN where one session is."""
+    """Return the mean of a variable over sessions, (n, *own); NaN if one session is NaN."""
     values = _variable(content, name)
     if values.ndim == 2 and n == 1:
         values = values[None]

@@ -1,7 +1,7 @@
 """Vertices of GIFTI surfaces.
 
-Own, since a surface comes from others: one that names another file as its numbers would be that
-file, and packed numbers may unfold without end.
+Not by nibabel: a surface comes from others, could name another file as its data, and its packed
+numbers could expand without bound.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PACKED: Final = ("ASCII", "Base64Binary", "GZipBase64Binary")
 
 
 def read_vertices(path: Path) -> Array:
-    """Return the vertices (n, 3) of a surface; ValueError if there are none, OSError."""
+    """Return the vertices (n, 3) of a surface; ValueError if it has none, OSError."""
     if path.stat().st_size > MAX_SURFACE_BYTES:
         raise FoundError(f"{path.stat().st_size} bytes, at most {MAX_SURFACE_BYTES}")
-    # A text, so that the file cannot declare another encoding.
+    # Decoded here, so that the file cannot declare another encoding.
     text = plain_xml(path.read_bytes()).decode()
     try:
         root = ElementTree.fromstring(text)  # noqa: S314 - without entities, and of bounded size
@@ -61,7 +61,7 @@ def _numbers(attributes: dict[str, str], text: str) -> Array:
         raw = base64.b64decode(text)
         if said["Encoding"] == "GZipBase64Binary":
             try:
-                # One byte past the size tells a longer one, which is never unpacked to its end.
+                # One byte more than needed shows that it is longer, without unpacking the rest.
                 raw = zlib.decompressobj(wbits=47).decompress(raw, size + 1)
             except zlib.error as err:
                 raise FoundError("packed points that are damaged") from err

@@ -1,8 +1,8 @@
 """Groups, covariates and outcomes of people: from tables of their site, by label.
 
-A row that cannot be read or understood fails its person, who stays counted and adds zeros; that is
-told to the site alone.  Only the table itself stops it: one that is not there or no table, columns
-that are missing, names that fit nobody.
+A row that cannot be read or understood fails its person, who stays counted and adds zeros; only the
+site learns of it.  Faults of the table itself stop the site: a missing or unreadable table, missing
+columns, or names that fit no person.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from cape.settings.comparison import Comparison, Covariate, Range
 
 
 def read_people(base: Path, asked: Comparison, listed: Sequence[str], findings: Findings) -> People:
-    """Return groups and covariates of those whom a site lists, by a table of its folder.
+    """Return groups and covariates of the people whom a site lists, from a table of its folder.
 
-    Whatever is wrong stands in `findings`, for the site's eyes; where the table cannot be used
-    nobody is in a group.
+    Faults go to `findings`, which are the site's own; without a usable table all values are NaN.
     """
     group, covariates = asked.group, asked.covariates
     columns = (group.column, *(one.column for one in covariates))
@@ -57,7 +56,7 @@ def read_people(base: Path, asked: Comparison, listed: Sequence[str], findings: 
 
 
 def _group_of(group: Covariate, label: str, cell: str, findings: Findings) -> float:
-    """Return 1 or 0, of a continuous question its value in public units; NaN: neither."""
+    """Return 1 or 0 by level, or the value of a `Range` in public units; NaN if neither."""
     place = f"'{label}': {group.column} '{cell[:20]}'"
     if isinstance(group, Range):
         value, was_clipped = group.public(cell)
@@ -81,7 +80,7 @@ def _note_no_value(label: str, column: str, cell: str, findings: Findings) -> No
 def _rows_of(
     base: Path, name: str, columns: Sequence[str], listed: Sequence[str], findings: Findings
 ) -> Mapping[str, Sequence[str]]:
-    """Return the cells of everybody in a table; none where it cannot be used, which is noted."""
+    """Return the wanted cells by label; {} after noting why the table cannot be used."""
     try:
         if leads_out(name):
             raise UnusableFile(IssueCode.OUTSIDE_FOLDER, "a name that leads out of the folder")
@@ -96,8 +95,8 @@ def _rows_of(
 def _rows_by_label(
     path: Path, name: str, columns: Sequence[str], listed: Sequence[str], findings: Findings
 ) -> dict[str, tuple[str, ...]]:
-    """Return the wanted cells of everybody who is listed; `UnusableFile` for the table itself."""
-    # A row is one person: what is wrong with it must not decide whether others count.
+    """Return the wanted cells of all listed people; `UnusableFile` for the table itself."""
+    # A row is one person: its faults must not decide whether others count.
     content, separator = bounded(path), delimiter_of(path.name)
     first, *lines = table_lines(content, separator, by_line=True, comments=False)
     header = cells_of(first)
@@ -114,7 +113,7 @@ def _rows_by_label(
             continue
         label = bare(cells[person])
         own = tuple(cells[i].strip() for i in places)
-        # A table of sessions has several rows of a person: they must say the same.
+        # A table of sessions has several rows of a person, which must agree.
         if rows.setdefault(label, own) != own:
             unclear.add(label)
     own_labels = {bare(label): label for label in listed}

@@ -1,7 +1,7 @@
-"""The catalogue of rules for a site's data, and the list of what a site has; see docs/errors.md.
+"""The catalogue of rules for a site's data, and the findings of a site; see docs/errors.md.
 
-Texts filled with names and numbers of the data stay at the site; only the fixed public sentence of
-a code in `cape.errors.CATALOGUE` may leave.
+Texts with names and numbers of the data stay at the site; only the fixed public sentence of a code
+in `cape.errors.CATALOGUE` may leave.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cape.errors import CATALOGUE, DataError
 from cape.frozen import dataclass
 
 # E: a list, mask or table of the site cannot be used, which stops it.  X: a subject fails, and
-# counts as zeros.  S: of the people of the site as a whole.  W: a warning.  Names decide about E,
-# and content about X and S, which therefore stop nobody unless the site's own policy says so.
+# counts as zeros.  S: a fault of the people of the site as a whole.  W: a warning.  E depends on
+# names; X and S depend on content, so they stop a site only if its own policy says so.
 Severity = Literal["E", "X", "S", "W"]
 
-# Places named in one line; all of them stand in `Finding.places`, for a file.
+# Places named in one line; `Finding.places` has all of them.
 MAX_PLACES: Final = 3
 
 _RESAVE = (
@@ -37,7 +37,7 @@ class IssueCode(Enum):
     CAPE-E1nn stops the site, CAPE-W1nn warns or fails a subject; `strict` makes S, and too many X, E.
     """
 
-    # Several rules share a number: others read the same sentence about all of them.
+    # Several rules share a number: other sites read the same sentence about all of them.
     # fmt: off
     # ---- names and folders
     FILE_MISSING = (1, "E", "Files are missing", "files below {base}", "correct the names or put the files there")
@@ -220,13 +220,13 @@ class IssueCode(Enum):
 
     @property
     def public_key(self) -> str:
-        # What people's files hold is the site's affair: others learn that a check failed, not which.
+        # For content other sites learn only that a check failed, not which.
         return f"E1{self.number:02d}" if self.severity == "E" else "E100"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Issue:
-    """A rule that one file breaks: what was observed there, and what the texts of the rule need."""
+    """A rule that one file breaks, the observation, and values for the texts of the rule."""
 
     code: IssueCode
     observed: str
@@ -234,7 +234,7 @@ class Issue:
 
 
 class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on one file
-    """What was observed in a file that cannot be used; the reader of the site adds its name."""
+    """An issue of a file that cannot be used; the caller adds the name of the file."""
 
     def __init__(self, code: IssueCode, observed: str, **values: object) -> None:
         super().__init__(code.problem)
@@ -243,7 +243,7 @@ class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One problem at all its places; only `public` may leave, empty unless the site stops."""
+    """One problem with all its places; only `public` may leave, empty unless the site stops."""
 
     code: str
     severity: Severity
@@ -260,7 +260,7 @@ class _Entry:
     expected: str
     remedy: str
     public: Mapping[str, object]
-    content: bool  # of people's files, not of the site's lists
+    content: bool  # about people's files, not the site's lists
     places: list[str] = field(default_factory=list)
 
     @property
@@ -268,11 +268,11 @@ class _Entry:
         return self.code, self.severity, self.problem, self.remedy
 
     def public_sentence(self, site: str) -> tuple[str, dict[str, object]]:
-        """Return the key of the public sentence and what fills it."""
+        """Return the key of the public sentence and its fields."""
         key = "E100" if self.content else self.code.public_key
         fields = {"site": site, **self.public}
         wanted = {name for _, name, _, _ in Formatter().parse(CATALOGUE[key]) if name}
-        # A sentence that lacks a value is not sent with a gap or a guess.
+        # A sentence that lacks a value is replaced by the general one.
         return ("E100" if wanted - set(fields) else key), fields
 
 
@@ -281,7 +281,7 @@ class Findings:
 
     def __init__(self, site: str, *, strict: bool = False) -> None:
         self.site, self.strict = site, strict
-        self.left_out: tuple[str, ...] = ()  # how many people, by which lines of a list; private
+        self.left_out: tuple[str, ...] = ()  # one text for each list with marks; private
         self._entries: list[_Entry] = []
 
     def add(
@@ -295,7 +295,7 @@ class Findings:
     ) -> Severity:
         """Note a problem; `place` and `values` are private, `public` holds public things only.
 
-        In a file `of_subject` what would stop the site fails this subject.
+        In a file `of_subject` an E becomes an X: the subject fails, not the site.
         """
         severity = code.severity
         if severity == "E" and of_subject:
@@ -312,12 +312,12 @@ class Findings:
             public=public or {},
             content=content,
         )
-        # One line a kind is read; a line a file is not.
+        # One line for each kind of problem, not for each file.
         first = next((e for e in self._entries if e.kind == entry.kind), None)
         if first is None:
             self._entries.append(entry)
         elif first.expected != entry.expected:
-            # What differs from file to file is said of the file.
+            # Expectations that differ between files are noted at the file.
             place = f"{place} (expected {entry.expected})"
         (first or entry).places.append(place)
         return severity
@@ -349,7 +349,7 @@ class Findings:
         raise DataError(key, detail=detail, **fields)
 
     def _sorted(self) -> list[_Entry]:
-        # What stopped by itself comes before what stops only because there is so much of it.
+        # Problems of lists come before failures that stop the site only by their number.
         def rank(entry: _Entry) -> tuple[int, bool, int]:
             return "EXW".index(entry.severity), entry.content, entry.code.number
 
@@ -380,7 +380,7 @@ class Findings:
 
 
 def in_full(findings: Iterable[Finding]) -> str:
-    """Return the lines of findings, below each all places that it does not name."""
+    """Return findings as lines, each followed by the places that it does not name."""
     lines = []
     for finding in findings:
         lines.append(finding.private)

@@ -1,7 +1,7 @@
-"""Public bases kept in a store between processes: one of a brain takes seconds, each round is new.
+"""Public bases kept in a store, since each round is a new process and a basis takes seconds.
 
-A basis is public and is never asked of anybody.  The name of an entry is a digest of all that it
-follows from: kind, feature space, columns, and the program.
+A basis is public.  The name of an entry is a digest of everything it depends on: kind, feature
+space, columns, and the program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most rounds ask for no basis
 
 
 class KeptBases:
-    """The bases of the store in `folder`; nothing is kept where that cannot be used."""
+    """The bases of the store in `folder`; it keeps none if the folder cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class KeptBases:
         return DataStore.open(self._folder)
 
     def get(self, what: str, n_rows: int) -> Array | None:
-        """Return B (D, d), with the bits that it had; None if it is not there."""
+        """Return B (D, d), bit for bit; None if it is not kept."""
         found = None if self._store is None else self._store.get(_name(what))
         return None if not found else np.frombuffer(found, dtype="<f8").reshape(n_rows, -1).copy()
 
@@ -47,10 +47,10 @@ def _name(what: str) -> str:
 
 @functools.cache
 def program() -> list[str]:
-    """Return what numbers depend on besides settings and files: readers here, numpy, scipy."""
+    """Return digest of the code and versions of numpy and scipy, on which all numbers depend."""
     from importlib.metadata import version
 
-    # Of the code, not of a version, which stays while code changes.
+    # A digest of the code: a version does not change with every edit.
     top, found = Path(__file__).resolve().parents[1], hashlib.sha256()
     for room in ("", "algorithms", "data", "settings", "space"):
         for path in sorted((top / room).glob("*.py")):

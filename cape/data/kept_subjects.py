@@ -1,9 +1,9 @@
-"""What reading a subject gave, kept in a store so that no file is read twice, and in which basis.
+"""Subjects kept in a store, so that no file is read twice.
 
-Three kinds of entries: facts (the counts behind a subject's checks), its voxels after cleaning
-where a site has few of them, and its array in a public basis.  Their names are digests of all that
-they follow from: contents of files, the resolved settings that readers see, the feature space, the
-basis, and the program.  A name of a person or file stands in none of them.
+Three kinds of entries: facts (the counts behind a subject's checks), its cleaned voxels if a site
+has few of them, and its array in a public basis.  The name of an entry is a digest of everything it
+depends on: contents of files, the resolved settings of readers, the feature space, the basis, and
+the program.  No entry holds the name of a person or file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, project, public_basis, widest_basis
 
 VOXELS: Final = "voxels"
-# Bytes of voxels of all subjects of a site that are kept, so that no basis is built only to check.
+# Voxels of a site are kept up to so many bytes, so that checks need not build a basis.
 MAX_VOXEL_BYTES: Final = 10**9
 
 
@@ -50,7 +50,7 @@ class Seen:
 
     stamps: tuple[Stamp, ...]  # of the image or series of each run
     contents: tuple[str, ...]  # its SHA-256; "" if it is new here
-    runs: tuple[list[object], ...]  # what the numbers of each run follow from besides
+    runs: tuple[list[object], ...]  # what else the numbers of each run depend on
     beside: tuple[tuple[Path, Stamp], ...]  # the other files
 
 
@@ -64,18 +64,18 @@ class KeptSubjects:
         if how.reading.strategy:
             from importlib.metadata import version
 
-            what.append(version("nilearn"))  # which columns a strategy means is nilearn's to say
+            what.append(version("nilearn"))  # it chooses the columns of a strategy
         self._what = json.dumps(what, sort_keys=True)
-        # Columns nest, but a product with more of them may round otherwise.
+        # Columns nest, but a product with more of them may round differently.
         kind = basis_kind(how, space)
         wide = how.brains and kind == "kernel"
         basis = f"{kind} {wide} {widest_basis(how, space)}"
         self._basis = hashlib.sha256(basis.encode()).hexdigest()[:16]
         self._lock = Lock()
-        self._files: dict[str, tuple[int, int]] = {}  # of all subjects that were looked at
+        self._files: dict[str, tuple[int, int]] = {}  # device and inode by content
 
     def look(self, files: SubjectFiles) -> Seen | None:
-        """Return what is known of a subject's files; None if one is gone."""
+        """Return the state of a subject's files; None if one is gone."""
         try:
             beside = [_beside(run, self._reading) for run in files.runs]
             return Seen(
@@ -91,13 +91,13 @@ class KeptSubjects:
             return None
 
     def facts(self, seen: Seen, files: SubjectFiles, site: str) -> ReadSubject | None:
-        """Return what is known of a subject, without its array; None: it has to be read."""
+        """Return a kept subject without its array; None: it has to be read."""
         if not all(seen.contents):
             return None
         found = self.store.get(f"{self._key(seen, seen.contents)}.facts")
         try:
             read = None if found is None else _read_subject(parse_json(found), files, site)
-        # Whatever is wrong with an entry, the files themselves know better.
+        # A damaged entry is no error: the files are read again.
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if read is not None:
@@ -105,7 +105,7 @@ class KeptSubjects:
         return read
 
     def array(self, seen: Seen, *, voxels: bool = False) -> Data | None:
-        """Return Y_m (d, T_m), or X_m (D, T_m) as cleaned; None if it is not there."""
+        """Return Y_m (d, T_m), or the cleaned voxels X_m (D, T_m); None if not kept."""
         kind = VOXELS if voxels else self._basis
         found = self.store.get(f"{self._key(seen, seen.contents)}.{kind}")
         line, _, numbers = (found or b"").partition(b"\n")
@@ -116,7 +116,7 @@ class KeptSubjects:
             return None
 
     def keep(self, seen: Seen, files: SubjectFiles, read: ReadSubject, X: Data | None) -> None:
-        """Keep what was read, and voxels if they are given, unless a file changed meanwhile."""
+        """Keep a subject, with voxels X_m if given, unless a file changed meanwhile."""
         subject = read.subject
         if subject is None or _names_somebody(read, files):
             return
@@ -146,7 +146,7 @@ class KeptSubjects:
         self._keep_array(f"{self._key(seen, seen.contents)}.{self._basis}", Y)
 
     def finish(self, base: Path) -> None:
-        """Tell the store what the folder of a site holds, after a whole pass over it."""
+        """Tell the store which files a site has, after a complete pass over them."""
         self.store.seen(base, self._files)
 
     def _keep_array(self, name: str, values: Data) -> None:
@@ -163,7 +163,7 @@ class KeptSubjects:
 
 
 class Widest:
-    """The widest basis that a run may ask for, and what a store keeps of the subjects in it."""
+    """The widest basis that a run may ask for, and the entries of a store in that basis."""
 
     def __init__(
         self,
@@ -178,32 +178,32 @@ class Widest:
         self._lock = Lock()
         self._built = functools.cache(self._build)
         self.kept: KeptSubjects | None = None
-        # Whether subjects are projected now, and whether their voxels are kept; see `begin`
+        # Whether subjects are projected at once, and whether their voxels are kept; see `begin`
         self.reduces, self.keeps_voxels = reduce, False
         space = listing.space
-        # A matrix is read faster than it is found.
+        # Reading a matrix is faster than finding its entry.
         if store is not None and space is not None and space.kind != "matrix":
-            with suppress(DataError):  # of templates, raised where the basis is used
+            with suppress(DataError):  # unusable templates are reported where the basis is used
                 self.kept = KeptSubjects(store, listing.how, self._with_templates(space))
 
     def begin(self, n_bytes: int) -> None:
         """Decide what is kept of subjects of `n_bytes` each.
 
-        Where voxels are few they are kept: building a basis would cost more than reading, and a try
-        of other settings may ask for another one.  Of many the basis costs next to nothing.
+        Voxels are kept if they are few: building a basis would take longer than reading, and other
+        settings may need another one.  If they are many, the time for a basis hardly counts.
         """
         n_subjects = len(self._listing.listed)
         self.keeps_voxels = self.kept is not None and n_subjects * n_bytes <= MAX_VOXEL_BYTES
         self.reduces |= self.kept is not None and not self.keeps_voxels
 
     def basis(self) -> Basis | None:
-        """Return B, None for the identity; CapeError: there is none, or what broke the building."""
+        """Return B, None for the identity; CapeError, or the error that broke its building."""
         with self._lock:  # one builds it, others wait
             return self._built()
 
     def _build(self) -> Basis | None:
         if self._listing.space is None:
-            raise ValueError("nobody's features are known")
+            raise ValueError("the features are not known")
         space, how = self._with_templates(self._listing.space), self._listing.how
         return public_basis(how, space, widest_basis(how, space))
 
@@ -218,17 +218,17 @@ class Widest:
             self.basis()
 
     def project(self, X: Data) -> Data | None:
-        """Return Y (d, T); None where there is no such basis, or X has other features."""
+        """Return Y (d, T); None without a basis, or if X has other features."""
         space = self._listing.space
         if space is None or space.n_features != len(X):
             return None
-        # Raised where nobody has an array in the basis.
+        # An unusable basis is reported if no subject has an array in it.
         with suppress(CapeError):
             return project(X, self.basis())
         return None
 
     def look(self, files: SubjectFiles) -> tuple[Seen | None, ReadSubject | None]:
-        """Return what is known of a subject's files, and all that is asked of it if it is kept."""
+        """Return the state of a subject's files, and the subject if it is kept."""
         if self.kept is None or (seen := self.kept.look(files)) is None:
             return None, None
         read = self.kept.facts(seen, files, self._listing.site)
@@ -247,14 +247,14 @@ class Widest:
 
 
 def _of_name_and_list(run: RunFile) -> list[object]:
-    # A name tells the kind of a file and its space, to readers too.
+    # Readers take the kind of a file and its space from its name.
     name = run.path.name
     of_name = [suffix_of(name), stated_space(name)]
     return [*of_name, run.tr, run.n_dummy, run.trust_grid, run.confounds is not None]
 
 
 def _beside(run: RunFile, how: Reading) -> list[Path]:
-    """Return the other files that the numbers of a run follow from, of those that are there."""
+    """Return the other existing files on which the numbers of a run depend."""
     name = run.path.name
     beside = [run.path.with_name(name[: -len(suffix_of(name))] + ".json")]
     beside += [run.path.with_suffix(".hdr")] if suffix_of(name) == ".img" else []
@@ -266,7 +266,7 @@ def _beside(run: RunFile, how: Reading) -> list[Path]:
 
 
 def _names_somebody(read: ReadSubject, files: SubjectFiles) -> bool:
-    """Whether a text of an entry would hold a name of the site."""
+    """Tell whether a text of an entry would hold the name of a person or file."""
     names = {part for run in files.runs for part in (run.path.name, run.path.name.split(".")[0])}
     names |= {run.confounds.name for run in files.runs if run.confounds is not None}
     names |= {files.label} if any(letter.isalpha() for letter in files.label) else set()
@@ -289,7 +289,7 @@ def _document(read: ReadSubject, subject: Subject) -> dict[str, Any]:
 
 
 def _values(record: Any, *names: str) -> dict[str, object]:
-    """Return the fields of a record but for `names`, which are those of people and files."""
+    """Return the fields of a record without `names`, which name people and files."""
     return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in names}
 
 
@@ -313,5 +313,5 @@ def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str) -> R
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    # As they were before JSON.
+    # JSON turns tuples into lists.
     return {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}

@@ -1,4 +1,4 @@
-"""The label table of an atlas: which number is which region, as programs write it."""
+"""The label table of an atlas, which names the region of each number, in several formats."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cape.data.tables import bounded, table_cells
 from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError, FoundError, own_words
 
-# Columns of tables, the first that is there: what the numbers, the names and the sides are called.
+# Columns of numbers, names and sides; the first that a table has is used.
 NUMBERS: Final = tuple("index,label,value,id,key,number,no,no.,roi,roiid,roi label".split(","))
 NAMES: Final = tuple(
     "name,region,structure,label,label_name,label name,roi,roi_name,roiname,roi name".split(",")
 )
 SIDES: Final = ("hemisphere", "hemi", "side", "lr")
-# A line of a colour table: number, name, red, green, blue, and alpha or nothing; or of ITK-SNAP.
-# Without colours: the name, in AAL's .txt a second number.
+# A line of a colour table: number, name, red, green, blue and perhaps alpha; or of ITK-SNAP.  Other
+# tables have no colours, that of AAL (.txt) a second number.
 _COLOURS: Final = re.compile(
     r"\s*(\d+)\s+(?=.*[^\W\d_])(?:(?:[\d.]+\s+)+\"(.+)\"|(\S.*?)(?:(?:\s+\d+){3,4}|\s+\d+)?)\s*"
 )
-# Other programs': of SPM and AAL (.xml), FSL (.xml, whose first one is 0), AFNI (.niml.lt, HEAD;
+# Tables of SPM and AAL (.xml), FSL (.xml, which counts from 0), AFNI (.niml.lt, HEAD;
 # SUMA's, with colours first; an atlas of whereami), AAL (ROI_MNI_V4.txt), Connectome Workbench
 _OTHERS: Final = (
     (r"<label>\s*<index>\s*(?P<n>\d+)\s*</index>(?:\s*<\w+>[^<]*</\w+>)*?"
@@ -43,9 +43,9 @@ _KNOWN: Final = (
 
 
 def read_label_table(path: Path) -> dict[int, str]:
-    """Return the names of labels: of a table with a header, a colour table, or a program's own.
+    """Return the names of labels, from a table with a header, a colour table, or another format.
 
-    ConfigError: it is neither, or a number stands twice.
+    ConfigError: the format is unknown, or a number stands twice.
     """
     try:
         content = bounded(path)
@@ -59,7 +59,7 @@ def read_label_table(path: Path) -> dict[int, str]:
     except (UnusableFile, OSError, ValueError) as err:
         problem = f"the label table cannot be read: {_why(err)}"
         raise ConfigError("E018", problem=problem, do=_KNOWN) from err
-    # 0 is what lies outside.
+    # 0 is outside all regions.
     named = [(label, name) for label, name in rows if label > 0]
     twice = sorted(label for label, n in Counter(label for label, _ in named).items() if n > 1)
     if twice:
@@ -106,7 +106,7 @@ def _column(columns: list[str], wanted: tuple[str, ...], allowed: set[int]) -> i
 
 
 def _of_programs(text: str) -> list[tuple[int, str]]:
-    # By their lines, not as XML: a file may come from anywhere, and its labels are all we read.
+    # By regex, not by an XML parser: the file may be hostile, and only labels are needed.
     for pattern, first in _OTHERS:
         if found := list(re.finditer(pattern, text)):
             return [(int(one["n"]) + first, unescape(one["name"]).strip()) for one in found]

@@ -25,7 +25,7 @@ from cape.data.tables import MISSING_CELLS, NAMES
 from cape.delimited import Line, is_number
 from cape.settings.option import did_you_mean
 
-# Names of a column, its own first; more than one may name the person, if they agree.
+# Names of each column, the preferred one first; several may name the person, if they agree.
 COLUMNS: Final = {
     "file": ("file", "filename", "nii"),
     "subject": NAMES,
@@ -39,7 +39,7 @@ COLUMNS: Final = {
     "include": ("include",),
     "notes": ("notes",),
 }
-# A mistyped one of these would let somebody in, or make two people of one.
+# A typing error in one of these could include a person, or make two people of one.
 WEIGHTY: Final = ("subject", "ses", "run")
 NUMBERS: Final = {"tr": "seconds, such as 2.5, with a decimal point", "n_dummy": "a whole number"}
 MAX_DUMMIES: Final = 10**6
@@ -48,7 +48,7 @@ MAX_DUMMIES: Final = 10**6
 def read_manifest(
     base: Path, name: str, findings: Findings, not_exclusions: Collection[str] = ()
 ) -> tuple[ListedRun, ...]:
-    """Return the runs of a manifest, one a row; those that it leaves out say so."""
+    """Return the runs of a manifest, one a row; `left_out` marks those that it leaves out."""
     if leads_out(name):
         findings.add(IssueCode.MANIFEST_OUTSIDE, name)
         return ()
@@ -143,7 +143,7 @@ def _run(
 
 
 def _person(names: list[str]) -> str:
-    """Return whom a row names, "" if no column does."""
+    """Return the person whom a row names, "" if there is no such column."""
     if len({bare(name) for name in names if name}) > 1:
         raise UnusableFile(IssueCode.PERSON_TWO, " and ".join(names))
     if names and not any(names):
@@ -152,7 +152,7 @@ def _person(names: list[str]) -> str:
 
 
 def _number(cell: str, column: str, most: float) -> float:
-    # "nan" is no gap here: a repetition time that a program failed to compute is an error.
+    # "nan" is an error here: a program failed to compute the repetition time.
     if cell.lower() in MISSING_CELLS and cell.lower() != "nan":
         return 0.0
     number = float(cell) if is_number(cell) else math.nan

@@ -27,7 +27,7 @@ Orientation = Literal["time_by_feature", "feature_by_time"]
 MAT_KINDS: Final = {"double": "f8", "single": "f4", "logical": "u1"}
 
 MAT73_MAGIC: Final = (b"MATLAB 7.3", b"\x89HDF")
-# Deflate, shuffle, check sum: all that MATLAB writes; others are programs of somebody else.
+# Deflate, shuffle, check sum: the filters of MATLAB; others may load foreign code.
 MAT73_FILTERS: Final = {1, 2, 3}
 # Classes of MATLAB whose values are what is stored.
 MAT73_NUMBERS: Final = {"double", "single", "logical"} | {
@@ -42,7 +42,7 @@ MAX_VARIABLES: Final = 12
 def read_matrix(
     run: RunFile, orientation: Orientation, variable: str = "X", *, headers_only: bool = False
 ) -> Series:
-    """Return features by time; UnusableFile: no whole matrix of real numbers, or no `variable`."""
+    """Return features by time (D, T); UnusableFile: no complete real matrix, or no `variable`."""
     check_type(run.path, MATRIX_SUFFIXES)
     by_time = orientation == "time_by_feature"
     # Text has no header that tells its size: a table is read whole.
@@ -59,7 +59,7 @@ def read_matrix(
     if not by_time and len(array) > array.shape[1] and name_regions(columns):
         observed = f"{len(array)} rows below {array.shape[1]} names such as '{columns[0]}'"
         raise UnusableFile(IssueCode.TRANSPOSED, observed, n_features=array.shape[1])
-    # Its own memory, which cleaning overwrites.
+    # A copy, which cleaning overwrites.
     with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
         values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
@@ -67,7 +67,7 @@ def read_matrix(
 
 
 def name_regions(columns: tuple[str, ...]) -> bool:
-    """Whether columns have names of their own: t1, t2 and plain numbers may be time points."""
+    """Tell whether columns name regions: t1, t2 and plain numbers may be time points."""
     return len({column.rstrip("0123456789. ") for column in columns}) > 1
 
 
@@ -108,7 +108,7 @@ def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], N
 
 
 def read_variable(content: bytes, variable: str) -> Numbers:
-    """Return one variable of a .mat file, of whatever shape; `UnusableFile`."""
+    """Return one variable of a .mat file, of any shape; `UnusableFile`."""
     return _read(Path("x.mat"), content, variable)[1]
 
 
@@ -123,7 +123,7 @@ def _load_mat(stream: BinaryIO, variable: str, size: int) -> Numbers:
 
 
 def _one_of(variable: str, there: Mapping[str, tuple[int, ...]]) -> str:
-    """Return the variable to read: the one that is asked for, else the only matrix of a file."""
+    """Return the variable to read: `variable`, else the only matrix of a file."""
     matrices = [n for n, shape in there.items() if len(shape) == 2 and min(shape) > 1]
     return matrices[0] if variable not in there and len(matrices) == 1 else variable
 
@@ -213,12 +213,12 @@ def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]
         raise _damaged("it cannot be read to its end") from err
 
 
-# HDF5 can declare more than a file holds, point into other files and ask for filters from
-# elsewhere, which are programs: all of that is refused before anything is allocated or loaded.
+# HDF5 can declare more than a file holds, refer to other files and ask for filters, which are
+# programs: all of this is refused before anything is allocated or loaded.
 def _check_dataset(dataset: Any, size: int) -> None:
     if dataset.dtype.kind not in "iuf":  # a pair of reals is complex; references are cells
         raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, kind_of(dataset.dtype))
-    # MATLAB's name for the type, because letters are whole numbers, too; other programs give none.
+    # MATLAB's name of the type, because text is stored as whole numbers; other programs give none.
     name = dataset.attrs.get("MATLAB_class", b"double")
     kind = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
     if kind not in MAT73_NUMBERS:

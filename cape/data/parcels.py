@@ -1,8 +1,8 @@
-"""Tables of region series as the parcels of an atlas: which column is which label.
+"""Tables of region series as the parcels of an atlas: the label of each column.
 
-By number, by the name that the label table beside the atlas gives it, or, of a matrix without
-names, in the order of rising labels.  Nothing is guessed: a column that no label is of is left, a
-label without a column fails its run.
+A column is found by number, by its name in the label table beside the atlas, or, in a matrix
+without names, in the order of rising labels.  A column without a label is ignored; a label without
+a column fails its run.
 """
 
 from __future__ import annotations

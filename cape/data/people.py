@@ -23,5 +23,5 @@ def entities_of(name: str) -> dict[str, str]:
 
 
 def has_all(entities: Mapping[str, str], wanted: Entities) -> bool:
-    """Tell whether a name has all entities that are wanted; ``+`` stands between choices."""
+    """Tell whether a name has all wanted entities; ``+`` separates alternatives."""
     return all(entities.get(key) in value.split("+") for key, value in wanted)

@@ -1,4 +1,4 @@
-"""One run read, with all that is taken out of it; the same files give the same bits."""
+"""One run with the signals to regress out of it; the same files give the same bits."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from cape.settings.resolved import Reading
 from cape.space.feature_space import FeatureSpace
 
 DISPLACEMENT: Final = "framewise_displacement"
-# Time points that regression must leave over.
+# Degrees of freedom that regression must leave.
 MIN_FREEDOM: Final = 3
 
 
 def read_run(
     run: RunFile, how: Reading, space: FeatureSpace | None, *, headers_only: bool = False
 ) -> Series:
-    """Return a run as stored, with what is taken out of it; UnusableFile, or OSError.
+    """Return a run as stored, with the signals to regress out; UnusableFile, or OSError.
 
-    Without a `space`, of a mask that cannot be read, images and CIFTI files have no feature.
+    Without a `space` (the mask cannot be read) images and CIFTI files have no features.
     """
     n_dummy = how.drop_first_volumes + run.n_dummy
     if run.row >= 0:
@@ -45,7 +45,7 @@ def read_run(
     confounds = np.zeros((n_times, 0))
     if how.confounds:
         confounds, digest = _confounds(run, how, n_times, issues)
-        # The digest covers the table, so that a changed one is noticed as other content.
+        # The digest covers the table, so that a changed one counts as other content.
         series = replace(series, digest=_both(series.digest, digest), issues=tuple(issues))
     if run.signals is not None:
         if len(run.signals) != n_times:
@@ -54,7 +54,7 @@ def read_run(
         confounds = np.concatenate([confounds, run.signals], axis=1)
     if how.strategy:
         found = strategy_confounds(run.path, how, n_times)
-        # As many columns as the owner named by hand come first.
+        # Columns that the owner named come first.
         confounds = np.concatenate([confounds, found.values], axis=1)
         kept = None if found.kept.all() else found.kept[n_dummy:]
         series = replace(series, digest=_both(series.digest, found.digest))
@@ -71,7 +71,7 @@ def read_run(
         kept=kept,
         mean_fd=mean_fd,
     )
-    # Before anything is cleaned: a run without freedom would come out as zeros, not as an error.
+    # Checked before cleaning, which would turn a run without freedom into zeros.
     return _with_freedom(series, how)
 
 
@@ -104,7 +104,7 @@ def _read_record(run: RunFile, how: Reading) -> Series:
     if problem := table.problems.get(run.row):
         raise UnusableFile(problem.code, problem.observed, **problem.values)
     row = table.values[run.row]
-    # Of the row, not of the file: a row more must not make other people of the ones before.
+    # By row, not by file: a further row must not change the digests of the others.
     content = json.dumps(table.names).encode() + row.astype("<f4").tobytes()
     digest = hashlib.sha256(content).hexdigest()
     return Series(values=row[:, None].copy(), tr=0.0, digest=digest, grid="-")
@@ -126,7 +126,7 @@ def _confounds(run: RunFile, how: Reading, n_times: int, issues: list[Issue]) ->
 
 
 def _mean_fd(run: RunFile, n_times: int, *, required: bool) -> float | None:
-    """Return the mean over all stored volumes but the first, which has none, mm."""
+    """Return mean framewise displacement, mm, without the first volume, which has none."""
     if run.confounds is None:
         if required:
             observed = "sought beside the file as *_desc-confounds_timeseries.tsv"

@@ -1,10 +1,9 @@
-"""Volumes between grids: smoothing and interpolation, of what the voxels of a mask see only.
+"""Resampling of volumes: smoothing and interpolation at the voxels of a mask only.
 
-Where axes are parallel, a Gaussian along each axis and trilinear interpolation are both products of
-what they do to one axis.  Their products are small (new by old voxels of an axis), formed once per
-image; a volume then takes three matrix products in float64.  Where grids are turned or sheared,
-the Gaussians are such products, and what is interpolated are the voxels of the mask, or those of
-the box that the Gaussian afterwards reaches.
+If axes are parallel, a Gaussian and trilinear interpolation both factor into one matrix per axis.
+These matrices are small (new by old voxels of an axis) and formed once per image; a volume then
+takes three matrix products in float64.  If grids are turned or sheared, only the Gaussians factor;
+the voxels of the mask are interpolated, or those of the box that a later Gaussian reaches.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from cape.data.space import Grid
 from cape.frozen import dataclass
 
 SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
-# Voxels by which one axis may run along another over the whole grid and yet be parallel.
+# Voxels by which a parallel axis may deviate over the whole grid.
 PARALLEL: Final = 1e-6
-# Points that are interpolated at a time.  Their places are formed anew for each volume and stay in
-# the processor's cache: kept, they would take 24 bytes a point.
+# Points that are interpolated at a time.  Their places are computed for each volume and stay in the
+# processor's cache; storing them would take 24 bytes a point.
 BLOCK: Final = 8192
 
 Index = npt.NDArray[np.intp]
@@ -39,9 +38,9 @@ def edges_of(affine: Array) -> Array:
 
 
 def anti_alias_fwhm(affine: Array, target: Array) -> Array:
-    """Return what a volume is smoothed with before it is brought to `target`, mm per old axis."""
-    # Along an axis that becomes coarser, with the new edge as full width at half maximum: else
-    # what is above the new sampling rate is folded back.
+    """Return the FWHM along each old axis, mm, of the smoothing before resampling to `target`."""
+    # Along an axis that becomes coarser, the new edge is the full width at half maximum: this
+    # avoids aliasing.
     old = edges_of(affine)
     new = np.max(np.abs((affine[:3, :3] / old).T @ target[:3, :3]), axis=1)
     return np.where(new > old * (1 + 1e-6), new, 0.0)
@@ -50,7 +49,7 @@ def anti_alias_fwhm(affine: Array, target: Array) -> Array:
 def voxel_map(affine: Array, target: Array, shape: tuple[int, ...]) -> Array:
     """Return (4, 4): place in the volume of `affine` of each voxel of a grid of `shape`."""
     matrix = np.linalg.inv(affine) @ target
-    # A turn by rounding errors is none: axes that are parallel stay so.
+    # Ignore rotations by rounding errors: parallel axes stay parallel.
     matrix[:3, :3][np.abs(matrix[:3, :3]) * np.array(shape) < PARALLEL] = 0.0
     return np.asarray(matrix)
 
@@ -121,7 +120,7 @@ def parallel_axes(
         places = matrix[old, 3] + np.arange(grid.shape[new]) * matrix[old, new]
         steps = _interpolation(shape[old], places) @ smoothing_matrix(shape[old], before[old])
         matrices.append(smoothing_matrix(grid.shape[new], after[new]) @ steps)
-    # Where a voxel of the mask comes out: the new volume has the axes of the stored one.
+    # Positions of the mask's voxels: the new volume has the axes of the stored one.
     sizes = tuple(grid.shape[new] for new in along)
     positions = np.arange(int(np.prod(sizes)), dtype=np.intp).reshape(sizes, order="F")
     inside = positions.transpose(np.argsort(along))[grid.inside]
@@ -150,7 +149,7 @@ def _banded(matrices: list[Array], inside: Index) -> ParallelAxes:
     sizes = tuple(len(matrix) for matrix in matrices)
     moved = tuple(place - box.start for place, box in zip(places, boxes, strict=True))
     index = np.ravel_multi_index(moved, sizes, order="F").astype(np.intp)
-    # What no voxel of the mask sees is left out before anything is multiplied.
+    # Voxels that do not affect the mask are left out of the products.
     seen = [support(matrix) for matrix in matrices]
     x, y, z = (matrix[:, old] for matrix, old in zip(matrices, seen, strict=True))
     return ParallelAxes(
@@ -221,7 +220,7 @@ def turned_axes(shape: Shape, affine: Array, grid: Grid, *, smoothing_fwhm: floa
     wide = anti_alias_fwhm(affine, grid.affine) * SD_PER_FWHM / edges_of(affine)
     if wide.any():
         seen, earlier = _gaussian(shape, wide, between)
-    # Each step reads one of two arrays and writes the other, so that no more is ever held.
+    # Each step reads one of two arrays and writes the other, which bounds the memory.
     sizes = tuple(old.stop - old.start for old in reversed(seen))
     one, two = np.empty((2, max(math.prod(sizes), points.shape[1])))
     smoothed, new = (two, one) if earlier else (one, two)
@@ -258,7 +257,7 @@ def _between(shape: Shape, matrix: Array, points: Points) -> list[slice]:
 
 def _places(matrix: Array, points: Points) -> Array:
     """Return the places (3, n) of points of the grid."""
-    # In the order of scipy, whose rounding says what lies on the border and what outside.
+    # In the order of scipy, whose rounding decides what lies on the border.
     places: Array = matrix[:3, 0:1] * points[0]
     places += matrix[:3, 1:2] * points[1]
     places += matrix[:3, 2:3] * points[2]

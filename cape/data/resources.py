@@ -1,4 +1,4 @@
-"""What a site needs of its computer, from public numbers and the lengths of its own series."""
+"""Memory and disk that a site needs, from public numbers and the lengths of its series."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cape.space.public_basis import basis_memory
 # Bytes of Python with numpy, scipy and nibabel loaded.
 BASE_MEMORY: Final = 120_000_000
 
-# Volumes of a run that are turned at a time, in doubles and as stored.
+# Volumes of a run that are transposed at a time, in doubles and as stored.
 VOLUMES: Final = 32
 
 MEMINFO: Final = Path("/proc/meminfo")
 OWN_GROUPS: Final = Path("/proc/self/cgroup")
 GROUPS: Final = Path("/sys/fs/cgroup")
-# Limit, use, and what of it are files, in bytes; the last stands in memory.stat.
+# Limit, use, and cached files within it, in bytes; the last one is in memory.stat.
 GROUP_V2: Final = ("memory.max", "memory.current", "inactive_file")
 GROUP_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 # MiB of a job on a node, or of each of its processors
@@ -41,7 +41,7 @@ class ResourceEstimate:
 
 
 def largest_bytes(subject: Subject | None) -> int:
-    """Return what a subject takes while it is read; a run is cleaned in place."""
+    """Return the bytes that a subject takes while it is read; a run is cleaned in place."""
     if subject is None:
         return 0
     # Several runs are held once more while they are joined.
@@ -52,7 +52,7 @@ def largest_bytes(subject: Subject | None) -> int:
 def jobs(n_bytes: int) -> int:
     """Return how many subjects of `n_bytes` are read at a time.
 
-    `CAPE_JOBS`, or all processors; fewer where half of the free memory would not hold them.
+    `CAPE_JOBS`, or all processors; fewer if half of the free memory would not hold them.
     """
     wanted = os.environ.get("CAPE_JOBS", "")
     n_jobs = int(wanted) if wanted.isdecimal() else processors()
@@ -63,7 +63,7 @@ def jobs(n_bytes: int) -> int:
 
 
 def processors() -> int:
-    # Those that this process may use, where the system tells.
+    # Those that this process may use, if the system says so.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -89,7 +89,7 @@ def estimate_resources(
 
 
 def check_room(needs: ResourceEstimate, findings: Findings) -> None:
-    """Note too little memory or disk: a run that dies half way has spent its budget."""
+    """Note too little memory or disk: a run that breaks off has spent its budget."""
     for what, needed, free in (
         ("memory", needs.memory, needs.free_memory),
         ("disk space for working files", needs.disk, needs.free_disk),
@@ -102,8 +102,8 @@ def check_room(needs: ResourceEstimate, findings: Findings) -> None:
 def free_memory() -> int:
     """Return bytes that a new process may use, 0 if that is not known.
 
-    The least of what the computer has left, what the control groups of this process leave it (a
-    container, a job of a cluster), and what SLURM gave the job.
+    The minimum over the computer, the control groups of this process (a container, a job of a
+    cluster), and SLURM's limit of the job.
     """
     free = (_free_of_computer(), *_free_of_groups(), _given_by_slurm())
     return min((n for n in free if n > 0), default=0)
@@ -117,7 +117,7 @@ def _free_of_computer() -> int:
 
 
 def _free_of_groups() -> Iterator[int]:
-    """Yield what each control group above this process leaves, of both versions."""
+    """Yield the free bytes of each control group above this process, of both versions."""
     for line in _lines(OWN_GROUPS):
         _, controllers, place = line.split(":", 2)
         if controllers not in ("", "memory"):
@@ -125,11 +125,11 @@ def _free_of_groups() -> Iterator[int]:
         names = GROUP_V2 if controllers == "" else GROUP_V1
         top = GROUPS / controllers
         group = top / place.lstrip("/")
-        # A container sees its own group as the top, wherever its name says that it lies.
+        # A container sees its own group as the top, whatever path the system states.
         for folder in (group, *group.parents) if top in group.parents or group == top else (top,):
             limit, used = (_number(folder / name) for name in names[:2])
             if limit is not None and used is not None:
-                # What files left in memory goes when it is needed.
+                # Cached files are dropped when memory is needed.
                 stat = dict(s.split(" ", 1) for s in _lines(folder / "memory.stat") if " " in s)
                 yield max(1, limit - used + int(stat.get(names[2], 0)))
             if folder == top:
@@ -137,13 +137,13 @@ def _free_of_groups() -> Iterator[int]:
 
 
 def _number(path: Path) -> int | None:
-    # "max" is no limit, and no file: no such group here.
+    # "max" means no limit, a missing file no such group.
     text = "".join(_lines(path))
     return int(text) if text.isdecimal() else None
 
 
 def _given_by_slurm() -> int:
-    # A cluster may watch jobs and end them, without a control group that says so.
+    # A cluster may end jobs above their limit without a control group.
     whole, each, cpus = (os.environ.get(name, "") for name in SLURM_MEMORY)
     if whole.isdecimal():
         return int(whole) * 2**20
@@ -159,7 +159,7 @@ def _lines(path: Path) -> list[str]:
 
 def free_disk(folder: Path) -> int:
     """Return free bytes on the disk of a folder that may not exist yet, 0 if not known."""
-    # A folder that will be made lies on the disk of the nearest one that is there.
+    # A folder that does not exist yet will be on the disk of its nearest parent.
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:

@@ -1,4 +1,4 @@
-"""One run of a subject: as listed, its file, and what a reader makes of it."""
+"""One run of a subject: its row of a list, its file, and its series."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_TR: Final = 20.0
 
 
 class Mention(NamedTuple):
-    """Where a list says something: its name and the line, as an editor shows it."""
+    """A line of a list, counted as an editor does."""
 
     table: str
     line: int
@@ -34,9 +34,9 @@ NOWHERE: Final = Mention("", 0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedRun:
-    """One run as listed; empty texts and zeros where the list says nothing.
+    """One run as listed; empty texts and zeros stand for values that are not given.
 
-    Without a file it is a person who is listed and has no run.
+    Without a file it is a listed person who has no run.
     """
 
     file: str
@@ -57,7 +57,7 @@ def leads_out(entry: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFile:
-    """One run: a file and what the site says about it."""
+    """One run: a file and the site's statements about it."""
 
     path: Path
     name: str  # as the site listed it; private
@@ -71,7 +71,7 @@ class RunFile:
     row: int = -1  # row of a table of records, from 0; -1 for a file of its own
     # (D, T): a run that is an array of this process; there is no file then
     values: Array | None = field(default=None, repr=False, compare=False)
-    # (T, K): what is regressed out of it, besides columns of tables
+    # (T, K): signals to regress out, besides columns of tables
     signals: Array | None = field(default=None, repr=False, compare=False)
 
 
@@ -99,7 +99,8 @@ class Series:
     kept: Kept | None = None  # (T - n_dummy,): volumes that scrubbing keeps; None: all
     mean_fd: float | None = None  # mean framewise displacement, mm; None if no table says
     columns: tuple[str, ...] = ()  # names of the features, if the file has them
-    place: str = ""  # equal on one grid; of images on another than the mask's, of no stated space
+    # Digest of the grid of an image without a stated space that is not on the mask's grid, else ""
+    place: str = ""
 
     @property
     def n_times(self) -> int:
@@ -108,10 +109,10 @@ class Series:
 
     @property
     def n_kept(self) -> int:
-        """Those that scrubbing leaves of them."""
+        """Volumes without dummies that scrubbing keeps."""
         return self.n_times if self.kept is None else int(self.kept.sum())
 
 
 def unread(n_features: int, n_times: int) -> Data:
-    """Return values of a shape (D, T) that were not read: one zero, seen D x T times."""
+    """Return zeros (D, T) for values that were not read; they take no memory."""
     return np.broadcast_to(np.zeros((), dtype=np.float32), (n_features, n_times))

@@ -21,15 +21,15 @@ from cape.frozen import dataclass
 from cape.settings.resolved import Reading
 from cape.settings.words import parse_strategy
 
-# Of nilearn's own words
+# Letters of a message of nilearn that are shown
 MAX_LETTERS: Final = 200
-# Its warnings are caught, and filters of warnings are of the process, not of the thread.
+# Its warnings are ignored, and warning filters belong to the process, not to a thread.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StrategyConfounds:
-    """What a strategy takes out of one run."""
+    """The signals and volumes that a strategy removes from one run."""
 
     values: Array  # (T, K): signals to regress out, K may be 0
     kept: npt.NDArray[np.bool_]  # (T,): volumes that stay
@@ -41,7 +41,7 @@ def has_nilearn() -> bool:
 
 
 def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfounds:
-    """Return what the strategy takes out of a run of `n_times` volumes; UnusableFile: it cannot."""
+    """Return confounds of a run of `n_times` volumes; UnusableFile if nilearn finds none."""
     asked = parse_strategy(how.strategy)
     options: dict[str, Any] = {
         name: int(value) if value.isdecimal() else value for name, value in asked.items() if value
@@ -57,10 +57,10 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
             warnings.simplefilter("ignore")
             from nilearn.interfaces.fmriprep import load_confounds
 
-            # It looks for the tables by this name alone, and knows packed images only.
+            # It finds the tables by this name, and only for compressed images.
             name = str(image) + (".gz" if image.name.endswith("_bold.nii") else "")
             table, sample_mask = load_confounds(name, tuple(strategy), **options)
-    except Exception as err:  # of nilearn and pandas, by what the tables lack
+    except Exception as err:  # nilearn and pandas raise various errors
         observed = " ".join(str(err).split())
         if len(observed) > MAX_LETTERS:
             observed = f"{observed[:MAX_LETTERS]} ..."
@@ -70,7 +70,7 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
         if len(table) != n_times:
             observed = f"{len(table)} rows, {n_times} volumes"
             raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
-        # nilearn takes names from sets: their order is another in every process.
+        # nilearn takes names from sets, whose order differs between processes.
         table = table[sorted(table.columns)]
     values = np.zeros((n_times, 0)) if empty else table.to_numpy(dtype=np.float64)
     if not np.isfinite(values).all():

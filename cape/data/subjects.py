@@ -1,4 +1,4 @@
-"""One subject: the runs read, checked by themselves, cleaned and joined in time."""
+"""One subject: its runs are read, checked, cleaned and joined in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 
-# Name of a run, what was noted of it, and whether it cannot be used for that.
+# Name of a run, an issue of it, and whether the issue makes it unusable.
 Note = tuple[str, Issue, bool]
 
 
@@ -33,7 +33,7 @@ class ReadSubject:
     subject: Subject | None = None
     shapes: tuple[RunShape, ...]
     notes: tuple[Note, ...]
-    digest: str = ""  # SHA-256 of X_m; empty of headers, and of a row of a table
+    digest: str = ""  # SHA-256 of X_m; empty for headers, and for a row of a table
     Y: Data | None = None  # (d, T_m); None if it was not asked for
 
 
@@ -42,8 +42,8 @@ def read_subject(
 ) -> tuple[ReadSubject, list[Data]]:
     """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
 
-    No subject and no runs if it cannot be judged: a run cannot be read, or runs differ in their
-    features.  Of headers only, runs are `unread`, counts `UNREAD` and the rank is its bound.
+    No subject and no runs if a run cannot be read or runs differ in their features.  With
+    `headers_only` runs are `unread`, counts `UNREAD`, and the rank is its upper bound.
     """
     how = listing.how.reading
     parts: list[Data] = []
@@ -51,7 +51,7 @@ def read_subject(
     shapes: list[RunShape] = []
     notes: list[Note] = []
     quality = UNREAD
-    # A bad run is no reason to stop: the site learns of all that is wrong in one pass.
+    # Go on after a bad run: the site learns of all faults in one pass.
     for run in files.runs:
         series = _read_noting(run, listing, notes, headers_only=headers_only)
         if series is None:
@@ -70,7 +70,7 @@ def read_subject(
     if not alike or n_features == 0:
         return ReadSubject(shapes=tuple(shapes), notes=tuple(notes)), []
     n_times = sum(part.shape[1] for part in parts)
-    if n_times == 0:  # said of the subject, not of each run besides
+    if n_times == 0:  # noted for the subject, not also for each run
         notes = [note for note in notes if note[1].code is not IssueCode.RUN_SCRUBBED]
     rank = min(n_features, n_times)
     if rank and not headers_only:
@@ -97,14 +97,14 @@ def read_subject(
 
 
 def _left_out(read: Sequence[Series]) -> tuple[int, ...]:
-    """Return which volumes are no time point, counted over the runs one after the other."""
+    """Return positions of dummy and scrubbed volumes, counted over the joined runs."""
     kept = [np.ones(s.n_times, dtype=bool) if s.kept is None else s.kept for s in read]
     used = [np.pad(k, (s.values.shape[1] - len(k), 0)) for s, k in zip(read, kept, strict=True)]
     return tuple(np.flatnonzero(~np.concatenate(used)).tolist())
 
 
 def _mean_fd(read: Sequence[Series]) -> float | None:
-    """Return the mean over runs, each by its volumes; None if one of them is not known."""
+    """Return the mean over runs, weighted by volumes, mm; None if one is unknown."""
     known = [(s.mean_fd, s.n_times) for s in read if s.mean_fd is not None and s.n_times > 0]
     if not known or len(known) < len(read):
         return None
@@ -131,7 +131,7 @@ def _shape(person: str, run: RunFile, series: Series) -> RunShape:
     n_features, n_times = series.values.shape
     digest = ""
     if series.digest:
-        # Two people may well have given the same answers: a row of a table counts as its own.
+        # Two people may give the same answers, so rows of a table are not compared.
         rows = f"{run.name} {run.row}".encode()
         values = rows if run.row >= 0 else np.ascontiguousarray(series.values).data
         digest = hashlib.sha256(values).hexdigest()
@@ -148,7 +148,7 @@ def _shape(person: str, run: RunFile, series: Series) -> RunShape:
 
 
 def _joined(parts: Sequence[Data]) -> Data:
-    # One run is not copied: it may be half of the memory that a site has.
+    # A single run is not copied: it may take half of the memory of a site.
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
@@ -173,7 +173,7 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
             series = read_run(run, how, space)
         except (UnusableFile, OSError) as err:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: {err}") from err
-        # Other data under the same name would be summed into a run whose plan they are not of.
+        # Other data under the same name do not belong to the plan of this run.
         if series.digest != digest:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")
         parts.append(clean(series, how.cleaning)[0])

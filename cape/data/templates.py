@@ -27,16 +27,15 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
     that it is of the same space.  DataError CAPE-E280: no file, another grid or space, numbers that
     are not finite, constant or too many maps.
     """
-    # Templates must be public: never computed from the consortium's data, but by a release.
-    # Nothing can check that, so the owner sends the file, and the digests of all sites are
-    # compared.
+    # Templates must be public: not computed from the consortium's data, except by a release.  No
+    # program can check that, so the owner sends the file, and digests of all sites are compared.
     path = file_of_maps(base)
     if path is None:
         problem = f"none of {', '.join(TEMPLATE_FILES)} is in {base}; put the owner's there"
         raise DataError("E280", site=site, detail=problem)
     try:
         maps = _read_maps(path, space)
-    except Exception as err:  # readers raise what they like; the text stays here
+    except Exception as err:  # readers raise various errors; their text stays here
         said = own_words(err, "no numbers for every feature")
         if isinstance(err, UnusableFile):
             said = f"{err.issue.code.problem}: {err.issue.observed}"
@@ -48,7 +47,7 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
 
 
 def number_of_maps(base: Path) -> int:
-    """Return how many maps `with_templates` would find, by their header; 0: none that it knows."""
+    """Return how many maps `with_templates` would find, by their header; 0 if it fails."""
     path = file_of_maps(base)
     try:
         if path is None or path.name.endswith(CIFTI_MAPS):
@@ -57,12 +56,12 @@ def number_of_maps(base: Path) -> int:
             return int(_template_array(path).shape[1])
         shape = header_alone(path).get_data_shape()
         return int(shape[3]) if len(shape) == 4 else 0
-    except Exception:  # said where they are read
+    except Exception:  # reported where they are read
         return 0
 
 
 def file_of_maps(base: Path) -> Path | None:
-    """Return the file of maps that `base` is, or the first that lies there; None: there is none."""
+    """Return `base` if it is a file, or the first file of maps in it; None if there is none."""
     names = (*TEMPLATE_FILES, *RUN_MAPS)
     inside = (base / part / name for part in ("", "consortium") for name in names)
     return next(filter(Path.is_file, (base, *inside)), None)
@@ -83,7 +82,7 @@ def _template_problem(maps: Array, n_features: int) -> str:
     if maps.size > MAX_TEMPLATE_NUMBERS:
         problem = f"holds {maps.size} numbers, allowed {MAX_TEMPLATE_NUMBERS}"
         return f"{problem}; use a coarser grid or fewer maps"
-    # The maps are regressors: one that others explain leaves their time courses undetermined.
+    # The maps are regressors: collinear ones leave their time courses undetermined.
     if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
         return "has a constant map, or maps that depend on each other"
     return ""
@@ -114,6 +113,6 @@ def _template_image(path: Path, space: FeatureSpace) -> Array:
 
 
 def _coarse(maps: Array) -> Array:
-    """Round what was resampled: last bits differ between processors, digests may not."""
+    """Round resampled maps: last bits differ between processors, but digests must not."""
     steps = 2.0 ** (np.ceil(np.log2(np.maximum(np.max(np.abs(maps), axis=0), 1e-300))) - 14)
     return np.asarray(np.rint(maps / steps) * steps)

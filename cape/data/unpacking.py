@@ -1,4 +1,4 @@
-"""Reading what gzip packed, by the package `isal` where it is installed, else by zlib."""
+"""Gzip files read by the package `isal` if it is installed, else by zlib."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ except ImportError:  # optional: half the time of zlib, and the same bytes
 else:
     _engine = isal_zlib
 
-# What a damaged file raises; the first one if it ends too early.
+# Errors of a damaged file; the first one means that it ends too early.
 DAMAGED: Final[tuple[type[Exception], ...]] = (EOFError, zlib.error, _engine.error)
 
 # Bytes that are unpacked at a time.
@@ -35,7 +35,7 @@ class Unpacked:
     def __init__(self, packed: Packed) -> None:
         self._packed = packed
         self._member: Any = _engine.decompressobj(_GZIP)
-        self._rest = b""  # packed bytes that were read, but not yet unpacked
+        self._rest = b""  # packed bytes that are not yet unpacked
         self._started = False  # whether this member has any bytes
 
     def read(self, size: int) -> bytes:
