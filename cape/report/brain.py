@@ -1,7 +1,7 @@
-"""Maps on a grid, drawn: three planes through a place over anatomy, and a glass brain.
+"""Draw maps on a grid: three planes through a place over anatomy, and a glass brain.
 
-One drawing for all pages and for the figure of a paper.  Everything is sampled on one canvas, whose
-axes are those of the brain, so that an oblique grid is upright too.  Left is left.
+Pages and the figure for a paper share the drawing.  Maps and anatomy are sampled on one canvas with
+the axes of the brain, so that oblique grids are drawn upright.  Left is left.
 """
 
 from __future__ import annotations
@@ -36,43 +36,42 @@ from cape.report.plots import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Anatomy in MNI space; read from the installed package, whose import takes seconds.
+# Anatomy in MNI space, a file of nilearn, whose import takes seconds
 ANATOMY: Final = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
-EVERY: Final = 2  # of its voxels of 1 mm
-# Of the picture of one map: inches, and mm between two planes
+EVERY: Final = 2  # use every second of its voxels of 1 mm
+# Picture of one map: width in inches, on its own and in the mosaic; mm between two planes
 WIDTH: Final = 6.4
-TILE: Final = 2.6  # in the mosaic
+TILE: Final = 2.6
 GAP: Final = 8.0
 # Grey of a brain without anatomy, and of the glass
 PLAIN: Final = 0.86
 GLASS: Final = 0.95
 RIM_GREY: Final = 0.35
-# Pixels of a page along a point
+# Pixels of a page per point of the canvas
 FINE: Final = 2
 # The sheet of one subject: inches, |z| of the darkest colour
 SHEET: Final = 9.6
 SHEET_LIMIT: Final = 6.0
-# The figure of a paper: inches of a page of two columns, maps side by side, inches of a title
-# and beside them
+# Figure for a paper: width in inches, maps side by side, height of a title and margin in inches
 PAPER: Final = 7.2
 COLUMNS: Final = 2
 TITLE: Final = 0.2
 MARGIN: Final = 0.1
 PAPER_DPI: Final = 300
-# Of maps without a grid: panels side by side, inches of one
+# Maps without a grid: panels side by side, width of a panel in inches
 SQUARES: Final = 5
 PANEL: Final = 1.9
 # Largest number of points along an axis of a canvas without anatomy
 MAX_POINTS: Final = 200
 # mm around a brain without anatomy
 RIM: Final = 4.0
-# Most points that anatomy is widened by on a side, whatever affine a mask has
-MOST_WIDENED: Final = 20
+# Largest number of points added to the anatomy on a side, whatever the affine of a mask
+MAX_WIDENED: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Canvas:
-    """Points (x, y, z) in mm with what is drawn below a map, and where the map is read."""
+    """Points (x, y, z) in mm, the grey drawn below a map, and the voxels of the map at them."""
 
     places: tuple[Array, Array, Array]
     grey: Array  # 0 to 1
@@ -107,7 +106,7 @@ def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
     image = files.load_image(path)
     volume = np.asarray(image.dataobj, dtype=np.float64)[::EVERY, ::EVERY, ::EVERY]
     step, origin = EVERY * np.diag(image.affine)[:3], image.affine[:3, 3]
-    # Bright enough that red and blue stand out; white where there is no brain.
+    # Bright, so that red and blue stand out; white outside the brain.
     scaled = volume / volume.max()
     brain = np.argwhere(scaled > 0.02)
     rim = math.ceil(RIM / EVERY)
@@ -119,11 +118,11 @@ def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
 
 
 def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canvas:
-    """Return where maps over this mask are drawn: on MNI anatomy, else on their own outline."""
+    """Return the canvas of maps over this mask: MNI anatomy, else the outline of the mask."""
     known = _anatomy() if mni else None
     mm = np.argwhere(mask) @ affine[:3, :3].T + affine[:3, 3]
     if known is None:
-        # Never a mean image of the subjects below a map: that would be a release.
+        # Never draw a mean image of subjects below a map: it would be a release.
         step = float(np.sqrt((affine[:3, :3] ** 2).sum(axis=0)).min())
         low, high = mm.min(axis=0) - RIM - step, mm.max(axis=0) + RIM + step
         step = max(step / 2.0, float((high - low).max()) / MAX_POINTS)
@@ -151,7 +150,7 @@ def _widened(
 ) -> tuple[tuple[Array, Array, Array], Array]:
     """Return anatomy with white around it where coarse voxels, from `low` to `high`, stick out."""
     out = [(p[0] - a, b - p[-1]) for p, a, b in zip(places, low, high, strict=True)]
-    more = [[min(max(0, math.ceil(mm / EVERY)), MOST_WIDENED) for mm in pair] for pair in out]
+    more = [[min(max(0, math.ceil(mm / EVERY)), MAX_WIDENED) for mm in pair] for pair in out]
     x, y, z = (
         p[0] + EVERY * np.arange(-before, len(p) + after)
         for p, (before, after) in zip(places, more, strict=True)
@@ -160,10 +159,10 @@ def _widened(
 
 
 def place_of(volume: Array, mask: npt.NDArray[np.bool_], affine: Array) -> Array:
-    """Return where a map is cut, mm: through its largest cluster, where much brain is seen.
+    """Return the place (mm) of the three planes: in the largest cluster of a map.
 
-    Of each axis the slice with the largest (mass of the cluster) x (brain)^2: mass alone would
-    choose nearly empty slices at the rim.
+    On each axis it is the slice with the largest (mass of the cluster) x (area of the mask)^2: mass
+    alone would choose nearly empty slices at the rim.
     """
     ijk = _largest_cluster(volume)
     mass = np.abs(volume[tuple(ijk.T)])
@@ -181,18 +180,18 @@ def _largest_cluster(volume: Array) -> npt.NDArray[np.int64]:
 
     best, top = None, 0.0
     for sign in (1.0, -1.0):
-        # Voxels that touch at a corner are one cluster.
+        # Voxels that touch at a corner belong to one cluster.
         numbers, n = ndimage.label(sign * volume >= THRESHOLD, np.ones((3, 3, 3)))
         sums = ndimage.sum_labels(np.abs(volume), numbers, range(1, n + 1))
         if n and sums.max() > top:
             best, top = np.argwhere(numbers == int(np.argmax(sums)) + 1), float(sums.max())
-    if best is None:  # nothing is coloured: the largest |z|
+    if best is None:  # no voxel reaches the threshold: take the largest |z|
         best = np.array([np.unravel_index(int(np.abs(volume).argmax()), volume.shape)])
     return best
 
 
 def words_of(place: Array) -> str:
-    """Return where a place in MNI space lies in plain words: no atlas is needed."""
+    """Return in plain words, without an atlas, where a place in MNI space lies."""
     x, y, z = place
     # From the middle of the brain, in parts of its length and height
     deep, high = (y + 17.0) / 88.0, (z - 5.0) / 70.0
@@ -236,7 +235,7 @@ def paint_glass(
 
 @functools.lru_cache(maxsize=1)
 def _glass_of(canvas: Canvas) -> list[Array]:
-    """Grey of the glass brain along each axis, of all maps on one canvas."""
+    """Return the grey of the glass brain along each axis, the same for all maps on a canvas."""
     from scipy import ndimage
 
     outlines = [canvas.inside.any(axis=normal) for normal in range(3)]
@@ -255,10 +254,10 @@ def _paint(
     corner: Any,
     fine: int,
 ) -> list[tuple[float, ...]]:
-    """Draw planes (right, up), grey below values, side by side; returns the box of each in mm.
+    """Draw planes (right, up) side by side, values over grey; return the box of each in mm.
 
-    One image of `fine` pixels a point: an image for every layer of every plane took matplotlib
-    ten times as long.
+    All planes are one image of `fine` pixels per point: matplotlib takes ten times as long to draw
+    an image for every layer of every plane.
     """
     pixel = canvas.step / fine
     gap = max(1, round(GAP / pixel))
@@ -280,7 +279,7 @@ def _paint(
 
 
 def _pixels(grey: Array, values: Array, limit: float, fine: int) -> npt.NDArray[np.uint8]:
-    """Return a plane (right, up) as RGB, rows upwards: values over grey, which alone is smooth."""
+    """Return a plane (right, up) as RGB, rows upwards: values over smoothed grey."""
     from PIL import Image
 
     right, up = grey.shape
@@ -291,7 +290,7 @@ def _pixels(grey: Array, values: Array, limit: float, fine: int) -> npt.NDArray[
 
 
 def colours_of(values: Array, limit: float) -> npt.NDArray[np.uint8]:
-    """Return RGBA, 0 to 255, of another axis at the end; transparent below the threshold."""
+    """Return RGBA (0 to 255) of values on a new last axis; transparent below the threshold."""
     scaled = (np.clip(values, -limit, limit) + limit) / (2.0 * limit)
     painted: npt.NDArray[np.uint8] = _colours()(scaled, bytes=True)
     painted[..., 3] = np.where(np.abs(values) < THRESHOLD, 0, 255)
@@ -302,11 +301,11 @@ def colours_of(values: Array, limit: float) -> npt.NDArray[np.uint8]:
 def _colours() -> Any:
     from matplotlib import colormaps
 
-    return colormaps[COLOURS]  # a copy each time, whose table would be made for every plane
+    return colormaps[COLOURS]  # cached: each access copies the map and builds its table anew
 
 
 def _mark(axes: Axes, box: Any, name: str, *, left: bool) -> None:
-    # As large as the plane is drawn, for a page and for the panel of a paper.
+    # The size follows that of the drawn plane, on a page and in a paper's panel.
     size = min(11.0, max(4.5, 0.026 * 72 * axes.get_window_extent().width / DPI))
     style: dict[str, Any] = {"color": GREY, "fontsize": size}
     axes.text(box[0], box[2], name, va="top", **style)
@@ -324,7 +323,7 @@ def frame(axes: Axes, wide: float, tall: float) -> None:
 def draw_maps(
     path: Path, alts: Sequence[str], limit: float, *, mni: bool
 ) -> Iterator[tuple[Picture, Picture]]:
-    """Yield of every map of an image three planes through its largest cluster, large and small."""
+    """Yield for each map of an image three planes through its largest cluster, large and small."""
     image = files.load_image(path)
     volumes, affine = np.asarray(image.dataobj, dtype=np.float64), image.affine
     mask = np.any(volumes != 0, axis=3)
@@ -347,7 +346,7 @@ def draw_maps(
 def draw_sheet(
     subject: str, names: Sequence[str], volumes: Array, affine: Array, *, mni: bool
 ) -> Picture:
-    """Draw maps (x, y, z, R) of one subject, a row each: planes, glass brain."""
+    """Draw the maps (x, y, z, R) of one subject, each a row of planes and a glass brain."""
     figure = new_figure(SHEET, 1.0)
     mask = np.any(volumes != 0, axis=3)
     canvas = canvas_of(mask, affine, mni=mni)
@@ -373,7 +372,7 @@ def draw_sheet(
 def networks_figure(
     volumes: Array, affine: Array, titles: Sequence[str], limit: float, *, mni: bool
 ) -> Any:
-    """Draw all maps (x, y, z, R) in one figure, for a notebook or a paper: two columns of them."""
+    """Draw all maps (x, y, z, R) in a figure of two columns, for a notebook or a paper."""
     mask = np.any(volumes != 0, axis=3)
     canvas = canvas_of(mask, affine, mni=mni)
     wide, tall = canvas.size
@@ -390,7 +389,7 @@ def networks_figure(
         axes = figure.add_axes((left, top - tallness, width, tallness))
         place = place_of(volumes[..., k], mask, affine)
         paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit, fine=1)
-        axes.images[0].set_interpolation("none")  # as it is: of others a PDF shows the edge
+        axes.images[0].set_interpolation("none")  # otherwise a PDF shows the edges of images
         frame(axes, wide, tall)
         axes.set_title(title, fontsize=8, loc="left", pad=2.0)
     paint_bar(figure.add_axes((0.3, 0.3 / high, 0.4, 0.12 / high)), limit, THRESHOLD)
@@ -398,9 +397,9 @@ def networks_figure(
 
 
 def maps_figure(z: Array, space: FeatureSpace) -> Any:
-    """Draw z-maps (D, R): on a grid three planes, else squares or stems.
+    """Return a Figure of z-maps (D, R): three planes on a grid, else squares or stems.
 
-    Returns a matplotlib Figure; |z| below the threshold is not coloured on a grid.
+    On a grid |z| below the threshold is not coloured.
     """
     names, limit = component_names(z.shape[1]), colour_limit(z)
     if space.on_grid:

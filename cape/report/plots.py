@@ -1,6 +1,6 @@
-"""All pictures of the pages, small PNGs in one style; matplotlib is imported on the first call.
+"""All pictures of the pages: small PNGs in one style; matplotlib is imported on the first call.
 
-Colours are safe for the colour-blind (RdBu_r, Okabe-Ito); no meaning rests on colour alone.
+Colours are safe for colour-blind readers (RdBu_r, Okabe-Ito); no meaning depends on colour alone.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, VERMILION, GREY = "#0072B2", "#B8480A", "#595959"
-# Grey of what has no value or lies under the threshold
+# Grey of missing values and of values below the threshold
 EMPTY = "#d9d9d9"
 DPI = 100
 COLOURS = "RdBu_r"
-# Colours of a PNG: a third of the bytes of full colour, no visible difference
+# Numbers of colours of a PNG: a third of the bytes of full colour, without visible difference
 GREYS, HUES = 32, 64
-# Of a PNG: the level above, 9, takes ten times as long and saves a tenth of the bytes
+# Level of a PNG: level 9 takes ten times as long and saves a tenth of the bytes
 COMPRESSION = 6
 
 LIMITS = (4.0, 12.0)
 FNC_LIMIT = 0.6
-# |z| from which a map is coloured, and its size counted
+# |z| from which voxels are coloured and count for the size of a map
 THRESHOLD = 2.5
 # Inches of one time course
 ROW = 0.34
 # Names along an axis; more would overlap
-MOST_TICKS = 25
+MAX_TICKS = 25
 
 OVER_AXES: Mapping[str, Any] = dict(xycoords=("axes fraction", "data"), textcoords="offset points")
 OVER_DATA: Mapping[str, Any] = dict(xycoords=("data", "axes fraction"), textcoords="offset points")
@@ -46,7 +46,7 @@ OVER_DATA: Mapping[str, Any] = dict(xycoords=("data", "axes fraction"), textcoor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """A PNG in base64, its size in pixels, and the sentence that states what it shows."""
+    """A PNG in base64, its size in pixels, and the sentence that describes it."""
 
     png: str
     width: int
@@ -57,7 +57,7 @@ class Picture:
 
 
 def installed() -> bool:
-    """Whether pages are drawn; nilearn adds anatomy, names and the viewer, where it is there."""
+    """Whether pages have pictures; nilearn, if installed, adds anatomy, names and the viewer."""
     try:
         import matplotlib  # noqa: F401  the import is the question
     except ImportError:
@@ -70,17 +70,17 @@ def _shown() -> type[Figure]:
     from matplotlib.figure import Figure
 
     class Shown(Figure):
-        """A figure that a notebook shows, whatever was imported in it."""
+        """A figure that notebooks show without any import of their own."""
 
         _repr_png_ = png_of
 
-    return Shown  # once: matplotlib writes the docstrings of a class anew, in 30 ms
+    return Shown  # cached: matplotlib takes 30 ms to write the docstrings of a new class
 
 
 def new_figure(width: float, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    # pyplot would keep every figure alive, and would look for a screen.
+    # pyplot would keep every figure alive and look for a screen.
     figure = _shown()(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
@@ -101,7 +101,7 @@ def finish(figure: Figure, *, alt: str, caption: str = "", shape: str = "") -> P
     palette = Image.new("P", (1, 1))
     palette.putpalette(_palette())
     full = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    # Dither would put grains into flat areas, which compress badly and look like data.
+    # Dither would add grains to flat areas, which compress badly and look like data.
     image = full.quantize(palette=palette, dither=Image.Dither.NONE)
     target = io.BytesIO()
     image.save(target, format="png", compress_level=COMPRESSION)
@@ -121,7 +121,7 @@ def _palette() -> list[int]:
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
 
-    # A palette chosen for each picture would shift its colours away from the common colour bar.
+    # One palette for all: an adaptive one would shift colours away from the common colour bar.
     greys = np.repeat(np.linspace(0.0, 1.0, GREYS)[:, None], 3, axis=1)
     hues = colormaps[COLOURS](np.linspace(0.0, 1.0, HUES))[:, :3]
     lines = [
@@ -148,7 +148,7 @@ def _limit_line(axes: Axes, height: float, text: str) -> None:
 
 
 def _name_ticks(set_ticks: Any, names: Sequence[str], rotation: int) -> None:
-    step = math.ceil(len(names) / MOST_TICKS)
+    step = math.ceil(len(names) / MAX_TICKS)
     at = range(0, len(names), step)
     set_ticks(list(at), [names[k] for k in at], fontsize=7, rotation=rotation, color=GREY)
 
@@ -163,13 +163,13 @@ def draw_budget_curve(epsilon: Array, budget: float, delta: float, phases: list[
     axes.step(index, epsilon, where="post", color=BLUE, linewidth=2)
     axes.plot(index, epsilon, ".", color=BLUE, markersize=4)
     _limit_line(axes, budget, f"budget {budget:.4g}")
-    # From 0, so that the height of the curve is the part that is spent.
+    # From 0: the height of the curve shows the spent part.
     axes.set_ylim(0.0, max(budget, float(epsilon.max())) * 1.18)
     starts = [k for k, name in enumerate(phases) if k == 0 or phases[k - 1] != name]
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     for level, k in enumerate(starts):
         axes.axvline(k + 0.5, color=GREY, linewidth=0.8, linestyle=":")
-        # Short phases lie close together, so their names take turns on four heights.
+        # Names of short phases, which lie close together, alternate between four heights.
         at = (k + 0.5, 0.04 + 0.1 * (level % 4))
         axes.annotate(
             phases[k], at, color=GREY, fontsize=9, xytext=(5, 0), zorder=3, bbox=box, **OVER_DATA
@@ -183,7 +183,7 @@ def draw_budget_curve(epsilon: Array, budget: float, delta: float, phases: list[
 
 
 def draw_spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
-    # The tail of a large basis is all noise and would press the rest to the left.
+    # Omit the tail of a large basis, which is noise and would squeeze the rest.
     count = min(eigenvalues.size, max(40, 2 * n_components))
     values = np.sort(eigenvalues)[::-1]
     figure = new_figure(7.2, 3.0)
@@ -234,8 +234,8 @@ def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array)
 
 
 def colour_limit(z: Array) -> float:
-    """Median over the maps (D, R) of the largest |z|, rounded up, between 4 and 12."""
-    # One limit for all: maps are compared by eye, and one strong map must not pale the others.
+    """Return the median over maps (D, R) of the largest |z|, rounded up, from 4 to 12."""
+    # One limit for all maps, to compare them by eye; the median: a strong map must not pale others.
     top = np.abs(z).max(axis=0)
     return float(min(max(math.ceil(float(np.median(top))), LIMITS[0]), LIMITS[1]))
 
@@ -282,7 +282,7 @@ def paint_bar(axes: Axes, limit: float, threshold: float) -> None:
 def draw_effects(
     names: Sequence[str], d: Array, low: Array, high: Array, which: Sequence[bool], alt: str
 ) -> Picture:
-    """Draw effects in d with intervals of 95 %; those of `which` leave zero."""
+    """Draw effects in d with intervals of 95 %; those of `which` differ from zero."""
     n = len(names)
     figure = new_figure(7.2, 1.1 + 0.24 * n)
     axes = _axes(figure, "difference in standard deviations (d), interval of 95 %", "")
@@ -318,7 +318,7 @@ def draw_time_courses(
     """Draw the time courses of subjects (name, (R, T), TR in s or 0), each in its own std."""
     n = len(names)
     height = 0.9 + ROW * n
-    # One figure for all, whose lines are moved: building its axes costs as much as drawing them.
+    # One figure whose lines are updated: building its axes takes as long as drawing them.
     figure = new_figure(7.2, height)
     axes = _axes(figure, "", "")
     lines = [axes.plot([], [], color=BLUE, linewidth=0.7)[0] for _ in names]
@@ -327,12 +327,12 @@ def draw_time_courses(
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    # A fixed frame: fitting it would draw everything twice.
+    # A fixed frame: tight_layout would draw the figure twice.
     figure.subplots_adjust(left=0.07, right=0.98, bottom=0.55 / height, top=1 - 0.1 / height)
     for subject, courses, tr in subjects:
         length = courses.shape[1]
         at = np.arange(length) * (tr if tr > 0 else 1.0)
-        # Each in its own unit: the scale of a time course depends on that of its map.
+        # Divide by the std: the scale of a time course depends on the scale of its map.
         std = courses.std(axis=1, keepdims=True)
         scaled = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
         for k, (line, row) in enumerate(zip(lines, scaled, strict=True)):
@@ -377,8 +377,8 @@ def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str
     across = min(5, n)
     down = math.ceil(n / across)
     figure = new_figure(7.6, 0.5 + 1.25 * down)
-    inner = slice(1, -1)  # without 0, where the mean was taken out, and the half-weighted last
-    # One scale for all panels, or spectra could not be compared.
+    inner = slice(1, -1)  # without frequency 0, whose power was removed, and the half-weighted last
+    # One scale for all panels, to compare spectra.
     values = np.log10(np.maximum(power[:, inner], 1e-12))
     low, high = float(values.min()), float(values.max())
     for k, name in enumerate(names):
@@ -434,7 +434,7 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
 def _panels(
     figure: Figure, shape: Any, *, left: float, bottom: float, top: float, between: float
 ) -> None:
-    """Place panels by margins in inches: fitting them to their texts costs as much as drawing."""
+    """Place panels by margins in inches: tight_layout takes as long as drawing."""
     wide, high = figure.get_size_inches()
     rows, columns = shape
     inside = (high - bottom - top) / rows
@@ -450,7 +450,7 @@ def _panels(
 
 def _matrix(axes: Axes, r: Array, limit: float = FNC_LIMIT) -> Any:
     pairs = r.copy()
-    # A diagonal of ones would be the strongest colour and say nothing.
+    # A diagonal of ones would have the strongest colour without information.
     np.fill_diagonal(pairs, np.nan)
     axes.set_facecolor(EMPTY)
     return axes.imshow(pairs, cmap=COLOURS, vmin=-limit, vmax=limit)
@@ -461,10 +461,10 @@ def _off_diagonal(r: Array) -> Array:
 
 
 def draw_agreement(labels: Sequence[str], names: Sequence[str], r: Array) -> Picture:
-    """Draw how every subject's map correlates with the common one; `r` is (subjects, R)."""
+    """Draw the correlation of every subject's maps with the common maps; `r` is (subjects, R)."""
     figure = new_figure(7.2, 1.3 + max(0.12 * len(labels), 1.2))
     axes = figure.add_subplot(111)
-    # Fixed limits: two sites can lay their pages side by side.
+    # Fixed limits: pages of two sites can be compared.
     image = axes.imshow(r, cmap=COLOURS, vmin=-1.0, vmax=1.0, aspect="auto")
     _name_ticks(axes.set_xticks, names, rotation=90 if len(names) > 12 else 0)
     _name_ticks(axes.set_yticks, labels, rotation=0)

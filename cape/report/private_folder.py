@@ -1,4 +1,4 @@
-"""What stays at one site and is never sent; called `private` so that nobody copies it."""
+"""The folder `private` of one site, which is never sent; its name warns against copying it."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ Person = tuple[str, str, int]  # label, stem of the names of files, time points
 FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minutes".split())
 AGREEMENT = "map_agreement.tsv"
 LOADINGS = "loadings.tsv"
-# Of every spectrum: dynamic range, and low over high frequencies
+# Dynamic range of every spectrum, and low over high frequencies
 BANDS = "spectra_summary.tsv"
 PEOPLE = "people.tsv"
-# Of runs whose maps have names on the page of the consortium
+# Statuses of runs whose maps have names on the consortium's page
 NAMED = ("converged", "released", "networks", "max_rounds", "not_judged")
 
-# Most time points of the subject of noise: voxels times this many numbers are made at once.
+# Largest number of time points of the noise subject: its voxels are drawn all at once.
 NOISE_TIMES = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubjectFacts:
-    """One subject as the checks saw it."""
+    """One subject, as the checks describe it."""
 
     label: str
     files: tuple[str, ...]
@@ -55,8 +55,8 @@ class SubjectFacts:
     grid: str
     mean_fd: float | None = None  # mean framewise displacement before scrubbing, mm
     n_scrubbed: int = 0  # volumes that scrubbing left out
-    minutes: float = 0.0  # that are left, 0 if unknown
-    tsnr: float = 0.0  # temporal signal to noise, median over the features; 0 if unknown
+    minutes: float = 0.0  # left after scrubbing, 0 if unknown
+    tsnr: float = 0.0  # temporal signal-to-noise ratio, median over the features; 0 if unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,22 +70,21 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateSummary:
-    """Everything that only the site knows and its private page tells."""
+    """Content of the private page that only the site knows."""
 
-    # The accepted ones, in the order of the time courses.
-    subjects: tuple[SubjectFacts, ...] = ()
-    failed: tuple[str, ...] = ()  # labels of those who count as zeros
+    subjects: tuple[SubjectFacts, ...] = ()  # accepted ones, in the order of the time courses
+    failed: tuple[str, ...] = ()  # labels of subjects who count as zeros
     checks: tuple[Check, ...] = ()  # worst first
     policy: Mapping[str, object] = field(default_factory=dict)
     # Of each reply: seq, phase, round, message, fields (with the bytes of each), bytes, sha256.
     sent: tuple[Mapping[str, object], ...] = ()
-    # One subject at a time, (label, X_m (D, T_m)) in the same order: all would not fit in memory.
+    # Yields (label, X_m (D, T_m)) in the same order, one subject in memory at a time.
     voxels: Callable[[], Iterator[tuple[str, Data]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpentByAllRuns:
-    """What all runs on the same people have spent together; None is infinite."""
+    """Budget spent by all runs on the same people together; None is infinite."""
 
     runs: int
     mu: float | None
@@ -95,37 +94,35 @@ class SpentByAllRuns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteFacts:
-    """The content of site.json: what the page needs beside the tables."""
+    """The content of site.json, which the page needs beside the tables."""
 
     schema: str = "cape-site-1"
     site: str
     status: str
-    ended: str  # the status, in words: of a run judged by time courses how many components passed
+    ended: str  # the status in words; with a verdict, how many components were confirmed
     fingerprint: str
     components: tuple[str, ...]
     feature_space: str | None
     grid: tuple[int, ...]
     template_space: str
     settings: Mapping[str, Any]
-    # None where the run carried no noise.
+    # None if the run carried no noise
     epsilon_spent: float | None
     epsilon_allowed: float | None
     delta: float | None
-    # None where the site keeps no ledger of all runs.
-    all_runs: SpentByAllRuns | None
-    # None unless the run had ``key_trust=first-use``; the epsilon None where none was promised
+    all_runs: SpentByAllRuns | None  # None if the site keeps no ledger of all runs
+    # None unless ``key_trust=first-use``; the epsilon None without a guarantee
     met_first: tuple[str, ...] | None
     epsilon_if_invented: float | None
     releases: Mapping[str, int]
     policy: Mapping[str, Any]
-    # Of this computer: the day in UTC, and the versions of what computes
+    # When (day in UTC) and with which versions the folder was written
     date: str
     software: Mapping[str, str]
-    # For a paper: what was done to the data of every site, and the counts of this one
+    # Texts for a paper: processing of the data, and the counts of this site
     data: str
     counts: str
-    # Nearest public network of each component, "" for none above chance
-    networks: tuple[str, ...]
+    networks: tuple[str, ...]  # nearest public network of each component, "" for none above chance
 
 
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
@@ -139,10 +136,10 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
     files.write_text(private / "sent.jsonl", sent)
     if site.people is not None:
-        own = site.people()
-        rows = ([files.cell(value) for value in row] for row in own.rows)
-        files.write_table(private / PEOPLE, own.header, rows)
-    # The whole chain: the site can prove what it agreed to without asking anybody.
+        table = site.people()
+        rows = ([files.cell(value) for value in row] for row in table.rows)
+        files.write_table(private / PEOPLE, table.header, rows)
+    # The whole chain: the site itself can prove what it agreed to.
     ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
     files.write_json(private / "ledger.json", {"site": site.site, **ledger})
     facts = _facts(site, summary)
@@ -153,10 +150,10 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
 
 
 def append_sent(private: Path, reply: Mapping[str, object]) -> None:
-    # The reply that closes the run is made after the folder was written.
+    """Append a reply made after the folder was written, such as the closing one."""
     path = private / "sent.jsonl"
     if path.is_file():
-        # Appended, never rewritten: earlier lines are evidence.
+        # Append, never rewrite: earlier lines are evidence.
         with path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(dict(reply)) + "\n")
 
@@ -211,7 +208,7 @@ def _data(site: SiteOutcome, space: FeatureSpace) -> str:
 
 
 def _counts(summary: PrivateSummary) -> str:
-    """Return the numbers of this site for a paper: of single people, so they stay here."""
+    """Return a paragraph with the counts of this site, which stays at the site."""
     people, spread = summary.subjects, methods.spread
     if not people:
         return ""
@@ -232,11 +229,11 @@ def _counts(summary: PrivateSummary) -> str:
 
 
 def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -> list[Person]:
-    # One subject in memory at a time: voxels of all would not fit.
+    # One subject in memory at a time
     people: list[Person] = []
     z = None if site.A is None else z_scores(site.A)
     voxels = summary.voxels() if summary.voxels is not None and z is not None else iter(())
-    # In the order of nilearn's vectors, which is that of MATLAB's upper triangle
+    # The order of nilearn's vectors (lower triangle by rows), MATLAB's upper triangle
     pairs = [f"{a}-{b}" for k, b in enumerate(site.names) for a in site.names[:k]]
     headers = {
         "fnc.tsv": ("subject", *pairs),
@@ -256,11 +253,11 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
         _add_courses(tables, stem, courses, 0.0 if one is None else float(one.tr))
         data = next(voxels, None)
         if data is not None and z is not None:
-            # Time courses and voxels are read in two passes; maps of mixed people would look right.
+            # Time courses and voxels are read in two passes: mixed people would go unnoticed.
             if data[0] != label:
                 raise RuntimeError("the data of a site changed their order")
             own_maps = subjects.subject_maps(data[1], courses)
-            # There are many of them and nobody else reads them: the fastest compression.
+            # Many files for local use: the fastest compression.
             style: dict[str, Any] = {"stamp": "cape PRIVATE subject", "digits": ".6g", "level": 1}
             place, name = derivatives.folder_of(private, stem), f"{stem}_{derivatives.MAPS}"
             place.mkdir(exist_ok=True, parents=True)
@@ -283,7 +280,7 @@ def _texts(values: Data | Array, digits: str = ".4g") -> tuple[str, ...]:
 
 
 def _add_courses(tables: Mapping[str, Rows], stem: str, courses: Data, tr: float) -> None:
-    # Fisher z, so that means over subjects are means.
+    # Fisher z can be averaged over subjects.
     lower = np.tril_indices(len(courses), -1)
     z = subjects.fisher(subjects.connectivity(courses)[lower])
     tables["fnc.tsv"].append((stem, *_texts(z, ".6g")))
@@ -311,7 +308,7 @@ def _write_subject_table(
     for k, ((label, stem, length), one) in enumerate(each):
         facts = (None, length, *[None] * (len(FACTS) - 2)) if one is None else _cells(one, length)
         rows.append((stem, label, *facts, "accepted", *(factors[k] if factors else ())))
-    # Why they failed stands in checks.tsv, in the words of the check.
+    # checks.tsv has the reasons.
     for label in summary.failed:
         rows.append((None, label, *[None] * len(FACTS), "counts as zeros", *[None] * len(clips)))
     texts = [[files.line(files.cell(x)) for x in row] for row in rows]
@@ -326,18 +323,17 @@ def _cells(one: SubjectFacts, length: int) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateFolder:
-    """The files of a private folder, as its page needs them."""
+    """The files of a private folder for its page."""
 
     path: Path
     about: SiteFacts
-    # Rows of subjects.tsv as they are: its columns depend on the run.
-    subjects: list[dict[str, str]]
+    subjects: list[dict[str, str]]  # rows of subjects.tsv, whose columns depend on the run
     checks: tuple[Check, ...]
     sent: list[dict[str, Any]]
 
     @classmethod
     def read(cls, path: Path) -> PrivateFolder:
-        """Read the files; FileNotFoundError names the first one that is missing."""
+        """Read the files; FileNotFoundError names a missing one."""
         sent = (path / "sent.jsonl").read_text(encoding="utf-8").splitlines()
         return cls(
             path=path,
@@ -356,8 +352,10 @@ class PrivateFolder:
         return [row for row in self.subjects if row["verdict"] == "accepted"]
 
     def table(self, name: str) -> tuple[list[dict[str, str]], Array]:
-        """Rows of a table, and its component or pair columns as numbers."""
-        # Missing where the run had no maps, or files could not be read again.
+        """Return the rows of a table and its component or pair columns as numbers.
+
+        Both are empty without the table: the run had no maps, or files could not be read again.
+        """
         path = self.path / name
         rows = files.read_table(path) if path.is_file() else []
         skip = {"subject", "unit", "frequency", "measure"}

@@ -294,13 +294,17 @@ def read_results(folder: Path) -> MapResults | TableResults | ComparisonResults:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TableFolder:
-    """The result folder of a run whose result is tables."""
-
+class _Folder:
     path: Path
-    results: TableResults
     privacy: PrivacyStatement
     settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFolder(_Folder):
+    """The result folder of a run whose result is tables."""
+
+    results: TableResults
 
     def table(self, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         content = (self.path / name).read_bytes()
@@ -309,24 +313,18 @@ class TableFolder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComparisonFolder:
+class ComparisonFolder(_Folder):
     """The result folder of a comparison of groups."""
 
-    path: Path
     results: ComparisonResults
-    privacy: PrivacyStatement
-    settings: Mapping[str, Any]
     tables: Tables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MapFolder:
+class MapFolder(_Folder):
     """The result folder of a run whose result is maps, without the maps themselves."""
 
-    path: Path
     results: MapResults
-    privacy: PrivacyStatement
-    settings: Mapping[str, Any]
     components: tuple[Component, ...]
     spatial: tuple[Component, ...]  # the spatial set of a temporal run
     rounds: tuple[Round, ...]
@@ -337,23 +335,22 @@ class MapFolder:
 def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
     """Return the content of a result folder; FileNotFoundError names a missing file."""
     results = read_results(path)
-    privacy = files.read_record(path / "privacy.json", PrivacyStatement)
-    settings = files.read_record(path / "settings.json", RunSettings).settings
+    common: dict[str, Any] = {
+        "path": path,
+        "privacy": files.read_record(path / "privacy.json", PrivacyStatement),
+        "settings": files.read_record(path / "settings.json", RunSettings).settings,
+    }
     if isinstance(results, TableResults):
-        return TableFolder(path=path, results=results, privacy=privacy, settings=settings)
+        return TableFolder(**common, results=results)
     if isinstance(results, ComparisonResults):
-        return ComparisonFolder(
-            path=path, results=results, privacy=privacy, settings=settings, tables=read_tables(path)
-        )
+        return ComparisonFolder(**common, results=results, tables=read_tables(path))
     # Without pickle: a result folder may come from another person.
     with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
         eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
     beside, spatial = path / SURROGATE_FILE, path / SPATIAL_TABLE
     return MapFolder(
-        path=path,
+        **common,
         results=results,
-        privacy=privacy,
-        settings=settings,
         components=files.read_rows(path / "components.tsv", Component),
         spatial=files.read_rows(spatial, Component) if spatial.is_file() else (),
         rounds=files.read_rows(path / "rounds.tsv", Round),

@@ -1,4 +1,4 @@
-"""The private page of one site, made from the files of its folder and from nothing else."""
+"""The private page of one site, made from the files of its folder alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cape.report.plots import Picture
 from cape.report.private_folder import BANDS, PEOPLE, PrivateFolder
 from cape.space.feature_space import is_mni
 
-# Subjects and maps with pictures, and subjects whose maps are drawn; all of them have files
+# Numbers of subjects and components with pictures, and of subjects whose maps are drawn
 DRAWN, DRAWN_MAPS = 10, 3
 
 
@@ -51,7 +51,7 @@ def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
 
 
 def _subjects_picture(folder: PrivateFolder) -> Picture | None:
-    """Draw what is known of the scans of every subject that took part."""
+    """Draw the known figures of the scans of every accepted subject."""
     words = {"coverage": "coverage", "tsnr": "tSNR", "mean_fd": "mean FD, mm", "minutes": "minutes"}
     texts = {word: [row[name] for row in folder.accepted] for name, word in words.items()}
     found = {
@@ -64,15 +64,14 @@ def _subjects_picture(folder: PrivateFolder) -> Picture | None:
 
 
 def _columns(folder: PrivateFolder) -> list[str]:
-    # Those that say something.
+    # Columns that are not empty
     if not folder.subjects:
         return ["subject"]
     first, *others = folder.subjects[0]
     filled = [name for name in others if any(row[name] != EMPTY_CELL for row in folder.subjects)]
     if all(row["label"] == row["subject"] for row in folder.subjects):
         filled.remove("label")
-    # The verdict comes second: it is what people look for.  Names of files are as long as a page
-    # is wide: before the figures they would hide them.
+    # Readers look for the verdict: it comes second.  Long file names come last, after the figures.
     rest = [name for name in filled if name not in ("verdict", "files")]
     return [first, "verdict", *rest, "files"]
 
@@ -99,7 +98,7 @@ def _clipping_rows(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
     for name in columns:
         if not name.startswith("clip_"):
             continue
-        # Subjects that were left out answered nothing, so nothing of theirs was clipped.
+        # Excluded subjects contribute zeros, which are not clipped.
         factors = np.array([float(row[name]) for row in folder.accepted if row[name] != EMPTY_CELL])
         if factors.size:
             share = f"{100 * float(np.mean(factors < 1.0)):.0f} %"
@@ -125,7 +124,7 @@ def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
     for k, row in enumerate(rows):
         places.setdefault(row["subject"], []).append(k)
     axes = [[rows[k]["frequency"] for k in at] for at in places.values()]
-    # Subjects may differ in TR: those that share the axis of the first are averaged.
+    # Subjects may differ in TR: average those with the frequencies of the first.
     same = [at for at, axis in zip(places.values(), axes, strict=True) if axis == axes[0]]
     mean = np.mean([power[at].T for at in same], axis=0)
     frequency = np.array([float(x) for x in axes[0]])
@@ -138,7 +137,7 @@ def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _bands(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
-    """Yield of every component the medians over subjects: dynamic range, low to high."""
+    """Yield for each component the medians over subjects: dynamic range, low to high."""
     rows, values = folder.table(BANDS)
     kinds = [row["measure"] for row in rows]
     medians = {
@@ -156,10 +155,10 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
     if not rows or n < 2:
         return None
     networks = folder.about.networks or ("",) * n
-    # Components of one network side by side, those without one last.
+    # Components of one network stand side by side, those without a network last.
     order = sorted(range(n), key=lambda k: (not networks[k], networks[k], k))
     names = [folder.names[k] for k in order]
-    # A page of hundreds of subjects would not open; the files have all of them.
+    # A page with hundreds of subjects would not open; the files have all of them.
     labels = [row["subject"] for row in rows[:DRAWN]]
     mean = several = None
     if drawn:
@@ -182,8 +181,7 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _correlations(z: Array, n: int) -> Array:
-    """Correlations of a row of fnc.tsv as a matrix (n, n)."""
-    # fnc.tsv holds each pair once, row by row of the lower triangle.
+    """Return the correlations of a row of fnc.tsv, the lower triangle by rows, as (n, n)."""
     r = np.eye(n)
     lower = np.tril_indices(n, -1)
     r[lower] = np.tanh(z)
@@ -230,13 +228,13 @@ def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {
         "header": tuple(rows[0]) if rows else (),
         "rows": [tuple(row.values()) for row in rows],
-        # Who has no value adds zeros to every sum.
+        # A person with a missing value adds zeros to every sum.
         "zeros": [row["subject"] for row in rows if EMPTY_CELL in row.values()],
     }
 
 
 def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
-    # One row per kind of message: a long run has thousands of replies.
+    # One row per kind of message: long runs have thousands of replies.
     kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for reply in folder.sent:
         kinds.setdefault((str(reply["phase"]), str(reply["message"])), []).append(reply)
@@ -251,7 +249,7 @@ def _methods(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {} if folder.about.data else None
 
 
-# As the page of the consortium: what came out, how sure it is, what left, what was done
+# In the order of the consortium's page: results, reliability, messages, processing
 SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/maps", "Maps of single subjects", _maps),
     ("site/courses", "Time courses", _time_courses),

@@ -90,7 +90,7 @@ def test_no_edge_of_a_coarse_mask_is_cut_off_by_the_anatomy(mm: int) -> None:
 def test_a_mask_of_any_size_has_a_picture_of_bounded_size() -> None:
     pytest.importorskip("nilearn")
     canvas = brain.canvas_of(np.ones((3, 3, 3), dtype=bool), np.diag([1e7, 1e7, 1e7, 1]), mni=True)
-    assert max(canvas.grey.shape) < 94 + 2 * brain.MOST_WIDENED + 10
+    assert max(canvas.grey.shape) < 94 + 2 * brain.MAX_WIDENED + 10
 
 
 def test_a_grid_stored_the_other_way_round_is_drawn_the_same() -> None:
