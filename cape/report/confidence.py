@@ -180,7 +180,7 @@ def _rotation(rounds: Sequence[float]) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelOrderHint:
-    """What the released spectrum and the budget say about the number of components."""
+    """Evidence on the number of components, from the released spectrum and the budget."""
 
     suggested: int | None = None  # None if the spectrum does not tell
     noisy: bool = False  # whether the spectrum carries noise, and so has an edge

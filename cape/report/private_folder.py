@@ -76,7 +76,7 @@ class PrivateSummary:
     failed: tuple[str, ...] = ()  # labels of subjects who count as zeros
     checks: tuple[Check, ...] = ()  # worst first
     policy: Mapping[str, object] = field(default_factory=dict)
-    # Of each reply: seq, phase, round, message, fields (with the bytes of each), bytes, sha256.
+    # Keys of each reply: seq, phase, round, message, fields (with their bytes), bytes, sha256
     sent: tuple[Mapping[str, object], ...] = ()
     # Yields (label, X_m (D, T_m)) in the same order, one subject in memory at a time.
     voxels: Callable[[], Iterator[tuple[str, Data]]] | None = None

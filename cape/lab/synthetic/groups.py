@@ -87,7 +87,7 @@ def population(n_networks: int, seed: int = 0) -> Population:
     sd = np.sqrt(np.sum(factors**2, axis=1) + own**2)
 
     def along(rms: float, shared: float) -> Array:
-        """Return a vector in sd of the edges with that rms, `shared` of it along factors."""
+        """Return a random (q,) of that rms in sd of the edges, the share `shared` along factors."""
         a, b = factors @ rng.standard_normal(FACTORS) / sd, rng.standard_normal(q)
         a, b = a / np.sqrt(np.mean(a**2)), b / np.sqrt(np.mean(b**2))
         mixed = np.sqrt(shared) * a + np.sqrt(1 - shared) * b

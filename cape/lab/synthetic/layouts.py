@@ -114,7 +114,7 @@ def _write_manifest(shelf: Shelf, members: tuple[int, ...]) -> None:
     last = members[-1] if len(members) >= MIN_TO_EXCLUDE else -1
     lines = ["file,subject,tr,n_dummy,exclude,notes"]
     for m in members:
-        # A table that excludes somebody, so that the count of subjects is not that of files.
+        # The table excludes one subject, so that the numbers of subjects and files differ.
         excluded = "1,withdrew consent" if m == last else "0,"
         tr = f"{shelf.scanner.tr:g}"
         lines.append(f"scans/scan_{m + 1:04d}.nii.gz,P{m + 1:03d},{tr},{N_DUMMY},{excluded}")
