@@ -93,7 +93,7 @@ test: $(DEV)  ## all fast tests, then the statistical ones
 test-long: $(DEV)  ## every order of many steps, and programs typed as a user types them: minutes
 	$(BIN)/python -m pytest $(SIDE) -m long
 
-test-fresh:  ## the two commands of README as a plain user of an empty Debian 13, then 12; root on Debian, see the script
+test-fresh:  ## README's two commands as a plain user of an empty Debian 13, then 12; root on Debian, see the script
 	for suite in $(SUITES); do packaging/fresh.sh "$$suite" $(FRESH) || exit 1; done
 
 coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
@@ -174,10 +174,12 @@ $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python
 	$(VENV)-lower/bin/python -m pip --disable-pip-version-check check
 	@touch $@
 
-# Not what only combines what the others test: no library is called there in another way.
+# Not what only combines what the others test; but atlases and scikit-learn, which are called there alone.
+COMBINED = $(addprefix test/unit/,settings simulation engines/flare) \
+	$(filter-out %/test_atlas_file.py %/test_label_pairs.py,$(wildcard test/unit/planning/test_*.py))
 test-lower: $(LOWER)  ## the unit tests under the lowest versions that pyproject.toml allows
-	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit \
-		$(addprefix --ignore test/unit/,planning settings simulation engines/flare)
+	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit test/project/test_figure_scores.py \
+		$(addprefix --ignore ,$(COMBINED))
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .
