@@ -1,4 +1,4 @@
-"""Where a site's data come from: files in its folder, or arrays in this process."""
+"""Sources of a site's data: files in its folder, or arrays in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cape.site.policy import SitePolicy
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
 
-# A round whose working arrays are there reads no data: neither the readers nor the report load.
+# A round with existing working arrays reads no data, so it loads neither readers nor report.
 if TYPE_CHECKING:
     from cape.data.checks import Subject
     from cape.data.pipeline import SiteData
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
-    `maps`: public templates that do not lie in its folder.
-    `strict`: their content may stop a run (E100), which the site's policy must allow.  `store`: the
-    folder of what was read of them before.
+    `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
+    run (E100); the site's policy must allow that.  `store`: folder of data read by earlier runs.
     """
 
     def __init__(
@@ -69,10 +68,10 @@ class FileSource:
         self._accepted: SiteData | None = None
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
-        self._lacking: set[str] = set()  # who has no outcome of maps
+        self._lacking: set[str] = set()  # people without an outcome of maps
 
     def count(self) -> int:
-        """Return how many people are listed, from names alone."""
+        """Return the number of listed people, from names alone."""
         from cape.data.discovery import discover
         from cape.data.issues import Findings
 
@@ -81,7 +80,7 @@ class FileSource:
         return len(discover(self._base, listing, self.config, findings, words=words))
 
     def expect(self, contents: str) -> None:
-        # What was accepted in `join` is what is summed in every later round.
+        # Later rounds must sum the same files that `join` accepted.
         self._expected = contents
 
     def _data(self) -> SiteData:
@@ -118,8 +117,7 @@ class FileSource:
 
             accepted = loaded()
             if self._expected not in (None, accepted.fingerprint) and accepted.failed:
-                # A disk of a network that did not answer, or memory that was taken: in the first
-                # round the same people could be read, or could not.
+                # Read once more: a network disk or lack of memory may have caused the difference.
                 accepted = loaded()
             if self._expected not in (None, accepted.fingerprint):
                 detail = f"not the files of the first round\n{in_full(accepted.findings)}".rstrip()
@@ -128,7 +126,7 @@ class FileSource:
         return self._accepted
 
     def _with_outcomes(self, accepted: SiteData) -> SiteData:
-        """Measure the time courses that were read, where the settings ask for outcomes of maps."""
+        """Compute outcomes from the time courses if the settings ask for outcomes of maps."""
         asked = self.config.comparison
         if asked is None or asked.measure is None:
             return accepted
@@ -144,7 +142,7 @@ class FileSource:
     def _measured(
         self, accepted: SiteData, courses: Iterator[tuple[str, Data]]
     ) -> Iterator[tuple[str, Data]]:
-        """Yield what is measured of everybody; the courses as they are where nothing is."""
+        """Yield the outcomes of all people, or the courses unchanged without outcomes of maps."""
         asked = self.config.comparison
         if asked is None or asked.measure is None:
             return courses
@@ -154,9 +152,9 @@ class FileSource:
         return measured(courses, trs, asked.measure)
 
     def compared(self) -> Stacks:
-        """Return covariates and groups of everybody who is listed: one array (n, p + 1, 1).
+        """Return covariates and groups of all listed people: one array (n, p + 1, 1).
 
-        No array where the settings compare nobody.
+        No array if the settings do not compare groups.
         """
         people = self._data().people
         if people is None:
@@ -170,7 +168,7 @@ class FileSource:
 
     @property
     def notice(self) -> str:
-        """Who counts as zeros, and why, for people of this site alone; "" if all pass."""
+        """People who count as zeros, and why, for this site's own staff; "" if all pass."""
         from cape.data.issues import in_full
 
         data = self._data()
@@ -199,14 +197,14 @@ class FileSource:
         from cape.site.ledger_file import Person
 
         people, data, asked = [], self._data(), self.config.comparison
-        # Those that failed, too: that they did is told by noisy sums, which cost their budget.
+        # Including people who failed: noisy sums depend on that, which costs their budget.
         for label, digests in zip(data.listed, data.digests, strict=True):
-            # Without confounds: the owner chooses them, and must not make other people of the same
-            # data, whose budget would begin anew.
+            # Without confounds: the owner chooses them, and could otherwise turn the same data into
+            # new people with a new budget.
             files = tuple(digest.partition("+")[0] for digest in digests)
             if asked and asked.outcomes_table:
-                # Of the columns that the owner chose, maybe one whole number: others have the same
-                # ones, and whoever has the ledger could try which.
+                # No digest of a row: it may be a single small number, which others share and which
+                # a reader of the ledger could guess.
                 files = ()
             spellings = bare(label), alike(label)
             people.append(Person(label=label, files=files, spellings=spellings))
@@ -214,7 +212,7 @@ class FileSource:
 
     @property
     def space(self) -> FeatureSpace:
-        """With the templates that the settings ask for."""
+        """Feature space, with the templates that the settings ask for."""
         space = self._data().space
         if not resolve(self.config).templates:
             return space
@@ -233,7 +231,7 @@ class FileSource:
         accepted = self._data()
         first_pass, self._reduced = self._reduced[::-1], []
         if first_pass and n_basis == widest_basis(resolve(self.config), self.space):
-            # Handed over one by one: the caller stacks them, and they are not held twice.
+            # Yielded one by one, so that the caller's stacks do not hold the data twice.
             while first_pass:
                 yield first_pass.pop()
             return
@@ -251,8 +249,8 @@ class FileSource:
         data, config = self._data(), self.config
 
         def voxels() -> Iterator[tuple[str, Data]]:
-            # Stops where files cannot be read again: the run is over and its budget spent, and a
-            # site's own pictures must not cost the results.
+            # Stops if files cannot be read again: the run is over, and a failure of the site's
+            # pictures must not lose its results.
             for k, subject in enumerate(data.subjects):
                 self.on_subject("report", k)
                 try:
@@ -294,7 +292,7 @@ def _runs_of(subject: Subject) -> tuple[RunFacts, ...]:
     from cape.data.bids import names_of_runs
     from cape.report.derivatives import RunFacts
 
-    # One after the other, as they are joined: where each begins and ends.
+    # Runs are concatenated: first and last volume of each.
     ends = np.cumsum((0, *subject.n_volumes)).tolist()
     out = np.array(subject.left_out, dtype=int)
     each = zip(names_of_runs(subject.runs), subject.trs, pairwise(ends), strict=True)
@@ -332,7 +330,7 @@ class ArraySource:
             pass
         accepted = accepted_site(conclude(found))
         if not accepted.subjects:
-            # There is no site-error.txt, and who called has the data.
+            # There is no site-error.txt, and the caller has the data.
             detail = "\n".join(finding.private for finding in accepted.findings)
             stop = DataError("E100", site=site, detail=detail)
             stop.explain(file=False)

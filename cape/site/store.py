@@ -1,4 +1,4 @@
-"""What a site keeps between rounds: one `SiteStore`, in files for a real site, in memory for tests.
+"""The state of a site between rounds: in files for a real site, in memory for simulations.
 
 Below ``outputDirectory/.cape/``, readable by the site's own user only, until `report`::
 
@@ -44,7 +44,7 @@ MAX_STORED = 100 * 2**20
 
 
 class Card(NamedTuple):
-    """What a site said of itself in `join`, and the labels of its mask, which it did not say."""
+    """The facts that a site sent in `join`, and the labels of its mask, which it did not send."""
 
     nonce: str
     n_subjects: int
@@ -54,7 +54,7 @@ class Card(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinRecord:
-    """The site's folder in `join`: received files land there, so none is believed anew."""
+    """The site's folder in `join`: received files land there, so later rounds use this record."""
 
     card: tuple[str, int, str, str]
     policy_at_join: SitePolicy
@@ -142,7 +142,7 @@ class FileStore:
     # -- journal
 
     def begin(self, nonce: str, vault_key: bytes) -> None:
-        # What an earlier run left behind never matches.
+        # Files of an earlier run never match.
         self.clear()
         self.resume(nonce, vault_key, 1)
         make_own_folder(self._root)
@@ -168,27 +168,27 @@ class FileStore:
             return None
         if receipt.seq != seq:
             raise self._lost(f"cache of round {receipt.seq}")
-        # A second draw for one round would average its noise away.
+        # A second draw for one round would allow averaging its noise away.
         if receipt.request != request:
             raise ReplayError("E203", seq=seq)
         what = f"answer of round {seq}"
         return self._read(self._root / RECEIPT, StoredAnswer, what, line=1).answer
 
     def store(self, seq: int, request: str, answer: dict[str, Any]) -> None:
-        """Write down an answer before any byte of it leaves."""
+        """Write an answer to disk before any byte of it leaves."""
         receipt = Receipt(nonce=self.nonce, seq=seq, request=request)
         # Not `wire.dumps`, which sorts: a repeated answer keeps the order of its fields too.
         text = json.dumps({"answer": answer}, allow_nan=False)
         # One file, so both are there or neither; the engine can only ask for the last answer again.
         lines = wire.dumps(wire.encode(receipt, Receipt)), text.encode("ascii")
         write_atomically(self._root / RECEIPT, b"\n".join(lines))
-        for name in self._sealed:  # what the round started from is used up now, not before
+        for name in self._sealed:  # only now are the secrets of earlier rounds used up
             for older, path in self._versions(name):
                 if older < seq:
                     path.unlink(missing_ok=True)
 
     def charge(self, line: Mapping[str, Any]) -> None:
-        # Once: a crash between charge and answer spends nothing twice.
+        # Lines are added once: a crash between charge and answer spends nothing twice.
         self._append("ledger.jsonl", json.dumps(dict(line), sort_keys=True))
 
     def log_reply(self, entry: ReplyEntry) -> None:
@@ -203,7 +203,7 @@ class FileStore:
         line = text.encode("ascii")
         party = f"site {self._site}"
         try:
-            # Nothing goes on from these lines.  What was charged is in the answer, on disk before a
+            # No round depends on these lines.  Charges are also in the answer, on disk before a
             # byte leaves, and in the ledger of all runs, on disk before noise is drawn.
             with appending(self._folder / name, party, durable=False) as (lines, append):
                 if line not in lines:
@@ -212,7 +212,7 @@ class FileStore:
             raise self._lost("journal of this run") from None
 
     def replies(self) -> tuple[dict[str, Any], ...]:
-        # None if they are gone: they guard nothing.
+        # Empty if they are gone: no check depends on them.
         try:
             lines = (self._folder / "sent.jsonl").read_bytes().splitlines()
             entries = [wire.decode_document(wire.loads(line), ReplyEntry) for line in lines]
@@ -220,7 +220,7 @@ class FileStore:
             return ()
         return tuple(dataclasses.asdict(entry) for entry in entries)
 
-    # -- what was mapped and said in `join`
+    # -- files and card of `join`
 
     def write_join(self, record: JoinRecord) -> None:
         document = wire.encode(record, JoinRecord)
@@ -234,13 +234,13 @@ class FileStore:
 
     # -- vault
 
-    # A round reads what earlier rounds left and writes beside it, so that it can be done again from
-    # the same secrets if its answer never came to be stored.
+    # A round reads the secrets of earlier rounds and writes new files, so that it can be repeated
+    # from the same secrets if its answer was never stored.
 
     def keep(self, name: str, secret: bytes) -> None:
         # Sealed to its run, name and round, so that no secret can stand in for another.
         context = self._context(name, self.seq)
-        # A function of what is sealed: a copied folder cannot seal two texts under one nonce.
+        # The nonce depends on the secret: a copied folder cannot seal two texts under one nonce.
         mixed = hashlib.blake2b(context + secret, key=self.vault_key, digest_size=12)
         sealed = seal(self.vault_key, secret, context=context, nonce=mixed.digest())
         write_atomically(self._folder / f"vault-{name}.{self.seq}", sealed)
@@ -255,7 +255,7 @@ class FileStore:
             raise self._lost("key of this run") from None
 
     def _versions(self, name: str) -> list[tuple[int, Path]]:
-        """Return (round, file) of a secret; a file that was being written is none."""
+        """Return (round, file) of a secret, without partially written files."""
         head = f"vault-{name}."
         ends = [n.removeprefix(head) for n in os.listdir(self._folder) if n.startswith(head)]
         return [(int(end), self._folder / f"{head}{end}") for end in ends if end.isdecimal()]
@@ -264,18 +264,18 @@ class FileStore:
         return f"cape/2/vault {self.nonce} {name} {seq}".encode()
 
     def burn(self) -> None:
-        # Without its keys no later request of this run can be answered, whoever asks.
+        # Without its keys this site can answer no later request of the run.
         for path in self._folder.glob("vault-*") if self.nonce else ():
             path.unlink(missing_ok=True)
 
     def clear(self) -> None:
         if self._root.is_symlink():
-            self._root.unlink()  # what it leads to is not ours
+            self._root.unlink()  # the target of the link is not ours
         if self._root.exists():
             import shutil  # and all its archive formats: only rounds that clear pay for them
 
-            # First: a `report` that finds it is done anew, from all the rest, also after a kill
-            # half-way; one that does not, is repeated and needs none of it.
+            # The receipt first: while it exists, all other files exist too, and an interrupted
+            # `report` can be done again; without it, `report` is repeated and needs none of them.
             with contextlib.suppress(OSError):
                 (self._root / RECEIPT).unlink(missing_ok=True)
                 sync_folder(self._root)
@@ -335,5 +335,5 @@ class MemoryStore:
         return tuple(dataclasses.asdict(entry) for entry in self.entries)
 
 
-# What a site asks of its store within a round.
+# The store of a site within a round
 SiteStore = FileStore | MemoryStore

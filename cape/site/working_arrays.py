@@ -1,4 +1,4 @@
-"""Working arrays of a site, one file a name: read where they lie, made again if lost or damaged."""
+"""Working arrays of a site, one file per name: memory-mapped, rebuilt if lost or damaged."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from cape.protocol import wire
 from cape.protocol.ports import Stacks
 from cape.site.files import create_own_file
 
-# Hex digits in front of a file of arrays: the CRC-32 of all that follows.
+# Hex digits at the start of a file of arrays: the CRC-32 of the rest
 CHECKSUM = 8
-# Seconds after which the time of a file would tell another write.
+# Seconds after which another write would change the time of a file
 SETTLED = 2.0
 
 
 class WorkingArrays:
-    """Those of one site in a folder that others may write into."""
+    """The working arrays of one site in a folder that others may write into."""
 
     def __init__(self, folder: Path, site: str) -> None:
         self._folder = folder
-        # An engine's id of a party may hold anything; the name of a file may not.
+        # An engine's id of a party may contain characters that file names may not.
         self._prefix = f"cape-{hashlib.sha256(site.encode()).hexdigest()[:16]}"
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{self._prefix}-{name}.arrays"
 
     def read(self, name: str, key: str, contents: str) -> Stacks | None:
-        """Return the arrays, read-only, as the file has them; pages are read when they are used.
+        """Return the arrays, read-only and memory-mapped.
 
-        None if they are lost, or were made of anything else.
+        None if they are lost, damaged, or have another key or contents.
         """
         path = self._path(name)
         seen = path.with_suffix(".seen")
@@ -54,13 +54,13 @@ class WorkingArrays:
                 this = _identity(found)
                 is_checked = _content(seen) == this
                 stacks = _read_arrays(file, key, contents, is_checked=is_checked)
-                # Summed up once: later rounds take what nobody has written since as it is.
+                # The checksum is verified once; later rounds trust a file not written since.
                 if stacks and not is_checked and _is_settled(found):
                     with contextlib.suppress(OSError):
-                        os.fsync(file.fileno())  # a power cut must not take what is believed
+                        os.fsync(file.fileno())  # a power cut must not lose trusted data
                         with create_own_file(seen) as note:
                             note.write(this)
-        except Exception:  # gone, or damaged in whatever way: it is made again
+        except Exception:  # lost, or damaged in any way: rebuild it
             return None
         return stacks
 
@@ -73,7 +73,7 @@ class WorkingArrays:
 
     def forget(self) -> None:
         for path in self._folder.glob(f"{self._prefix}-*"):
-            with contextlib.suppress(OSError):  # a folder that a neighbour put there
+            with contextlib.suppress(OSError):  # a folder of another user
                 path.unlink(missing_ok=True)
 
 
@@ -91,7 +91,7 @@ class ArraysHead:
 
 
 def _write_arrays(file: BinaryIO, key: str, contents: str, stacks: Stacks) -> None:
-    # A sum over an array depends on its order in memory: it comes back in the same one.
+    # A sum over an array depends on its memory order, so the file preserves it.
     is_fortran = [a.flags.f_contiguous and not a.flags.c_contiguous for a in stacks.arrays]
     head = ArraysHead(
         key=key,
@@ -150,8 +150,8 @@ def _mapped(file: BinaryIO) -> memoryview:
 @contextlib.contextmanager
 def _own_regular_file(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
     """Yield a file that this user wrote; OSError for everything else."""
-    # The engine's cache may be a folder for everybody: what others put there is not what this site
-    # computed, and a pipe without a writer would never open.
+    # Other users may write into the engine's cache: the site must not read their files, and a pipe
+    # without a writer would block.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     found = os.fstat(handle)
     if not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()):
@@ -170,12 +170,12 @@ def _content(path: Path) -> bytes:
 
 
 def _is_settled(found: os.stat_result) -> bool:
-    """Whether another write of a file would show in its times."""
+    """Whether another write would change the times of a file."""
     return time.time() - max(found.st_mtime, found.st_ctime) > SETTLED
 
 
 def _identity(found: os.stat_result) -> bytes:
-    """Tell a file from every other, and from itself after a write."""
+    """Return bytes that differ for every other file, and for this one after a write."""
     # The last of these times is the file system's: no program sets it.
     times = (found.st_mtime_ns, found.st_ctime_ns)
     return repr((found.st_dev, found.st_ino, found.st_size, *times)).encode()
