@@ -1,1 +1,1 @@
-"""The interface of Python: functions, an estimator of scikit-learn, comparisons, progress."""
+"""The Python interface: functions, a scikit-learn estimator, comparisons, progress."""

@@ -6,8 +6,8 @@
     result = consortium.run(epsilon=8.0, delta=1e-5, settings={"n_components": 10})
     result.maps                                     # (D, R), released
 
-Nothing is hidden from whoever runs it: the figures say what the results would reveal to others.
-Noise comes from the operating system; with a seed the result is labelled not private.
+The caller sees all data: the figures state what the results would reveal to others.  Noise comes
+from the operating system; with a seed the result is labelled not private.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from cape.site.site_data import ArraySource, FileSource
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Result:
-    """What a finished run released; nothing here belongs to a single subject.
+    """The released results of a finished run; none describes a single subject.
 
-    `maps`, `unmixing` and what is said of them are None where a computation has tables only.
+    `maps`, `unmixing` and their figures are None for computations whose results are tables.
 
     Attributes
     ----------
@@ -66,25 +66,25 @@ class Result:
     spatial_maps : array (n_features, n_components)
         z-scores of the spatial components of the same subspace; None in a template run.
     confirmed : tuple of bool
-        Whether its time courses confirm each map; None where they were not asked.
+        Whether its time courses confirm each map; None if not tested.
     status : str
         converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted
         or diverged.
     reason : str
-        Of the status.
+        Why the run ended with this status.
     stability : float
-        Agreement of the directions now and some rounds before, to 1; 0 if not assessed.
+        Agreement of the directions with those some rounds before, at most 1; 0 if not assessed.
     private : bool
-        Whether `epsilon` is promised: False without noise and with a seed.
+        Whether `epsilon` is guaranteed: False without noise or with a seed.
     epsilon, delta : float
-        In all, per person, against the aggregator with the assumed colluders; epsilon is None if
-        nothing is promised.
+        Total per person, against the aggregator with the assumed colluders; epsilon is None if
+        the run is not private.
     trace : tuple of RoundRecord
     warnings : tuple of str
     q_ngi, map_correlation : float
-        Recovery error and mean |r| with the true maps; None where these are not known.
+        Recovery error and mean |r| with the true maps; None without true maps.
     outcome : Outcome
-        Everything else: settings, ledger, roster, matrices.
+        All other results: settings, ledger, roster, matrices.
 
     Examples
     --------
@@ -126,12 +126,12 @@ class Result:
         Parameters
         ----------
         folder : path
-            Made where there is none.
+            Created if missing.
 
         Returns
         -------
         Path
-            Of index.html.
+            The path of index.html.
         """
         write_results(Path(folder), self.outcome)
         return Path(folder) / "index.html"
@@ -139,7 +139,7 @@ class Result:
     def to_dataframe(self) -> Any:
         """Return the maps as a pandas DataFrame: one row per feature, one column per component.
 
-        A computation whose result is tables gives the first of them.
+        For computations with tables, return the first table.
 
         Raises
         ------
@@ -209,18 +209,18 @@ def _result(outcome: Outcome, truth: Array | None) -> Result:
 class Consortium:
     """Sites whose people are arrays (n_timepoints, n_features) in this process, or files.
 
-    A row is a time point, a column a feature, runs are joined.  The estimator `JointICA` makes runs
-    of files, and folders of sites; cape's own reader reads both in the space of the settings.
+    Rows are time points, columns are features, and runs are concatenated.  `JointICA` passes files
+    and folders of sites, which cape's own reader reads in the space of the settings.
 
     Parameters
     ----------
     sites : mapping
-        Of each site the arrays of its people, or its folder.
+        For each site, the arrays of its people or its folder.
     space : FeatureSpace, optional
         ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)`` for
         voxels; plain columns without it.
     truth : array (n_features, n_components), optional
-        True maps, to compare with.
+        True maps for comparison.
 
     Raises
     ------
@@ -268,7 +268,7 @@ class Consortium:
 
     @property
     def n_subjects(self) -> int:
-        """Of sites whose people are given one by one."""
+        """Number of people, not counting sites given as folders."""
         return len(list(self._all()))
 
     def run(
@@ -287,13 +287,11 @@ class Consortium:
         Parameters
         ----------
         epsilon, delta : float
-            What every person may lose in all; ``epsilon=None``: as `settings` say, nobody has a
-            default for it.
+            Total privacy loss per person; ``epsilon=None``: from `settings`.  There is no default.
         private : bool, optional
-            ``False`` asks for a run without noise, which protects nobody.
+            ``False``: a run without noise, which is not private.
         computation : str, optional
-            None: capegica for images and parcels, capedjica for matrices and where a setting is
-            its own.
+            None: capegica for images and parcels, capedjica for matrices and for its own settings.
         settings : mapping, optional
             Those of docs/config.md.
         seed : int, optional
@@ -310,10 +308,10 @@ class Consortium:
         ConfigError
             CAPE-E013: no epsilon; CAPE-E284: so few time points that the arrays are transposed.
         DataError
-            A site where nobody passed the checks; who is left out is a `SubjectsWarning`.
+            At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
-        # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
+        # As in every simulation, low quality gives a warning, not an error.
         chosen: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
@@ -332,23 +330,23 @@ class Consortium:
         if table.simulation_only and seed is None:
             problem = f"{computation} protects nobody and runs with a seed only"
             raise ConfigError("E284", problem=problem, do="give seed=.")
-        # What this method says by itself is left out where a computation has no such setting.
+        # Defaults of this method are dropped if the computation lacks the setting.
         options = {option.name for option in dataclasses.fields(table.config)}
         meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
         config = table.config.from_input(meant)
         self._check_length(config.min_timepoints)
         if len(self._sites) == 1 and "min_sites" not in (settings or {}):
             warnings.warn(ALONE, CapeWarning, stacklevel=2)
-        # Where a real run would be refused; here a trial is allowed, but never in silence.
+        # A real run would be refused; a simulation warns.
         planner, noise = planner_of(computation), ""
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
         if planner is not None:
             n_people = sum(source.n_subjects for source in sources.values())
             noise = planner.expected_noise(config, len(self._sites), n_people)
-        if noise:  # the result's status says at the end what came of it
+        if noise:  # a warning; the final status follows from the result
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
-        # The whole consortium is in the hands of the caller, so no site's policy protects anybody;
-        # a seed in it is what marks the result as a simulation.
+        # The caller has all data, so a site's policy would not protect them.  A seed in the policy
+        # marks the result as a simulation.
         policy = SitePolicy.of_simulation(simulation_seed=-1 if seed is None else seed)
         transport = MemoryTransport(table, config, sources, policy, None)
         run_to_end(transport, on_progress)
@@ -369,7 +367,7 @@ class Consortium:
         return source
 
     def _check_length(self, least: int) -> None:
-        """ConfigError CAPE-E284: time is too short everywhere, and the features would do for it."""
+        """ConfigError CAPE-E284: all arrays have too few rows, but enough columns."""
         if self.space is not None and 0 < self._longest < least <= self.space.n_features:
             problem = f"at most {self._longest} time points (rows) of {self.space.n_features} "
             problem += f"features (columns), and min_timepoints = {least}"
@@ -379,7 +377,7 @@ class Consortium:
     def _shape(self) -> dict[str, object]:
         if self.space is None:
             return {}
-        # Voxels of the caller's own mask: none of the masks that the package brings.
+        # The caller's own mask, not one of the package.
         if self.space.kind == "mask":
             return {"mask": "file"}
         if self.space.kind != "matrix":
@@ -416,29 +414,29 @@ def simulate_folder(
     directory : path
         One folder per site, and ``settings.toml``.
     out : path
-        Gets ``consortium/`` and a folder per site.
+        Receives ``consortium/`` and a folder per site.
     epsilon, delta, private
         As for `Consortium.run`.
     settings : mapping, optional
-        Those of docs/config.md; they go over the file.
+        Those of docs/config.md; they override the file.
     through : str
         memory, wire, process; with the laboratory docker, coinstac and nvflare too.
     seed : int, optional
         0 to 2^63 - 1; the result is then not private.
     drops : sequence of str
-        Sites that fall silent: ``site@phase:round``.
+        Sites that drop out: ``site@phase:round``.
     policy : SitePolicy, optional
-        Of every site.
+        The policy of every site.
     image, memory : str
-        Of containers: the image of docker and coinstac, and its memory.
+        The image of docker and coinstac, and the memory of a container.
     maps : path, optional
         Results of a finished run, or a file of public templates (capecontrast, capedualreg).
     surrogate : bool
-        Runs smooth noise too and shows its figures.
+        Also run smooth noise and show its figures.
     replace : bool
-        Gives up the run that lies in `out`.
+        Delete an earlier run in `out`.
     on_progress, on_subject : callable, optional
-        Hear of every exchange, such as `cape.ProgressBar`, and of every person who was read.
+        Called after every exchange (such as `cape.ProgressBar`) and after every person read.
 
     Returns
     -------
@@ -479,7 +477,7 @@ def simulate_folder(
         on_progress=on_progress,
         on_subject=on_subject,
     )
-    # After the results are written: noise that fails must not cost the run.
+    # After the results are written, so that an error here keeps them.
     if surrogate:
         from cape.lab.surrogate import add_surrogate
 
@@ -490,7 +488,7 @@ def simulate_folder(
 def resume(
     out: str | Path, *, on_progress: OnProgress | None = None, on_subject: OnSubject | None = None
 ) -> Path:
-    """Go on after the last exchange of a stopped simulation, and return the folder of its results.
+    """Resume a stopped simulation after its last exchange, and return the folder of its results.
 
     Parameters
     ----------
@@ -507,7 +505,7 @@ def resume(
     Raises
     ------
     ConfigError
-        CAPE-E264: there is none, CAPE-E263: it is still going, CAPE-E161: the data changed.
+        CAPE-E264: no stopped run, CAPE-E263: it is still running, CAPE-E161: the data changed.
 
     Examples
     --------
@@ -529,7 +527,7 @@ def rerun(
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
-    """Run again what ended in a folder, into another one; return the folder of the results.
+    """Repeat a finished run into another folder, and return the folder of the results.
 
     Parameters
     ----------
@@ -548,7 +546,7 @@ def rerun(
     Raises
     ------
     ConfigError
-        CAPE-E264: there is none, CAPE-E016: something lies in `out`.
+        CAPE-E264: no finished run, CAPE-E016: `out` is not empty.
 
     Examples
     --------
@@ -596,28 +594,28 @@ def budget(
     Parameters
     ----------
     subjects, sites : int
-        How many in all.
+        Total numbers.
     epsilon, delta : float
-        What every person may lose in all.
+        Total privacy loss per person.
     components : int
-        How many maps; 0: what the data would allow.
+        Number of maps; 0: as many as the data would allow.
     computation : str
         Empty: capegica, for images.
     outcomes : int, optional
-        Of capecontrast: how many differences are looked for.
+        capecontrast: number of differences that are tested.
     share : float
-        Of capecontrast: people in the first group, 0 to 1.
+        capecontrast: share of people in the first group, 0 to 1.
     settings : mapping, optional
         Those of docs/config.md.
 
     Returns
     -------
     PlannedRun or PlannedComparison
-        ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
-        ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.  Of
-        capecontrast ``.seen`` has the standard error of a difference, the smallest that is found
-        with power .8 and the power for some, ``.answer`` a plain word, ``.usable`` whether a run
-        starts.
+        ``.advice.answer`` is "yes", "perhaps" or "no"; ``.advice.changes`` lists changes that
+        would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer.
+        capecontrast: ``.seen`` has the standard error of a difference, the smallest difference
+        with power .8 and the power for some others; ``.answer`` is a word, ``.usable`` whether a
+        run starts.
 
     Raises
     ------

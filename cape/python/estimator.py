@@ -1,9 +1,8 @@
 """`JointICA`: a consortium behind the interface of scikit-learn, for notebooks and pipelines.
 
 A sample is a person, not a row: X is a list of arrays (time points, features), `groups` the site
-of each.  Where scikit-learn is installed it is one of its estimators (clone, grid search, tags,
-HTML); without it fit and transform work alone.  Images are read by cape's own reader, or by a
-nilearn masker.
+of each.  With scikit-learn it is a full estimator (clone, grid search, tags, HTML); without it, fit
+and transform still work.  Images are read by cape's own reader or by a nilearn masker.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ else:
     except ImportError:
 
         class _Base:
-            """The parameters, and how they are shown, where scikit-learn is not installed."""
+            """Parameters and repr, for use without scikit-learn."""
 
             def get_params(self, deep: bool = True) -> dict[str, Any]:
                 del deep
@@ -78,17 +77,17 @@ class JointICA(_Base):
     Parameters
     ----------
     n_components : int
-        How many maps; 0: as the settings say or the data allow.
+        Number of maps; 0: from the settings, or as many as the data allow.
     epsilon, delta : float
-        What every subject may lose in all; ``epsilon=None`` is as `settings` say and is refused
-        where they say nothing.
+        Total privacy loss per subject; ``epsilon=None``: from `settings`, which must then have
+        it.
     private : bool
-        ``False`` asks for a run without noise, which protects nobody.
+        ``False``: a run without noise, which is not private.
     computation : str, optional
         capegica, capedjica or capedualreg; None: capegica for images, else capedjica.
     masker : image or masker of nilearn, optional
-        A mask (image or file name) for cape's reader, or what turns images into arrays.  None:
-        the mask of the settings, else the bundled one that suits the images' voxels.
+        A mask (image or file name) for cape's reader, or a masker that turns images into arrays.
+        None: the mask of the settings, else the bundled mask that suits the images' voxels.
     settings : mapping, optional
         Those of docs/config.md.
     random_state : int, optional
@@ -101,12 +100,12 @@ class JointICA(_Base):
     components_ : array (n_components, n_features)
         z-scores of the released maps.
     components_img_ : Nifti1Image (x, y, z, n_components)
-        The same in mm, of images.
+        The same as an image in mm, for image data.
     unmixing_, mixing_ : array (n_components, n_features), (n_features, n_components)
-        What gives time courses of centred data, and its pseudo-inverse.
+        The matrix that gives time courses of centred data, and its pseudo-inverse.
     n_features_in_ : int
     result_ : Result
-        Everything that was released.
+        All released results.
 
     Examples
     --------
@@ -162,8 +161,8 @@ class JointICA(_Base):
         groups : list, optional
             The site of each person.
         confounds : list, optional
-            Of each person, in the order of X: an array (n_timepoints, n_signals), a frame of
-            pandas or the name of a table; they are regressed out.
+            Signals to regress out, one entry per person in the order of X: an array
+            (n_timepoints, n_signals), a pandas frame or the name of a table.
 
         Returns
         -------
@@ -173,7 +172,7 @@ class JointICA(_Base):
         Raises
         ------
         ConfigError
-            CAPE-E284: other things than these, arrays of several n_features.
+            CAPE-E284: invalid entries, or arrays with different n_features.
         """
         del y
         with TemporaryDirectory() as folder:
@@ -190,11 +189,11 @@ class JointICA(_Base):
         settings = dict(self.settings or {})
         if self.n_components:
             settings.setdefault("n_components", self.n_components)
-        templates = self.computation == "capedualreg"  # whose grid counts
+        templates = self.computation == "capedualreg"  # its templates define the grid
         on_grid = settings.get("feature_space", "mask") == "mask" and not templates
         if self.masker is None and on_grid and (mask := mask_of(sites)):
             settings.setdefault("mask", mask)
-        # After the arrays: only a masker that is fitted knows its mask.
+        # After reading: only a fitted masker has its mask.
         consortium = Consortium(sites, space=self._space())
         self.result_: Result = consortium.run(
             epsilon=self.epsilon,
@@ -233,20 +232,19 @@ class JointICA(_Base):
         Returns
         -------
         list of arrays (n_timepoints, n_components)
-            Or of frames, see `set_output`.
+            Or list of frames, see `set_output`.
 
         Raises
         ------
         ConfigError
-            CAPE-E284: not fitted, no list of people, other features, too many values that are not
-            finite.
+            CAPE-E284: not fitted, no list of people, other features, too many non-finite values.
         """
         container = self._container()
         arrays = self._arrays(X, confounds)
         return [container(_centred(one) @ self.unmixing_.T) for one in arrays]
 
     def fit_transform(self, X: Any, y: None = None, **given: Any) -> list[Any]:
-        """Fit, then transform the people of all sites in the order they came.
+        """Fit, then transform the people of all sites in their given order.
 
         Parameters
         ----------
@@ -265,7 +263,7 @@ class JointICA(_Base):
         return self.transform(X, given.get("confounds"))
 
     def inverse_transform(self, X: Sequence[Any]) -> list[Array]:
-        """Return what time courses stand for, centred in time.
+        """Return the data that time courses represent, centred in time.
 
         Parameters
         ----------
@@ -286,7 +284,7 @@ class JointICA(_Base):
         return [one @ self.mixing_.T for one in courses]
 
     def score(self, X: Sequence[Any], y: None = None) -> float:
-        """Return the share of the variance of people's data that the components explain, to 1.
+        """Return the share of the variance of people's data that the components explain, at most 1.
 
         It is computed from their data and is private.
 
@@ -327,7 +325,7 @@ class JointICA(_Base):
         return np.asarray(component_names(len(self.components_)), dtype=object)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what `transform` gives for each person.
+        """Choose the type that `transform` returns for each person.
 
         Parameters
         ----------
@@ -342,13 +340,13 @@ class JointICA(_Base):
         if transform not in (None, "default", "pandas"):
             raise ValueError(f"transform={transform!r}: allowed 'default', 'pandas'")
         if transform is not None:
-            # Of this name scikit-learn's `clone` carries it along.
+            # scikit-learn's `clone` copies an attribute of this name.
             self._sklearn_output_config = {"transform": transform}
         return self
 
     @property
     def _repr_html_(self) -> Callable[[], str]:
-        """What notebooks show: the result once there is one, else scikit-learn's diagram."""
+        """HTML for notebooks: the result after `fit`, before it scikit-learn's diagram."""
         if hasattr(self, "result_"):
             return self.result_._repr_html_
         return super()._repr_html_  # type: ignore[misc,no-any-return]
@@ -426,7 +424,7 @@ class JointICA(_Base):
     def _space(self) -> FeatureSpace | None:
         mask = self.masker
         if hasattr(mask, "transform"):
-            # Maskers of labels or spheres have no grid that a basis could be made for.
+            # Maskers of labels or spheres have no grid for a basis.
             mask = None if hasattr(mask, "labels_img_") else getattr(mask, "mask_img_", None)
         if mask is None:
             return None
@@ -445,8 +443,8 @@ def _places(folder: str) -> Iterator[Path]:
 
 
 def _centred(X: Array) -> Array:
-    """Return X (T, D) less the means over time; what is not finite counts as the mean."""
-    # As the reader of a site does: the fit and the transform see the same series.
+    """Return X (T, D) minus its means over time; non-finite values count as the mean."""
+    # The same as in a site's reader, so that fit and transform use the same series.
     bad = ~np.isfinite(X)
     if X.size == 0 or bad.mean() > MAX_BAD:
         problem = "a subject has no values or too many that are NaN or infinite"

@@ -1,7 +1,7 @@
 """A simulated run, exchange by exchange, with a checkpoint ``.work/run.json`` after each.
 
-An unfinished exchange is asked for again: sites with a journal repeat stored bytes, and what
-parties in memory had drawn left no process.  So no statistic is released twice.
+An unfinished exchange is repeated: sites with a journal send stored bytes, and noise drawn by
+parties in memory never left the process.  So no statistic is released twice.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cape.site.files import write_atomically
 from cape.site.policy import SitePolicy
 
 CHECKPOINT_FILE = "run.json"
-# In the folder of a run that has ended: what `cape rerun` repeats.
+# In the folder of a finished run: the setup that `cape rerun` repeats.
 SETUP_FILE = "run.json"
 # Bytes: all parties, each with its cache.
 MAX_CHECKPOINT = 2**30
 # Of one run; far more than any settings ask for.
 MAX_EXCHANGES = 10_000
 
-# Errors after which the same step may be asked again: nothing left the party.
+# Errors after which the same step may be repeated: no data left the party.
 STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
 # Where a run stands before its first broadcast.
 _NOTHING = dict.fromkeys(("mu", "mu_budget", "epsilon", "step", "stability"), 0.0)
@@ -113,7 +113,7 @@ def read_checkpoint(work: Path) -> Checkpoint:
         checkpoint = wire.decode_document(document, Checkpoint, "run.json")
     except MessageError as err:
         raise damaged(work, err) from err
-    # A number without a bound would let the loop run for ever.
+    # Without a bound the loop could run for ever.
     if not 0 <= checkpoint.exchange < MAX_EXCHANGES:
         raise damaged(work, ValueError("no exchange has this number"))
     return checkpoint
@@ -167,7 +167,7 @@ def run_to_end(
     for exchange in range(first, MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()
-        # Before people see the line: what they saw is on record.
+        # Written before the line is shown.
         if begin is not None:
             ended = progress is None
             dataclasses.replace(

@@ -44,13 +44,13 @@ from cape.site.files import folder_lock
 from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.space.feature_space import FeatureSpace
 
-# What alone replaces a run: `cape rerun` never does.
+# The only way to replace a run; `cape rerun` cannot.
 GIVE_UP = "give it up with cape simulate --replace"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
-# What a site's policy file can hold: TOML has no larger whole numbers.
+# TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 
-# What an earlier result has in its folder.
+# Files that identify an earlier result.
 MARKS = ("results.json", "cape-site.json", "private", "site-error.txt", "site-notice.txt")
 
 
@@ -74,11 +74,11 @@ def simulate(
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
-    `settings` go over ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
-    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.  `replace`: also
-    a run that was stopped in `out`, or has ended there; else ConfigError E016.  `store`: folder
-    of what was read of files before, None for none.  `maps`: a finished run or a file, whose maps
-    are public templates.  `find_way` says what `through` means.
+    `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
+    `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
+    `replace`: overwrite a stopped or finished run in `out`, else ConfigError E016.  `store`: cache
+    folder of read files, or None.  `maps`: a finished run or a file of public template maps.
+    `find_way` maps `through` to a way.
     """
     sites = site_folders(directory)
     check_seed(seed)
@@ -90,22 +90,22 @@ def simulate(
         _check_no_result(out)
     chosen |= _layout(sites, chosen)
     computation, config = configured(chosen)
-    # Comparisons that protect nobody never run with noise that looks real.
+    # Comparisons without a guarantee always have a seed, which marks them as simulations.
     if seed is None and computation.simulation_only:
-        seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
+        seed = secrets.randbelow(2**31)
     limit = policy
     if limit is None:
-        # Data and noise are in one hand here, which no limit protects from itself.
+        # One person has data and noise here, so the limits of a policy would not protect.
         limit = SitePolicy.of_simulation(private_results=True)
     limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
-    # It lies outside what a container mounts, so charges would be lost with it.
+    # Containers do not mount it, so charges would be lost.
     if limit.ledger_file != NO_LEDGER and not way.sees_ledgers:
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
     if drops and not way.drops_sites:
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
-    # Before anything is read, which takes minutes; at the end the sentence says what came out.
+    # Checked before reading data, which takes minutes.
     if reason := _expected_noise(sites, computation.name, config):
         warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
     setup = RunSetup(
@@ -116,7 +116,7 @@ def simulate(
         drops=tuple(drops),
         image=image,
         memory=memory,
-        # The file alone: beside it lies what a site keeps to itself.
+        # Only the file: its folder may have a site's private files.
         maps="" if maps is None else str((file_of_maps(maps) or maps).resolve()),
     )
     return _begin(setup, out, replace, store, find_way, on_progress, on_subject)
@@ -131,9 +131,9 @@ def rerun(
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
-    """Run again what ended in a folder, as its own file says, with new noise where it had any.
+    """Repeat the finished run of a folder from its setup file, with new noise if it had any.
 
-    ConfigError E264: it holds no such file, E016: something lies in `out`, which is another folder.
+    ConfigError E264: no setup file; E016: `out` is not empty or not another folder.
     """
     setup = read_setup(finished)
     out = out.resolve()
@@ -158,7 +158,7 @@ def _begin(
         problem, do = "the folder cannot be made", "choose another --out."
         raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
     with folder_lock(work, "this results folder", patience=0.0):
-        # Under the lock: another simulation may still use what lies there.
+        # Under the lock: another simulation may still use the folder.
         if not replace:
             _check_not_stopped(out, find_way)
         empty(work)
@@ -176,7 +176,7 @@ def _begin(
 def refused_by_the_shipped_policy(
     directory: Path, settings: Mapping[str, object], maps: Path | None = None
 ) -> str:
-    """Return what sites that say nothing would say to this run; empty if they would take part."""
+    """Return why sites with the default policy would refuse this run; empty if they accept."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself says them
         chosen = _chosen(directory, settings, maps)
@@ -184,7 +184,7 @@ def refused_by_the_shipped_policy(
     if not config.private or computation.simulation_only:
         return ""  # it says so on every page
     try:
-        # The people of one lab see its sums in any case.
+        # With one site, its own staff see the sums in any case.
         SitePolicy(allow_local_noise=len(site_folders(directory)) == 1).check_settings(
             "any", computation.name, config
         )
@@ -196,7 +196,7 @@ def refused_by_the_shipped_policy(
 
 
 def _counted_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return the setting that counts public maps; ConfigError if nobody would look at them."""
+    """Return the setting that counts public maps; ConfigError if the computation uses none."""
     computation = str(chosen["computation"])
     name = {"capecontrast": "n_networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
@@ -207,7 +207,7 @@ def _counted_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]
 
 
 def _expected_noise(sites: Mapping[str, Path], computation: str, config: Config) -> str:
-    """Return why a real run would be refused as noise; empty if not, or if nobody can tell yet."""
+    """Return why a real run would be refused as noise; empty if accepted or still unknown."""
     from cape.data.discovery import discover
     from cape.data.issues import Findings
 
@@ -228,12 +228,12 @@ def _chosen(
     sites = site_folders(directory)
     beside = directory / "settings.toml"
     chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
-    chosen["computation"] = proposed(chosen)  # of real sites the owner must say it
+    chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
         chosen |= _counted_maps(maps, chosen)
     if not beside.is_file():
         _check_enough(chosen)
-    # A simulation warns where a real run refuses: finding out what is too little is its purpose.
+    # A simulation warns where a real run refuses: it serves to find the limits.
     chosen.setdefault("accept_low_quality", True)
     # All sites are at hand here; a real owner counts and names them.
     chosen.setdefault("n_sites", len(sites))
@@ -245,9 +245,9 @@ def _chosen(
 
 
 def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return what an owner says of array files; {} if it is said, or if there are none.
+    """Return the owner's settings on array files; {} if already set, or without such files.
 
-    ConsortiumError if sites differ, E144 or E250: what one has would make zeros of the other.
+    ConsortiumError E144 or E250 if sites differ.
     """
     if str(chosen.get("feature_space", "matrix")) != "matrix":
         return {}
@@ -266,12 +266,12 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
         return {}
     _check_equal("E144", {site: str(n) for site, n in sizes.items()})
     named = {site: header.columns for site, header in found.items() if header and header.columns}
-    # Names may be long and many: as in `join`, sites are told apart by a digest.
+    # Names may be long and many: compare digests, as in `join`.
     digests = {s: FeatureSpace.of_matrix(len(x), (), x).digest for s, x in named.items()}
     _check_equal("E250", digests)
     said: dict[str, object] = {"n_features": next(iter(sizes.values()))}
     names = next(iter(named.values()), ())
-    # A setting cannot hold every name that a header can.
+    # Not every column name of a header is valid in the setting.
     if names and len(set(names)) == len(names) and not any("," in n or not n for n in names):
         said["columns"] = ",".join(names)
     return said
@@ -284,7 +284,7 @@ def _check_equal(code: str, got: Mapping[str, str]) -> None:
 
 
 def _check_enough(chosen: Mapping[str, object]) -> None:
-    """Say that the file is missing where what it should say is."""
+    """Raise E019 if settings.toml is missing and a required setting was not given."""
     try:
         configured(chosen)
     except ConfigError as err:
@@ -293,7 +293,7 @@ def _check_enough(chosen: Mapping[str, object]) -> None:
 
 
 def check_seed(seed: int | None) -> None:
-    # A negative one would mean "no seed" to a policy, and larger ones no policy file can hold.
+    # In a policy -1 means no seed, and its file cannot hold larger ones.
     if seed is not None and not (type(seed) is int and 0 <= seed <= MAX_SEED):
         allowed = "a whole number, 0 to 2^63 - 1"
         do = "choose another one, or none for noise that counts."
@@ -308,7 +308,7 @@ def resume(
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
-    """Go on after the last exchange; ConfigError E264, still going: E263, data changed: E161."""
+    """Resume after the last exchange; ConfigError E264; E263: still running; E161: new data."""
     work = out.resolve() / ".work"
     if not work.is_dir():
         ended = (out / SETUP_FILE).is_file()
@@ -392,17 +392,17 @@ def nearness(maps: Array, unmixing: Array, planted: Array) -> tuple[float | None
 
 
 def empty(work: Path) -> None:
-    # But not the folder itself, which is held.
+    # Not the folder itself, which is locked.
     for path in work.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        # A link goes, what it points at stays.
+        # Remove a link, but not its target.
         else:
             path.unlink(missing_ok=True)
 
 
 def _check_no_result(out: Path) -> None:
-    """Refuse (ConfigError) to write over a finished run: its figures have to be added up."""
+    """Raise ConfigError for a finished run in `out`: its budget figures are still needed."""
     if (out / "consortium" / "privacy.json").is_file():
         problem = f"{out} holds a finished run, and its privacy.json says what was spent"
         do = f"choose another --out, or {GIVE_UP}."
@@ -422,7 +422,7 @@ def _check_not_stopped(out: Path, find_way: FindWay) -> None:
 
 
 def check_places(sites: Mapping[str, Path], out: Path) -> None:
-    """Refuse (ConfigError) to write where data lie, or over a folder that is no earlier result."""
+    """Raise ConfigError if `out` overlaps data or other files than an earlier result."""
 
     def refuse(problem: str, do: str = "choose another --out.") -> ConfigError:
         return ConfigError("E016", problem=problem, do=do)
@@ -442,7 +442,7 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
 
 
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
-    # Moved at the end only, so that an error leaves an earlier result whole.
+    # Moved at the end, so that an error leaves an earlier result intact.
     _replace(work / "remote" / "transfer", out / "consortium")
     for site in sites:
         _replace(work / site / "output", out / site)

@@ -104,8 +104,7 @@ class FeatureSpace:
         A mask's digest is the SHA-256 of ``cape-mask-1``, shape (3 x int32 LE), affine
         (16 x float64 LE, rounded to 1e-4, -0 -> 0) and the packed bits of the mask in C order.
         """
-        # Programs write the last bits of an affine as they like, and -0 for 0: neither may make
-        # another space of the same grid.
+        # Programs differ in the last bits of an affine and in -0: the digest must not.
         rounded = np.round(affine, 4) + 0.0
         inside = labels > 0
         bits = np.packbits(inside).tobytes() if kind == "mask" else labels.astype("<i4").tobytes()
@@ -208,7 +207,7 @@ class FeatureSpace:
         return maps.astype(np.float64)
 
     def outline(self) -> FeatureSpace:
-        """Return the space without its labels: what may be compared before they are shown."""
+        """Return the space without its labels, for comparison before they are shown."""
         return replace(self, packed="")
 
     def filled(self, packed: str) -> FeatureSpace:
@@ -222,7 +221,7 @@ class FeatureSpace:
             if plain:
                 raise MessageError("E202", problem="labels: a matrix has none")
         else:
-            # A peer sent them: what they are follows from the labels themselves, not from a name.
+            # A peer sent them: derive the space from the labels themselves.
             said = whole._rebuilt()
             if any(getattr(said, name) != getattr(whole, name) for name in OF_LABELS):
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
@@ -236,7 +235,7 @@ class FeatureSpace:
         return replace(self, packed=packed)
 
     def _rebuilt(self) -> FeatureSpace:
-        """Return the space that the labels themselves are of."""
+        """Return the space derived from the labels."""
         affine = np.array(self.affine)
         if self.kind == "mask" or self.kind == "atlas":
             if affine.shape != (16,):
@@ -299,7 +298,7 @@ def _unpacked(text: str, size: int, what: str) -> bytes:
 
 def _unpacked_at_most(text: str, size: int, what: str) -> bytes:
     try:
-        # One byte past the size tells a longer text, which is never unpacked to its end.
+        # One extra byte detects a longer text without unpacking it fully.
         raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
     except (ValueError, zlib.error) as err:
         raise MessageError("E202", problem=f"{what}: not packed numbers") from err

@@ -1,4 +1,4 @@
-"""The public basis B, from settings and feature space alone: all build it, nobody sends it."""
+"""The public basis B, which every party builds from settings and feature space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
 
 Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 
-# Voxels up to which B is an array (D, d) in memory; above, it is interpolated between nodes.
+# Maximum of voxels with B as an array (D, d) in memory; above it, B is interpolated.
 MAX_DENSE_FEATURES: Final = 70_000
 # Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
 RIM: Final = 1.15
@@ -84,7 +84,7 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
         raise ConfigError(
             "E011", setting="mask", got=f"{space.n_features} voxels", allowed=allowed, do=do
         )
-    # With their span first, the basis holds the templates whatever d is.
+    # With the span of the templates first, every d includes them.
     return basis.led_by(space.templates(), plain)
 
 
@@ -96,7 +96,7 @@ _BUILD: Final[dict[BasisKind, _Build]] = {
 
 
 class Shelf(Protocol):
-    """Where bases are kept between processes; the name of one says all that it follows from."""
+    """A cache of bases between processes; the name of a basis has all of its parameters."""
 
     def get(self, what: str, n_rows: int) -> Array | None:
         """Return B (D, d), None if it is not there."""
@@ -108,7 +108,7 @@ _shelves: list[Shelf] = []
 
 
 def keep_on(shelf: Shelf) -> None:
-    """Let this process keep bases of masks; for the rim of a program, which is one party."""
+    """Cache bases of masks in this process; called by programs of one party."""
     _shelves[:] = [shelf]
 
 
@@ -192,7 +192,7 @@ def smoothed(space: FeatureSpace, columns: Array) -> Array:
         return kernel.smooth(space.labels() > 0, voxel_mm(space), columns)
     if space.kind == "matrix" and len(space.shape) == 2:
         return kernel.smooth_image((space.shape[0], space.shape[1]), columns)
-    # Parcels and plain columns have no neighbours to be smooth with.
+    # Parcels and plain columns have no neighbours.
     return columns
 
 
