@@ -402,7 +402,7 @@ def cohorts(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(q):
             low, half, high = np.percentile(q, (0, 50, 100)).round(2).tolist()
             row = {"cohort": name, "with_claims": len(q), "q": f"{low} / {half} / {high}"}
-            said = np.array([recipe.CALIBRATED.said(one).q for one in q])
+            said = np.array([recipe.CALIBRATED.cohort_at(one).q for one in q])
             parts = {f"from {c.q}": mean(said == c.q) for c in recipe.CALIBRATED.cohort}
             rows.append({**row, **parts})
     return rows

@@ -25,7 +25,7 @@ from cape.algorithms.estimators import (
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
-LEAST_EIGENVALUE = 1e-9  # eigenvalues below this share of the largest are rounding, not variance
+MIN_EIGENVALUE = 1e-9  # eigenvalues below this share of the largest are rounding, not variance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
     # it up: the semicircle of the noise ends at 2 noise_std sqrt(D).
     values = values + ridge * max(float(np.mean(values)), 0.0)
     largest = max(float(values[0]), np.finfo(float).tiny)
-    floor = max(2.0 * noise_std * np.sqrt(len(C)), LEAST_EIGENVALUE * largest)
+    floor = max(2.0 * noise_std * np.sqrt(len(C)), MIN_EIGENVALUE * largest)
     return np.asarray((vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T)
 
 

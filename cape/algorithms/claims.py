@@ -30,8 +30,8 @@ GOOD_COHORT = 1.1  # q from which one-sided maps are not suspicious
 REFERENCE_BASIS = 64  # d at which the last constant of `strict` counts nothing
 # |r| of one map with the mirror image of another from which the two are a pair
 MIRROR_PAIR = 0.7
-LEAST_MAPS = 50  # of which a share is said: its standard error is .07 at most
-TOLD = 4.0  # z from which the weaker one is the image of the other
+MIN_MAPS = 50  # of which a share is said: its standard error is .07 at most
+IMAGE_Z = 4.0  # z from which the weaker one is the image of the other
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ class Calibrated:
     cohort: tuple[Cohort, ...]  # by falling q, the last from 0 on
     measured: tuple[Measured, ...]
 
-    def said(self, q: float) -> Cohort:
+    def cohort_at(self, q: float) -> Cohort:
         return next(row for row in self.cohort if q >= row.q)
 
     def right(self, q: float, word: str) -> tuple[float, float] | None:
@@ -87,9 +87,9 @@ class Calibrated:
 
         None where one of them had too few of these maps to tell.
         """
-        like = self.said(q).like
+        like = self.cohort_at(q).like
         rows = [getattr(row, word) for row in self.measured if row.cohort in like]
-        if min(n for n, _ in rows) < LEAST_MAPS:
+        if min(n for n, _ in rows) < MIN_MAPS:
             return None
         return min(share for _, share in rows), max(share for _, share in rows)
 
@@ -198,7 +198,7 @@ def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[lis
         if best[other] == k and likeness[k, other] >= MIRROR_PAIR:
             pair[k] = other + 1
             # Both say the same, with opposite signs.
-            image[k] = bool((z[k] - z[other]) / 2.0 <= -TOLD)
+            image[k] = bool((z[k] - z[other]) / 2.0 <= -IMAGE_Z)
     return pair, image
 
 

@@ -44,7 +44,7 @@ from cape.errors import MessageError
 from cape.frozen import dataclass
 
 # Up to here questions are planned; above, the effects of covariates would cost more than they tell.
-FEW = 8
+MAX_PLANNED = 8
 # Up to here the whole Jacobian of the clip is asked; above, its trace.
 WHOLE_JACOBIAN = 64
 
@@ -76,7 +76,7 @@ HALF_NORMAL = 0.6745  # median of |z|
 # [8] sd of effects between sites, in sd, that the spread look must be able to hold
 LIKELY_SPREAD = 0.2
 # No number of a state is larger, in whatever unit its outcomes are.
-LARGEST = 1e30
+MAX_NUMBER = 1e30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -180,7 +180,7 @@ class Contrast:
     noise: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        few = not (self.strict or self.found) or len(self.scales) <= FEW
+        few = not (self.strict or self.found) or len(self.scales) <= MAX_PLANNED
         if not self.scales or not few or (self.random and (len(self.scales) > 1 or self.strict)):
             raise ValueError("no such question")
 
@@ -289,7 +289,7 @@ def _check(question: Contrast, state: Contrasted) -> None:
     looks, radius, reach = state.looks, state.radius, state.reach
     possible = 0 <= looks < len(question.looks) and radius >= 1e-3 and 0.0 <= reach <= 0.5
     # Not finite, or about to overflow for some people and not for others: a refusal would tell.
-    if not possible or not all(np.all(one <= LARGEST) for one in numbers):
+    if not possible or not all(np.all(one <= MAX_NUMBER) for one in numbers):
         raise MessageError("E202", problem="a comparison in a state that no release gives")
 
 
@@ -455,7 +455,7 @@ def _centre_radius(question: Contrast) -> float:
     K = question.n_outcomes
     if K == 1:
         return 2.0
-    return float(1.35 * np.sqrt(K) * (1.2 if K <= FEW else 1.0))
+    return float(1.35 * np.sqrt(K) * (1.2 if K <= MAX_PLANNED else 1.0))
 
 
 def _one(question: Contrast, state: Contrasted) -> float:
@@ -562,7 +562,7 @@ def _fold_centre(question: Contrast, state: Contrasted, mean: Array, std: float)
         mean, left, base = np.clip(mean, -1.5, 1.5), 0.0, 1.4
     else:
         kept = max(0.0, 1.0 - max(K - 2, 0.5) * std**2 / float(mean @ mean))
-        mean, base = kept * mean, 1.2 if K <= FEW else 1.0
+        mean, base = kept * mean, 1.2 if K <= MAX_PLANNED else 1.0
         left = min(0.75, kept * std**2 + (0.0 if kept > 0 else 0.75))
     # A wider ball costs noise; where noise is well below the sampling error it is free.
     wide, noise = base, question.planned("contrast")
@@ -634,7 +634,7 @@ def _adjusted(question: Contrast, state: Contrasted) -> Contrasted:
     noise, n = question.planned("contrast"), question.groups.n
     unsure = std**2 * (state.kept if state.kept > 0 else 1.0)
     # Without an effects look the prior holds, in the sum over covariates.
-    few = question.n_outcomes <= FEW
+    few = question.n_outcomes <= MAX_PLANNED
     error = state.effect_error if few else np.full(len(c), R2)
     sampling = (state.separation if question.strict else 0.25) / n
     best, chosen = np.inf, state
@@ -687,7 +687,7 @@ def _fold_spread(question: Contrast, state: Contrasted, mean: Array, std: float)
 @functools.lru_cache(maxsize=8)
 def _looks(question: Contrast) -> tuple[_Look, ...]:
     K, p, strict = question.n_outcomes, len(question.covariates), question.strict
-    few = K <= FEW
+    few = K <= MAX_PLANNED
     share = dict(SHARES_STRICT if strict else SHARES_FEW if few else SHARES_MANY)
     if K > 1 and few:
         share["contrast"] += share.pop("scale")

@@ -23,13 +23,13 @@ SIGMA_MM = 12.0  # width of the kernel in a brain, mm
 # The same for spatial components: the narrower kernel's patterns vanish at the rim of the mask
 SPATIAL_SIGMA_MM = 30.0
 WIDE_MM = 20.0  # from here on a brain carries so few modes that the kernel is taken apart exactly
-_MODES = 1e-11  # modes of the bounding box below this share of the strongest are rounding
-_CARRIED = 1e-9  # eigenvalues below this share of the largest are not told from rounding
+_MIN_MODE = 1e-11  # modes of the bounding box below this share of the strongest are rounding
+_MIN_EIGENVALUE = 1e-9  # eigenvalues below this share of the largest are not told from rounding
 SIGMA_PIXELS = 2.0  # width of the kernel in a 2-D image, pixels
 TIED = 1e-6  # neighbouring eigenvalues closer than this share of the larger count as equal
 RESIDUAL = 1e-10  # largest residual of an eigenvector, over its eigenvalue
 
-MOST_STEPS = 60
+MAX_STEPS = 60
 DEGREE = 6  # of the polynomial between two looks at the residual
 _COLUMNS = 32  # columns whose volumes are held at once
 
@@ -74,7 +74,7 @@ def spatial_sigma(mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, flo
     return min(SPATIAL_SIGMA_MM, float(np.cbrt(volume)) / 4.0)
 
 
-def kernel_places(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_MM) -> Array:
+def kernel_points(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_MM) -> Array:
     """Kernel basis (D, d) of few places (D, 3), mm: parcels by their centres.
 
     Directions past what is told from rounding follow from those before by one fixed rule.
@@ -84,7 +84,7 @@ def kernel_places(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_M
     apart = np.maximum(squares[:, None] + squares[None, :] - 2.0 * places @ places.T, 0.0)
     values, vectors = np.linalg.eigh(np.exp(-apart / (2.0 * sigma_mm**2)))
     values, vectors = values[::-1], vectors[:, ::-1]
-    told = min(int(np.count_nonzero(values > _CARRIED * values[0])), n_basis)
+    told = min(int(np.count_nonzero(values > _MIN_EIGENVALUE * values[0])), n_basis)
     U = settled(vectors[:, : told + 1], values[: told + 1])[:, :told]
     if told == n_basis:
         return np.ascontiguousarray(U)
@@ -115,7 +115,7 @@ def kernel_mask(
     axes = _axes(box, voxel_mm, sigma_mm)
     width = min(len(voxels), n_basis + max(30, n_basis // 2))
     U = np.linalg.qr(lowest_cosines(voxels, width))[0]
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         KU = _apply(box, axes, U)
         values, turn = np.linalg.eigh(U.T @ KU)
         values, turn = values[::-1], turn[:, ::-1]
@@ -182,8 +182,8 @@ def _by_modes(
 ) -> Array:
     """Leading eigenvectors (D, d) at a box's voxels; E011 past what is told from rounding."""
     # Block iteration fails here: a wide kernel's spectrum falls by 1e6 within the basis.
-    modes = box_modes(box, voxel_mm, sigma_mm, weakest=_MODES)
-    carried = int(np.count_nonzero(modes.values > _CARRIED * modes.values[0]))
+    modes = box_modes(box, voxel_mm, sigma_mm, weakest=_MIN_MODE)
+    carried = int(np.count_nonzero(modes.values > _MIN_EIGENVALUE * modes.values[0]))
     if n_basis > carried:
         raise refused_size(n_basis, f"1 to {carried} in this mask", "lower n_basis.")
     return modes.eigenvectors(box, n_basis)
@@ -218,7 +218,7 @@ class Modes:
     def eigenvectors(self, box: npt.NDArray[np.bool_], n: int) -> Array:
         """Return the leading eigenvectors (D, n) of K at the voxels of a box."""
         # One more, if it is not rounding, to tell whether the last two have equal eigenvalues.
-        told = int(np.count_nonzero(self.values > _MODES * self.values[0]))
+        told = int(np.count_nonzero(self.values > _MIN_MODE * self.values[0]))
         values = self.values[: min(n + 1, told)]
         turn = self.vectors[:, : len(values)] / np.sqrt(values)
         return orthonormal(self._times(box, turn), values, n)

@@ -52,7 +52,7 @@ COMMON = 0.35
 # Fewest directions, in parts of R, that are cut.  One or two in the noise may be networks that a
 # site's own artefact has pushed there (kept, they came back with r .67 to .85); as noise they cost
 # the other maps .01.
-FEWEST_CUT = 0.15
+MIN_CUT = 0.15
 
 # Up to so many components the guard would rather lose one of them than find one too many.
 FEW_COMPONENTS = 5
@@ -149,7 +149,7 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
         return Rank(k=R, gap_ratio=ratio, status="gap")
     # Noise has only the directions that are left: its top is as much below the edge of all.
     top = edge * float(np.sqrt(1.0 - k / len(eigenvalues)))
-    if R <= FEW_COMPONENTS or R - k < FEWEST_CUT * R or eigenvalues[k] > max(top, COMMON):
+    if R <= FEW_COMPONENTS or R - k < MIN_CUT * R or eigenvalues[k] > max(top, COMMON):
         return Rank(k=R, gap_ratio=ratio, status="no_gap")
     return Rank(k=k, gap_ratio=ratio, status="reduced")
 

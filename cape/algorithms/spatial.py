@@ -41,7 +41,7 @@ Step = Callable[[Array, int], Array]  # a rotation (k, k) and the number of its 
 ITERATIONS: Mapping[Score, int] = {"tanh": 150, "skewness": 400}
 _TOLERANCE = 1e-5  # FastICA ends when no row of the rotation turned by more than this (1 - |cos|)
 DEPENDENT = 1e-10  # smallest singular value of independent maps, over the largest
-MOST_FEATURES = 2000  # features on which sparseness is judged; more would only cost time
+MAX_FEATURES = 2000  # features on which sparseness is judged; more would only cost time
 
 N_SURROGATES = 20
 _SURROGATE_SEED = 20_260_101
@@ -168,7 +168,7 @@ def _compared(basis: Basis | None, V: Array, mixing: Array, score: Score) -> tup
     """Return the kurtosis of the components (k,), and that of surrogates (N_SURROGATES, k)."""
     d, k = V.shape
     n_features = d if basis is None else basis.shape[0]
-    some = slice(None, None, max(1, -(-n_features // MOST_FEATURES)))
+    some = slice(None, None, max(1, -(-n_features // MAX_FEATURES)))
     if basis is None or isinstance(basis, np.ndarray):
         B = (np.eye(d) if basis is None else basis)[some]
     else:
@@ -205,10 +205,10 @@ def leading(F: Array, n_components: int) -> Array:
 # and U, done once, by the aggregator: FastICA of another host could stop at another step.
 
 # The gate opens where the mean kurtosis of the sparser half is so many standard deviations above
-# that of noise; 20 surrogates are not believed to spread less than LEAST_SPREAD.  Not the median of
+# that of noise; 20 surrogates are not believed to spread less than MIN_SPREAD.  Not the median of
 # all: who asks for more components than there are networks has noise in the other half.
 GATE_Z = 2.0
-LEAST_SPREAD = 0.15
+MIN_SPREAD = 0.15
 
 # Maps with one side are found better by their skewness, maps with two not at all: share of the
 # kurtosis of tanh components that those of skewness keep, .97 and .72 where it was measured.
@@ -229,7 +229,7 @@ def gate_z(found: Array, null: Array) -> float:
     """Sparser half of the kurtoses (k,) against those of noise (n, k), in its deviations."""
     half = len(found) // 2
     noise = np.mean(np.sort(null, axis=1)[:, half:], axis=1)
-    spread = max(float(np.std(noise, ddof=1)), LEAST_SPREAD)
+    spread = max(float(np.std(noise, ddof=1)), MIN_SPREAD)
     return (float(np.mean(np.sort(found)[half:])) - float(np.mean(noise))) / spread
 
 

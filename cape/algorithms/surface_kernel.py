@@ -25,10 +25,10 @@ from cape.frozen import dataclass
 # surface of fsLR, 56,600 mm^2
 RADIUS_MM = 67.0
 _NODES = 400  # of the quadrature over the cosine
-_WEAKEST = 1e-9  # harmonics below this share of the strongest are rounding
-_WEAKEST_MODES = 1e-6  # the same of the modes of the voxels' box, of which there are many more
-_CARRIED = 1e-8  # eigenvalues on a sphere below this share of the largest are rounding
-_CARRIED_MODES = 1e-5  # the same of voxels
+_MIN_HARMONIC = 1e-9  # harmonics below this share of the strongest are rounding
+_MIN_MODE = 1e-6  # the same of the modes of the voxels' box, of which there are many more
+_MIN_EIGENVALUE = 1e-8  # eigenvalues on a sphere below this share of the largest are rounding
+_MIN_EIGENVALUE_MODES = 1e-5  # the same of voxels
 _ROWS = 4096  # points whose modes are held at once
 _CLOSE = 1e-3  # between a vertex and the mirror image of its partner, over the radius
 
@@ -37,7 +37,7 @@ _Make = Callable[[int], Array]  # the first n eigenvectors (points, n) of a bloc
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Places:
+class Points:
     """Where some of the D points lie: vertices of one hemisphere, or all voxels."""
 
     rows: Rows  # (n,): which points
@@ -105,7 +105,7 @@ class BlockBasis:
         return out
 
 
-def grayordinate_basis(places: Sequence[Places], n_basis: int, sigma_mm: float) -> BlockBasis:
+def grayordinate_basis(places: Sequence[Points], n_basis: int, sigma_mm: float) -> BlockBasis:
     """Leading eigenvectors of all blocks' kernels, nested; ConfigError (E011) for too many."""
     taken = [_taken_apart(one, sigma_mm) for one in places]
     carried = sum(len(values) for values, _ in taken)
@@ -123,7 +123,7 @@ def grayordinate_basis(places: Sequence[Places], n_basis: int, sigma_mm: float) 
     return BlockBasis(shape=(sum(len(one.rows) for one in places), n_basis), blocks=tuple(blocks))
 
 
-def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
+def _taken_apart(one: Points, sigma_mm: float) -> tuple[Array, _Make]:
     """Return falling eigenvalues over the mean row sum, and what makes the first eigenvectors."""
     if one.sphere is not None:
         F = _Harmonics.of(one.sphere, sigma_mm)
@@ -143,9 +143,9 @@ def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
             turn = vectors[:, : n + 1] / np.sqrt(values[: n + 1])
             return kernel.orthonormal(_times(F, sphere, turn), values, n)
 
-        return _kept(values, _CARRIED) / mean, of_vertices
+        return _kept(values, _MIN_EIGENVALUE) / mean, of_vertices
     inside, order, _ = one.box()
-    modes = kernel.box_modes(inside, one.mm, sigma_mm, weakest=_WEAKEST_MODES)
+    modes = kernel.box_modes(inside, one.mm, sigma_mm, weakest=_MIN_MODE)
     ones = np.ones((len(order), 1))
     mean = float(np.mean(kernel.smooth(inside, one.mm, ones, sigma_mm)))
 
@@ -154,7 +154,7 @@ def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
         out[order] = modes.eigenvectors(inside, n)
         return out
 
-    return _kept(modes.values, _CARRIED_MODES) / mean, of_voxels
+    return _kept(modes.values, _MIN_EIGENVALUE_MODES) / mean, of_voxels
 
 
 def _kept(values: Array, carried: float) -> Array:
@@ -165,7 +165,7 @@ def _kept(values: Array, carried: float) -> Array:
 # -- the kernel itself ----------------------------------------------------------------------------
 
 
-def smooth(places: Sequence[Places], columns: Array, sigma_mm: float) -> Array:
+def smooth(places: Sequence[Points], columns: Array, sigma_mm: float) -> Array:
     """Return ``K columns``, shape (D, n)."""
     out = np.zeros(columns.shape)
     for one in places:
@@ -180,7 +180,7 @@ def smooth(places: Sequence[Places], columns: Array, sigma_mm: float) -> Array:
 
 
 def mirror_in_basis(
-    places: Sequence[Places], B: BlockBasis, *, sigma_mm: float, midline_mm: float
+    places: Sequence[Points], B: BlockBasis, *, sigma_mm: float, midline_mm: float
 ) -> tuple[Array, Array]:
     """Return the diagonal of ``B' K B``, (d,), and ``B' K' B``, (d, d).
 
@@ -214,7 +214,7 @@ def mirror_in_basis(
     return diagonal, across
 
 
-def is_symmetric(places: Sequence[Places]) -> bool:
+def is_symmetric(places: Sequence[Points]) -> bool:
     """Whether vertices of both hemispheres that have the same number are mirror images."""
     sides = {one.side: one for one in places if one.sphere is not None}
     left, right = sides.get("left"), sides.get("right")
@@ -229,7 +229,7 @@ def is_symmetric(places: Sequence[Places]) -> bool:
     return bool(np.abs(apart).max() <= _CLOSE)
 
 
-def positions_mm(one: Places) -> Array:
+def positions_mm(one: Points) -> Array:
     """Return places (n, 3) in mm: on the sphere of a hemisphere, or of voxels."""
     if one.sphere is not None:
         return RADIUS_MM * one.sphere
@@ -238,7 +238,7 @@ def positions_mm(one: Places) -> Array:
     return np.asarray(one.voxels * np.array(one.mm))
 
 
-def thinned(one: Places, mm: float) -> Rows:
+def thinned(one: Points, mm: float) -> Rows:
     """Return some of the points, about `mm` or more apart on average."""
     if one.voxels is None:
         area = 4.0 * np.pi * RADIUS_MM**2
@@ -277,7 +277,7 @@ class _Harmonics:
         # Not more harmonics than vertices tell apart.
         while (len(strength) + 1) ** 2 <= len(xyz):
             found = 2.0 * np.pi * float(profile @ now)
-            if strength and found < _WEAKEST * strength[0]:
+            if strength and found < _MIN_HARMONIC * strength[0]:
                 break
             strength.append(found)
             n = len(strength)

@@ -26,7 +26,7 @@ from cape.algorithms.estimators import (
 from cape.algorithms.linalg import unit_columns
 from cape.frozen import dataclass
 
-MOST_TEMPLATES = 20  # more were not measured; the released vector grows with each
+MAX_TEMPLATES = 20  # more were not measured; the released vector grows with each
 CLIP_PER_TEMPLATE = 0.3  # c = .3 sqrt(K), norm of one subject's clipped deviation
 
 # Norm of one subject's deviation before clipping, over sqrt(K); a public constant.

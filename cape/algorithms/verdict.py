@@ -49,11 +49,11 @@ OWN_Z = {True: 3.0, False: 0.0}
 # are confirmed.  Of 833 networks 11 had less, directions beyond the networks there are .3 to .68.
 # Maps that every subject has elsewhere may be curved in time as well: their mean was .69 to .71,
 # that of networks .80 and more, also where they lie elsewhere by a pixel.
-LEAST_COMMON, LEAST_MEAN_COMMON = 0.68, 0.76
+MIN_COMMON, MIN_MEAN_COMMON = 0.68, 0.76
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Confirmation:
     """What the answers to the dither say of a run and of its components, in the solver's order."""
 
     gate: bool  # whether rounds began at the spatial components of the released subspace
@@ -69,7 +69,7 @@ class Verdict:
             return "converged"
         return "unconfirmed" if self.gate else "not_separated"
 
-    def ordered(self, order: Sequence[int]) -> Verdict:
+    def ordered(self, order: Sequence[int]) -> Confirmation:
         """Put components into a signed order, counted from 1."""
         before = [abs(k) - 1 for k in order]
         return replace(
@@ -90,7 +90,9 @@ class Verdict:
         return tuple("confirmed" if i in self.confirmed else others for i in range(n))
 
 
-def of_answers(response: Array, information: float, *, n_components: int, gate: bool) -> Verdict:
+def of_answers(
+    response: Array, information: float, *, n_components: int, gate: bool
+) -> Confirmation:
     """Return the curvatures of R components, none of which is confirmed yet.
 
     `response` (R (R - 1)/2,): sum over the dithered rounds of D_ij K_ij / s^2; `information`: sum
@@ -100,7 +102,7 @@ def of_answers(response: Array, information: float, *, n_components: int, gate: 
     n_pairs, partners = max(len(response), 1), max(R - 1, 1)
     total = float(response.sum())
     by_component = _matrix(response, R).sum(axis=1)
-    return Verdict(
+    return Confirmation(
         gate=gate,
         curvature=total / (scale * n_pairs),
         z=total / float(np.sqrt(scale * n_pairs)),
@@ -120,7 +122,7 @@ def judge(
     sparse: Sequence[int] = (),
     common: Array | None = None,
     overlap: float = 1.0,
-) -> Verdict:
+) -> Confirmation:
     """Judge a run of R components by its answers (`of_answers`), and each component.
 
     `residual`: what whitening left (`Whitener`); `sparse`: components that were sparse where the
@@ -149,8 +151,8 @@ def judge(
     if gate:
         speaks[list(sparse)] = True
     if common is not None:
-        speaks &= common >= LEAST_COMMON
-        passed &= bool(np.sum(common[speaks]) >= LEAST_MEAN_COMMON * np.count_nonzero(speaks))
+        speaks &= common >= MIN_COMMON
+        passed &= bool(np.sum(common[speaks]) >= MIN_MEAN_COMMON * np.count_nonzero(speaks))
     return replace(found, confirmed=tuple(np.flatnonzero(speaks).tolist()) if passed else ())
 
 

@@ -216,19 +216,19 @@ def _plain_fields(record: Any) -> dict[str, Any]:
 
 
 def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
-    from cape.privacy.spending import Spending, most, sum_up
+    from cape.privacy.spending import Spending, largest_sum, sum_up
 
     limits, clock = opened.file.limits, opened.file.clock
     # A run by itself, and with all others on the same people: the second is what counts.
     alone, together = Spending(runs=(run,)).of(run), opened.spending.of(run)
-    beside = opened.spending.beside(run)
+    beside = opened.spending.others_by_person(run)
     amounts = {"held": {}, "cost": {}}  # type: dict[str, dict[str, Any]]
     for other in opened.spending.runs:
         amounts["held"][other.run], amounts["cost"][other.run] = other.held, other.cost
     delta = min((delta for _, delta in opened.policy.max_total), default=None)
 
     def left(name: str) -> float | None:
-        used = sum_up((amounts[name][run.run], most(beside, amounts[name])))
+        used = sum_up((amounts[name][run.run], largest_sum(beside, amounts[name])))
         return None if delta is None else limits.left(used).epsilon(delta)
 
     holds = run.state == "held"

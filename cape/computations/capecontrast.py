@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, cast
 
 import numpy as np
 
-from cape.algorithms.contrast import FEW, Contrast, Contrasted, estimates
+from cape.algorithms.contrast import MAX_PLANNED, Contrast, Contrasted, estimates
 from cape.algorithms.estimators import Array
 from cape.algorithms.group_design import Groups, half_of_sites, weights
 from cape.algorithms.person_outcomes import outcome_names
@@ -163,8 +163,8 @@ class CapeContrastConfig(Config):
         """ConfigError for a question that does not suit the number of outcomes."""
         if self.question == "pattern" and n_outcomes < 2:
             raise out_of_range("question", "pattern", "planned", "one outcome has no pattern.")
-        if self.strict and (self.is_pattern(n_outcomes) or n_outcomes > FEW):
-            allowed, do = f"1 to {FEW} with labels = protected", "ask for fewer."
+        if self.strict and (self.is_pattern(n_outcomes) or n_outcomes > MAX_PLANNED):
+            allowed, do = f"1 to {MAX_PLANNED} with labels = protected", "ask for fewer."
             raise out_of_range("outcomes", n_outcomes, allowed, do)
         if self.sites == "random" and (
             self.strict or (n_outcomes > 1 and not self.is_pattern(n_outcomes))
@@ -230,7 +230,7 @@ class CapeContrastConfig(Config):
         return self.labels == "protected"
 
     def is_pattern(self, n_outcomes: int) -> bool:
-        return self.question == "pattern" or (self.question == "auto" and n_outcomes > FEW)
+        return self.question == "pattern" or (self.question == "auto" and n_outcomes > MAX_PLANNED)
 
     @property
     def comparison(self) -> Comparison | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from cape.algorithms.templates import MOST_TEMPLATES
+from cape.algorithms.templates import MAX_TEMPLATES
 from cape.forecast.rule import ForecastRule, RunSize
 from cape.frozen import dataclass
 
@@ -166,7 +166,7 @@ class TemplateRule(ForecastRule):
 
     def largest_components(self, g: float) -> int:
         # G limits the detail of the maps, not the number of templates.
-        return MOST_TEMPLATES if g >= MIN_TEMPLATE_G else 0
+        return MAX_TEMPLATES if g >= MIN_TEMPLATE_G else 0
 
     def real_data(self, g: float) -> str:
         if not self.brains:

@@ -1,13 +1,14 @@
 """Exact Gaussian differential privacy: mu to (epsilon, delta) and back.
 
-Unit: one subject; relation: replace one.  N(0, s^2 I) on a statistic of L2 sensitivity Delta is
-mu-GDP with mu = Delta / s, s being the noise that the viewer cannot subtract (Dong, Roth, Su,
-"Gaussian differential privacy", JRSS B 2022); it is (epsilon, delta)-DP for exactly the pairs
+Unit: one subject; relation: replace one.  Adding N(0, s^2 I) to a statistic of L2
+sensitivity Delta is mu-GDP with mu = Delta / s, where s is the noise that the viewer cannot
+subtract (Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022).  It is (epsilon, delta)-DP
+for exactly the pairs
 
     delta(epsilon; mu) = Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2)
 
-(Balle and Wang, "Improving the Gaussian mechanism", ICML 2018, Theorem 8).  The only accountant
-that decides anything; several releases together are `cape.privacy.cost`.
+(Balle and Wang, "Improving the Gaussian mechanism", ICML 2018, Theorem 8).  Every decision uses
+this accountant; `cape.privacy.cost` composes several releases.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from cape.errors import ConfigError, PrivacyWarning
 
 _SQRT2: Final = math.sqrt(2.0)
 
-# From here on the asymptotic series of the Mills ratio reaches 1e-18 before it diverges.
-_SERIES_FROM: Final = 12.0
+# From this argument on the asymptotic series of the Mills ratio reaches 1e-18 before it diverges.
+_MIN_SERIES: Final = 12.0
 
 
 def gdp_delta(*, epsilon: float, mu: float) -> float:
@@ -67,7 +68,7 @@ def gdp_mu(*, epsilon: float, delta: float) -> float:
     return _largest_mu(epsilon, delta)
 
 
-# Planner, checks, progress and tuned constants all ask for the mu of one and the same budget.
+# Planner, checks, progress and tuned constants all ask for the mu of the same budget.
 @functools.lru_cache(maxsize=64)
 def _largest_mu(epsilon: float, delta: float) -> float:
     # The lower of the two neighbouring floats around the root: never too large.
@@ -75,7 +76,7 @@ def _largest_mu(epsilon: float, delta: float) -> float:
 
 
 def right_guesses(mu: float) -> float:
-    """Share of even bets that the best guesser wins of mu-GDP releases: Phi(mu / 2)."""
+    """Share of even bets about mu-GDP releases that the best guesser wins: Phi(mu / 2)."""
     return 0.5 * math.erfc(-mu / 2.0 / _SQRT2)
 
 
@@ -93,7 +94,7 @@ def check_delta(delta: float, *, n_subjects: int) -> None:
     ConfigError from 1/M on (a random one of all M is (0, 1/M)-DP); PrivacyWarning above 1/(10 M).
     """
     _require_delta(delta)
-    # As fractions: the float product could round down onto the right side of the limit.
+    # As fractions: the float product could round down below the limit.
     exact = Fraction(delta) * n_subjects
     if exact >= 1:
         raise ConfigError(
@@ -121,8 +122,8 @@ def display_epsilon(epsilon: float | None, *, digits: int = 4) -> str:
 
 
 def _mills(x: float) -> float:
-    """Mills ratio Phi(-x) / phi(x), x >= 0; no scipy.special, whose import a round would await."""
-    if x < _SERIES_FROM:
+    """Mills ratio Phi(-x) / phi(x), x >= 0; without scipy.special, whose import delays a round."""
+    if x < _MIN_SERIES:
         return math.sqrt(math.pi / 2.0) * math.exp(0.5 * x * x) * math.erfc(x / _SQRT2)
     # 1/x (1 - 1/x^2 + 3/x^4 - 15/x^6 + ...), stopped before its terms grow again.
     total, term, odd = 1.0, 1.0, 1

@@ -4,10 +4,10 @@ Several mu-GDP releases, also if later ones are chosen by earlier ones, are sqrt
 (Dong, Roth and Su 2022, Cor. 3.3), so mu^2 adds; it is infinite without noise, and so is a sum that
 holds it.  Epsilon is read off at the end, once: sums of epsilons would be wrong.
 
-Of releases that ask one half of the people each (`Event.part`) the dearer half alone counts, even
-if what A gave decides what B is asked: a neighbouring data set differs in one person, whose half is
-fixed before data are read (`cape.privacy.halves`), and what the other half is asked has the same
-law in both.
+If releases ask one half of the people each (`Event.part`), only the half with the larger cost
+counts, even if the answer of A decides the question to B: a neighbouring data set differs in one
+person, whose half is fixed before data are read (`cape.privacy.halves`), and the releases of the
+other half have the same law in both.
 
 One share (Imtiaz et al., Alg. 2, h = t - S_C shares of parties whose noise nobody can subtract):
 tau_g^2 = Delta^2 / (mu^2 h), hence mu = Delta / (tau_g sqrt(h)).
@@ -30,10 +30,10 @@ from cape.privacy.accounting import gdp_epsilon, root_up
 Noise = Literal["correlated", "local"]
 Shape = Literal["ball", "psd"]
 Viewer = Literal["outsider", "one_site", "aggregator"]
-# Who is asked: everybody, or one half of the people of every site
+# Who is asked: all people, or one half of the people of every site
 Part = Literal["", "A", "B"]
 
-# Sums for display are made in units of 2^-256: far below the last bit of any float mu
+# Sums for display are rounded to units of 2^-256, far below the last bit of any float mu.
 BITS: Final = 256
 
 # A decimal exponent would pass Fraction() too, and "1e9999999" fills the memory.
@@ -53,7 +53,7 @@ class Cost:
 
     @classmethod
     def parse(cls, text: str) -> Cost:
-        """Read "p/q", "p" or "infinite"; ValueError for anything else, and unless it is above 0."""
+        """Read "p/q", "p" or "infinite"; ValueError for other texts and unless it is above 0."""
         if text == "infinite":
             return INFINITE
         if not _WRITTEN.fullmatch(text) or not (mu2 := Fraction(text)):
@@ -69,7 +69,7 @@ class Cost:
         return Cost(mu2=self.mu2 + other.mu2)
 
     def __sub__(self, spent: Cost) -> Cost:
-        """Leave what is not spent of this one; nothing if more is spent (sums are rounded up)."""
+        """Return the unspent part of this cost; 0 if more is spent (sums are rounded up)."""
         if self.mu2 is None or spent.mu2 is None:
             return self if spent.mu2 is not None else FREE
         return Cost(mu2=max(self.mu2 - spent.mu2, Fraction(0)))
@@ -92,13 +92,13 @@ class Cost:
     def if_unknown(self, n_unknown: int, *, noise_shares: int) -> Cost:
         """Cost against a viewer who does not know `n_unknown` of the noise shares in the sum.
 
-        This one is charged as if `noise_shares` were unknown.  Every share has the same variance,
-        so the noise that a viewer cannot subtract is proportional to their number.
+        This cost assumes that `noise_shares` are unknown.  All shares have the same variance, so
+        the noise that a viewer cannot subtract is proportional to the number of unknown shares.
         """
         if self.mu2 is None:
             return self
         if noise_shares < 1 or n_unknown < 1:
-            # Who knows all shares sees the sum itself: no mu describes that.
+            # A viewer who knows all shares sees the sum itself: no mu describes that.
             problem = "a view needs an unknown share"
             raise ConfigError("E232", problem=problem, do="pass 1 or more.")
         return Cost(mu2=self.mu2 * noise_shares / n_unknown)
@@ -106,15 +106,15 @@ class Cost:
     def by_viewer(self, *, noise_shares: int, n_sites: int, noise: Noise) -> dict[Viewer, Cost]:
         """Cost against the three viewers of a run, for subjects of other sites.
 
-        outsider: sees results and decoded sums, knows no noise share.  one_site: curious, knows its
-        own.  aggregator: with all assumed colluders, the headline.  `noise_shares` is h = t - S_C,
-        charged for; `n_sites` the shares in every sum: S, or the least number of survivors t if
-        sites may drop out.
+        outsider: sees results and decoded sums and knows no noise share.  one_site: a curious site
+        that knows its own share.  aggregator: with all assumed colluders, the headline.
+        `noise_shares` is h = t - S_C, for which this cost is charged; `n_sites` is the number of
+        shares in every sum: S, or the smallest number of survivors t if sites may drop out.
         """
-        # Every site's release is seen alone there, so all views are the charged one.
+        # With local noise each site's release is seen alone, so all views cost the same.
         if noise == "local":
             return {"outsider": self, "one_site": self, "aggregator": self}
-        # With one site nobody else could look: its view is then the headline.
+        # With one site there is no other site to look: the view is then the headline.
         unknown: dict[Viewer, int] = {
             "outsider": n_sites,
             "one_site": max(1, n_sites - 1),
@@ -128,9 +128,9 @@ INFINITE: Final = Cost(mu2=None)
 
 
 def total_cost(costs: Iterable[Cost], *, bits: int = BITS) -> Cost:
-    """Sum, each cost rounded up to a multiple of 2^-bits: never too small.
+    """Sum of the costs, each rounded up to a multiple of 2^-bits: never too small.
 
-    Exact sums have denominators that grow; `fits` is exact where a decision hangs on the last bit.
+    The denominators of exact sums grow; `fits` is exact where the last bit decides.
     """
     units = 0
     for cost in costs:
@@ -141,7 +141,7 @@ def total_cost(costs: Iterable[Cost], *, bits: int = BITS) -> Cost:
 
 
 class Costly(Protocol):
-    """A release, as planned or as charged: what it costs whom."""
+    """A planned or charged release: its cost, and the people who bear it."""
 
     @property
     def part(self) -> Part: ...
@@ -150,25 +150,25 @@ class Costly(Protocol):
     def cost(self) -> Cost: ...
 
 
-def largest(costs: Iterable[Cost]) -> Cost:
-    """Return the largest of some costs; nothing without one."""
+def largest_cost(costs: Iterable[Cost]) -> Cost:
+    """Return the largest cost; 0 if there is none."""
     return max(costs, key=lambda cost: math.inf if cost.mu2 is None else cost.mu2, default=FREE)
 
 
 def by_half(releases: Iterable[Costly]) -> list[list[Cost]]:
-    """Return what a person of either half bears; one list where nobody is asked in halves."""
+    """Return the costs that a person of each half bears; one list without releases of halves."""
     listed = list(releases)
     halves = sorted({one.part for one in listed} - {""}) or [""]
     return [[one.cost for one in listed if one.part in ("", half)] for half in halves]
 
 
 def total_of(releases: Iterable[Costly], *, bits: int = BITS) -> Cost:
-    """Cost for whoever bears most: sum of "" + max(sum of "A", sum of "B"), rounded up."""
-    return largest(total_cost(costs, bits=bits) for costs in by_half(releases))
+    """Largest cost of a person: sum of "" + max(sum of "A", sum of "B"), rounded up."""
+    return largest_cost(total_cost(costs, bits=bits) for costs in by_half(releases))
 
 
 def within(releases: Iterable[Costly], limit: Cost) -> bool:
-    """Tell exactly (`fits`) whether nobody bears more than `limit`."""
+    """Tell exactly (`fits`) whether each person bears at most `limit`."""
     return all(fits(costs, limit) for costs in by_half(releases))
 
 
@@ -179,16 +179,16 @@ def fits(costs: Sequence[Cost], limit: Cost) -> bool:
         return upper <= limit
     if upper.mu2 <= limit.mu2:
         return True
-    # Rounding up added less than 2^-256 a cost, so only within that is the exact sum needed.
+    # Rounding up added less than 2^-256 per cost, so the exact sum is needed only within that.
     if upper.mu2 - Fraction(len(costs), 1 << BITS) > limit.mu2:
         return False
     return sum(costs, FREE) <= limit
 
 
-# The scale either way: 2^500 is still a float, and so is its inverse.
+# 2^500 and its inverse are both floats.
 _MAX_LOG2_GAMMA: Final = 500
 
-_LEAST: Final = {
+_MINIMA: Final = {
     "round": 0,
     "size": 1,
     "log2_gamma": -_MAX_LOG2_GAMMA,
@@ -204,8 +204,8 @@ _LEAST: Final = {
 class Event:
     """One release: all that its privacy depends on, as integers, so that all compute the same cost.
 
-    ConfigError if an attribute is of a wrong type or outside its trivial range; that the numbers
-    fit each other is checked by `cape.privacy.mechanisms.verify_event`.
+    ConfigError if an attribute is of a wrong type or outside its trivial range;
+    `cape.privacy.mechanisms.verify_event` checks that the numbers fit each other.
     """
 
     phase: str  # phase of the computation
@@ -226,14 +226,14 @@ class Event:
     # r of Gaussian zero-sum noise (Imtiaz et al., Alg. 1): integer variance of a seed over s2; 0
     # where masks modulo 2^64 hide all but the sum.
     seed_ratio: int = dataclasses.field(default=0, metadata={"omittable": True})
-    # Whose vectors are summed, the others' being zero
+    # The half whose vectors are summed; those of the other half are zero
     part: Part = dataclasses.field(default="", metadata={"omittable": True})
 
     def __post_init__(self) -> None:
-        # A float or a bool among them would make the cost inexact, so the type is checked, too.
-        for name, least in _LEAST.items():
+        # A float or a bool would make the cost inexact, so the type is checked, too.
+        for name, minimum in _MINIMA.items():
             value = getattr(self, name)
-            if type(value) is not int or value < least:
+            if type(value) is not int or value < minimum:
                 raise impossible(f"{name} of a release is out of range")
         if self.log2_gamma > _MAX_LOG2_GAMMA:
             raise impossible("log2_gamma of a release is out of range")
@@ -245,7 +245,7 @@ class Event:
             raise impossible("phase and field of a release are not texts")
 
     def __hash__(self) -> int:
-        # Every round looks up all charges before it: by what tells the events of a run apart.
+        # Every round looks up all earlier charges; phase and round tell events of a run apart.
         return hash((self.phase, self.round))
 
     @property
@@ -281,11 +281,11 @@ def _cost(delta_int: int, shares: int, variance: int, seed_ratio: int) -> Cost:
     if not variance:
         return INFINITE  # never 0: a sum must not take "no noise" for "no cost"
     top, bottom = delta_int**2, shares * variance
-    if seed_ratio:  # every site's reply is seen, with its seed and the sum of the seeds
+    if seed_ratio:  # the viewer sees every site's reply, with its seed and the sum of the seeds
         top, bottom = top * (seed_ratio + shares), bottom * (seed_ratio + 1)
     return Cost(mu2=Fraction(top, bottom))
 
 
 def impossible(problem: str) -> ConfigError:
-    """Error of a release whose numbers cannot be."""
+    """Error of a release with impossible numbers."""
     return ConfigError("E232", problem=problem, do="correct the plan.")

@@ -1,10 +1,11 @@
 """Which half of a site's people a release asks: settled by public numbers and names, never by data.
 
-Two releases of one run to different halves ask nobody twice, so that a person bears the dearer of
-the two (`cape.privacy.cost.total_of`).  That holds only if nobody's half can depend on anybody's
-data: it follows from a seed of the run and from names, which a neighbouring data set has, too (who
-replaces somebody takes that place).  Halves are drawn inside of a cell, those of a site of whom the
-same is public, such as their group; everybody who is listed has a place, whatever data hold.
+Two releases of one run to different halves ask each person at most once, so a person bears the
+larger of the two costs (`cape.privacy.cost.total_of`).  This requires that no person's half depends
+on data: it follows from a seed of the run and from names, which are the same in a neighbouring data
+set (a replacement takes the name of the person replaced).  Halves are drawn within a cell: the
+people of a site who share a public property, such as their group.  Every listed person is in a
+half, whatever the data are.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ def halves(seed: str, site: str, cells: Mapping[str, str]) -> dict[str, Part]:
 
     Order of names does not matter, nor does another cell.
     """
-    found: dict[str, Part] = {}
+    half_of: dict[str, Part] = {}
     for cell in sorted(set(cells.values())):
-        names = [name for name, own in cells.items() if own == cell]
+        names = [name for name, its_cell in cells.items() if its_cell == cell]
         names.sort(key=lambda name: (_drawn(seed, site, cell, name), name))
         first = size_of_half(seed, site, cell, len(names), "A")
-        found |= {name: HALVES[i >= first] for i, name in enumerate(names)}
-    return found
+        half_of |= {name: HALVES[i >= first] for i, name in enumerate(names)}
+    return half_of
 
 
 def size_of_half(seed: str, site: str, cell: str, n_people: int, part: Part) -> int:
-    """Return how many of a cell a release asks: public, as the size of the cell is."""
+    """Return how many people of a cell a release asks; public, like the size of the cell."""
     if not part:
         return n_people
-    # Of an odd cell a coin says who gets one more, so that over many small cells halves are equal.
+    # In an odd cell a coin gives one half an extra person, so many small cells balance.
     first = (n_people + _drawn(seed, site, cell)[0] % 2) // 2
     return first if part == "A" else n_people - first
 

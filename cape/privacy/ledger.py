@@ -1,12 +1,12 @@
 """Budget, plan and ledger: what may be released, and what was.
 
 A plan is made from (epsilon, delta) before any release.  A ledger only grows: a charge comes before
-the noise is drawn, no refund, and a release past the budget is refused.  The filter sum mu_j^2 <=
-mu_B^2 holds for adaptively chosen releases with the same constants (Smith and Thakurta, arXiv
-2210.17520) and is compared in exact fractions.  No I/O here: `Ledger.entries` is what gets written.
-An entry holds, as integers, all that its mu^2 follows from, and the SHA-256 of the entry before it:
-anybody sees a changed, dropped or reordered one.  A cut end is seen only by who knows the head
-digest from elsewhere.
+the noise is drawn, is never refunded, and a release past the budget is refused.  The filter sum
+mu_j^2 <= mu_B^2 holds for adaptively chosen releases with the same constants (Smith and Thakurta,
+arXiv 2210.17520) and is compared in exact fractions.  No I/O here: `Ledger.entries` is what gets
+written.  An entry holds, as integers, all that its mu^2 follows from, and the SHA-256 of the entry
+before it, which shows a changed, dropped or reordered entry.  A cut end shows only against a head
+digest that is known from elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LedgerEntry = dict[str, object]
 # Digest that the first entry is chained to
 GENESIS: Final = hashlib.sha256(b"cape/1/ledger").hexdigest()
 
-# Written into every entry, so that it says what it means without this program.
+# Written into every entry, so that it can be understood without this program.
 _VIEW: Final = "aggregator and assumed colluders"
 _UNIT: Final = "subject"
 
@@ -60,7 +60,7 @@ class Budget:
 
     @property
     def cost(self) -> Cost:
-        """What may be spent: mu_B^2 of the float mu_B, exact."""
+        """Largest total cost: mu_B^2 of the float mu_B, exact."""
         return Cost.of_mu(self.mu)
 
 
@@ -71,7 +71,7 @@ class Plan:
     releases: tuple[Event, ...]  # at most one per phase and round; all with noise, or none
 
     def __post_init__(self) -> None:
-        # Two releases in one round would let the second one out under the charge of the first.
+        # With two releases in one round, the second would go out under the charge of the first.
         if len({(event.phase, event.round) for event in self.releases}) < len(self.releases):
             raise ConfigError("E232", problem="a round is planned twice", do="correct the plan.")
         if len({event.private for event in self.releases}) > 1:
@@ -84,7 +84,7 @@ class Plan:
         return all(event.private for event in self.releases)
 
     def find(self, phase: str, round: int) -> Event:
-        """Release of phase and round; PrivacyBudgetError if not planned: none is ever free."""
+        """Planned release of a phase and round; PrivacyBudgetError if it is not planned."""
         for event in self.releases:
             if (event.phase, event.round) == (phase, round):
                 return event
@@ -93,7 +93,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """Charges so far.  PrivacyBudgetError if `head` is not their digest: lost or changed ones."""
+    """Charges so far; PrivacyBudgetError if `head` is not their digest."""
 
     # None in runs with ``private=false`` only: such a ledger takes releases without noise and
     # reports an infinite epsilon
@@ -103,7 +103,7 @@ class Ledger:
     head: str = GENESIS
 
     def __post_init__(self) -> None:
-        # A ledger is read back from a journal; one that lost charges would allow too much.
+        # A ledger is read back from a journal; one without all charges would allow too much.
         if chain_head(self.events) != self.head:
             problem = "it does not match its digest"
             raise PrivacyBudgetError("E235", problem=problem, do="start a new run.")
@@ -127,7 +127,7 @@ class Ledger:
     def charge(self, event: Event) -> Ledger:
         """Ledger with one more charge.
 
-        PrivacyBudgetError if the release does not fit what is left, was charged before, or carries
+        PrivacyBudgetError if the release exceeds the remaining budget, was charged before, or has
         no noise in a run with a budget (or noise in a run without).  This ledger is unchanged.
         """
         if do := self._refusal(event):
@@ -136,7 +136,7 @@ class Ledger:
         return Ledger(budget=self.budget, events=(*self.events, event), head=head)
 
     def entry(self, event: Event) -> LedgerEntry:
-        """Entry of a release that is charged next."""
+        """Entry of the release to be charged next."""
         return _entry(len(self.events) + 1, self.head, event)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -144,12 +144,12 @@ class Ledger:
         return write_entries(self.events)
 
     def _refusal(self, event: Event) -> str:
-        """Say what to do instead; an empty text if the release is allowed."""
+        """Return the advice of a refusal; an empty text if the release is allowed."""
         # A second draw of one release, averaged with the first, would halve the noise.
         key = (event.phase, event.round, event.field)
         if any(key == (old.phase, old.round, old.field) for old in self.events):
             return "it was charged already, send its stored answer again."
-        # Noise and no noise do not mix in one run: the label of its results is one of the two.
+        # One run has noise in all releases or in none, because its results have one label.
         if self.budget is None:
             return "a run without noise has no private release." if event.private else ""
         if not event.private:
@@ -160,8 +160,7 @@ class Ledger:
 
     def _refused(self, event: Event, do: str) -> PrivacyBudgetError:
         asked = _mu_text(event.cost) if event.private else "infinity"
-        # What is asked is rounded up and what is left down, so that the text never contradicts
-        # the decision.
+        # The request is rounded up and the rest down, so the text never contradicts the decision.
         left, budget = "no budget", "none"
         if self.budget is not None:
             left, budget = _mu_text(self.left, down=True), _mu_text(self.budget.cost)
@@ -176,7 +175,7 @@ def split_mu(mu: float, mu2_weights: Sequence[float]) -> tuple[float, ...]:
     if not positive or math.fsum(mu2_weights) > 1.0 + _MARGIN:
         problem = "the shares of the budget are not positive or add up to more than 1"
         raise ConfigError("E232", problem=problem, do="correct the shares.")
-    # The root, because mu^2 is what adds.
+    # The root, because mu^2 adds.
     return tuple(mu * (1.0 - _MARGIN) * math.sqrt(weight) for weight in mu2_weights)
 
 
@@ -186,7 +185,7 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
     PrivacyBudgetError: mu asked and allowed, how many releases fit, epsilon that all would need.
     """
     if budget is None or not plan.private:
-        # Noise without a budget or a budget without noise: the ledger's own refusal names it.
+        # For noise without a budget, or a budget without noise, the ledger words the refusal.
         ledger = Ledger(budget=budget)
         for event in plan.releases:
             ledger = ledger.charge(event)
@@ -194,12 +193,12 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
     releases = plan.releases
     if within(releases, budget.cost):
         return
-    # How many fit tells the owner at once how far off the settings are.
+    # The number that fits tells the owner how far off the settings are.
     fitting = 0
     while within(releases[: fitting + 1], budget.cost):
         fitting += 1
     asked = total_of(releases)
-    # The epsilon in the text is rounded to 6 digits: a little more, so that typing it is enough.
+    # The text rounds epsilon to 6 digits: a little more, so that the shown value suffices.
     needed = (asked.epsilon(budget.delta) or 0.0) * 1.000001
     raise PrivacyBudgetError(
         "E230",
@@ -219,8 +218,8 @@ def _mu_text(cost: Cost, *, down: bool = False) -> str:
 def write_entries(events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
     """Entries of charged releases for JSON, in order.
 
-    "mu2" is "p/q" in lowest terms, or "infinite"; with Gaussian zero-sum noise also "seed_ratio",
-    where one half is asked "part".
+    "mu2" is "p/q" in lowest terms, or "infinite".  Gaussian zero-sum noise adds "seed_ratio", a
+    release of one half "part".
     """
     entries, head = [], GENESIS
     for seq, event in enumerate(events, start=1):
@@ -244,7 +243,7 @@ def read_entries(
             event = _event(entry)
         except (KeyError, TypeError, ConfigError):
             raise _broken(seq) from None
-        # Not key by key: whatever the writer would not write (another mu2, a key more) is damage.
+        # Compared as a whole: any other content (another mu2, an extra key) is damage.
         if dict(entry) != _entry(seq, digest, event):
             raise _broken(seq)
         events.append(event)
@@ -263,7 +262,7 @@ def chain_head(events: tuple[Event, ...]) -> str:
     return head
 
 
-@lru_cache(maxsize=65536)  # every charge asks for the digests of all that went before
+@lru_cache(maxsize=65536)  # every charge asks for the digests of all earlier ones
 def next_head(prev_digest: str, seq: int, event: Event) -> str:
     """SHA-256 of the canonical JSON of the entry that follows `prev_digest`."""
     text = json.dumps(_entry(seq, prev_digest, event), sort_keys=True, separators=(",", ":"))
@@ -271,7 +270,7 @@ def next_head(prev_digest: str, seq: int, event: Event) -> str:
 
 
 def _entry(seq: int, prev_digest: str, event: Event) -> LedgerEntry:
-    # Written ledgers must stay readable: a change here is a new version of the entry.
+    # Written ledgers must stay readable: a change here needs a new version of the entry.
     entry: LedgerEntry = {
         "seq": seq,
         "prev_digest": prev_digest,
@@ -298,7 +297,7 @@ def _entry(seq: int, prev_digest: str, event: Event) -> LedgerEntry:
 
 
 def _event(entry: Mapping[str, object]) -> Event:
-    # The casts claim nothing: `Event` itself checks the types of all it is given.
+    # The casts are for mypy: `Event` checks the types of its arguments.
     return Event(
         phase=cast(str, entry["phase"]),
         round=cast(int, entry["round"]),

@@ -1,10 +1,10 @@
 """The integers of one release: scale, clip, sensitivity, noise variance, and their checks.
 
-A release sums one clipped integer vector per subject and one discrete Gaussian share per site; unit
-one subject, relation replace one.  All is computed from public numbers in exact arithmetic (a float
-is the rational number it is): equal integers on every machine, and a site can check a plan that it
-did not make.  Drawing is `cape.privacy.noise`, clipping `cape.secagg.field`, mu
-`cape.privacy.cost`.
+A release sums one clipped integer vector per subject and one discrete Gaussian share per site
+(unit: one subject; relation: replace one).  All numbers follow from public ones in exact arithmetic
+(a float is the rational number it is): all machines get equal integers, and a site can check a plan
+that it did not make.  `cape.privacy.noise` draws, `cape.secagg.field` clips, `cape.privacy.cost`
+computes mu.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Event, Part, Shape, impossible
 
 # Noise std of 2^10 units: below it the grid of the integers begins to show in delta.
-SMALLEST_VARIANCE: Final = 2**20
+MIN_VARIANCE: Final = 2**20
 
 # Noise std of 2^28 units: products of the sampler still fit int64 (61 T0^2 < 2^62).
-LARGEST_VARIANCE: Final = 2**56
+MAX_VARIANCE: Final = 2**56
 
 MAX_LOG2_SUM: Final = 62
 MAX_LOG2_GAMMA_WITHOUT_NOISE: Final = 40
@@ -31,7 +31,7 @@ MAX_LOG2_GAMMA_WITHOUT_NOISE: Final = 40
 # gamma is the largest power of two for which tau_g, without rounding, is at most this.
 _NOISE_UNITS: Final = 2**22
 
-# C_int >= 50 sqrt(d), else rounding (at most sqrt(d)/2) would eat the clip.
+# C_int >= 50 sqrt(d), so that rounding (at most sqrt(d)/2) is small against the clip.
 _CLIP_PER_ROUNDING: Final = 50
 
 
@@ -64,21 +64,21 @@ def plan_event(
     `clip` is C, bound of the L2 norm of one subject's vector in its units.  ConfigError if clip or
     mu is not positive and finite, or no scale fits: the noise would be too large for the integers.
     """
-    # As the rational numbers they are: every party gets the same integers on every machine.
+    # Exact rational numbers: every party gets the same integers on every machine.
     c, m = _positive("clip", clip), _positive("mu", mu)
     factor2 = 4 if shape == "ball" else 2  # Delta^2 / C^2
     view = Fraction(seed_ratio + shares, seed_ratio + 1) if seed_ratio else Fraction(1)
     # gamma <= 2^22 / tau_g, with tau_g = Delta / (mu sqrt(h)): compare the squares.
     log2_gamma = _floor_log4(_NOISE_UNITS**2 * m**2 * shares / (factor2 * c**2 * view))
-    # A finer grid costs nothing but room; it is made finer until rounding cannot eat the clip.
+    # A finer grid costs only room; it is made finer until rounding is small against the clip.
     while _clip_int(c, log2_gamma) ** 2 < _CLIP_PER_ROUNDING**2 * size:
         log2_gamma += 1
     while size * _clip_int(c, log2_gamma) ** 2 >= 2**63:  # very long vectors of a loud release
         log2_gamma -= 1
     clip_int = _clip_int(c, log2_gamma)
     delta_int = integer_sensitivity(shape, clip_int, size)
-    # The variance is made for the integer sensitivity, whatever rounding added to it, and rounded
-    # up: the cost is never above mu^2.
+    # The variance belongs to the integer sensitivity, with rounding, and is itself rounded up: the
+    # cost never exceeds mu^2.
     event = Event(
         phase=phase,
         round=round,
@@ -163,12 +163,12 @@ def check_overflow(event: Event, n_sites: int, n_subjects: int) -> None:
 
 
 def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
-    """Check, as a site, a planned release that somebody else wrote down; `clip` is this site's C.
+    """Check, as a site, a release that another party planned; `clip` is this site's C.
 
     Exact: C_int <= gamma C, Delta_int as by `integer_sensitivity`, noise std between 2^10 and 2^28
-    units, room for rounding and for squares in int64.  Not here: the budget (`check_plan`), and
-    whether it may be without noise (the caller).  ConfigError if `clip` is not positive and finite;
-    PrivacyBudgetError, which names `site`, if any of the checks fails.
+    units, room for rounding and for squares in int64.  `check_plan` checks the budget, the caller
+    whether noise may be absent.  ConfigError if `clip` is not positive and finite;
+    PrivacyBudgetError, which names `site`, if a check fails.
     """
     if problem := _misfit(event, _positive("clip", clip)):
         raise PrivacyBudgetError("E231", site=site, problem=f"{event.name}: {problem}")
@@ -176,7 +176,7 @@ def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatticeSlack:
-    """What the discreteness of the noise may add to (epsilon, delta) of Gaussian DP."""
+    """Upper bounds of what discrete noise adds to (epsilon, delta) of Gaussian DP."""
 
     epsilon: float
     delta: float
@@ -204,12 +204,12 @@ def _misfit(event: Event, clip: Fraction) -> str:
     # A looser clip would let a subject count for more than this site agreed to.
     if event.clip_int > _clip_int(clip, event.log2_gamma):
         return "the integer clip is above the clip"
-    # A smaller one would make the noise look sufficient when it is not.
+    # A smaller sensitivity would make the noise look sufficient when it is not.
     if event.delta_int != integer_sensitivity(event.shape, event.clip_int, event.size):
         return "the integer sensitivity is not that of its clip"
-    if event.private and not SMALLEST_VARIANCE <= event.variance <= LARGEST_VARIANCE:
+    if event.private and not MIN_VARIANCE <= event.variance <= MAX_VARIANCE:
         return "the noise is not between 2^10 and 2^28 units"
-    if event.seed_variance > LARGEST_VARIANCE:
+    if event.seed_variance > MAX_VARIANCE:
         return "the seeds of the zero-sum noise are above 2^28 units"
     if event.clip_int**2 < _CLIP_PER_ROUNDING**2 * event.size:
         return "the integer clip is too small for the vector"

@@ -1,13 +1,13 @@
-"""Where noise comes from: ports of uniform bytes, and exact Gaussian integers made of them.
+"""Sources of uniform bytes, and exact discrete Gaussian integers made of them.
 
-Everything random in a release is read from one `Entropy`, in a fixed order: no other entropy, no
-global state, no numpy generator; so the same bytes give the same integers.  The only module of the
-audit unit that may import `secrets`.
+A release reads all its randomness from one `Entropy`, in a fixed order, without other entropy,
+global state or numpy generator; so the same bytes give the same integers.  No other module of the
+audit unit may import `secrets`.
 N_Z(0, s2) has mass proportional to exp(-x^2 / (2 s2)) on every integer x, by rejection from a
 discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy",
-NeurIPS 2020).  Every decision is the exact one: a float decides only where it cannot be wrong,
-integers and decimals inside a guard band around the threshold.  No rounding of a continuous draw:
-its low bits tell data apart (Mironov, "On significance of the least significant bits for
+NeurIPS 2020).  Every decision is exact: a float decides only where it cannot be wrong, integers and
+decimals inside a guard band around the threshold.  A continuous draw is never rounded, because its
+low bits would tell data apart (Mironov, "On significance of the least significant bits for
 differential privacy", CCS 2012).  The running time depends on the noise drawn, never on data.
 """
 
@@ -24,7 +24,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cape.privacy.mechanisms import LARGEST_VARIANCE
+from cape.privacy.mechanisms import MAX_VARIANCE
 
 Label = Literal["os", "seeded"]
 _Integers = npt.NDArray[np.int64]
@@ -35,8 +35,8 @@ _Ratio = Callable[[int], tuple[int, int]]
 # More than 100 times the float error of a threshold (about 4 * 2^-53) and of a uniform draw.
 GUARD_BAND: Final = 2.0**-44
 
-# More Laplace steps than that have probability exp(-61) = 3e-27 and would overflow: an error.
-_TAIL: Final = 60
+# More Laplace steps have probability exp(-61) = 3e-27 and would overflow: an error.
+_MAX_STEPS: Final = 60
 
 # Tries at a time: their arrays stay in the second-level cache.
 _BATCH: Final = 2**16
@@ -50,14 +50,14 @@ class Entropy(Protocol):
 
 
 class NoiseSource(Protocol):
-    """Where a site's draws come from: no bytes without saying what they are for."""
+    """Source of a site's draws, which gives bytes only for a named purpose."""
 
     @property
     def label(self) -> Label:
-        """Draws of a "seeded" source are predictable: such a run guarantees nothing."""
+        """Draws of a "seeded" source are predictable: such a run has no guarantee."""
 
     def stream(self, *context: str | bytes) -> Entropy:
-        """Bytes for one purpose: the same `context` gives the same ones, another one others."""
+        """Bytes for one purpose: equal contexts give equal bytes, others independent ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ def discrete_gaussian(
 ) -> _Integers:
     """Draw `size` independent integers (int64) of the discrete Gaussian law, s2 in 1 .. 2^56.
 
-    Decisions within `guard_band` of their threshold are exact: larger is slower, the law is the
-    same (1.0: all of them).  ValueError if an argument is outside its range; ArithmeticError if the
-    source is so far from uniform that the tail of the method is left.
+    Exact arithmetic decides within `guard_band` of a threshold (1.0: always); a wider band is
+    slower and gives the same law.  ValueError if an argument is outside its range; ArithmeticError
+    if the source is so far from uniform that a draw exceeds the tail of the method.
     """
-    if not 1 <= variance <= LARGEST_VARIANCE:
+    if not 1 <= variance <= MAX_VARIANCE:
         raise ValueError("variance: allowed 1 to 2^56")
     if size < 0:
         raise ValueError("size: allowed 0 and more")
@@ -86,7 +86,7 @@ def discrete_gaussian(
     pieces = [np.empty(0, dtype=np.int64)]
     missing = size
     while missing > 0:
-        # 0.48 of the tries are accepted; a few more make a second turn rare.
+        # 0.48 of the tries are accepted; a few extra ones make a second pass rare.
         batch = min((26 * missing + 9) // 10 + 64, _BATCH)
         piece = _candidates(variance, batch, source, guard_band)[:missing]
         pieces.append(piece)
@@ -95,7 +95,7 @@ def discrete_gaussian(
 
 
 def _candidates(variance: int, batch: int, source: Entropy, band: float) -> _Integers:
-    """Turn `batch` tries into accepted draws, on average 0.48 of them."""
+    """Return the accepted draws of `batch` tries, on average 0.48 of them."""
     # Algorithms 2 and 3 of Canonne, Kamath, Steinke: |x| = u + T0 v has a Laplace law on the
     # integers, and exp(-(|x| - s2/T0)^2 / (2 s2)) turns it into the Gaussian one.
     scale = isqrt(variance) + 1  # T0, scale of the Laplace law
@@ -109,15 +109,15 @@ def _candidates(variance: int, batch: int, source: Entropy, band: float) -> _Int
     gap = x * scale - variance  # |gap| < 2^62
     bottom = 2 * variance * scale**2
     exponent = gap.astype(np.float64) ** 2 / float(bottom)
-    kept = _bernoulli_exp(exponent, lambda i: (int(gap[i]) ** 2, bottom), source, band)
-    accepted: _Integers = np.where(negative, -x, x)[kept]
+    is_accepted = _bernoulli_exp(exponent, lambda i: (int(gap[i]) ** 2, bottom), source, band)
+    accepted: _Integers = np.where(negative, -x, x)[is_accepted]
     return accepted
 
 
 def _uniform_below(bound: int, batch: int, source: Entropy) -> _Integers:
     """Uniform integers of {0 .. bound - 1}, at most `batch`."""
     words = _words(batch, source)
-    # Words of the uneven rest are dropped: a plain remainder would prefer small numbers.
+    # Words above the last multiple of `bound` are dropped: a remainder would favour small numbers.
     last = np.uint64(2**64 // bound * bound - 1)
     return (words[words <= last] % np.uint64(bound)).astype(np.int64)
 
@@ -126,7 +126,7 @@ def _geometric(count: int, source: Entropy, band: float) -> _Integers:
     """Numbers of successes of Bernoulli(exp(-1)) before the first failure."""
     v = np.zeros(count, dtype=np.int64)
     active = np.arange(count)
-    for _ in range(_TAIL + 1):
+    for _ in range(_MAX_STEPS + 1):
         active = active[_bernoulli_exp(np.ones(active.size), lambda _: (1, 1), source, band)]
         if active.size == 0:
             return v
@@ -135,15 +135,15 @@ def _geometric(count: int, source: Entropy, band: float) -> _Integers:
 
 
 def _bernoulli_exp(exponent: _Floats, ratio: _Ratio, source: Entropy, band: float) -> _Bits:
-    """Independent bits with probability exp(-a); ``ratio(i)``, the exact a, decides within `band`.
+    """Independent bits with probability exp(-a); the exact a, ``ratio(i)``, decides within `band`.
 
-    `exponent` holds a >= 0 as floats, wrong by a few 2^-53 relative at most.
+    `exponent` holds a >= 0 as floats, with a relative error of a few 2^-53 at most.
     """
     words = _words(exponent.size, source)
     uniform = words.astype(np.float64) * 2.0**-64
     threshold = np.exp(-exponent)
     bits: _Bits = uniform < threshold
-    # Where the float could be wrong, and only there, exact arithmetic decides.
+    # Exact arithmetic decides where the float could be wrong.
     for i in np.flatnonzero(np.abs(uniform - threshold) <= band):
         bits[i] = _below_exp(int(words[i]), *ratio(int(i)), source)
     return bits
@@ -155,7 +155,7 @@ def _below_exp(word: int, numerator: int, denominator: int, source: Entropy) -> 
     # around exp(-a) are disjoint.
     r, bits = word, 64
     while True:
-        # More decimal digits than the bits so far need, 8 of them for the error of exp.
+        # More decimal digits than the bits need, 8 of them for the error of exp.
         digits = bits * 2 // 5 + 16
         context = Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=-999999, Emax=999999)
         exponent = context.divide(Decimal(-numerator), Decimal(denominator))

@@ -1,10 +1,10 @@
 """What several runs on the same people have spent together, from the lines of a site's ledger.
 
-Costs of runs add (Dong, Roth and Su 2022, Cor. 3.3).  A person is known by digests, never names: of
-each file and of the name at the site; lines with a digest in common, through any number of runs,
-are one person.  A run counts for a person if it held the person, or was made on a data set of that
-name which held the person in some run.  The person who spent most decides.  Halves of a run are not
-those of another, so a run counts for everybody as for its dearer half.  No I/O here.
+Costs of runs add (Dong, Roth and Su 2022, Cor. 3.3).  Digests, never names, identify a person: of
+each file and of the name at the site.  Lines that share a digest, through any number of runs, are
+one person.  A run counts for a person if it held the person, or used a data set whose name held the
+person in some run.  The person with the largest sum decides.  Runs draw their halves independently,
+so a run counts for all its people as for its half with the larger cost.  No I/O here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from itertools import compress
 from typing import Final, Literal
 
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, INFINITE, Cost, Costly, Part, largest, total_cost, total_of
+from cape.privacy.cost import FREE, INFINITE, Cost, Costly, Part, largest_cost, total_cost, total_of
 
-# A ledger of years holds tens of thousands of charges: each is rounded up to 2^-128, which is
-# far below what any limit resolves, so that their sums keep one denominator.
+# A ledger of years holds tens of thousands of charges: each is rounded up to a multiple of 2^-128,
+# far below the resolution of any limit, so that sums keep one denominator.
 _BITS: Final = 128
 
 
@@ -41,11 +41,11 @@ class Charge:
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What may be charged once in a run."""
+        """Identity of a release, which a run may charge once."""
         return self.phase, self.round, self.field
 
 
-# asked: let into `join`, holds nothing; held: its whole plan is reserved, charged or not; yielded:
+# asked: it joined and holds nothing; held: its whole plan is reserved, charged or not; yielded:
 # another run has its place; finished, failed, closed: it ended.
 State = Literal["asked", "held", "yielded", "finished", "failed", "closed"]
 
@@ -56,7 +56,7 @@ class RunSpending:
 
     run: str  # the site's nonce of that run
     dataset: str  # name that the site's policy gives to the data set, else a digest of its data
-    # What each subject is known by: one or more digests, with spaces between
+    # Each subject: one or more digests, separated by spaces
     people: frozenset[str]
     computation: str  # this and the date are for people
     date: str
@@ -70,7 +70,7 @@ class RunSpending:
     charges: tuple[Charge, ...] = ()  # in order
     state: State = "asked"
     plan: Cost = FREE  # cost of all its releases, from its hold on
-    # For people: since when it is in this state, and who ended it, why
+    # For people: the date of this state, and who ended the run, why
     since: str = ""
     by: str = ""
     why: str = ""
@@ -86,7 +86,7 @@ class RunSpending:
 
     @property
     def held(self) -> Cost:
-        """Cost that no other run may spend: the plan of an open run, what any other charged."""
+        """Cost that no other run may spend: the plan of an open run, the charges of any other."""
         return self.plan if self.state == "held" and self.cost <= self.plan else self.cost
 
 
@@ -95,13 +95,13 @@ def sum_up(costs: Iterable[Cost]) -> Cost:
 
 
 def borne(releases: Iterable[Costly]) -> Cost:
-    """Cost of releases, planned or charged: rounded alike, else a run could not end its plan."""
+    """Cost of releases; planned and charged ones are rounded alike, so a plan can be completed."""
     return total_of(releases, bits=_BITS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
-    """What some runs have spent together, at the smallest of their deltas."""
+    """Sum of some runs, at the smallest of their deltas."""
 
     runs: int
     cost: Cost
@@ -118,7 +118,7 @@ class Total:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forgiven:
-    """Exchanges of an owner that people let count no more, and why."""
+    """Exchanges of an owner that people decided to count no longer, and why."""
 
     owner: str
     count: int
@@ -137,11 +137,11 @@ class Spending:
     def find(self, run: str) -> RunSpending | None:
         return next((known for known in self.runs if known.run == run), None)
 
-    def beside(self, run: RunSpending) -> set[frozenset[str]]:
-        """Return, for every person of a run, which other runs count for that person.
+    def others_by_person(self, run: RunSpending) -> set[frozenset[str]]:
+        """Return, for each person of a run, the other runs that count for that person.
 
-        Most people were in the same runs as many others, so equal sets are one.  One of them is of
-        the data set alone, which counts even if nobody is named.
+        Equal sets, which are common, appear once.  One set is that of the data set alone, which
+        counts even if no person is listed.
         """
         others = [other for other in self.runs if other.run != run.run]
         same = _joined(run.people.union(*(other.people for other in others)))
@@ -149,35 +149,36 @@ class Spending:
         for i, other in enumerate(others):
             for person in other.people:
                 runs_of.get(same[_first(person)], set()).add(i)
-        found = set()
+        sets = set()
         for with_person in {frozenset[int](), *(frozenset(those) for those in runs_of.values())}:
             datasets = {run.dataset, *(others[i].dataset for i in with_person)}
             counted = (
                 i in with_person or other.dataset in datasets for i, other in enumerate(others)
             )
-            found.add(frozenset(other.run for other in compress(others, counted)))
-        return found
+            sets.add(frozenset(other.run for other in compress(others, counted)))
+        return sets
 
     def of(self, run: RunSpending) -> Total:
         """Total spent on the people of a run, by it and all others."""
-        beside = self.beside(run)
-        charged = {one.run: one for one in self.runs if one.charges and one.run != run.run}
+        beside = self.others_by_person(run)
+        charged = {
+            other.run: other for other in self.runs if other.charges and other.run != run.run
+        }
         counted = [charged[name] for name in charged.keys() & frozenset[str]().union(*beside)]
         return Total(
             runs=1 + len(counted),
-            cost=sum_up((run.cost, most(beside, {one.run: one.cost for one in counted}))),
+            cost=sum_up((run.cost, largest_sum(beside, {one.run: one.cost for one in counted}))),
             # Epsilon at the smallest delta holds at every larger one, too.
             delta=min(one.delta for one in (run, *counted)),
         )
 
 
-def most(beside: Iterable[frozenset[str]], amounts: Mapping[str, Cost]) -> Cost:
-    """Largest sum of some amount of each run over several sets of runs; without one: nothing."""
-    sums = [sum_up(amounts.get(name, FREE) for name in runs) for runs in beside]
-    return largest(sums)
+def largest_sum(beside: Iterable[frozenset[str]], amounts: Mapping[str, Cost]) -> Cost:
+    """Largest sum of the runs' amounts over several sets of runs; 0 if there is no set."""
+    return largest_cost(sum_up(amounts.get(name, FREE) for name in runs) for runs in beside)
 
 
-@lru_cache(maxsize=1)  # a table of all runs asks about the same people once for each
+@lru_cache(maxsize=1)  # a table of all runs asks about the same people once per run
 def _joined(people: frozenset[str]) -> dict[str, str]:
     """For every digest of these people, one digest that stands for the person (union-find)."""
     above: dict[str, str] = {}

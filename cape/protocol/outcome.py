@@ -14,7 +14,7 @@ from cape.algorithms.claims import Claims
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
-from cape.algorithms.verdict import Verdict
+from cape.algorithms.verdict import Confirmation
 from cape.forecast.rule import Kind
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
@@ -135,7 +135,7 @@ class IcaOutcome(Outcome):
     gap_ratio: float
     rank_status: str
     rounds_planned: int
-    verdict: Verdict | None = None
+    verdict: Confirmation | None = None
     spatial: SpatialSet | None = None
     template: TemplateReading | None = None
 

@@ -26,7 +26,7 @@ from cape.algorithms.quasi_newton import (
     filter_gain,
     tuned_constants,
 )
-from cape.algorithms.verdict import Verdict
+from cape.algorithms.verdict import Confirmation
 from cape.computations import planner_of
 from cape.computations.ica.settings import IcaConfig
 from cape.forecast.rule import MAX_COMPONENTS, ForecastRule, g_eff
@@ -150,7 +150,7 @@ def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
     return np.asarray((mixing**2).T @ per_coordinate * (d - k) / n_features)
 
 
-def _filtered(rounds: Sequence[float], verdict: Verdict) -> float:
+def _filtered(rounds: Sequence[float], verdict: Confirmation) -> float:
     """Return the variance of the angle between two components after the filter's rounds."""
     # A round of gain g corrects the share g * slope of an error; slope is 1 if its model is right.
     slope = min(max(verdict.curvature / SLOPE, 0.0), MAX_SLOPE)

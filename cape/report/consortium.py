@@ -295,7 +295,7 @@ def _claim_figures(claims: Claims) -> ClaimFigures:
         images=sum(one.word == "image" for one in claims.maps),
         untold_pairs=sum(one.word != "image" for one in claims.maps) - len(counts),
         q=claims.cohort,
-        cohort=CALIBRATED.said(claims.cohort).carry,
+        cohort=CALIBRATED.cohort_at(claims.cohort).carry,
     )
 
 

@@ -19,7 +19,7 @@ from cape.privacy.cost import (
     Part,
     Shape,
     Viewer,
-    largest,
+    largest_cost,
     total_cost,
     total_of,
 )
@@ -40,7 +40,7 @@ def running(events: Iterable[Event]) -> Iterator[tuple[Event, Cost]]:
     for event in events:
         # Each sum is rounded up by less than 2^-256: exact fractions would grow with every release.
         sums[event.part] = total_cost((sums[event.part], event.cost))
-        yield event, sums[""] + largest((sums["A"], sums["B"]))
+        yield event, sums[""] + largest_cost((sums["A"], sums["B"]))
 
 
 def planned_cost(outcome: Outcome) -> Cost:

@@ -18,7 +18,7 @@ from cape.space.feature_space import FeatureSpace, coordinates
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
     from cape.algorithms.interpolated_basis import InterpolatedBasis
-    from cape.algorithms.surface_kernel import BlockBasis, Places
+    from cape.algorithms.surface_kernel import BlockBasis, Points
 
 Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 
@@ -145,7 +145,7 @@ def _smooth_basis(
         what = f"{kind} {wide} {space.digest} {n_basis}"
         B = _kept(what, space.n_features, lambda: build(inside, voxel_mm(space), n_basis))
     elif space.kind == "atlas":
-        B = kernel.kernel_places(coordinates(space), n_basis)
+        B = kernel.kernel_points(coordinates(space), n_basis)
     elif kind == "dct":
         B = basis.dct_image((shape[0], shape[1]), n_basis)
     else:
@@ -154,26 +154,26 @@ def _smooth_basis(
     return B
 
 
-def places_of(space: FeatureSpace) -> tuple[Places, ...]:
+def places_of(space: FeatureSpace) -> tuple[Points, ...]:
     """Return where grayordinates lie: the hemispheres, then all voxels."""
-    from cape.algorithms.surface_kernel import Places
+    from cape.algorithms.surface_kernel import Points
     from cape.space.grayordinates import LEFT, RIGHT
 
-    hemispheres: list[Places] = []
+    hemispheres: list[Points] = []
     rows, voxels = [], []
     for part, chosen in space.structure().blocks():
         at = np.arange(chosen.start, chosen.stop)
         if part.n_vertices:
             side = {LEFT: "left", RIGHT: "right"}.get(part.structure, part.structure)
             sphere, vertex = part.on_sphere(), part.index.astype(np.intp)
-            hemispheres.append(Places(rows=at, sphere=sphere, vertex=vertex, side=side))
+            hemispheres.append(Points(rows=at, sphere=sphere, vertex=vertex, side=side))
         else:
             rows.append(at)
             voxels.append(part.index.astype(np.intp))
     if not voxels:
         return tuple(hemispheres)
     joined = np.concatenate(voxels)
-    volume = Places(
+    volume = Points(
         rows=np.concatenate(rows),
         voxels=joined,
         mm=voxel_mm(space),

@@ -7,7 +7,7 @@ import numpy as np
 
 from cape.privacy.accounting import gdp_delta
 from cape.privacy.cost import Event
-from cape.privacy.mechanisms import SMALLEST_VARIANCE, lattice_slack
+from cape.privacy.mechanisms import MIN_VARIANCE, lattice_slack
 
 
 def discrete_delta(std: float, shift: int, epsilon: float) -> float:
@@ -29,7 +29,7 @@ def main() -> int:
         over.append(worst)
         print(f"noise std {std}, shift {std}: delta differs by {worst:.1e} at most")
     event = Event(phase="pca", round=1, field="x", shape="ball", size=1, log2_gamma=0,
-                  clip_int=512, delta_int=1024, variance=SMALLEST_VARIANCE, shares=1)  # fmt: skip
+                  clip_int=512, delta_int=1024, variance=MIN_VARIANCE, shares=1)  # fmt: skip
     slack = lattice_slack([event]).epsilon
     held = all(discrete_delta(1024, 1024, e + slack) <= gdp_delta(epsilon=e, mu=1.0) for e in grid)
     print(f"at 2^10, the least allowed, the stated slack is {slack:.1e} in epsilon and holds on "

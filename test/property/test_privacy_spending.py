@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cape.privacy.cost import INFINITE
-from cape.privacy.spending import Charge, RunSpending, Spending, most
+from cape.privacy.spending import Charge, RunSpending, Spending, largest_sum
 from cape.site.ledger_lines import read_lines, run_line
 
 PEOPLE = st.frozensets(
@@ -85,7 +85,7 @@ def test_a_total_is_that_of_the_person_who_spent_most(runs) -> None:
         assert (total.cost == INFINITE) == (worst is None)
         if worst is not None:
             assert total.cost.mu2 == worst
-        others = most(spending.beside(run), {one.run: one.cost for one in runs})
+        others = largest_sum(spending.others_by_person(run), {one.run: one.cost for one in runs})
         if total.cost != INFINITE:
             assert others.mu2 == total.cost.mu2 - run.cost.mu2
 

@@ -129,7 +129,7 @@ def test_verdict_and_start_cost_nothing_and_change_no_promise(tmp_path, monkeypa
     for gate, judged in ((True, True), (False, True), (False, False)):
         forced(monkeypatch, gate)
         if not judged:
-            monkeypatch.setattr(verdict, "LEAST_COMMON", 9.0)
+            monkeypatch.setattr(verdict, "MIN_COMMON", 9.0)
         folder = tmp_path / f"{gate}{judged}"
         write_results(folder, Consortium(**LONGER).play().outcome)
         written.append((folder / "privacy.json").read_bytes())

@@ -9,7 +9,7 @@ import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.spatial import Sparseness
-from cape.algorithms.verdict import Verdict, judge
+from cape.algorithms.verdict import Confirmation, judge
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
@@ -154,7 +154,7 @@ def with_spatial_set(made: IcaOutcome, *, fits: bool = True) -> IcaOutcome:
     return dataclasses.replace(made, spatial=SpatialSet(A=A, converged=True, sparseness=sparse))
 
 
-def verdict_of(rank: int, *, gate: bool = True, curvature: float = 0.2) -> Verdict:
+def verdict_of(rank: int, *, gate: bool = True, curvature: float = 0.2) -> Confirmation:
     """Return what 40 rounds at a comfortable budget would say."""
     pairs = rank * (rank - 1) // 2
     response = np.full(pairs, curvature * 4000.0)

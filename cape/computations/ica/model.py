@@ -10,7 +10,7 @@ from cape.algorithms.component_order import arrange
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing, unit_rows
-from cape.algorithms.verdict import Verdict
+from cape.algorithms.verdict import Confirmation
 from cape.algorithms.whitening import Whitener
 from cape.forecast.rule import Kind
 from cape.frozen import dataclass
@@ -42,7 +42,7 @@ class FinalState:
     status: str
     reason: str
     stability: float = 0.0  # 0 where there are no rounds
-    verdict: Verdict | None = None  # of a dithered run; components in the order of the solver
+    verdict: Confirmation | None = None  # of a dithered run; components in the order of the solver
     spectrum: Subspace | None = None  # what the first release said of directions; None without one
 
     def maps(self, config: Config, model: Model) -> Array:

@@ -116,14 +116,14 @@ def test_people_who_carry_something_else_lower_q() -> None:
         said.append(cohort(F, test(F), noise_std=0.02, n_subjects=20, rank=R))
     assert said[0] > said[1] > said[2]
     assert said[0] > 0.7
-    words = [CALIBRATED.said(q).carry for q in (1.0, 0.69, 0.2)]
+    words = [CALIBRATED.cohort_at(q).carry for q in (1.0, 0.69, 0.2)]
     assert len(set(words)) == 3
 
 
 @pytest.mark.parametrize(("q", "advised"), [(0.75, ""), (0.65, "If preprocessing"), (0.4, "Check")])
 def test_a_cohort_that_may_be_good_is_not_told_that_half_of_it_is_useless(q, advised) -> None:
     """22 of 40 good synthetic cohorts have q .57 to .7: they were told to check preprocessing."""
-    said = CALIBRATED.said(q)
+    said = CALIBRATED.cohort_at(q)
     assert said.check.startswith(advised)
     assert bool(said.check) == bool(advised)
     assert ("cannot be told" in said.carry) == (advised == "If preprocessing")

@@ -9,8 +9,8 @@ from cape.algorithms.estimators import NO_STEP
 from cape.algorithms.linalg import polar, skew, skew_exp, svec
 from cape.algorithms.pca import ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton
-from cape.algorithms.spatial import GATE_Z, LEAST_SPREAD, gate_z, spatial_ica, spatial_start
-from cape.algorithms.verdict import LEAST_COMMON, LEAST_MEAN_COMMON, OWN_Z, judge
+from cape.algorithms.spatial import GATE_Z, MIN_SPREAD, gate_z, spatial_ica, spatial_start
+from cape.algorithms.verdict import MIN_COMMON, MIN_MEAN_COMMON, OWN_Z, judge
 from cape.algorithms.whitening import Whitener
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
@@ -145,17 +145,17 @@ def test_networks_that_leaked_into_the_map_of_a_weak_component_do_not_make_it_co
     assert abs(map_of_it[0]) > 1.5 * abs(map_of_it[2])
     shares = solver._common(turn)
     assert shares is not None
-    assert shares[2] < LEAST_COMMON < shares[0]
+    assert shares[2] < MIN_COMMON < shares[0]
 
 
 @pytest.mark.parametrize("gate", [True, False])
 def test_what_subjects_do_not_have_in_common_is_not_confirmed(gate: bool) -> None:
     """Maps of one's own had c .10 and z 27 at G 600: 60 of 60 confirmed, with q .50."""
-    c, common = np.full(190, 0.3), np.full(20, LEAST_COMMON - 0.01)
+    c, common = np.full(190, 0.3), np.full(20, MIN_COMMON - 0.01)
     assert of(c, 1e4, gate=gate, common=common).confirmed == ()
-    common[3] = LEAST_COMMON
+    common[3] = MIN_COMMON
     assert of(c, 1e4, gate=gate, common=common).confirmed == ()
-    common[3] = LEAST_MEAN_COMMON
+    common[3] = MIN_MEAN_COMMON
     assert of(c, 1e4, gate=gate, common=common).confirmed == (3,)
     # As measured: all maps of one's own had .69 to .71 in common, networks .80.
     assert of(c, 1e4, gate=gate, common=np.full(20, 0.71)).confirmed == ()
@@ -252,7 +252,7 @@ def test_the_gate_asks_for_the_sparser_half_of_the_components() -> None:
         assert gate_z(networks, null) > GATE_Z
     assert gate_z(null[0], null[1:]) < GATE_Z
     # Surrogates that hardly differ are not believed to.
-    assert gate_z(np.full(4, 1.0), np.zeros((20, 4))) == pytest.approx(1.0 / LEAST_SPREAD)
+    assert gate_z(np.full(4, 1.0), np.zeros((20, 4))) == pytest.approx(1.0 / MIN_SPREAD)
 
 
 def test_a_start_says_which_of_its_maps_are_sparse() -> None:

@@ -24,7 +24,7 @@ from cape.computations.capecontrast import (
 from cape.computations.capecontrast import _one_stack as one_stack
 from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
-from cape.privacy.cost import largest, total_cost, total_of
+from cape.privacy.cost import largest_cost, total_cost, total_of
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RosterEntry, joined
 from cape.simulation import simulate
@@ -242,7 +242,7 @@ def test_a_ledger_of_two_halves_bears_the_dearer_one() -> None:
     assert ledger is not None
     halves = [[e.cost for e in ledger.events if e.part == part] for part in ("A", "B")]
     assert all(halves)
-    assert ledger.spent == total_of(ledger.events) == largest(map(total_cost, halves))
+    assert ledger.spent == total_of(ledger.events) == largest_cost(map(total_cost, halves))
 
 
 def test_everybody_is_in_one_half_and_the_public_sizes_say_how_many() -> None:
