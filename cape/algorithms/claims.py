@@ -1,12 +1,11 @@
 """How likely a spatial map is a network that other people have too: one calibrated rule.
 
-A run cannot ask other people.  It can ask how stable a map is under its own noise, how skewed and
-how even on both sides, and, of the release alone, what people have in common.  The rule was fitted
-where other people were there to be asked, in good cohorts and in mixed ones; its constants are data
-(`Calibration`).  Smooth noise has stable maps too, so nothing is claimed unless the left-right test
-is clear.
+A run cannot ask other people.  It can measure how stable a map is under its own noise, how skewed
+and how symmetric it is, and how much people have in common.  The rule was fitted on data with other
+people to compare with, in good cohorts and in mixed ones; its constants are data (`Calibration`).
+Smooth noise has stable maps too, so a run claims maps only if its left-right test is clear.
 
-Averaging both sides gives a network on one side a mirror image.  The release as it was before tells
+Averaging both sides gives a network on one side a mirror image.  The release before averaging tells
 the two apart.
 """
 
@@ -30,7 +29,7 @@ GOOD_COHORT = 1.1  # q from which one-sided maps are not suspicious
 REFERENCE_BASIS = 64  # d at which the last constant of `strict` counts nothing
 # |r| of one map with the mirror image of another from which the two are a pair
 MIRROR_PAIR = 0.7
-MIN_MAPS = 50  # of which a share is said: its standard error is .07 at most
+MIN_MAPS = 50  # for a share to be stated: its standard error is .07 at most
 IMAGE_Z = 4.0  # z from which the weaker one is the image of the other
 
 
@@ -50,17 +49,17 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cohort:
-    """What may be said of a cohort from this q on."""
+    """Statements about a cohort with at least this q."""
 
     q: float
     carry: str
-    check: str  # what is advised
+    check: str  # advice
     like: tuple[str, ...]  # the measured cohorts that had such a q, or may have
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """How the claims of one kind of cohort did: maps of each word, and the share that was true."""
+    """Claims in one kind of cohort: number of maps of each word, and the share that was true."""
 
     cohort: str
     claimed: float
@@ -73,7 +72,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibrated:
-    """The rule with what it was measured with."""
+    """The rule with the measurements behind it."""
 
     rule: Calibration
     cohort: tuple[Cohort, ...]  # by falling q, the last from 0 on
@@ -96,7 +95,7 @@ class Calibrated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What is claimed of one map."""
+    """The claim about one map."""
 
     word: Word  # "image": of another map's network; it claims nothing and counts nowhere
     found: float | None  # P(|r| > .5) with a network of other people; None of an image
@@ -108,7 +107,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claims:
-    """What is claimed of the maps of a run, in their order, and of who took part."""
+    """Claims about the maps of a run, in their order, and about its cohort."""
 
     cohort: float  # q: share of what people have in common that is the same on both sides
     maps: tuple[Claim, ...]
@@ -141,7 +140,7 @@ def claims_of(
     voxels: bool,
     rule: Calibration,
 ) -> Claims:
-    """Claim of each map (D, k), ``B C``, what the rule says; F (d, d) before any mirroring."""
+    """Apply the rule to each map (D, k), ``B C``; F (d, d) is the release before any mirroring."""
     known = numbers(maps, C, J, stability=stability, q=q)
     found = _logistic(np.array(rule.found) @ known)
     size = np.clip(math.log2(len(F) / REFERENCE_BASIS), -1.0, 2.0)
@@ -172,7 +171,7 @@ def claims_of(
 
 
 def numbers(maps: Array, C: Array, J: Array, *, stability: Array, q: float) -> Array:
-    """Return what the rule weighs of each map, (5, k): 1, stability, skewness, q, doubt."""
+    """Return the rule's predictors of each map, (5, k): 1, stability, skewness, q, doubt."""
     A = maps - maps.mean(axis=0)
     skewness = np.minimum(np.abs(np.mean((A / A.std(axis=0)) ** 3, axis=0)), MAX_SKEWNESS)
     c = unit_columns(C)
@@ -183,7 +182,7 @@ def numbers(maps: Array, C: Array, J: Array, *, stability: Array, q: float) -> A
 
 
 def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[list[int], list[bool]]:
-    """Return of each map (d, k) its mirror image among the others, from 1, and which are images.
+    """Return for each map (d, k) its mirror image among the others, from 1, and which are images.
 
     ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F, z
     from the odd one, whose noise is independent: of a network on both sides z is N(0, 1).
@@ -203,7 +202,7 @@ def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[lis
 
 
 def counted(claims: Claims) -> list[Claim]:
-    """Return the claims that count: no images, and of two that cannot be told the likelier one."""
+    """Return the claims that count: no images, and the likelier of an undecided mirror pair."""
     kept = []
     for number, one in enumerate(claims.maps, 1):
         if one.word == "image":

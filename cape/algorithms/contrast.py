@@ -6,14 +6,15 @@ of radius C, and h = lam gamma'x, within [-w_x, w_x], adjusts the weights for th
 Design and formulas: docs/group-comparison.md, whose section numbers stand in brackets.
 
 Every look is asked in units of its own bound, so the planned clip is 1 whatever was released
-before.  What does not split into persons is a site's own part (`SubjectQuery.part`).  [3] In T:
+before.  Terms that do not split into persons are a site's own part (`SubjectQuery.part`).
+[3] In T:
 - n R(mean -h) Y(mean v), R and Y the projections onto parts of their balls, takes out what h shares
-with the site.  [7] Strict form: nothing of the question is public but its range, r = a / 2A, and
-every look that holds r has such a part.
+with the site.  [7] Strict form: only the range of the question is public, r = a / 2A, and every
+look that holds r has such a part.
 
-A person's row: K outcomes, p covariates (public units, spread near 1), r.  Who has no outcome or no
-covariate has NaN there, stays counted and adds zeros; so does who is in neither group, whose r is
-NaN.
+A person's row: K outcomes, p covariates (public units, spread near 1), r.  A person without an
+outcome or covariate has NaN there, stays counted and adds zeros; so does a person in neither group,
+whose r is NaN.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from cape.algorithms.significance import benjamini_hochberg, holm, two_sided
 from cape.errors import MessageError
 from cape.frozen import dataclass
 
-# Up to here questions are planned; above, the effects of covariates would cost more than they tell.
+# Most outcomes with an effects look; above, effects of covariates cost more than they explain.
 MAX_PLANNED = 8
-# Up to here the whole Jacobian of the clip is asked; above, its trace.
+# Most outcomes for which the whole Jacobian of the clip is asked; above, only its trace.
 WHOLE_JACOBIAN = 64
 
 # [4] Shares of mu^2.  Of `design` 3/4 go to c_x and 1/4 to S_xx; of `jacobian` half before the
@@ -57,8 +58,8 @@ SHARES_STRICT = {"scale": 0.03, "centre": 0.05, "design": 0.14, "separation": 0.
                  "jacobian": 0.03, "squares": 0.04, "contrast": 0.43}  # fmt: skip
 SPREAD_SHARE = 0.06  # [8] out of the contrast's
 
-# [5, 6] Public priors: what covariates explain of an outcome, each of them of a found pattern,
-# and site means of an outcome's variance; factor on the variance of what adjustment leaves.
+# [5, 6] Public priors: variance of an outcome that all covariates explain, that each explains of a
+# found pattern, and that site means explain; factor on the variance that adjustment leaves.
 R2, R2_FOUND, SITE_R2, ALLOW = 0.15, 0.3, 0.15, 1.2
 
 # [3, 7] Radii of the site means in a site's part, as parts of their balls.  A public mean of v
@@ -75,7 +76,7 @@ OCTAVES = 2.0 ** (0.5 * np.arange(12) - 2.0)
 HALF_NORMAL = 0.6745  # median of |z|
 # [8] sd of effects between sites, in sd, that the spread look must be able to hold
 LIKELY_SPREAD = 0.2
-# No number of a state is larger, in whatever unit its outcomes are.
+# Largest number of a state, in any unit of its outcomes.
 MAX_NUMBER = 1e30
 
 
@@ -88,7 +89,7 @@ class Contrasted:
     centre: Array  # (K,) c, public units
     radius: float  # C, in scales
     imbalance: Array  # (p,) c_x, shrunk
-    kept: float  # J: what the shrinkage kept
+    kept: float  # J: share that the shrinkage kept
     moments: Array  # (p, p) S_xx
     separation: float  # D before adjustment
     slope: float  # of the clip, before the effects
@@ -100,7 +101,7 @@ class Contrasted:
     adjusted: float  # D after adjustment
     leak: float  # variance that imperfect adjustment may leave in T / slope
     total: Array  # (K,) T
-    pull: Array  # what the clip took, by direction: svec (K, K), or one number
+    pull: Array  # loss to the clip, by direction: svec (K, K), or one number
     kappa: float  # mean factor of the clip
     squares: Array  # (K,) mean ((r - h) v)^2
     spread: float  # between sites, as released
@@ -111,7 +112,7 @@ class Contrasted:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Estimates:
-    """What is said of K outcomes, in the units of the outcomes."""
+    """Estimates of K outcomes and their errors, in the units of the outcomes."""
 
     estimate: Array  # (K,) difference of the groups; strict: per unit of r
     sd: Array  # (K,) of an outcome within groups, as far as it is known
@@ -142,13 +143,13 @@ class Estimates:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _People:
-    """Rows of a stack, taken apart; zeros for who has no outcome or covariate, but for r."""
+    """Columns of a stack; zeros (except r) for people without an outcome or covariate."""
 
     u: Array  # (n, K)
     x: Array  # (n, p)
     r: Array  # (n,)
-    counted: Array  # (n,) 1 for who has all values, else 0
-    asked: int  # people of the two groups: public, and everybody in the strict form
+    counted: Array  # (n,) 1 for people with all values, else 0
+    asked: int  # people of the two groups: public; in the strict form all people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -172,7 +173,7 @@ class Contrast:
     scales: tuple[float, ...]  # (K,) public unit of each outcome; K = 1 asks for its scale anyway
     covariates: tuple[float, ...]  # (p,) largest |x_j|: half its range in public units
     groups: Groups  # who is asked
-    everybody: int  # people that a released mean is over: with those who are not asked
+    everybody: int  # all people of a released mean, with those who are not asked
     found: bool = False  # the outcome is a pattern that the other half found
     strict: bool = False
     random: bool = False  # [8] the answer is for sites like these: the spread look (K = 1)
@@ -200,7 +201,7 @@ class Contrast:
 
     def start(self, rows: int) -> Contrasted:
         K, p = self.n_outcomes, len(self.covariates)
-        # Not 0: of half of the sites nobody may have both groups.
+        # Not 0: in one half of the sites no site may have both groups.
         D = 0.25 if self.strict else max(self.groups.mean_separation, 1e-3)
         return Contrasted(
             looks=0,
@@ -288,7 +289,7 @@ def _check(question: Contrast, state: Contrasted) -> None:
     numbers = (np.abs(getattr(state, spec.name)) for spec in dataclasses.fields(state)[1:-2])
     looks, radius, reach = state.looks, state.radius, state.reach
     possible = 0 <= looks < len(question.looks) and radius >= 1e-3 and 0.0 <= reach <= 0.5
-    # Not finite, or about to overflow for some people and not for others: a refusal would tell.
+    # Not finite, or so large that some people's answers overflow: a refusal would depend on data.
     if not possible or not all(np.all(one <= MAX_NUMBER) for one in numbers):
         raise MessageError("E202", problem="a comparison in a state that no release gives")
 
@@ -312,7 +313,7 @@ def _people(question: Contrast, stack: Data) -> _People:
     rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), -1)
     if rows.shape[1] != K + p + 1:
         raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + p + 1}")
-    # Of who has no outcome r stays: in the public form it must not tell who that is.
+    # A person without an outcome keeps r, so that the public form does not reveal who that is.
     asked = len(rows) if question.strict else int(np.isfinite(rows[:, -1]).sum())
     r = np.clip(np.nan_to_num(rows[:, -1]), -0.5, 0.5)
     counted = np.all(np.isfinite(rows), axis=1)
@@ -530,7 +531,7 @@ def _spread_bound(question: Contrast, state: Contrasted) -> float:
     return 2.0 * _spread_limit(question, state) * contrast_bound(question, state)
 
 
-# -- what everybody makes of a release -------------------------------------------------------------
+# -- folding a release into the state --------------------------------------------------------------
 
 
 def _fold_scale(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
@@ -599,7 +600,7 @@ def _fold_slope(question: Contrast, state: Contrasted, mean: Array, std: float) 
 
 
 def _fold_effects(question: Contrast, state: Contrasted, mean: Array, std: float) -> Contrasted:
-    """[5, 6] B = S_xx^-1 T_x / slope, shrunk by its known noise; what may be left of it."""
+    """[5, 6] B = S_xx^-1 T_x / slope, shrunk by its known noise; and its remaining error."""
     K, p, sites = question.n_outcomes, len(question.covariates), len(question.groups.people)
     inverse, slope = np.linalg.inv(state.moments), state.slope
     B = inverse @ mean.reshape(p, K) / slope

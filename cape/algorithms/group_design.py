@@ -56,7 +56,7 @@ class Groups:
 
     @property
     def effective_sites(self) -> float:
-        """What one site's own effect weighs in the answer: sum (n D)^2 / (sum n D)^2."""
+        """Weight of one site's own effect in the answer: sum (n D)^2 / (sum n D)^2."""
         each = self.people * self.separation
         return float(np.sum(each**2) / np.sum(each) ** 2)
 

@@ -80,7 +80,7 @@ def mirrored(F: Array, J: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftRight:
-    """What the test says; statistics over R, the largest that they can be."""
+    """Result of the test; statistics are divided by R, their largest possible value."""
 
     z: float
     statistic: float  # T of the released mean

@@ -83,7 +83,7 @@ class Subspace:
     # large or the budget too small; "unguarded": the guard does not apply
     status: SubspaceStatus
     record: StepRecord
-    # What the same release gives away, for the report alone
+    # Spatial maps of the same release, for the report alone
     free: FreeSet | None = field(default=None, metadata={"omittable": True})
 
     @property

@@ -25,7 +25,7 @@ BANDS: Final = ((0.01, 0.1), (0.1, 0.25))
 
 
 def outcome_names(measure: Measure) -> tuple[str, ...]:
-    """Return the names of the K outcomes, which follow from nobody's data."""
+    """Return the names of the K outcomes, which do not depend on data."""
     networks = measure.networks
     if measure.kind == "fnc":
         return edge_names(networks)

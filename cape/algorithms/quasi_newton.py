@@ -60,11 +60,11 @@ _CHUNK = 41_000
 START_ANGLE = 0.04
 ROUND_ANGLE = 0.005
 # Answer per rad off the optimum, as the filter takes it.  Clipped answers are flatter than
-# 2 kappa_0: .14 to .28 was measured, and a filter that expects more takes noise for movement.
+# 2 kappa_0: .14 to .28 was measured, and a filter that expects more follows the noise.
 SLOPE = 0.2
 FILTER_LIMIT = 0.8  # spectral limit of a step of the filter
 
-# Rounds that are dithered when they begin at W = I: before, W is far from any optimum.
+# Last rounds that are dithered when they begin at W = I: before, W is far from any optimum.
 LAST_DITHERED = 20
 DITHER_RECIPE = b"cape-dither-1"
 
@@ -131,7 +131,7 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
     constant = replace(_ROOMY, whitening_clip=4.0 * whitening_scale, clips=(0.35 * solver_scale,))
     rising = replace(constant, clips=(0.2 * solver_scale, 0.4 * solver_scale), step_limit=0.8)
     if g < max(0.85 * dense, min(dense, directions)):
-        # Only sparse maps have a chance, and what is lost there is lost in the subspace.
+        # Only sparse maps have a chance, and their losses occur in the subspace.
         return replace(
             constant,
             mu2_weights=(0.55, 0.30, 0.15),
@@ -275,7 +275,7 @@ class QuasiNewton:
     of_projectors: bool = True  # whether eigenvalues of the subspace are mean squared cosines
 
     def after(self, released: Subspace | None, whitened: Whitener | None) -> QuasiNewton:
-        """Return this solver with what the stages before it released."""
+        """Return this solver with the releases of the earlier stages."""
         return replace(
             self,
             subspace=released,
@@ -284,7 +284,7 @@ class QuasiNewton:
             residual=whitened.residual if whitened is not None else 0.0,
         )
 
-    # Both are asked where the run is judged only: a site's round does not pay for them.
+    # Used only where the run is judged, so a site's round does not pay for them.
     @property
     def overlap(self) -> float:
         return 1.0 if self.subspace is None else self.subspace.overlap
@@ -406,7 +406,7 @@ class QuasiNewton:
             )
             state = replace(state, status=found.status, confirmed=found.confirmed)
             if self.origin is not None and found.status == "unconfirmed":
-                # What nothing in time speaks for is not better than where the rounds began.
+                # Without temporal evidence, keep the start.
                 state = replace(state, W=self.origin)
         return state
 

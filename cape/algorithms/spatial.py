@@ -1,9 +1,9 @@
 """Spatial components of a released subspace: rotate its maps until they are independent in space.
 
-Another model than joint temporal ICA: sparse, spatially independent maps, nothing of time courses.
-It needs the subspace only, so one private projector release can take the whole budget.  It
-returns something also from smooth noise: only maps clearly sparser than the data-free surrogates of
-`sparseness` say that the model fits.
+Unlike joint temporal ICA, this model assumes sparse, spatially independent maps and ignores time
+courses.  It needs the subspace only, so one private projector release can take the whole budget.
+Smooth noise gives components, too: the model fits only if its maps are clearly sparser than the
+data-free surrogates of `sparseness`.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _surrogates(basis: bytes, sizes: bytes, k: int, score: Score) -> Array:
 
 def leading(F: Array, n_components: int) -> Array:
     """Exactly R leading eigenvectors (d, R) of a released mean: no rank guard."""
-    # What a guard took for surplus on real brains were networks (docs/separations.md).
+    # On real brains a guard cut directions that were networks (docs/separations.md).
     return np.ascontiguousarray(top_eigenspace(F)[1][:, :n_components])
 
 
@@ -206,7 +206,7 @@ def leading(F: Array, n_components: int) -> Array:
 
 # The gate opens where the mean kurtosis of the sparser half is so many standard deviations above
 # that of noise; 20 surrogates are not believed to spread less than MIN_SPREAD.  Not the median of
-# all: who asks for more components than there are networks has noise in the other half.
+# all: with more components than networks the other half is noise.
 GATE_Z = 2.0
 MIN_SPREAD = 0.15
 
@@ -258,7 +258,7 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SpatialComponents:
-    """State of the stage: the released subspace, how its maps are rotated, what may be said."""
+    """State of the stage: the released subspace, the rotation of its maps, and the claims."""
 
     subspace: Subspace  # released; V of the mirrored mean once `report` opens
     mixing: Array  # (k, k): components are ``B V mixing``; the identity until `report` opens
@@ -290,7 +290,7 @@ class MirroredPca(ProjectorPca):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SpatialIca:
-    """One release of the subjects' projectors; all the rest is post-processing.
+    """One release of the subjects' projectors; everything else is post-processing.
 
     Sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite with
     norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.

@@ -1,8 +1,8 @@
 """Private dual regression: how the consortium's data change public template maps.
 
 Every subject regresses the templates on its data, and its data on the resulting time courses.
-Released is the mean deviation E of those maps from the centre C, what the same steps make of smooth
-noise without data: a result like the templates proves nothing, only E is from the data.
+The release is the mean deviation E of those maps from the centre C, which the same steps make of
+smooth noise.  Only E comes from the data: a result like the templates is no evidence by itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOISE_SEED = 20_260_102
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TemplateBasis:
-    """What is public before the run: the templates in the basis, and the figure without data."""
+    """Public values before the run: the templates in the basis, and the centre without data."""
 
     templates: Array  # (d, K): ``B' T``
     centre: Array  # (d, K): C, columns of norm 1: mean regression of smooth noise
@@ -138,7 +138,7 @@ class TemplateRegression:
 
         def answer(stack: Data) -> Array:
             maps = regressed(stack.astype(np.float64), known.templates)
-            # Who could not be regressed is the zero vector, not minus the centre.
+            # A subject that could not be regressed is the zero vector, not minus the centre.
             there = np.any(maps != 0.0, axis=(1, 2))
             rows = np.where(there[:, None, None], maps - known.centre, 0.0)
             return clip_rows(rows.reshape(len(stack), -1), release.clip)

@@ -1,4 +1,4 @@
-"""The state that all solvers share, and what every solver round has in common.
+"""The state and the round that all solvers share.
 
 `quasi_newton` and those of the papers differ in the question and in the step; the norm guard, the
 stability figure and the status are the same and live here.
@@ -133,5 +133,5 @@ def status_after(done: int, stop_rule: StopRule, *, settled: bool) -> SolverStat
         return "converged"
     if done < stop_rule.n_rounds:
         return "running"
-    # That rows stay put under noise says how short the steps are, not what was found.
+    # Rows that stay put under noise show that steps are short, not that sources were found.
     return "not_judged" if stop_rule.private else "max_rounds"

@@ -54,7 +54,7 @@ MIN_COMMON, MIN_MEAN_COMMON = 0.68, 0.76
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confirmation:
-    """What the answers to the dither say of a run and of its components, in the solver's order."""
+    """Evidence of the dither for a run and for its components, in the solver's order."""
 
     gate: bool  # whether rounds began at the spatial components of the released subspace
     curvature: float  # c, about 2 kappa where something was separated
@@ -138,7 +138,7 @@ def judge(
         least_c = max(least_c, PER_RESIDUAL * residual)
         sure = found.component_error <= SURE_ERROR
         least_overlap = _OVERLAP_WIDE if dither >= WIDE else 0.0 if sure else _OVERLAP
-    # c_ij = k_i + k_j, so c_i of a component without a source is what its partners lend it.  This
+    # c_ij = k_i + k_j, so partners lend curvature to a component without a source.  This
     # difference and its error both have the factor (R - 2)/(R - 1): of two none speaks alone.
     own = np.asarray(found.component_curvature) - found.curvature * R / (2.0 * max(R - 1, 1))
     passed = (

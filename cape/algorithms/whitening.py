@@ -115,7 +115,7 @@ class LogEuclidean:
     def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
         """Shrink the released mean logarithm (James-Stein), then U <- expm(-A/2) U."""
         energy = float(mean @ mean)
-        # Of a mean that is mostly noise little is believed: the step goes to 0, not astray.
+        # A mean that is mostly noise is shrunk strongly: the step goes to 0, not astray.
         shrink = max(0.0, 1.0 - noise_std**2 * len(mean) / max(energy, 1e-12))
         A = shrink * smat(mean)
         record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0))
@@ -141,7 +141,7 @@ def _left(energy: float, noise: float, clip: float) -> float:
     signal = energy - noise
     if signal <= 0.0:
         return 0.0
-    # A mean about as large as the clip allows was cut, and nobody knows how much: not less is left.
+    # A mean near the clip was cut by an unknown amount: assume that all of it is left.
     if signal > (CUT * clip) ** 2:
         return energy
     return noise * (1.0 - (noise / energy) ** 2)
