@@ -1,6 +1,6 @@
-"""Exceptions of cape, and the only texts that may leave a site: COINSTAC shows and stores them.
+"""Exceptions of cape and the only error texts that may leave a site; COINSTAC shows and stores them.
 
-Placeholders take public things only: settings, versions, hashes, phase names, round numbers, site
+Placeholders take public values only: settings, versions, hashes, phase names, round numbers, site
 ids.  Never a path, a file name, a subject label, a number computed from data.
 """
 
@@ -19,7 +19,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E014": "the settings cannot be read; correct the file.",
     "E015": "{what} needs the package {package}; {do}",
     "E016": "the command cannot go on: {problem}; {do}",
-    "E017": "this is not a privacy.json of cape; name the file in the consortium folder.",
+    "E017": "the file is not a privacy.json of cape; name the one in the results folder.",
     "E018": "no settings can be proposed or sent: {problem}; {do}",
     "E019": "there is no settings.toml in the folder or beside it, and setting '{setting}' is required; write one with cape init FOLDER.",
     "E020": "{what} needs {wing}, which is not installed here; install the whole package: pip install --force-reinstall coinstac-cape (the image leaves parts out).",
@@ -32,7 +32,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E105": "Site {site} lists the same data twice; see site-error.txt there.",
     "E107": "A data file at site {site} is empty; see site-error.txt there.",
     "E108": "A data file at site {site} is a pointer, not data; see site-error.txt there.",
-    "E109": "A data file at site {site} is of another type than its name; see site-error.txt there.",
+    "E109": "A data file at site {site} is not of the type that its name says; see site-error.txt there.",
     "E110": "A compressed image at site {site} is truncated; see site-error.txt there.",
     "E111": "A data file at site {site} is truncated; see site-error.txt there.",
     "E112": "An image at site {site} is not a 4-D series; see site-error.txt there.",
@@ -58,7 +58,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E142": "An array file at site {site} lacks the variable; see site-error.txt there.",
     "E143": "A matrix at site {site} seems to be transposed; see site-error.txt there.",
     "E144": "The number of features differs between sites: {sites}; use the same features everywhere.",
-    "E145": "{setting}={got} is past the limit {allowed}; {do}",
+    "E145": "{setting}={got} exceeds the limit {allowed}; {do}",
     "E146": "Site {site} has too little disk or memory for its working files; see site-error.txt there.",
     "E149": "n_components={got}: allowed {allowed}; {do}",
     "E150": "{problem}; {do}",
@@ -75,15 +75,15 @@ CATALOGUE: Final[dict[str, str]] = {
     "E162": "Two mapped files at site {site} have the same name; see site-error.txt there.",
     "E163": "Files at site {site} hold surface data that do not fit the feature space; see "
     "site-error.txt there.",
-    "E164": "Confounds and filters leave nothing of a run at site {site}; see site-error.txt there.",
-    "E165": "Site {site}: who its files are of is not confirmed; the site runs cape people.",
+    "E164": "Confounds and filters remove all of a run at site {site}; see site-error.txt there.",
+    "E165": "Site {site} has not confirmed whose files these are; run cape people there.",
     "E167": "Site {site} lacks the package that confound_strategy needs; install the extra 'confounds' there.",
-    "E168": "Site {site} says nothing of the counts of {column}: a line public_counts = "
-    '["{column}"] in its own site policy lets them be said, or ask with labels=protected.',
+    "E168": "Site {site} does not publish the counts of {column}; add public_counts = "
+    '["{column}"] to its own site policy, or ask with labels=protected.',
     # 2nn: protocol
     "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",
     "E202": "message refused: {problem}.",
-    "E203": "round {seq} was answered already and another request for it came; a new run is needed.",
+    "E203": "round {seq} was already answered, and a different request for it arrived; start a new run.",
     "E204": "{field} differs: {sites}; the run ends, nothing was summed.",
     "E205": "expected seq {allowed}, got {got}; messages must come in order.",
     # 21n: state
@@ -94,24 +94,24 @@ CATALOGUE: Final[dict[str, str]] = {
     # 23n: budget
     "E230": "{what} needs mu {asked}, {left} of {budget} is left; {do}",
     "E231": "plan refused by site {site}: {problem}.",
-    "E232": "a planned release cannot be: {problem}; {do}",
+    "E232": "a planned release is not possible: {problem}; {do}",
     "E233": "{phase} round {round} {problem}; nothing is released.",
     "E234": "{what} carries no noise: it has no budget and its epsilon is infinite; only private=false allows that.",
     "E235": "the ledger is damaged: {problem}; {do}",
-    "E236": "Site {site} holds what is left of its total for a run that is under way; nothing was spent. Start again when that run has ended; people at the site see it with cape ledger.",
+    "E236": "Site {site} holds the rest of its total for another run that has not ended; nothing was spent. Start again when that run has ended; cape ledger at the site shows it.",
     "E237": "Site {site} has ended this run; nothing more is released. Start a new run.",
-    "E238": "This run was silent, and site {site} gave what it held to another run; nothing more is released. Start a new run.",
-    "E239": "Site {site} begins no run of this owner: too many of its exchanges were never answered, or were refused by its total. People at the site lift that with cape ledger forgive.",
+    "E238": "This run was silent too long, and site {site} gave the budget that it held to another run; nothing more is released. Start a new run.",
+    "E239": "Site {site} begins no run of this owner: too many of the owner's exchanges were never answered or were refused by the site's total. People at the site can allow runs again with cape ledger forgive.",
     # 24n: engine of COINSTAC
     "E240": "an answer cannot be sent: {problem}.",
     "E241": "{problem}; {do}",
-    "E248": "the engine calls round {got}, round {allowed} is due; nothing was released, start a new run.",
+    "E248": "the engine called round {got}, but round {allowed} is due; nothing was released, start a new run.",
     # 25n: tables of records; comparisons without a guarantee (from 255)
     "E250": "The columns of the tables differ between sites: {sites}; use the same header everywhere, in the same order.",
-    "E255": "{computation} protects nobody: got private=true, allowed false; a private run is capedjica.",
+    "E255": "{computation} gives no privacy: got private=true, allowed false; use capedjica for a private run.",
     "E256": "{computation} gives no guarantee and runs in simulations only: site {site} has no simulation_seed in its policy; use capedjica.",
-    # 26n: what a site keeps for longer than a round
-    "E260": "Site policy of site {site} refuses this run: {setting}={allowed} there, got {got}; a line in its own site policy decides.",
+    # 26n: site policies and files that outlive a round
+    "E260": "Site policy of site {site} refuses this run: {setting}={allowed} there, got {got}; only people at the site can change its policy.",
     "E261": "{party} cannot write its files (disk full, read-only or gone?); nothing was sent, the same step may be asked again.",
     "E262": "Site {site} cannot rely on its ledger of all runs; nothing is released, see site-error.txt there.",
     "E263": "{party} is in use by another process; wait until that one is done.",
@@ -120,14 +120,14 @@ CATALOGUE: Final[dict[str, str]] = {
     "E266": "Site {site} has two policies with different seeds, data sets or ledgers; name these in one of them only.",
     "E267": "the site policy of site {site} cannot be used; its site-error.txt, or cape policy FILE there, says why; nothing runs without it.",
     "E268": "the site policy cannot be read; correct the file; nothing runs without it.",
-    "E269": "ledger_file of the site policy lies among the mapped files, which are of one run; name it by its whole path, in a folder that stays.",
-    # 27n: reading aids of the report, after a run
-    "E270": "templates need maps on a grid or on spheres, this result is of kind {got}; label its columns by hand.",
+    "E269": "ledger_file of the site policy lies among the mapped files, which last for one run; give its absolute path, in a folder that stays.",
+    # 27n: labels of a finished result
+    "E270": "templates need maps on a grid or on spheres, but this result is of kind {got}; label its columns by hand.",
     "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions, for CIFTI results a dlabel.nii or dscalar.nii of the same surfaces; convert it.",
     "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
-    "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
+    "E274": "the folder holds no result of joint ICA; name the folder that holds results.json and components.tsv.",
     "E275": "the public maps {got} are not all on this computer; let nilearn fetch them once, or give an image file.",
-    "E276": "nobody said that this result is in MNI space, so the public maps {got} cannot be laid on it; run with the setting space, or give an image file.",
+    "E276": "this result does not say that it is in MNI space, so the public maps {got} cannot be compared with it; run with the setting space, or give an image file.",
     # 28n: computations of one release
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
@@ -136,41 +136,41 @@ CATALOGUE: Final[dict[str, str]] = {
     "E284": "{problem}; {do}",
     # 29n: containers
     "E290": "{problem}; {do}",
-    # 30n: keys that sites pin
+    # 30n: identity keys of sites
     "E300": "key_trust=pinned needs the files {files} at site {site}; make a key with cape keygen and exchange the public keys.",
     "E301": "{files} of site {site} changed since the run began; find out who changed them, then start a new run.",
     "E302": "{file} exists already, and a key in use is not replaced; choose another name.",
     "E303": "key_trust=pinned is not possible here; use key_trust=first-use.",
-    "E304": "Site {site} cannot keep what outlives a run; name a folder that stays in CAPE_SITE_HOME there, or ledger_file in its policy.",
+    "E304": "Site {site} has no place for files that outlive a run; set CAPE_SITE_HOME there to a folder that stays, or ledger_file in its policy.",
     "E305": "{problem}; ask that site for the key.json that cape keygen wrote.",
-    "E306": "{sites} showed another identity key to site {site} than in earlier runs; ask there, not through the aggregator: if the computer is new, delete the line of that name in known_sites.jsonl at {site}; else start no run.",
+    "E306": "{sites} showed site {site} a different identity key than in earlier runs; ask them directly, not through the aggregator. If their computer is new, delete the line of that name in known_sites.jsonl at {site}; else start no run.",
     "E307": "Site {site} cannot rely on known_sites.jsonl, its list of the keys of other sites; restore it, or read its site-error.txt.",
-    "E308": "{sites} never met site {site}, whose policy says allow_new_sites=false; a line in its own site policy decides.",
+    "E308": "{sites} never met site {site}, whose policy says allow_new_sites=false; only people at {site} can change its policy.",
     # 31n: NVIDIA FLARE
     "E310": "{problem}; write it with cape flare site.",
-    "E311": "The own file of site {site} for FLARE is missing or cannot be used; write it there with cape flare site.",
+    "E311": "The FLARE file of site {site} is missing or cannot be used; write it there with cape flare site.",
     "E312": "{problem}; {do}",
     # 32n: NeuroFLAME
     "E320": "{exchanges} exchanges take about {minutes} minutes in NeuroFLAME, with the reading so far ({reading}) {total}; it ends a run after {limit}: lower n_rounds, or have sites read less.",
-    "E321": "that is no checkout of NeuroFLAME's boilerplate; name the folder that has makeJob.py and app/code/framework.",
+    "E321": "the folder is no checkout of NeuroFLAME's boilerplate; name the folder that has makeJob.py and app/code/framework.",
 }
 
 
-# What a text says of a file that a site has if it has a folder
+# Hints at a file that exists only where a site has a folder
 NO_FILE: Final = ("; see site-error.txt there", ", see site-error.txt there")
 
 
 class CapeError(Exception):
-    """Base of all errors: a code and its public values; `detail` (files, shapes) never leaves.
+    """Base of all errors: a code and public values; `detail` (files, shapes) stays at its site.
 
     Parameters
     ----------
     code : str
         Such as "E013", of docs/errors.md.
     detail : str
-        For who holds the data alone.
+        Only for people who hold the data.
     **fields
-        What the public text of the code names.
+        Values of the placeholders in the public text.
 
     Examples
     --------
@@ -189,7 +189,7 @@ class CapeError(Exception):
         super().__init__(self.public)
 
     def explain(self, *, file: bool) -> None:
-        """Put `detail` into the text, for who holds the data; without a `file` none is named."""
+        """Add `detail` to the text, for people who hold the data; unless `file`, drop file hints."""
         public = self.public
         for hint in () if file else NO_FILE:
             public = public.replace(hint, "")
@@ -201,27 +201,27 @@ class ConfigError(CapeError, ValueError):
 
 
 class DataError(CapeError):
-    """The data of a site did not pass a check (fixed sentences only)."""
+    """The data of a site failed a check."""
 
 
 class ProtocolError(CapeError):
-    """Parties do not follow the table of the computation."""
+    """A party did not follow the phase table of the computation."""
 
 
 class OutOfPhaseError(ProtocolError):
-    """A phase that the table does not allow here; nothing was changed."""
+    """The table does not allow this phase here; the run is unchanged."""
 
 
 class MessageError(ProtocolError):
-    """A message that does not decode into its declared type."""
+    """A message does not decode into its declared type."""
 
 
 class ReplayError(ProtocolError):
-    """Another request for a round that was already answered."""
+    """A different request arrived for a round that was already answered."""
 
 
 class ConsortiumError(ProtocolError):
-    """Sites disagree about something that must be equal; names the field and the sites."""
+    """Sites disagree about a value that must be equal; the text names the field and the sites."""
 
 
 class StateLostError(CapeError):
@@ -229,7 +229,7 @@ class StateLostError(CapeError):
 
 
 class StoppedError(CapeError):
-    """A party stopped before it answered: nothing left it, the same step may be asked again."""
+    """A party stopped before it answered; no data left it, and the step may be asked again."""
 
 
 class SecureAggregationError(CapeError):
@@ -252,12 +252,12 @@ class ReportedError(CapeError):
 
 
 class FoundError(ValueError):
-    """What is wrong with a file, in words of ours."""
+    """A fault of a file, described by cape and not by a library."""
 
 
 def own_words(err: Exception, otherwise: str) -> str:
-    """Return what an error says if the words are ours or the system's, never a library's."""
-    from tomllib import TOMLDecodeError  # which says what to correct, and where
+    """Return the text of an error of cape, TOML or the system; `otherwise` for other errors."""
+    from tomllib import TOMLDecodeError  # it names the fault and its line
 
     if isinstance(err, OSError):
         return err.strerror or otherwise
@@ -271,12 +271,12 @@ class CapeWarning(UserWarning):
     --------
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", cape.CapeWarning)  # a run that may not go on with one
+    ...     warnings.simplefilter("error", cape.CapeWarning)  # warnings become errors
     """
 
 
 class SubjectsWarning(CapeWarning):
-    """Something about people's data: who is left out, and what was cut.
+    """People were left out, or parts of their data were cut.
 
     Examples
     --------
@@ -287,7 +287,7 @@ class SubjectsWarning(CapeWarning):
 
 
 class PrivacyWarning(CapeWarning):
-    """A figure promises less than a reader would take it for.
+    """A figure promises less privacy than a reader may assume.
 
     Examples
     --------
@@ -303,7 +303,7 @@ class NoiseWarning(CapeWarning):
     --------
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", cape.NoiseWarning)  # nothing is spent on noise
+    ...     warnings.simplefilter("error", cape.NoiseWarning)  # stop before the budget is spent
     """
 
 

@@ -22,7 +22,7 @@ from cape.cli.log_file import logged, versions
 from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
 from cape.kernels import pin
 
-# A site that refuses is neither a mistake of the data nor of the owner: scripts go on elsewhere.
+# A refusal by a site is no mistake in data or settings, so it has an exit code of its own.
 POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231", "CAPE-E260")
 # EX_SOFTWARE of sysexits.h.
 INTERNAL = 70
@@ -39,16 +39,16 @@ def exit_code(err: BaseException) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    pin()  # numpy is imported later
+    pin()  # before numpy is imported
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Anywhere in the line, before or after the command: typer would take them before only.
+    # Typer would accept these only before the command.
     verbose = bool({"-v", "--verbose", "--debug"} & set(words))
     words = [word for word in words if word not in ("-v", "--verbose", "--debug")]
     try:
         words, log = _log_file(words)
         with logged(log, words):
             return _run(words, verbose=verbose)
-    except OSError as err:  # of the log: everything else has been told
+    except OSError as err:  # only the log file's; `_run` reports all others
         fail(f"--log-file: {err}", "", as_json="--json" in words)
         return 2
 
@@ -69,7 +69,7 @@ def _run(words: list[str], *, verbose: bool) -> int:
     as_json, began = "--json" in words, time.monotonic()
     if verbose:
         remark(versions())
-    if "_CAPE_COMPLETE" in os.environ:  # a shell asks, through the script of `cape completion`
+    if "_CAPE_COMPLETE" in os.environ:  # a call by the script of `cape completion`
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
@@ -78,15 +78,15 @@ def _run(words: list[str], *, verbose: bool) -> int:
         warnings.simplefilter("always", CapeWarning)
         try:
             app(args=words, prog_name="cape", standalone_mode=True)
-        # typer ends every command with SystemExit, also where it went well.
+        # typer ends every command with SystemExit, even after success.
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-            if code == 2 and as_json:  # typer has told people what is wrong, and machines nothing
+            if code == 2 and as_json:  # typer printed text, but no JSON
                 json_line({"event": "error", "text": "wrong usage", "detail": "", "type": ""})
         # 128 + SIGINT, as shells report it.
         except KeyboardInterrupt:
             code = 130
-        except Exception as err:  # whatever it is, people get one line and an exit code
+        except Exception as err:  # people get one line and an exit code
             if verbose:
                 traceback.print_exception(err)
             public = str(err) if isinstance(err, OSError) else public_text(err)
@@ -98,7 +98,7 @@ def _run(words: list[str], *, verbose: bool) -> int:
 
 
 def _typed(err: BaseException, words: Sequence[str]) -> str:
-    """Return what to type for the setting that an error is about; empty: no such option."""
+    """Return the option for the setting named by an error; empty if there is none."""
     name = str(err.fields.get("setting", "")) if isinstance(err, ConfigError) else ""
     command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
     if not name.isidentifier() or command is None:
@@ -112,7 +112,7 @@ def _typed(err: BaseException, words: Sequence[str]) -> str:
 
 
 def _whose(setting: str) -> str:
-    """Return what chooses a computation that has a setting, if others have it; else empty."""
+    """Return the option that chooses a computation with this setting; empty if none has it."""
     from cape.computations import load, names
 
     for name in names():
@@ -122,7 +122,7 @@ def _whose(setting: str) -> str:
 
 
 def _detail(err: Exception, *, verbose: bool) -> str:
-    # For the people at this computer only: file names, shapes, values.
+    # Printed at this computer only: file names, shapes, values.
     if isinstance(err, CapeError):
         return err.detail
     if isinstance(err, OSError) or verbose:

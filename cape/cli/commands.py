@@ -37,7 +37,7 @@ app = typer.Typer(
     help="Joint ICA of fMRI data held at several sites, private for every subject.",
     add_completion=False,
     no_args_is_help=True,
-    # Their boxes show local variables: data and noise among them.
+    # Its boxes show local variables, which may hold data or noise.
     pretty_exceptions_enable=False,
 )
 
@@ -67,16 +67,16 @@ def root(
     ] = None,
 ) -> None:
     """Joint ICA of fMRI data held at several sites, private for every subject."""
-    # `cape.cli.main` takes these two away before typer sees them: they may stand anywhere.
+    # Declared for --help: `cape.cli.main` removes the last two before typer reads the line.
     del version, verbose, log_file
 
 
 def completion_command(
     shell: Annotated[
-        Literal["bash", "zsh", "fish"], typer.Argument(help="The shell that is to complete.")
+        Literal["bash", "zsh", "fish"], typer.Argument(help="The shell that completes.")
     ],
 ) -> None:
-    """Print what makes a shell complete commands and options; docs/install.md says where to."""
+    """Print a script that lets a shell complete commands and options (docs/install.md)."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     typer.echo(get_completion_script(prog_name="cape", complete_var="_CAPE_COMPLETE", shell=shell))
@@ -88,17 +88,17 @@ def compspec_command(
     ],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the compspecs.")],
     repository: Annotated[
-        str, typer.Option(help="Address of what the image was built from; the form shows it.")
+        str, typer.Option(help="Address of the source of the image; the form shows it.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write a compspec of every computation for an image of your own name."""
+    """Write a compspec of every computation for an image that you published."""
     from cape.engines.coinstac.compspec import published
 
     paths = published(out, image, repository)
     lines = [f"written: {path}" for path in paths]
     if not repository:
-        lines.append("their meta.repository is no address of yours: --repository URL")
+        lines.append("meta.repository in them is not your address; set it with --repository URL")
     result({"written": paths}, *lines, as_json=as_json)
 
 
@@ -124,7 +124,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 app.add_typer(ledger)
 if not missing(FLARE):
     app.add_typer(flare)
-# Found by name: what compares with the papers may change without a change of the product.
+# Imported by name: the papers' wing may change independently of the product.
 if not missing(PAPERS):
     COMMANDS |= importlib.import_module(f"{PAPERS}.commands").COMMANDS
 
@@ -143,7 +143,7 @@ LEFT_OUT = {
     for name in brought.commands
     if missing(wing)
 }
-# Whatever is typed after a command that is gone.
+# Accept all words after a command that is not installed.
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 for _name, _function in (COMMANDS | LEFT_OUT).items():
     app.command(_name, context_settings=ANYTHING if _name in LEFT_OUT else None)(_function)

@@ -1,4 +1,4 @@
-"""What commands share: tables and lines for people, a JSON document a line for machines."""
+"""Shared output of commands: tables and lines for people, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SetValues = Annotated[
 
 
 def warn_no_settings(folder: Path, *, as_json: bool) -> None:
-    """Say that there is no settings.toml, of a folder for which `cape init` could write one."""
-    # Defaults fit few data; somebody who forgot the file learns of it first.
+    """Warn that a folder with data has no settings.toml."""
+    # Defaults fit few data sets, so warn before anything else.
     if any(folder.glob("*")):
         typed = f"cape init {shlex.quote(str(folder))}"
         text = f"no settings.toml in {folder} or beside it, so all settings are the defaults"
@@ -53,7 +53,7 @@ def folder_argument(help: str) -> Any:
 
 
 def assignments(texts: Sequence[str] | None) -> dict[str, object]:
-    # The settings themselves check the values: here they are texts.
+    # Values stay text here; `Config.from_input` checks them.
     values: dict[str, object] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -63,8 +63,8 @@ def assignments(texts: Sequence[str] | None) -> dict[str, object]:
     return values
 
 
-# An option that was not typed must not overrule what a file says.
 def present(**options: object) -> dict[str, object]:
+    """Return the options that were typed; others must not override a file."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show, on a terminal only, how far a piece of work is; yields a function (done, in all)."""
+    """Show progress on a terminal; yields a function of (done, total)."""
     if quiet or not OUT.is_terminal:
         yield lambda done, total: None
         return
@@ -88,7 +88,7 @@ def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def result(fields: Mapping[str, object], *lines: str, as_json: bool) -> None:
-    """Print what a command did: a document for machines, or lines for people."""
+    """Print the result of a command: a JSON document or lines of text."""
     if as_json:
         json_line({"event": "result", **fields})
     for line in () if as_json else lines:
@@ -99,7 +99,7 @@ def json_line(document: Mapping[str, object]) -> None:
     """Print one line of JSON; NaN and infinity, which JSON lacks, become null."""
     from cape.settings.documents import plain
 
-    # Past rich, which would wrap a long line in the middle of the document.
+    # Not through rich, which would wrap long lines.
     OUT.file.write(json.dumps(plain(document), allow_nan=False) + "\n")
     OUT.file.flush()
 
@@ -118,7 +118,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def say(text: str, *, style: str = "") -> None:
-    # As a Text, not as markup: brackets in a file name are no instructions to rich.
+    # Text, not markup: rich would interpret brackets in file names.
     OUT.print(Text(text, style=style))
 
 
@@ -134,7 +134,7 @@ def remark(text: str) -> None:
 
 
 def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:
-    """Print an error: its fixed text, what to type, and what only people here should read."""
+    """Print an error: its public text, the option to type, and details for people here."""
     if as_json:
         json_line({"event": "error", "text": text, "detail": detail, "type": typed})
     ERR.print(Text(text, style="bold red"))

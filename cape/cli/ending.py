@@ -1,4 +1,4 @@
-"""The end of a run on this computer: what came out, in the words of its page, and what to open."""
+"""Print the results of a run on this computer, in the words of its page."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cape.report.sentence import next_step, sentence
 from cape.settings.documents import parse_json
 
 WIDTH = 80
-# The sentence has said why of these, or they ended as they should
+# The sentence explains these statuses, or they need no explanation
 NO_REASON = ("networks", "released", "converged", "unclear", "nothing_found")
 
 
 def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = False) -> None:
-    """Print the end of a run from the files that it wrote; `show` opens its page in a browser.
+    """Print the results of a run from its files; `show` opens its page in a browser.
 
-    Without a terminal the paths alone go to stdout, one a line, the page first.
+    Without a terminal only the paths go to stdout, one a line, the page first.
     """
     paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
     listed = [paths[n] for n in ("index.html", "results.json", "privacy.json") if n in paths]
@@ -35,7 +35,7 @@ def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = Fals
         result({**outcome, "paths": paths}, as_json=True)
     elif not quiet:
         headline, *rest = _story(folder, paths, to_open=OUT.is_terminal)
-        # Beside the paths on stdout, a story for people goes where the progress went.
+        # If stdout holds paths, the story goes to stderr, as progress does.
         out = OUT if OUT.is_terminal else ERR
         out.print(Text(headline, style="bold"))
         out.print(Text("\n".join(rest)))
@@ -81,7 +81,7 @@ def _warnings(results: Results) -> Iterator[str]:
 
 
 def _by_word(folder: Path) -> Iterator[str]:
-    """Yield the maps by what is said of them, with the words of the page and in its order."""
+    """Yield the maps grouped by verdict, in the words and the order of the page."""
     said: dict[str, list[str]] = {}
     earlier: set[tuple[str, str]] = set()
     for row in files.read_rows(folder / "components.tsv", Component):
@@ -101,7 +101,7 @@ def _by_word(folder: Path) -> Iterator[str]:
             ", ".join(said[word]), WIDTH, initial_indent=head, subsequent_indent=" " * len(head)
         )
     if any("=" in name for names in said.values() for name in names):
-        yield "  =: mirror images of each other, of which one may be an image only"
+        yield "  =: mirror images of each other; one of them may be only an image"
 
 
 def _to_open(folder: Path, results: Results, paths: Mapping[str, str]) -> Iterator[str]:

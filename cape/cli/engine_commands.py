@@ -38,22 +38,24 @@ def job_command(
     folder: Annotated[Path, typer.Argument(help="Folder to write.")],
     settings: Annotated[Path | None, file_option("The owner's settings.toml.")] = None,
     subjects: Annotated[
-        int | None, typer.Option(min=1, help="All subjects: a run that is refused is not written.")
+        int | None,
+        typer.Option(min=1, help="All subjects; a job that sites would refuse is not written."),
     ] = None,
     least: Annotated[
         int, typer.Option(min=0, help="With --resume: sites that must be connected; 0: as before.")
     ] = 0,
     patience: Annotated[
-        float, typer.Option(min=1, help="Seconds for an answer; twice that, and a site is lost.")
+        float, typer.Option(min=1, help="Seconds for an answer; after twice that a site is lost.")
     ] = 600.0,
     join_patience: Annotated[
-        float, typer.Option(min=1, help="Seconds for the first answer: sites read their data.")
+        float,
+        typer.Option(min=1, help="Seconds for the first answer, for which sites read their data."),
     ] = 3600.0,
-    resume: Annotated[Path | None, folder_option("A job before, whose run goes on.")] = None,
+    resume: Annotated[Path | None, folder_option("An earlier job, whose run continues.")] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run as a job of FLARE: three JSON files, and no code in them."""
+    """Write a run as a job of FLARE: three JSON files without code."""
     import dataclasses
 
     from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
@@ -62,7 +64,9 @@ def job_command(
 
     if resume is not None:
         if settings or set_values or subjects:
-            raise typer.BadParameter("--resume takes the settings of the job before")
+            raise typer.BadParameter(
+                "--resume takes all settings of the earlier job: give no others"
+            )
         plan = read_job(resume)
         plan = dataclasses.replace(plan, least=least or plan.least)
     else:
@@ -70,7 +74,7 @@ def job_command(
             do = "the first exchange needs every site; --least goes with --resume"
             raise typer.BadParameter(do)
         if subjects is None:
-            raise typer.BadParameter("needed: --subjects, as with too few the sites refuse the run")
+            raise typer.BadParameter("give --subjects: sites refuse a run of too few")
         chosen = merged(read_file(settings), assignments(set_values))
         check_before_sending(chosen, n_subjects=subjects)
         plan = JobPlan(
@@ -96,7 +100,7 @@ def site_command(
     allow: Allow = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the site's own file, and name what its kit must allow."""
+    """Write the site's own file and print what its kit must allow."""
     from cape.engines.flare.own_file import SITE_CLASSES, SiteFile
 
     own = SiteFile(
@@ -111,7 +115,7 @@ def site_command(
 
 @flare.command("server")
 def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson = False) -> None:
-    """Write the aggregator's own file, and name what the server's kit must say."""
+    """Write the aggregator's own file and print what the server's kit must allow."""
     from cape.engines.flare.own_file import SERVER_CLASSES, AggregatorFile
 
     own = AggregatorFile(runs=str(runs.resolve()))
@@ -137,7 +141,7 @@ def _prepare(
 
     local, found = kit / "local", settings_of_flare(kit, party)
     name = "cape-site.toml" if party == "client" else "cape-aggregator.toml"
-    # A server's jobs and snapshots: FLARE's default is a folder that a restart may empty.
+    # For jobs and snapshots: a restart may empty FLARE's default folder.
     stores = Path(own.runs) / "flare" if isinstance(own, AggregatorFile) else None
     wanted, lines = allowing(found, classes, stores=stores)
     Path(own.runs).mkdir(parents=True, exist_ok=True)
@@ -156,7 +160,7 @@ def neuroflame_command(
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lay the author files of this computation into a checkout of NeuroFLAME's boilerplate."""
+    """Copy the author files of this computation into a checkout of NeuroFLAME's boilerplate."""
     from cape.engines.neuroflame.author_files import lay
     from cape.planning.consortium_folder import (
         check_before_it_leaves,

@@ -1,7 +1,8 @@
-"""Commands of a site's people: ``cape ledger``, ``close`` and ``forgive`` of it."""
+"""``cape ledger`` for people at a site, with ``close`` and ``forgive``."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _ShowsFirst(TyperGroup):
-    """``cape ledger FILE`` and ``cape ledger`` show it; other words are commands."""
+    """Let ``cape ledger`` and ``cape ledger FILE`` mean ``cape ledger show``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] != "--help"):
@@ -46,16 +47,18 @@ Policy = Annotated[
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise typer.BadParameter("say why; it is written down with your name")
+        raise typer.BadParameter("say why; the ledger keeps it with your name")
     return text.strip()
 
 
-Why = Annotated[str, typer.Option(help="Why; written down with your name.", callback=_not_blank)]
+Why = Annotated[
+    str, typer.Option(help="The reason; the ledger keeps it with your name.", callback=_not_blank)
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """A ledger as its people see it: under the policy of the site."""
+    """A ledger and the policy of its site."""
 
     file: LifetimeLedgerFile
     policy: SitePolicy
@@ -77,13 +80,13 @@ def _opened(path: Path | None, policy_path: Path | None) -> Opened:
         path = named.parent / policy.ledger_file
     if path is None and places.home is not None:
         path = places.home / LEDGER_NAME
-    # Exchanges may stand beside it before the first run does.
+    # Unanswered exchanges may be recorded before the ledger has a run.
     if path is None or not (path.is_file() or side_path(path, "unanswered").is_dir()):
         problem = "no ledger is named here" if path is None else f"there is no ledger {path}"
-        do = "name it with --file; docs/ledger.md says where it lies."
+        do = "name it with --file; docs/ledger.md says where to find it."
         raise ConfigError("E264", problem=problem, do=do)
     file = LifetimeLedgerFile(path=path, site="here", limits=limits_of(policy))
-    # Read and checked as a run would, so that a damaged ledger shows here first.
+    # Checked as in a run, so that people here see damage first.
     spending = read_ledger(path) if path.exists() else Spending()
     return Opened(file=file, policy=policy, spending=spending)
 
@@ -95,7 +98,7 @@ def show_command(
     policy: Policy = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show every run, what it spent and holds, and which exchanges were never answered."""
+    """Show every run with what it spent and holds, and exchanges that were never answered."""
     opened = _opened(file or named, policy)
     runs = [_run_fields(opened, run) for run in opened.spending.runs]
     unanswered = list(_unanswered(opened))
@@ -106,7 +109,7 @@ def show_command(
             "limits": [list(pair) for pair in opened.policy.max_total],
             "runs": runs,
             "unanswered": unanswered,
-            "forgiven": [_plain_fields(one) for one in opened.spending.forgiven],
+            "forgiven": [dataclasses.asdict(record) for record in opened.spending.forgiven],
             "closed": [
                 {"run": run.run, "by": run.by, "text": run.why, "date": run.since}
                 for run in opened.spending.runs
@@ -121,13 +124,15 @@ def show_command(
 
 @ledger.command("close")
 def close_command(
-    run: Annotated[str, typer.Argument(help="The first digits of the run, as cape ledger says.")],
+    run: Annotated[
+        str, typer.Argument(help="The first digits of the run, as cape ledger shows them.")
+    ],
     why: Why,
     named: Ledger = None,
     policy: Policy = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a run that does not go on: what it holds and did not charge is free again."""
+    """End a run that will not continue, and free what it holds."""
     from cape.site.ledger_texts import SHOWN_DIGITS, mu_text, owner_text
 
     opened = _opened(named, policy)
@@ -160,15 +165,15 @@ def close_command(
 @ledger.command("forgive")
 def forgive_command(
     why: Why,
-    owner: Annotated[str, typer.Argument(help="The owner, as cape ledger says.")] = "",
+    owner: Annotated[str, typer.Argument(help="The owner, as cape ledger shows it.")] = "",
     unnamed: Annotated[
-        bool, typer.Option("--unnamed", help="Exchanges of which the engine named nobody.")
+        bool, typer.Option("--unnamed", help="Exchanges for which the engine named no owner.")
     ] = False,
     named: Ledger = None,
     policy: Policy = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let exchanges count no more that told nothing: those that you know the reason of."""
+    """Stop counting unanswered exchanges of an owner, if you know why they failed."""
     from cape.privacy.spending import Forgiven
     from cape.site.access import read_accesses, side_path
     from cape.site.ledger_lines import today
@@ -186,7 +191,7 @@ def forgive_command(
         raise typer.BadParameter(
             f"no exchange of {owner_text(owner)} that has ended is counted here; {known}"
         )
-    # The line first: stopped in between, both are there, and it can be typed again.
+    # Write the line first: after an interruption the command can be repeated.
     forgiven = Forgiven(owner=owner, count=len(files), by=_who(), text=why, date=today())
     opened.file.forgive(forgiven)
     for name in files:
@@ -196,7 +201,7 @@ def forgive_command(
         return
     say(
         f"Forgiven: {len(files)} exchange{'s' * (len(files) > 1)} of {owner_text(owner)}. "
-        "Written down in the ledger with your name and reason."
+        "The ledger keeps your name and reason."
     )
 
 
@@ -205,21 +210,15 @@ def _who() -> str:
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container knows numbers only
+    except (KeyError, OSError):  # a container may have no user names
         return f"user {os.getuid()}"
-
-
-def _plain_fields(record: Any) -> dict[str, Any]:
-    import dataclasses
-
-    return dataclasses.asdict(record)
 
 
 def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
     from cape.privacy.spending import Spending, largest_sum, sum_up
 
     limits, clock = opened.file.limits, opened.file.clock
-    # A run by itself, and with all others on the same people: the second is what counts.
+    # This run alone, and together with all others on the same people.
     alone, together = Spending(runs=(run,)).of(run), opened.spending.of(run)
     beside = opened.spending.others_by_person(run)
     amounts = {"held": {}, "cost": {}}  # type: dict[str, dict[str, Any]]
@@ -263,7 +262,7 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
 
 
 def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
-    """Yield what counts for `max_refusals`: once for each owner, data set and site."""
+    """Yield the exchanges that count for `max_refusals`, grouped by owner, data set and site."""
     from cape.site.access import read_accesses
 
     held = opened.file.held_runs()
@@ -287,7 +286,7 @@ def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
 def _lines(
     opened: Opened, runs: list[dict[str, Any]], unanswered: list[dict[str, Any]]
 ) -> Iterator[str]:
-    """Yield the lines for people: sentences, which wrap at any width."""
+    """Yield the report as lines of text."""
     from cape.privacy.accounting import display_epsilon
     from cape.site.ledger_texts import (
         SHOWN_DIGITS,

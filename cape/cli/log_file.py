@@ -1,4 +1,4 @@
-"""``--log-file``: everything that a command prints, with times, in a file for its user alone."""
+"""``--log-file``: copy the output of a command, with times, to a file readable by its user."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any, TextIO
 
 from cape.settings.config import VERSION
 
-# Colours, and the moves of a line that shows progress
+# Colours and cursor movements
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 class Copied:
-    """A stream of text whose whole lines are also written into a log."""
+    """A text stream that also writes complete lines to a log."""
 
     def __init__(self, stream: TextIO, log: TextIO) -> None:
         self._stream, self._log, self._line = stream, log, ""
 
-    def __getattr__(self, name: str) -> Any:  # what a terminal asks: isatty, encoding, fileno
+    def __getattr__(self, name: str) -> Any:  # isatty, encoding, fileno
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
@@ -42,7 +42,7 @@ def note(log: TextIO, line: str) -> None:
 
 @contextmanager
 def logged(path: Path | None, words: Sequence[str]) -> Iterator[None]:
-    """Append to `path` what is printed meanwhile, mode 0600: file names of data are in it."""
+    """Append all output to `path`; mode 0600, because it names data files."""
     if path is None:
         yield
         return
@@ -58,5 +58,5 @@ def logged(path: Path | None, words: Sequence[str]) -> Iterator[None]:
 
 
 def versions() -> str:
-    """Return what a person who helps asks first."""
+    """Return the versions of cape, Python and the system."""
     return f"cape {VERSION}, Python {platform.python_version()}, {platform.platform()}"

@@ -1,4 +1,4 @@
-"""``cape people``: whose the files of a folder are, before anything else; private to its site."""
+"""``cape people``: show whose the files of a folder are; its output is private to the site."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cape.cli.common import AsJson, folder_argument, result
 if TYPE_CHECKING:
     from cape.planning.people import FolderOfPeople
 
-# Lines that are printed: more are no choice but a search.
-MOST_LINES = 6
+# Longest list of choices that is printed
+MAX_LINES = 6
 
 
 def people_command(
@@ -27,23 +27,28 @@ def people_command(
         typer.Option(help="Where {subject}, {session} and {run} stand in paths; repeat it."),
     ] = None,
     folders: Annotated[
-        str, typer.Option(help="What folders above people are: sites, groups, sessions, versions.")
+        str,
+        typer.Option(
+            help="Meaning of the folders above people: sites, groups, sessions, versions."
+        ),
     ] = "",
     as_named: Annotated[
-        bool, typer.Option("--as-named", help="Labels that look alike are different people.")
+        bool, typer.Option("--as-named", help="Treat labels that look alike as different people.")
     ] = False,
     write: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="Write a manifest.csv of all files, to fill in who."),
+        typer.Option(
+            dir_okay=False, help="Write a manifest.csv of all files, in which to fill in people."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say whose the files of a folder are and how far that is proved; keep what you confirm."""
+    """Show whose the files of a folder are and how certain that is; save what you confirm."""
     from cape.planning.people import confirm, read_people, words_typed
 
     typed = words_typed(layout or (), folders, as_named=as_named)
     found = [confirm(folder, typed)] if typed else read_people(folder)
-    kept = f"kept in {folder / 'site-policy.toml'}, which goes nowhere else" if typed else ""
+    kept = f"saved in {folder / 'site-policy.toml'}, which never leaves this site" if typed else ""
     if write is not None:
         kept = f"written: {write}"
         if not _write_manifest(write, found):
@@ -89,7 +94,7 @@ def _images(found: FolderOfPeople, folder: Path) -> list[Mapping[str, Any]]:
 
 def _lines(found: FolderOfPeople) -> list[str]:
     where = shlex.quote(str(found.folder))
-    return [f"cape people {where} {shlex.join(line.typed)}" for line in found.lines[:MOST_LINES]]
+    return [f"cape people {where} {shlex.join(line.typed)}" for line in found.lines[:MAX_LINES]]
 
 
 def _told(found: FolderOfPeople) -> list[str]:
@@ -108,28 +113,33 @@ def _told(found: FolderOfPeople) -> list[str]:
         texts.append(f"  {subject}: {', '.join(mine[:3])}{' ..' if len(mine) > 3 else ''}")
     wholes = [image.path for image in taken.images if image.whole]
     if wholes:
-        texts.append(f"left out, they repeat others: {len(wholes)} files such as {wholes[0]}")
+        texts.append(
+            f"left out because they repeat others: {len(wholes)} files such as {wholes[0]}"
+        )
     if reading.atlases:
         texts.append(f"taken for an atlas by its name, nobody's data: {', '.join(reading.atlases)}")
     if reading.left:
         texts.append(f"not in this layout: {len(reading.left)} files such as {reading.left[0]}")
     if found.doubled:
-        texts.append(f"{found.doubled} runs are there in several versions, of which one is taken")
+        texts.append(f"{found.doubled} runs have several versions; one of each is used")
     texts += [
         f"{line.says}:\n  {typed}" for line, typed in zip(found.lines, _lines(found), strict=False)
     ]
     if reading.commands:
-        texts += ["These commands make files that can be read:", *reading.commands[:MOST_LINES]]
+        texts += [
+            "These commands convert files to a readable format:",
+            *reading.commands[:MAX_LINES],
+        ]
     if (taken.images or found.series) and reading.level != "proved":
         where = shlex.quote(str(found.folder))
         manifest = shlex.quote(str(found.folder / "manifest.csv"))
-        ask = "None of it? " if taken.images else "A list says it: "
-        texts.append(f"{ask}cape people {where} --write {manifest}, and fill in who is who.")
+        ask = "If none of these is right: " if taken.images else "Write a list: "
+        texts.append(f"{ask}cape people {where} --write {manifest}, and fill in the people.")
     return texts
 
 
 def _write_manifest(path: Path, found: Sequence[FolderOfPeople]) -> bool:
-    """Write all files, and whose they are as far as it is proved; True: nobody is missing."""
+    """Write all files with their people where proved; True if every file has its person."""
     from cape.errors import ConfigError
 
     if path.exists():

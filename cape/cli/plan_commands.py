@@ -1,4 +1,4 @@
-"""Commands before a run: ``cape init``, and ``cape budget``, which checks finished runs too."""
+"""Commands before a run: ``cape init`` and ``cape budget`` (which also checks finished runs)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def init_command(
         typer.Option(dir_okay=False, help="File to write; settings.toml in FOLDER by default."),
     ] = None,
     orientation: Annotated[
-        Orientation | None,
-        typer.Option(help="What a table holds; by default names and sizes say it."),
+        Orientation | None, typer.Option(help="Layout of tables; by default from names and sizes.")
     ] = None,
     filter: Annotated[
-        str, typer.Option(help="Which images, as bids_filter says it; else the most frequent.")
+        str,
+        typer.Option(help="Which images, written as bids_filter; by default the most frequent."),
     ] = "",
     atlas: Annotated[
         Path | None,
@@ -47,24 +47,24 @@ def init_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at the data in a folder, say what is there, and write settings.toml for them."""
+    """Look at the data in a folder, list them, and write a settings.toml for them."""
     from cape.errors import ConfigError
-    from cape.planning.first_settings import FILE, adopt_atlas, propose
+    from cape.planning.first_settings import FILE, adopting, propose
     from cape.planning.orientation import refuse
 
     path = out or folder / FILE
     asks = _asked if sys.stdin.isatty() and not as_json else refuse
     ask = (lambda *_: orientation) if orientation else asks
-    # What `cape init` wrote itself, and nobody touched, may give way to what it now proposes.
+    # An unchanged file of `cape init` may be replaced by a proposal with the atlas.
     own = atlas is not None and path.is_file()
     if path.exists() and not (own and path.read_text() == propose(folder, filter, ask=ask).text):
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
-    copies = adopt_atlas(folder, atlas) if atlas else []
-    proposal = propose(folder, filter, ask=ask)
-    path.write_text(proposal.text, encoding="utf-8")
-    for place, content in proposal.files.items():
-        place.write_bytes(content)
+    with adopting(folder, atlas) as copies:
+        proposal = propose(folder, filter, ask=ask)
+        path.write_text(proposal.text, encoding="utf-8")
+        for place, content in proposal.files.items():
+            place.write_bytes(content)
     fields = {"path": str(path), "found": list(proposal.counts), "text": proposal.text}
     written = (f"written: {place}" for place in (*copies, *proposal.files))
     do = f"written: {path}; read it, then: cape validate {shlex.quote(str(folder))}"
@@ -74,8 +74,8 @@ def init_command(
 def _asked(found: Orientation | None, seen: str) -> Orientation:
     if found:
         return found
-    say(f"{seen}: nothing says which axis is time.")
-    one_time = typer.confirm("Is a row one time point (else it is the series of one region)?")
+    say(f"{seen}: neither names nor sizes show which axis is time.")
+    one_time = typer.confirm("Is a row one time point (no: the series of one region)?")
     return "time_by_feature" if one_time else "feature_by_time"
 
 
@@ -94,19 +94,20 @@ def budget_command(
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the solver.")] = None,
     basis: Annotated[int | None, typer.Option(min=2, help="Size of the public basis.")] = None,
     computation: Annotated[
-        str, typer.Option(help="Which; else that of the settings, or the shipped one.")
+        str, typer.Option(help="Computation; by default that of the settings.")
     ] = "",
     outcomes: Annotated[int | None, typer.Option(min=1, help="Outcomes K of capecontrast.")] = None,
     share: Annotated[
-        float, typer.Option(help="Of a site's people in one group (capecontrast); .4: about half.")
+        float,
+        typer.Option(help="Share of a site's people in one group (capecontrast); .4: about half."),
     ] = 0.4,
     settings: Annotated[
-        Path | None, file_option("A settings.toml; options and --set go over it.")
+        Path | None, file_option("A settings.toml; options and --set override it.")
     ] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a planned run would cost and show; or --check the figures of a finished one."""
+    """Forecast the cost and the results of a planned run, or --check a finished one."""
     if check:
         _check_files(check, as_json=as_json)
         return
@@ -115,7 +116,7 @@ def budget_command(
     in_file = read_file(settings)
     sites = sites or int(str(in_file.get("n_sites", 0))) or None
     if subjects is None or sites is None:
-        raise typer.BadParameter("needed: --subjects and --sites, or --check FILE")
+        raise typer.BadParameter("give --subjects and --sites, or --check FILE")
     # Options win over --set, except for delta, whose option always has a value.
     named = present(computation=computation or None)
     given = merged(in_file, {"delta": delta, **assignments(set_values), **named}) | present(
@@ -167,6 +168,6 @@ def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
             f"all {total.runs} runs on the same subjects together: epsilon "
             f"{total.epsilon:.6g} at delta {total.delta:g}, the smallest of theirs"
         )
-    # Scripts go by the exit code, not by the text.
+    # Scripts read the exit code.
     if any(file.findings for file in files):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""A planned run for people: releases, epsilon, the curve, and whether it will work."""
+"""Print a planned run: releases, epsilon, the curve, and whether it will work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cape.protocol.sizes import MAX_SITES
 from cape.settings.wings import NEUROFLAME, missing
 from cape.site.policy import SitePolicy
 
-# What an exchange takes beside the sums themselves, s, and what each site adds.  Measured with all
-# parties on one computer (docs/results.md, "Number of sites"): where each has its own, less.
+# (s per exchange, s per exchange and site) beside the sums.  Measured with all parties on one
+# computer (docs/results.md, "Number of sites"); less if each party has its own.
 SECONDS_PER_EXCHANGE = {
     "one computer": (0.01, 0.003),
     "COINSTAC": (0.055, 0.015),
@@ -58,7 +58,7 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
             f"a run: {ends}"
         )
     if math.isfinite(verdict.map_energy):
-        say(f"Map sharpness  E {verdict.map_energy:.2f} (share of the maps' energy that is kept)")
+        say(f"Map sharpness  E {verdict.map_energy:.2f} (share of the maps' energy in the basis)")
     _print_curve(plan)
     if around[1:]:
         rows = [
@@ -81,10 +81,10 @@ def print_comparison(plan: PlannedComparison) -> None:
     _print_epsilon(plan)
     say("")
     say(
-        "What would be seen, in standard deviations of people: the standard error of a difference; "
-        "the smallest that is found with power .8; the chance to find one of "
-        f"{', '.join(f'{effect:g}' for effect in plan.effects)}; how much of the squared error is "
-        "privacy noise."
+        "Expected results, in standard deviations over people: the standard error of a difference; "
+        "the smallest difference found with power .8; the chance to find a difference of "
+        f"{', '.join(f'{effect:g}' for effect in plan.effects)}; the share of squared "
+        "error that is privacy noise."
     )
     table(
         "The plan, other budgets, more people",
@@ -112,22 +112,22 @@ def _seen(one: Seen) -> tuple[str, ...]:
 
 
 def _networks(plan: PlannedRun) -> str:
-    # They were counted of one number of maps at each size, and of no other.
+    # Counts were measured for one number of maps at each size.
     found = plan.advice.networks
     return found if found.endswith(f" {plan.n_components}") else "-"
 
 
 def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
-    # One run has a figure for every viewer: who knows more of the noise learns more.
+    # A viewer who knows more of the noise has a larger epsilon.
     if plan.mu is None or plan.epsilon is None:
-        say("No noise: nothing is protected.", style="bold red")
+        say("No noise: this run gives no privacy.", style="bold red")
     else:
         who = f"the aggregator with {plan.colluders} of the sites"
         table(
             f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4f}",
             ("against", "epsilon"),
             [
-                ("somebody who has the results", f"{plan.epsilon['outsider']:.4f}"),
+                ("a reader of the results", f"{plan.epsilon['outsider']:.4f}"),
                 ("one curious site", f"{plan.epsilon['one_site']:.4f}"),
                 (who, f"{plan.epsilon['aggregator']:.4f}"),
             ],
@@ -161,7 +161,7 @@ def _print_weight(plan: PlannedRun) -> None:
         say(f"More sites     nothing breaks up to {MAX_SITES}")
     if plan.n_sites > (most := SitePolicy().max_sites):
         say(
-            f"Site policies  the shipped one allows {most} sites: every site of this run says "
+            f"Site policies  the shipped one allows {most} sites: every site of this run must set "
             f"max_sites = {plan.n_sites} or more in its own",
             style="yellow",
         )
@@ -179,24 +179,23 @@ def _print_advice(plan: PlannedRun) -> None:
         say("What would change it, each by itself:")
     for text in advice.changes:
         say(f"  {text}")
-    # What was measured on synthetic and on real data is said apart, and first among the warnings.
+    # Warnings of the verdict come first: they tell synthetic from real measurements.
     for text in (*plan.verdict.warnings, *plan.warnings):
         say(text, style="yellow")
 
 
 ADVICE_STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
-# Characters of the longest bar of the curve.
+# Longest bar of the curve, characters
 BAR = 24
 
 
 def _print_curve(plan: PlannedRun) -> None:
-    # An owner who learns that a run will fail wants to know which budget would do.
     if not plan.curve:
         return
     needed = plan.verdict.needed
     rows = []
     for point in plan.curve:
-        # The bar ends at twice what is needed: beyond that more budget shows nothing more.
+        # The bar ends at twice the needed G.
         reach = min(1.0, point.g / (2.0 * needed))
         bar = "#" * max(1, round(BAR * reach))
         q = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
@@ -219,7 +218,7 @@ def _print_curve(plan: PlannedRun) -> None:
     )
 
 
-# What `largest_n_components` of a point means.
+# Heading of the column `largest_n_components`
 LARGEST = {"capegica": "real data carried", "capedualreg": "most templates"}
 
 

@@ -1,4 +1,4 @@
-"""A privacy.json that somebody hands over: only its integers are trusted, the rest recomputed."""
+"""Check a privacy.json: trust only its integers and recompute the rest."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cape.report.privacy_json import PrivacyStatement, ReleaseRow
 # A run of 2,000 rounds writes about 2 MB; the decoder counts the parts before it builds them.
 LARGEST_FILE = 64 * 2**20
 
-# Relative; a claim below the recomputed figure by more is a finding.
+# Relative amount by which a claim may be below the recomputed figure.
 CLAIM_TOLERANCE = 1e-9
 
 
 def read_privacy_file(path: Path) -> PrivacyStatement:
-    """Return what a privacy.json states; ConfigError E017: not a run's file."""
+    """Return the content of a privacy.json; ConfigError E017 if the file is not one."""
     try:
         document = wire.loads(path.read_bytes(), LARGEST_FILE)
-        # Later versions may say more: other keys do not matter.
+        # Later versions may add keys.
         return wire.decode_document(document, PrivacyStatement, "privacy.json", unknown="ignore")
     except MessageError as err:
         raise no_privacy_file(path, err.public) from err
@@ -40,9 +40,10 @@ def no_privacy_file(path: Path, detail: str) -> ConfigError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedFile:
-    """One file, recomputed; `run` is the fingerprint of the roster, or empty.
+    """Recomputed figures of one file; `run` is the fingerprint of the roster, or empty.
 
-    `cost`, `epsilon`: of its releases, for the headline viewer; `claimed`: of the plan, maybe more.
+    `cost` and `epsilon` are of its releases, for the headline viewer; `claimed` is the epsilon that
+    the file states for the whole plan.
     """
 
     path: str
@@ -69,11 +70,11 @@ class Together:
 
 
 def check_file(path: Path) -> CheckedFile:
-    """Return the recomputed figures of a privacy.json; ConfigError if it is none."""
+    """Return the recomputed figures of a privacy.json; ConfigError E017 if the file is not one."""
     stated = read_privacy_file(path)
     if not stated.private:
         lies = stated.epsilon is not None or stated.guarantee != "none"
-        findings = ["a run without a promise claims an epsilon"] if lies else []
+        findings = ["a run without privacy claims an epsilon"] if lies else []
         total, epsilon = FREE, math.inf
     else:
         total, findings = _releases(stated.events, path)
@@ -99,7 +100,7 @@ def together(files: Sequence[CheckedFile]) -> Together:
     same: dict[int, str] = {}
     counted = []
     for i, file in enumerate(files):
-        # Without a fingerprint nobody can tell copies apart, so every such file counts.
+        # Without a fingerprint copies cannot be recognised, so every such file counts.
         key = (file.run, file.cost, file.delta) if file.run else (i,)
         if key in first:
             same[i] = first[key]
@@ -108,7 +109,7 @@ def together(files: Sequence[CheckedFile]) -> Together:
         first.setdefault(key, file.path)
     if not counted:
         return Together(runs=0, epsilon=None, delta=None, same=same)
-    # At the largest delta the total would look better than that of each run.
+    # At a larger delta the total could look better than single runs.
     delta = min(file.delta for file in counted)
     epsilon = total_cost(file.cost for file in counted).epsilon(delta)
     return Together(runs=len(counted), epsilon=epsilon, delta=delta, same=same)
@@ -124,7 +125,7 @@ def _releases(rows: Sequence[ReleaseRow], path: Path) -> tuple[Cost, list[str]]:
         except (ValueError, ArithmeticError, ConfigError) as err:
             detail = own_words(err, "its numbers are those of no release")
             raise no_privacy_file(path, f"release {row.seq}: {detail}") from err
-        # The same release twice would be one that the ledger charged once.
+        # A release listed twice may have been charged once.
         if (key := (event.phase, event.round, event.field)) in names:
             findings.append(f"{event.name} is listed twice")
         names.add(key)
@@ -137,7 +138,7 @@ def _releases(rows: Sequence[ReleaseRow], path: Path) -> tuple[Cost, list[str]]:
 
 
 def _ledger_findings(stated: PrivacyStatement) -> list[str]:
-    """Say which release asks another part of the people than what was charged: cost hangs on it."""
+    """Return releases whose part of the people differs from the ledger; the cost depends on it."""
     try:
         charged = read_entries(stated.ledger.entries, head=stated.ledger.head)
     except PrivacyBudgetError as err:
@@ -155,7 +156,7 @@ def _ledger_findings(stated: PrivacyStatement) -> list[str]:
 def _event_findings(event: Event, claimed: Cost) -> list[str]:
     findings = []
     try:
-        # The clip that the file states in real units is not trusted: the integer one decides.
+        # Trust the integer clip, not the one in real units.
         verify_event(event, (event.clip_int + 0.5) / event.gamma)
     except CapeError as err:
         findings.append(str(err.fields.get("problem", err)))
@@ -165,7 +166,7 @@ def _event_findings(event: Event, claimed: Cost) -> list[str]:
 
 
 def _view_findings(stated: PrivacyStatement, total: Cost) -> list[str]:
-    # A viewer subtracts the noise shares it knows: each figure rests on what is left for it.
+    # A viewer subtracts the noise shares that it knows.
     t = stated.min_survivors
     h = t - stated.assumed_colluders
     if stated.noise != "local" and any(release.shares != h for release in stated.events):

@@ -1,4 +1,4 @@
-"""How far a command is and how long it takes: a live line, or a line a minute, on stderr."""
+"""Show progress and time left on stderr: a live line, or one line a minute."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cape.cli.common import ERR, duration, json_line, number
 if TYPE_CHECKING:  # a command that runs nothing imports no driver
     from cape.simulation.run_loop import ProgressLine
 
-# s between two lines where nobody looks on.
+# Seconds between lines when output is not a terminal.
 EVERY: Final = 60.0
-# Exchanges after which the others are taken to be like them
+# Exchanges after which their median predicts the others
 MANY: Final = 3
-# s of all rounds, and of drawing a page of the consortium and of a site, before they are measured.
+# Seconds assumed for all rounds, for the consortium's page and for a site's page.
 ROUNDS, PAGE, SITE_PAGE = 15.0, 10.0, 10.0
 
 
-# Of phases, in the words of their user; of others their own name
+# Phases in words for people; other phases keep their name
 WORDS: Final = {
     "join": "reading people",
     "zero-sum": "exchanging keys",
@@ -36,12 +36,12 @@ WORDS: Final = {
     "pca": "finding the common subspace",
     "report": "writing the results",
 }
-# Columns of a line of a terminal that are not its bar
+# Columns of a live line beside its bar
 BESIDE: Final = 70
 
 
 class Progress:
-    """Prints events as they come; a context, for the live line of a terminal."""
+    """Print events as they come; a context manager for the live line."""
 
     def __init__(
         self, *, as_json: bool, quiet: bool, clock: Callable[[], float] = time.monotonic
@@ -49,7 +49,6 @@ class Progress:
         self._as_json, self._quiet, self._clock = as_json, quiet, clock
         self._status: Status | None = None
         self._live = False
-        # Before the first people are read nobody knows how long it takes.
         self._printed = self.started = clock()
 
     def __enter__(self) -> Self:
@@ -63,7 +62,7 @@ class Progress:
     def show(
         self, words: Sequence[str], event: dict[str, object], left: float, done: float
     ) -> None:
-        """Show a step: what it is and how far, `left` s of all, and `done` of it, 0 to 1."""
+        """Show a step: `words`, `left` seconds of all, and the share `done`, 0 to 1."""
         parts = [*words, f"about {duration(left)} left"]
         if self._as_json:
             json_line({"event": "progress", **event, "seconds_left": round(left, 1)})
@@ -79,7 +78,7 @@ class Progress:
 
 
 def _line(parts: Sequence[str], done: float, width: int) -> str:
-    """Return a line of at most `width` - 2 characters, a spinner's, with its bar and time left."""
+    """Return a line with bar and time left, of at most `width` - 2 characters (2: the spinner)."""
     n = min(max(width - BESIDE, 8), 30)
     bar = ("#" * round(n * min(max(done, 0.0), 1.0))).ljust(n, "-")
     *words, left = parts
@@ -95,7 +94,7 @@ def _rate(people: int, seconds: float) -> str:
 
 
 class SiteProgress(Progress):
-    """Of checks: subjects of one site after the other."""
+    """Progress of checks: subjects, site by site."""
 
     def __call__(self, site: str, done: int, total: int) -> None:
         if done <= 1:
@@ -103,18 +102,18 @@ class SiteProgress(Progress):
         seconds = self._clock() - self.started
         left = seconds / max(done, 1) * (total - done)
         if done == total:
-            self.started = self._clock()  # of the next site
+            self.started = self._clock()  # start of the next site
         words = (f"{site:.20}: reading people", f"{done} of {total}, {_rate(done, seconds)}")
         self.show(words, {"site": site, "done": done, "total": total}, left, done / max(total, 1))
 
 
 class RunProgress(Progress):
-    """Of a run: subjects read, rounds, subjects read again for the sites' own pages.
+    """Progress of a run: subjects read, rounds, subjects read again for the sites' pages.
 
-    Time left is of all that is to come: what was measured of each kind, constants until then.
+    The time left covers all later steps; each kind has a constant until it is measured.
     """
 
-    # Before anything is known
+    # Assumed until measured
     _n_sites = 3
     _total = 0
     _a_subject = 0.0  # s of reading one
@@ -129,7 +128,7 @@ class RunProgress(Progress):
             self._a_subject = (now - self.started) / max(done, 1)
             left = self._a_subject * (total - done) + ROUNDS + self._of_report()
         else:
-            # The page of a site comes after its people; sites are taken to be of one size.
+            # A site's page is drawn after its people are read; assume sites of one size.
             pages = SITE_PAGE * (done * self._n_sites // max(total, 1))
             reading = max(now - self._report_began - pages, 0.0)
             a_subject = reading / done if done else self._a_subject
@@ -146,7 +145,7 @@ class RunProgress(Progress):
         to_come = line.exchanges - line.exchange - 1  # the last one is the report
         left = 0.0
         if to_come >= 0:
-            # The median: one exchange, that of the subspace, may take longer than all others.
+            # The median, because the exchange of the subspace may take longer than all others.
             of_rounds = median(self._rounds) * to_come if self._rounds else 0.0
             if to_come and len(self._rounds) <= MANY:
                 of_rounds = max(of_rounds, ROUNDS)
@@ -155,13 +154,13 @@ class RunProgress(Progress):
         self.show(_words(line), dataclasses.asdict(line), left, self._whole(left))
 
     def _whole(self, left: float) -> float:
-        """Return how much of the whole run is done: one bar, which never goes back."""
+        """Return the share of the run that is done; it never decreases."""
         spent = self._clock() - self.started
         self._done = max(self._done, spent / max(spent + left, 1e-9))
         return self._done
 
     def _of_report(self) -> float:
-        # Maps of single people need their voxels, which are read again.
+        # Maps of single people need their voxels, so files are read again.
         return self._total * self._a_subject + self._n_sites * SITE_PAGE + PAGE
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cape.site.policy import SitePolicy
 
 
-# What typer offers as choices; `cape.simulation` and `cape.lab.synthetic` know what they mean.
+# Choices for typer; `cape.simulation` and `cape.lab.synthetic` implement them.
 Through = Literal["memory", "wire", "process", "docker", "coinstac", "nvflare"]
 Preset = Literal[
     "brain", "groups", "two-sided", "smooth", "paper", "realistic",
@@ -70,7 +70,7 @@ def simulate_command(
         list[str] | None,
         typer.Option(
             metavar="SITE@PHASE:ROUND",
-            help="A site falls silent there, such as local2@iterate:5; repeat it.",
+            help="A site stops answering there, such as local2@iterate:5; repeat it.",
         ),
     ] = None,
     policy_file: Annotated[
@@ -80,28 +80,32 @@ def simulate_command(
     image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
     memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
     computation: Annotated[
-        str | None, typer.Option(help="Instead of that of settings.toml, such as capecontrast.")
+        str | None,
+        typer.Option(help="Override the computation of settings.toml, such as capecontrast."),
     ] = None,
     maps: Annotated[
         Path | None,
         typer.Option(
             exists=True,
-            help="Results of a finished run, or a file of public maps: what people's time courses "
-            "are taken of (capecontrast, capedualreg).",
+            help="Results of a finished run, or a file of public maps, for the time courses of "
+            "people (capecontrast, capedualreg).",
         ),
     ] = None,
     surrogate: Annotated[
-        bool, typer.Option("--surrogate", help="Run smooth noise too and show its figures beside.")
+        bool,
+        typer.Option(
+            "--surrogate", help="Also run smooth noise and show its figures for comparison."
+        ),
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Give up the run that was stopped or ended in --out.")
+        bool, typer.Option("--replace", help="Replace the stopped or finished run in --out.")
     ] = False,
     set_values: SetValues = None,
     show: Show = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the computation on a consortium of this computer, with the code of a real run."""
+    """Run the computation with all sites on this computer, with the code of a real run."""
     from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
@@ -136,8 +140,8 @@ def _policy_of(path: Path) -> SitePolicy:
     from cape.site.policy import NO_LEDGER, load_policy
 
     policy = load_policy(path)
-    # All sites of a simulation read this one file, each from its own working folder, and its ledger
-    # lies beside it; none is kept that it does not name, since those folders do not stay.
+    # All sites of a simulation share this file and the ledger beside it.  Without a named ledger
+    # none is kept, because the sites' working folders do not stay.
     if policy.ledger_file in ("", NO_LEDGER):
         return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total=())
     return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
@@ -149,7 +153,7 @@ def resume_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
+    """Continue a simulated run that was stopped: killed, Ctrl-C, disk full."""
     from cape.python.api import resume
 
     _follow(resume, out, out, show=show, as_json=as_json, quiet=quiet)
@@ -162,7 +166,7 @@ def rerun_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a finished simulation again, from its own files, with new noise where it had any."""
+    """Repeat a finished simulation from its own files, with new noise if it had noise."""
     from cape.python.api import rerun
 
     begin = functools.partial(rerun, out=out)
@@ -172,7 +176,7 @@ def rerun_command(
 def _follow(
     begin: Callable[..., Path], folder: Path, out: Path, *, show: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Begin a run from the files in a folder, show how far it is, and say what came out."""
+    """Start a run, show its progress, and print its results."""
     from cape.cli.ending import print_results
 
     progress = RunProgress(as_json=as_json, quiet=quiet)
@@ -190,7 +194,7 @@ def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
 
         if may_go_on(err) and (out / ".work" / CHECKPOINT_FILE).is_file():
             do = f"cape resume {shlex.quote(str(out))}"
-            warn(f"the run was stopped; it goes on with: {do}", as_json=as_json)
+            warn(f"the run was stopped; continue it with: {do}", as_json=as_json)
         raise
 
 
@@ -199,9 +203,9 @@ def synth_command(
     preset: Annotated[
         Preset,
         typer.Option(
-            help="brain: NIfTI in MNI space; groups: of patients and controls; two-sided, "
+            help="brain: NIfTI in MNI space; groups: patients and controls; two-sided, "
             "smooth: for spatial maps, with and without networks; records: tables; all others: "
-            "matrices of images, realistic and what each of its relatives changes (see docs)."
+            "matrices of images, realistic and its variants (see docs)."
         ),
     ] = "brain",
     sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
@@ -209,7 +213,10 @@ def synth_command(
         int, typer.Option(min=0, help="Subjects in all, split unequally; 0: the preset's.")
     ] = 0,
     site_sizes: Annotated[
-        str, typer.Option(metavar="9,6,4", help="Subjects of each site instead of the two.")
+        str,
+        typer.Option(
+            metavar="9,6,4", help="Subjects of each site; replaces --sites and --subjects."
+        ),
     ] = "",
     timepoints: Annotated[int, typer.Option(min=0, help="Volumes; 0: the preset's.")] = 0,
     grid: Annotated[int, typer.Option(help="Voxel size of brain: 10, 8, 6, 4 or 3 mm.")] = 10,
@@ -223,7 +230,12 @@ def synth_command(
         float, typer.Option(help="Voxel size of the images of layout fmriprep, mm.")
     ] = 2.0,
     templates: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Write template maps of this correlation too.")
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Also write template maps of this correlation with the true maps.",
+        ),
     ] = 0.0,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -284,10 +296,10 @@ def report_command(
     names: Annotated[Path | None, file_option("Names of the template maps, one a line.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build the pages again from the result files beside them."""
+    """Rebuild the pages from the result files beside them."""
     from cape.report import rebuild, relabel
 
-    # Names without maps would be put on components in any order.
+    # Names need maps to belong to.
     if template is None and names is not None:
         raise typer.BadParameter("--names needs --template")
     pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
@@ -296,6 +308,6 @@ def report_command(
 
 
 def _page_name(page: Path) -> str:
-    # All pages are called index.html; that of a site needs the site's folder before it.
+    # All pages are called index.html, so a site's page is named with its folder.
     private = page.parent.name == "private"
     return f"{page.parent.parent.name}/private/{page.name}" if private else page.name

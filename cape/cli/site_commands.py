@@ -1,4 +1,4 @@
-"""Commands of members: ``cape store``, ``policy``, ``settings``, ``pairs``..."""
+"""Commands of sites and owners: ``store``, ``policy``, ``settings``, ``pairs``, ``keygen``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cape.cli.common import AsJson, file_argument, file_option, result
 
 
 def store_command(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all that is kept.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all stored data.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is kept of data that were read, so that no file is read twice."""
+    """Show the data store, which saves reading a file twice."""
     from cape.data.data_store import DataStore
     from cape.site.places import SitePlaces
 
@@ -34,26 +34,26 @@ def store_command(
 
 def policy_command(
     file: Annotated[
-        Path | None, file_argument("A site-policy.toml; without one, what is shipped.")
+        Path | None, file_argument("A site-policy.toml; by default the shipped policy.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a site policy as a run reads it: every key in force, and the names of this software."""
+    """Show a site policy as a run reads it, with every key, and the digest of this software."""
     import hashlib
 
     from cape.site.policy import PAIRS, SitePolicy, code_digest, load_policy, promise_text
 
-    # Through the reader of a run: a key that is misspelt is refused here, not months later.
+    # Use a run's reader, so that a misspelt key is refused here.
     policy = dataclasses.asdict(SitePolicy() if file is None else load_policy(file))
     digest = "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
     shipped, code = dataclasses.asdict(SitePolicy()), code_digest()
-    # As lines of the file, so that a limit is raised by copying it.
+    # As lines of the file, ready to copy.
     lines = [
         f"{name} = {json.dumps(value)}" + ("" if value == shipped[name] else "  # not as shipped")
         for name, value in policy.items()
     ]
     lines += [f"# {name}: {promise_text(pair)}" for name in PAIRS for pair in policy[name]]
-    lines += [f"# public_counts: how many people are in each level of {column} is said to all"
+    lines += [f"# public_counts: the number of people in each level of {column} is published"
               for column in policy["public_counts"]]  # fmt: skip
     lines += [f"sha256 of the file: {digest}"] if digest else []
     lines += [f"this software, for image_digests: {code}"]
@@ -66,11 +66,12 @@ def settings_command(
         Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
     ] = None,
     subjects: Annotated[
-        int | None, typer.Option(min=1, help="All subjects: refuse what a run of them would.")
+        int | None,
+        typer.Option(min=1, help="All subjects; refuse settings that a run of them would refuse."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a form's inputs (.json) into the settings.toml for members, and back."""
+    """Convert a form's inputs (.json) into a settings.toml, and back."""
     from cape.engines.coinstac.form import form_of, read_form, settings_text
     from cape.planning.budget import check_before_sending
     from cape.planning.consortium_folder import check_before_it_leaves, read_file
@@ -85,7 +86,7 @@ def settings_command(
     check_before_it_leaves(text, file)
     if out is not None:
         out.write_text(text, encoding="utf-8")
-    unplanned = "" if subjects else "; whether there are enough subjects: --subjects"
+    unplanned = "" if subjects else "; to check the number of subjects: --subjects"
     line = text.rstrip("\n") if out is None else f"written: {out}{unplanned}"
     result({"text": text, "path": None if out is None else str(out)}, line, as_json=as_json)
 
@@ -93,12 +94,11 @@ def settings_command(
 def pairs_command(
     file: Annotated[Path, file_argument("The table of the atlas: labels and their names.")],
     atlas: Annotated[
-        Path | None,
-        file_option("The label image, atlas*.nii.gz: pairs are compared in place, too."),
+        Path | None, file_option("The label image, atlas*.nii.gz, to compare places too.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the left and right labels of an atlas by their names, for the setting label_pairs."""
+    """Pair left and right labels of an atlas by name, for the setting label_pairs."""
     from cape.data.label_table import read_label_table
     from cape.data.space import mask_space
     from cape.planning.label_pairs import compare_places, pair_names
@@ -109,15 +109,17 @@ def pairs_command(
     if atlas is not None:
         given = {"epsilon": 1, "delta": 1e-5, "feature_space": "atlas", "atlas": atlas.name}
         found = compare_places(found, mask_space(Config.from_input(given), atlas.parent))
-    how = "names and places" if atlas else "names alone; --atlas compares places, too"
+    how = "names and places" if atlas else "names only; --atlas compares places too"
     lines = [
         f'label_pairs = "{found.setting()}"',
         f"{len(found.pairs)} pairs of {len(names)} labels, by {how}",
     ]
     others = {
-        "called so, but not mirror images of each other": [n for pair in found.apart for n in pair],
-        "of a side, without one partner": found.single,
-        "of no side": found.middle,
+        "paired by name, but not mirror images of each other": [
+            n for pair in found.apart for n in pair
+        ],
+        "with a side, but without one partner": found.single,
+        "without a side": found.middle,
     }
     for what, labels in others.items():
         if labels:
@@ -135,11 +137,11 @@ def keygen_command(
     ] = "",
     collect: Annotated[
         list[Path] | None,
-        file_option("A site's key.json; repeat it.  Writes all of them as one roster.json."),
+        file_option("A site's key.json; repeat it.  All go into one roster.json."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the identity key of a site (key_trust=pinned), or collect the sites' public halves."""
+    """Make the identity key of a site (key_trust=pinned), or collect public keys of sites."""
     from cape.site.identity import collect_keys, make_key, write_public
 
     if collect:
@@ -147,8 +149,8 @@ def keygen_command(
         result(
             {"sites": names, "sha256": digest, "path": str(out)},
             f"{out}: {len(names)} sites, sha256 {digest}",
-            # Past the aggregator: a list that came through it would prove nothing.
-            "Send it to every site past the aggregator, and read its sha256 out by phone.",
+            # The aggregator could change a list that it relays.
+            "Send it to every site, not through the aggregator; compare its sha256 by phone.",
             f'settings: key_trust = "pinned", n_sites = {len(names)}',
             f'settings: site_names = "{",".join(names)}"',
             as_json=as_json,
@@ -156,7 +158,7 @@ def keygen_command(
         return
     public = make_key(out)
     fields = {"public_key": public, "path": str(out)}
-    do = "Give it to the other sites past the aggregator; each keeps all of them in roster.json."
+    do = "Send it to the other sites directly, not through the aggregator, for their roster.json."
     if site:
         sent = fields["public"] = str(write_public(out.parent, site, public))
         do = f"Send {sent} to the owner; keep the roster.json that comes back beside {out.name}."

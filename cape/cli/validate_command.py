@@ -1,4 +1,4 @@
-"""``cape validate``: read everything, print every problem with its remedy, spend nothing."""
+"""``cape validate``: read all data and print every problem with its remedy; no budget is spent."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "counts as zeros"}
 SUBJECT_COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
 REFUSED = ("CAPE-E153", "CAPE-E154", "CAPE-E260")
-# "READY" after a quick look must not pass for the whole check.
+# --fast must not be taken for the whole check.
 NOT_LOOKED_AT = (
-    "Only headers and tables were read. NaN, constant data, coverage, rank, dummy scans, cut-off "
-    "compressed files, complex numbers in .mat files and files with the same content are found "
-    "without --fast, as in a run."
+    "Only headers and tables were read. Without --fast, as in a run, these are found too: NaN, "
+    "constant data, coverage, rank, dummy scans, cut-off compressed files, complex numbers in .mat "
+    "files, files with the same content."
 )
 
 
@@ -55,7 +55,7 @@ def validate_command(
     ],
     data: Annotated[
         list[str] | None,
-        typer.Option(help="A file, or one pattern such as '*.nii.gz'; repeat it for more files."),
+        typer.Option(help="A file, or a pattern such as '*.nii.gz'; repeat it for more files."),
     ] = None,
     manifest: Annotated[Path | None, file_option("A table of runs.")] = None,
     bids: Annotated[Path | None, folder_option("A derivatives folder.")] = None,
@@ -66,20 +66,17 @@ def validate_command(
         Path | None, typer.Option(help="Table of subjects and findings to write (.tsv); private.")
     ] = None,
     set_values: SetValues = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Headers and tables only; the data are not looked at.")
-    ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Read only headers and tables.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Count warnings as errors.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check the data of a site, or of a whole consortium, before anything is spent."""
+    """Check the data of a site or of a consortium before a run spends any budget."""
     from cape.planning.consortium_folder import read_settings, settings_beside
     from cape.planning.validate import check_folder, own_store
     from cape.site.places import SitePlaces
 
     source = _source(data or [], manifest, bids)
-    # The owner's settings lie where the owner's data would: beside the folder of a site.
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
     if settings is None:
@@ -105,12 +102,12 @@ def validate_command(
     else:
         _print_text(checked, owner, quiet=quiet, strict=strict)
         if store is not None and not quiet:
-            remark(f"kept for the next command: {store.size()[1] / 1e6:.0f} MB (cape store)")
+            remark(f"stored for the next command: {store.size()[1] / 1e6:.0f} MB (cape store)")
     raise typer.Exit(_exit_code(checked, strict=strict))
 
 
 def _source(names: list[str], manifest: Path | None, bids: Path | None) -> dict[str, object]:
-    # One only: files named in two ways would be read twice, or half of them not at all.
+    # Only one way: files named in two ways could be read twice or not at all.
     source: dict[str, object] = {}
     if names:
         source["data"] = names[0] if len(names) == 1 else names
@@ -134,16 +131,16 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
 def _policy(places: SitePlaces, path: Path | None, site: str) -> SitePolicy:
     from cape.site.policy import read_policy
 
-    # Not "no policy": a site without a file has the defaults, a least number of subjects too.
+    # A site without a file has the shipped policy, with a minimum number of subjects.
     base, given = (Path(), {}) if path is None else (path.parent, {"policy": path.name})
     return read_policy(places, base, given, site)
 
 
 def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:
-    # Private: labels of subjects.  One row per subject that the site listed.
+    # Private, with labels of subjects: one row per subject in the site's list.
     accepted = check.inspection.accepted
     taking_part = {s.label for s in accepted.subjects} if accepted is not None else set()
-    # A subject whose files could not be read has a label and nothing else.
+    # A subject whose files could not be read has only a label.
     by_label = {subject.label: subject for subject in check.inspection.subjects}
     rows = []
     for label in check.inspection.labels:
@@ -162,7 +159,7 @@ def _quality(subject: Subject) -> tuple[str, str, str]:
     from cape.data.cleaning import UNREAD
 
     quality = subject.quality
-    # With --fast nothing of the data was looked at; a 0 would look like a result.
+    # With --fast the data are unread; a 0 would look like a result.
     if quality is UNREAD:
         return "-", "-", "-"
     coverage, bad = f"{100 * quality.coverage:.0f} %", f"{100 * quality.bad_fraction:.2g} %"
@@ -187,7 +184,7 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
 
 
 def _compared(checked: FolderCheck) -> str:
-    # Sites whose own checks failed have nothing to compare; saying "they fit" would hide them.
+    # A site whose own checks failed is not compared; "they fit" would hide it.
     compared = checked.accepted
     missing = ", ".join(site.site for site in checked.sites if site.site not in compared)
     outcome = "see below" if checked.handshake else "they fit"
@@ -262,7 +259,7 @@ def _verdict(checked: FolderCheck, *, strict: bool) -> str:
 def _exit_code(checked: FolderCheck, *, strict: bool) -> int:
     errors = {finding.code for finding in checked.findings if finding.severity == "E"}
     if errors:
-        # A policy that refuses is no fault of the data: scripts can tell the two apart.
+        # Scripts can tell a refusal by policy from a fault of the data.
         return 3 if errors <= set(REFUSED) else 1
     return 1 if strict and checked.findings else 0
 
@@ -312,11 +309,11 @@ def _write_table(checked: FolderCheck, path: Path) -> None:
     from cape.data.issues import in_full
     from cape.site.files import write_atomically
 
-    # Beside the data: findings name files, so this table stays at the site, for one user.
+    # Findings name files, so this table is for the site only.
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:
         lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]
-    # As comments: readers of tables skip them.
+    # Readers of tables skip comments.
     findings = in_full(checked.findings).splitlines()
     lines += [f"# {line}" for line in findings]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""An atlas under its makers' name: what looks like one, and its copy under a name settings may say.
+"""Find an atlas under its makers' name, and copy it to a name that settings allow.
 
-Settings name atlas*, and nothing else: an owner could name somebody's image, whose digest leaves
-before any noise.  So it is the person at the keyboard who says which file is the atlas.
+Settings may name only atlas* files; otherwise an owner could name a person's image, whose digest
+leaves without noise.  So a person at the site chooses the atlas file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TABLES: Final = (".tsv", ".csv", ".txt", ".xml", ".niml.lt", ".lut", ".ctbl")
 
 
 def foreign_atlases(folder: Path) -> list[str]:
-    """Return the names of files of one volume at a folder's top that look like an atlas."""
+    """Return the names of 3-D images in a folder (not below it) that look like an atlas."""
     found = (
         path
         for path in folder.iterdir()
@@ -37,10 +37,10 @@ def foreign_atlases(folder: Path) -> list[str]:
 
 
 def table_beside(image: Path) -> Path | None:
-    """Return the label table that lies beside a label image, by its name; None: none is readable.
+    """Return the label table beside a label image, by its name; None: none is readable.
 
-    It may leave out what the image's name has at its end (a grid), as Schaefer's does, its ending,
-    or the resolution, as TemplateFlow's does.
+    Its name may lack the image's last part (a grid), as Schaefer's does, its extension, or the
+    resolution, as TemplateFlow's does.
     """
     stem = _stem(re.sub(r"_res-[^_]+", "", image.name))
     tables = {path: _stem(path.name) for path in image.parent.iterdir() if _is_table(path.name)}
@@ -55,10 +55,15 @@ def table_beside(image: Path) -> Path | None:
 
 
 def adopted(image: Path, sites: Mapping[str, Path]) -> Iterator[tuple[Path, bytes]]:
-    """Return an atlas and its table as every site must have them; ConfigError E016: others lie."""
+    """Yield (path, content) of an atlas and its table for every site.
+
+    ConfigError E016: not an image, or another file has that name.
+    """
     ending = next((end for end in _IMAGES if image.name.endswith(end)), "")
     if not ending:
-        raise ConfigError("E016", problem=f"{image.name} is no .nii or .nii.gz", do="give one.")
+        raise ConfigError(
+            "E016", problem=f"{image.name} is no .nii or .nii.gz", do="give a NIfTI image."
+        )
     files = {f"atlas{ending}": image.read_bytes()}
     if table := table_beside(image):
         suffix = table.suffix if table.suffix in (".tsv", ".csv") else ".txt"
@@ -68,7 +73,9 @@ def adopted(image: Path, sites: Mapping[str, Path]) -> Iterator[tuple[Path, byte
             place = folder / name
             if place.exists() and place.read_bytes() != content:
                 do = "remove it, or leave out --atlas."
-                raise ConfigError("E016", problem=f"{place} is another file already", do=do)
+                raise ConfigError(
+                    "E016", problem=f"{place} already exists with other content", do=do
+                )
             yield place, content
 
 

@@ -45,20 +45,20 @@ class StageSummary:
     noise_last: float
 
 
-# Assumed of a person, as nobody has seen the data; and what one packed volume at 2 mm takes:
-# .014 s of a processor alone, .034 s of wall where others use it too (4 mm mask, `cape validate`).
+# Assumed volumes per person, and s to read one compressed volume at 2 mm: .014 s on an idle
+# processor, .034 s on a busy one (4 mm mask, `cape validate`).
 USUAL_VOLUMES = 300
 SECONDS_PER_VOLUME = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteNeeds:
-    """What a site of average size needs, where everybody has a usual run; none of it is known."""
+    """Estimated needs of a site of average size; the data have not been read."""
 
     people: int  # M / S
-    volumes: int  # of each person, assumed
+    volumes: int  # per person, assumed
     memory: int  # bytes of the whole process, one person read at a time
-    seconds: float | None  # of one processor for reading packed images at 2 mm; None: no images
+    seconds: float | None  # to read compressed images at 2 mm on one processor; None: no images
 
     def sentence(self) -> str:
         what = f"{self.people} people of {self.volumes} volumes"
@@ -72,7 +72,7 @@ class SiteNeeds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """What a plan means."""
+    """A plan with its costs and its forecast."""
 
     n_subjects: int  # M
     n_sites: int  # S
@@ -87,14 +87,14 @@ class PlannedRun:
     epsilon: Mapping[Viewer, float] | None  # in all
     delta: float
     planned: float  # epsilon of the settings; the plan may need less
-    bytes_per_site: int  # what a site sends in masked integers
+    bytes_per_site: int  # masked integers sent by a site
     weight: Weight  # of messages, states and memory
     site: SiteNeeds
-    breaks: int  # the least S at which such a run does not travel, 0 if none up to 10,000
-    breaks_by: str  # what is too large there
+    breaks: int  # smallest S at which messages are too large; 0 if none up to 10,000
+    breaks_by: str  # the part that is too large there
     verdict: Forecast
     advice: Advice
-    curve: tuple[CurvePoint, ...]  # the same consortium at other epsilons; empty without noise
+    curve: tuple[CurvePoint, ...]  # at other epsilons; empty without noise
     warnings: tuple[str, ...]  # of the settings themselves
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ def any_budget_of(
     n_outcomes: int | None = None,
     first_share: float = USUAL_SHARE,
 ) -> PlannedRun | PlannedComparison:
-    """Return the plan of a run that makes maps or compares groups; the last two are of these."""
+    """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
             settings,
@@ -147,10 +147,10 @@ def budget_of(
     n_subjects: int,
     space: FeatureSpace | None = None,
 ) -> PlannedRun:
-    """Return the plan that a real handshake makes from the same numbers, with its errors.
+    """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
-    `settings` have epsilon and delta at least (or ``private = false``); without a `space` a usual
-    one of their kind is taken.
+    `settings` have at least epsilon and delta (or ``private = false``); `space` defaults to a usual
+    one for them.
     """
     chosen = dict(settings)
     name = proposed(chosen)
@@ -160,7 +160,7 @@ def budget_of(
     check_shares(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
-    # Where a run would refuse, a budget explains: the verdict says what is too little.
+    # A run would refuse low quality; a budget explains it in the verdict.
     lenient, space = replace(config, accept_low_quality=True), space or _space(planner.kind, config)
     run_plan = planner.plan_run(lenient, n_sites, n_subjects, space)
     d = run_plan.n_basis
@@ -211,7 +211,7 @@ def budget_of(
 def plans_around(
     settings: Mapping[str, object], plan: PlannedRun
 ) -> tuple[tuple[str, PlannedRun], ...]:
-    """Return the plan, and what one change of it gives; what no run may have is left out."""
+    """Return the plan and its variants with one change each, without those that a run refuses."""
     people, fewer = plan.n_subjects, max(2, 2 * plan.n_components // 3)
     changes: tuple[tuple[str, int, dict[str, object]], ...] = (
         ("twice the people", 2 * people, {}),
@@ -227,9 +227,9 @@ def plans_around(
 
 
 def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | None) -> None:
-    """Raise what would end a run at its sites, before anything is sent to them.
+    """Raise the errors that would end a run at its sites.
 
-    Without `n_subjects` nothing that depends on how many people there are.
+    Without `n_subjects`, checks that need the number of people are skipped.
     """
     computation, config = configured(settings)
     check_sites_are_declared(config)
@@ -253,16 +253,16 @@ def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | No
 
 
 def _check_drop_outs(config: Config, n_sites: int) -> None:
-    """Refuse (E152) drop-outs that the owner asks for and the number of sites does not allow."""
+    """Raise ConfigError E152 if the owner allows more drop-outs than the number of sites does."""
     if config.aggregation != "secagg":
         return
     survivors = config.survivors(n_sites)
     problem = f"{survivors} of {n_sites} sites must answer to the end with aggregation=secagg"
     if survivors == n_sites:
-        do = "so none may leave: take 4 sites or more, or aggregation=all-sites."
+        do = "so none may drop out: use 4 sites or more, or aggregation=all-sites."
         raise ConfigError("E152", problem=problem, do=do)
     if 0 < config.min_survivors < survivors:
-        do = f"so not {n_sites - config.min_survivors} may leave: set min_survivors={survivors}."
+        do = f"so not {n_sites - config.min_survivors} may drop out: set min_survivors={survivors}."
         raise ConfigError("E152", problem=problem, do=do)
 
 
@@ -272,7 +272,7 @@ def _why_sizes(kind: Kind, config: IcaConfig, asked: int, g: float, *, whole: bo
     at = f"G {g:.0f}" if math.isfinite(g) else "the data, as there is no noise"
     d = "the basis is yours" if config.n_basis else f"the basis follows from {at}"
     d = "all features are the basis" if whole else d
-    # Temporal runs have the number of the settings, the shipped one too.
+    # Temporal runs always have R in their settings.
     if asked:
         return f"R is that of the settings; {d}."
     return f"R follows from {at} (docs/separations.md), and {d}."
@@ -288,7 +288,7 @@ def _epsilon_by_viewer(
 
 
 def _planner(name: str) -> IcaPlanner:
-    """Return what plans a computation; ConfigError if nothing does."""
+    """Return the planner of a computation; ConfigError E011 if it has none."""
     planner = planner_of(name)
     if planner is None:
         planned = ", ".join(known for known in names() if planner_of(known))
@@ -305,7 +305,7 @@ def _has_bundled_mask(config: Config) -> bool:
 
 
 def _is_known(config: Config) -> bool:
-    """Whether the settings alone say how many features there are."""
+    """Return whether the settings determine the number of features."""
     return _has_bundled_mask(config) or bool(config.said_features)
 
 
@@ -333,7 +333,7 @@ def _space(kind: Kind, config: IcaConfig) -> FeatureSpace:
         shape = parse_shape(config.image_shape)
         space = FeatureSpace.of_matrix(math.prod(shape), shape)
     else:
-        # Nobody has seen the data yet: as many features as the settings say, or allow.
+        # The data are unread: use the number of features in the settings, or the largest allowed.
         n_features = config.said_features or config.n_basis or config.max_features
         space = FeatureSpace.of_matrix(n_features)
     return replace(space, n_templates=config.n_components) if kind == "template" else space

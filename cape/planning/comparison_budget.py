@@ -1,7 +1,7 @@
-"""What a planned comparison of groups will see, before anybody is asked; no data are touched.
+"""Forecast a planned comparison of groups, without data.
 
-The plan is that of a run (`cape.computations.capecontrast`), the forecast that by which a run is
-refused (`cape.forecast.contrast`).
+The plan is that of a run (`cape.computations.capecontrast`), and a run refuses by the same forecast
+(`cape.forecast.contrast`).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cape.protocol.sizes import Weight, check_weight
 from cape.settings.option import out_of_range
 from cape.space.feature_space import FeatureSpace
 
-# Of an owner who has not said yet what is compared: two groups, as many covariates as most name
+# Assumed if the settings name no groups: two groups and a usual number of covariates
 GROUP, COVARIATES = "group: first, second", "age 0:1, motion 0:1, sex female/male"
-# What counts of a site is the share of its smaller group, .40 on average where shares are .5 with
-# an sd of .12 between sites (`cape.lab.synthetic.groups`): equal groups would promise too much.
+# The smaller group of a site counts: .40 on average if shares are .5 with an sd of .12 between
+# sites (`cape.lab.synthetic.groups`).  Equal groups would promise too much.
 USUAL_SHARE = 0.4
 OTHER_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What a comparison sees of differences in standard deviations."""
+    """Sensitivity of a comparison to differences, in standard deviations over people."""
 
     n_subjects: int
     epsilon: float
     se: float  # standard error of a difference
-    smallest: float  # difference that is found with power .8 at .05, two-sided
-    power: tuple[float, ...]  # of `EFFECTS`
+    smallest: float  # difference found with power .8 at .05, two-sided
+    power: tuple[float, ...]  # for `EFFECTS`
     privacy: float  # share of the squared error that is privacy noise
 
     @classmethod
@@ -56,13 +56,13 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedComparison:
-    """What a plan means."""
+    """A plan with its costs and its forecast."""
 
     computation: str
     n_subjects: int
     n_sites: int
     n_outcomes: int
-    pattern: bool  # whether the question is one pattern, found in half of the people
+    pattern: bool  # the question is one pattern, found in half of the people
     first_share: float  # of the first group at every site
     releases: int
     mu: float | None  # against the headline viewer; None without noise
@@ -72,10 +72,10 @@ class PlannedComparison:
     colluders: int
     bytes_per_site: int
     weight: Weight  # of messages, states and memory
-    effects: tuple[float, ...]  # what `power` is of, in standard deviations
+    effects: tuple[float, ...]  # differences of `power`, in standard deviations
     seen: Seen
     usable: bool
-    answer: str  # a plain word
+    answer: str  # a sentence for people
     others: tuple[Seen, ...]  # at other epsilons, and with more people
 
 
@@ -87,9 +87,9 @@ def comparison_budget(
     n_outcomes: int | None = None,
     first_share: float = USUAL_SHARE,
 ) -> PlannedComparison:
-    """Return the plan that a real handshake makes from the same numbers, with its errors.
+    """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
-    `n_outcomes`: instead of the settings' outcomes, for an owner who has not named them yet.
+    `n_outcomes` replaces the outcomes of the settings, for an owner who has not named them yet.
     """
     if not 0.0 < first_share < 1.0:
         raise out_of_range("share", first_share, "between 0 and 1", "give that of the first group.")
@@ -109,7 +109,7 @@ def comparison_budget(
     others = []
     if mu is not None:
         sizes = [(n_subjects, epsilon) for epsilon in OTHER_EPSILONS if epsilon != config.epsilon]
-        # Of more people delta would have to be smaller (`check_delta`).
+        # More people would need a smaller delta (`check_delta`).
         sizes += [
             (times * n_subjects, config.epsilon)
             for times in (2, 4)
@@ -148,7 +148,7 @@ def _config(settings: Mapping[str, object], n_outcomes: int | None) -> CapeContr
     if n_outcomes is not None:
         chosen["outcomes"] = ", ".join(f"o{k} 1" for k in range(n_outcomes))
     if not str(chosen.get("outcomes", "")).strip():
-        do = "give --outcomes K, or the setting outcomes."
+        do = "give --outcomes K or the setting outcomes."
         raise ConfigError("E013", setting="outcomes", do=do)
     if not str(chosen.get("group", "")).strip():
         chosen |= {"group": GROUP}
@@ -159,7 +159,7 @@ def _config(settings: Mapping[str, object], n_outcomes: int | None) -> CapeContr
 def _roster(
     config: CapeContrastConfig, n_sites: int, n_subjects: int, first_share: float
 ) -> Roster:
-    """Return the roster of sites of equal size, with the plan of a run."""
+    """Return a roster of sites of equal size with the plan of a run."""
     space = FeatureSpace.of_matrix(len(config.asked_outcomes))
     plan: tuple[Event, ...] = capecontrast.plan_run(config, n_sites, n_subjects, space).releases
     entries = []

@@ -1,4 +1,4 @@
-"""A consortium that lies in one folder: the owner's settings.toml, and one folder for each site."""
+"""A consortium in one folder: the owner's settings.toml and one folder for each site."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ from cape.settings.config import Config
 from cape.settings.documents import parse_json
 from cape.settings.option import coerce
 
-# Of settings that name no computation, for images and for matrices.  On real brains temporal ICA
-# separated nothing in 18 of 18 runs (docs/separations.md); of a matrix nobody knows where a column
-# lies.
+# Default computations for images and for matrices.  On real brains temporal ICA separated no map
+# in 18 of 18 runs (docs/separations.md); the columns of a matrix have no known place.
 PROPOSED = ("capegica", "capedjica")
-# Stand for a budget that is not chosen yet; nothing is planned with them
+# Placeholders for a budget that is not chosen yet; no plan uses them
 UNSET = {"epsilon": 1.0, "delta": 1e-5}
 
 
@@ -50,9 +49,9 @@ class OwnerSettings:
 
 
 def proposed(settings: Mapping[str, object]) -> str:
-    """Return the computation of settings: their own word, else the one that suits the data.
+    """Return the computation that settings name, else the default for their data.
 
-    Settings that only the other of the two has ask for that one.
+    If settings fit only the other default, return that one.
     """
     if name := settings.get("computation"):
         return str(name)
@@ -65,7 +64,7 @@ def proposed(settings: Mapping[str, object]) -> str:
 
 
 def has_all(computation: str, settings: Mapping[str, object]) -> bool:
-    """Whether a computation has every one of these settings."""
+    """Return whether a computation has all of these settings."""
     known = {option.name for option in dataclasses.fields(load(computation).config)}
     return set(settings) - {"computation"} <= known
 
@@ -77,7 +76,7 @@ def settings_beside(folder: Path) -> Path | None:
 
 
 def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettings:
-    """Return the settings of a file with those of the command line on top, else ConfigError."""
+    """Return the settings of a file, overridden by those of the command line; ConfigError."""
     values = merged(read_file(path), given)
     computation = load(proposed(values))
     values.pop("computation", None)
@@ -88,9 +87,9 @@ def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettin
 
 
 def read_file(path: Path | None) -> dict[str, object]:
-    """Return what a settings.toml says, or the settings.json of a finished run; {} without one.
+    """Return the settings of a settings.toml or of a finished run's settings.json; {} without one.
 
-    ConfigError E014: it cannot be read.
+    ConfigError E014: the file cannot be read.
     """
     if path is None:
         return {}
@@ -100,25 +99,25 @@ def read_file(path: Path | None) -> dict[str, object]:
             said = parse_json(path.read_text(encoding="utf-8"))
             return {**said["settings"], "computation": beside["computation"]}
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    # Its reader has no limits of its own.
+    # tomllib has no limit on nesting.
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as err:
-        detail = own_words(err, "no UTF-8, or too many brackets within brackets")
+        detail = own_words(err, "not UTF-8, or nested too deeply")
         raise ConfigError("E014", detail=f"{path}: {detail}") from err
 
 
 def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings given, over those of the file that are meant for the same run.
+    """Return the settings of the file that fit the run, overridden by `given`.
 
-    If `given` chooses another computation, a setting of the file stays if both have it from a class
-    that they share, the chosen one has no default of its own, and allows it; a CapeWarning names
-    the others.  A table of the file, such as [capecontrast], is for that computation alone.
+    If `given` chooses another computation, a setting of the file stays if both inherit it from a
+    shared class and the chosen one keeps its default and allows the value; a CapeWarning names the
+    others.  A table of the file, such as [capecontrast], applies only to that computation.
     """
     own = {name: value for name, value in in_file.items() if isinstance(value, Mapping)}
     in_file = {name: value for name, value in in_file.items() if name not in own}
     unknown = {name: value for name, value in own.items() if name not in names()}
     chosen = proposed({**in_file, **given})
     given = {**unknown, **own.get(chosen, {}), **given}
-    # A file that names none is for either of the two that are proposed, if that has its settings.
+    # A file that names no computation is for either default that has its settings.
     is_open = "computation" not in in_file and chosen in PROPOSED and has_all(chosen, in_file)
     named = chosen if is_open else proposed(in_file)
     if chosen == named:
@@ -130,8 +129,9 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     }
     ignored = [name for name in in_file if name not in (*common, *given)]
     if ignored:
-        text = f"of settings.toml, which is for {named}, {chosen} ignores: {', '.join(ignored)}"
-        warnings.warn(f"{text} (give what it needs with --set)", CapeWarning, stacklevel=3)
+        text = f"{chosen} ignores: {', '.join(ignored)} (settings.toml is for {named}; "
+        text += "give what it needs with --set)"
+        warnings.warn(text, CapeWarning, stacklevel=3)
     return {**common, **given}
 
 
@@ -140,7 +140,7 @@ def _meant_for(config: type[Config], shared: type[Config], name: str, value: obj
     general = {field.name: field for field in dataclasses.fields(shared)}
     if name not in general:
         return False
-    # A default of its own says that the computation needs another value than the rest.
+    # A computation with its own default needs a value of its own.
     if fields[name].default != general[name].default:
         return value == fields[name].default
     try:
@@ -152,7 +152,7 @@ def _meant_for(config: type[Config], shared: type[Config], name: str, value: obj
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Whole:
-    """All files below a folder, and whose they are; private."""
+    """All files below a folder and the people they belong to; private to the site."""
 
     folder: Path
     names: Sequence[str]
@@ -160,7 +160,7 @@ class Whole:
     reading: Reading
 
     def of(self, kind: Kind) -> Reading:
-        """Return whose the files of a kind are."""
+        """Return the reading of the files of one kind."""
         said = words_beside(self.folder).layout
         return self.reading if kind == self.kind else read_names(self.names, kind, said=said)
 
@@ -179,10 +179,10 @@ def read_whole(folder: Path) -> Whole:
 
 
 def sites_below(whole: Whole) -> dict[str, Path]:
-    """Return the folders of sites by id; {}: the folder is one site's own.
+    """Return the folders of sites by id; {}: the folder belongs to one site.
 
-    A folder of people is no consortium: its reading says what the folders are.  Where it cannot
-    say, marks of data sets do, or the owner's settings.toml beside the folders.
+    The reading tells folders of people from folders of sites.  If it cannot, marks of data sets or
+    the owner's settings.toml beside the folders decide.
     """
     folder, reading = whole.folder, whole.reading
     if any("/" not in image.path for image in reading.images):
@@ -199,7 +199,7 @@ def sites_below(whole: Whole) -> dict[str, Path]:
     marked = all(
         any((path / mark).is_file() for mark in (*MARKS, *RECORDS)) for path in folders.values()
     )
-    # The owner's atlas lies in a site's folder; one in a person's may be anything.
+    # A site's folder holds the owner's atlas; in a person's folder an atlas is no evidence.
     of_people = any(subject in top for top, (_, subject) in _tops(reading))
     marked |= not of_people and all(
         any((path / name).is_file() for name in ATLAS_FILES) or foreign_atlases(path)
@@ -213,7 +213,7 @@ def sites_below(whole: Whole) -> dict[str, Path]:
 
 
 def _apart(reading: Reading) -> bool:
-    """Tell whether every first folder with files is the site of its images."""
+    """Return whether every top folder with files is the site of its images."""
     apart = {
         image.path.split("/")[0]
         for image in reading.images
@@ -224,12 +224,12 @@ def _apart(reading: Reading) -> bool:
 
 
 def _tops(reading: Reading) -> set[tuple[str, tuple[str, str]]]:
-    """Return every first folder with everybody who has images below it."""
+    """Return pairs of a top folder and a person with images below it."""
     return {(image.path.split("/")[0], image.person) for image in reading.images}
 
 
 def _folders(whole: Whole) -> dict[str, Path]:
-    """Return the folders that may be a site's: not hidden, not of code, logs or results."""
+    """Return folders that may be a site's: not hidden, no code, logs or results."""
     below: dict[str, list[str]] = defaultdict(list)
     for name in whole.names:
         top, _, rest = name.partition("/")
@@ -247,7 +247,7 @@ def _folders(whole: Whole) -> dict[str, Path]:
 def _may_be_site(folder: Path, names: Sequence[str]) -> bool:
     if folder.name.lower() in words("no_site") or any((folder / name).exists() for name in RESULTS):
         return False
-    # An empty folder is a site without data, and its own check says so best.
+    # Keep an empty folder: the site's own check reports that it has no data.
     return (
         not names
         or any(of_kind(n, kind) or n.endswith(refused_ends()) for n in names for kind in KINDS)
@@ -256,24 +256,24 @@ def _may_be_site(folder: Path, names: Sequence[str]) -> bool:
 
 
 def site_folders(directory: Path) -> dict[str, Path]:
-    """Return the folders of the sites by id, sorted; of one site the folder itself.
+    """Return the folders of the sites by id, sorted; for one site the folder itself.
 
-    ConfigError E016: there are no data.
+    ConfigError E016: the folder holds no data.
     """
     whole = read_whole(directory)
     if folders := sites_below(whole):
         return folders
     own = (*MANIFEST_NAMES, *RECORDS)
     reading = whole.reading
-    # The same labels in every folder: visits of the same people, or sites, as all have named them.
-    # A file of another name beside them makes no lab of sites.
+    # Equal labels in every folder may mean visits of one person or people of several sites; all
+    # take them for sites.  A file of another name beside them does not change that.
     if (reading.level in ("choice", "unknown") or _apart(reading)) and (folders := _folders(whole)):
         return folders
     if reading.images or reading.left or any((directory / n).is_file() for n in own):
         return {directory.resolve().name: directory.resolve()}
     if any(is_series(name, "volume") for name in whole.names):
-        problem = "the folder holds images, but neither a list nor their names say whose"
-        do = f"type cape people {shlex.quote(str(directory))}: it says how to list them."
+        problem = "the folder holds images, but neither a list nor their names say whose they are"
+        do = f"type cape people {shlex.quote(str(directory))} to see how to list them."
         raise ConfigError("E016", problem=problem, do=do, detail=str(directory))
     do = "name the folder of one site, or one that holds a folder of each; "
     do += "data to try it with: cape synth FOLDER."
@@ -281,23 +281,23 @@ def site_folders(directory: Path) -> dict[str, Path]:
 
 
 def check_nobody_named(text: str, readings: Iterable[Reading]) -> None:
-    """Raise ConfigError E018 if settings, which all sites read, would hold the name of a person."""
+    """Raise ConfigError E018 if settings, which all sites read, contain a person's label."""
     said = set(re.findall(r"[A-Za-z0-9_-]+", text))
     for reading in readings:
         for _, subject in reading.people:
             bare = subject.rpartition(" ")[2]
-            # Numbers stand in settings, too, and so do short words.
+            # Settings also contain numbers and short words.
             if f"sub-{bare}" in said or (bare in said and re.search(r"(?i)[a-z].*\d", bare)):
-                do = "give folders and columns names that are nobody's; nothing was written."
-                problem = "a name in settings, which all sites read, is that of a person here"
+                do = "rename the folder or column; no file was written."
+                problem = "settings, which all sites read, would contain the label of a person here"
                 raise ConfigError("E018", problem=problem, do=do)
 
 
 def check_before_it_leaves(text: str, source: Path | None) -> None:
     """Raise ConfigError E018 if a file to be sent names a person of a folder at hand.
 
-    At hand are the working folder, that of `source` (settings, or a job before), and those in them,
-    as far as they are marked as data; no other is walked through.
+    It searches the working folder, that of `source` (settings or an earlier job), and the folders
+    in them, if they are marked as data.
     """
     at_hand = {Path.cwd()} | ({source.resolve().parent} if source else set())
     below = (path for here in at_hand for path in here.iterdir() if path.is_dir())
@@ -308,6 +308,6 @@ def check_before_it_leaves(text: str, source: Path | None) -> None:
 def _is_data(folder: Path) -> bool:
     try:
         names = os.listdir(folder)
-    except OSError:  # somebody else's folder, which has said nothing to who owns the settings
+    except OSError:  # the owner of the settings cannot read it either
         return False
     return any(name in MARKS or name.startswith("sub-") for name in names)

@@ -1,8 +1,8 @@
-"""What `cape init` proposes of groups and covariates, from the words of one site's own table.
+"""Propose groups and covariates for `cape init` from one site's own table.
 
-Words alone are taken from it: which columns there are, and levels that several people have.  Ranges
-are public ones of a column's name, whatever values stand there.  It is a comment in settings, as to
-propose is to choose.
+Only column names and levels of several people are taken from it.  Ranges are public ones that
+belong to a column's name, whatever its values.  The proposal is a comment in settings, because the
+owner must choose.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cape.settings.comparison import number, parse_covariates, parse_group
 
 TABLE: Final = "participants.tsv"
 GROUPS: Final = ("dx", "diagnosis", "group", "dx_group", "diag", "patient_group", "clinical_group")
-# The second level is what others are compared with.
+# Reference levels; a reference becomes the second level.
 CONTROLS: Final = ("control", "controls", "hc", "cn", "nc", "td", "healthy", "con", "ctrl", "0")
 RANGES: Final = {
     "age": "18:90", "fd_mean": "0:.5", "mean_fd": "0:.5", "meanfd": "0:.5", "education": "0:25",
@@ -28,14 +28,14 @@ RANGES: Final = {
 }  # fmt: skip
 SEXES: Final = ("sex", "gender")
 PAIRS: Final = (("female", "male"), ("f", "m"), ("1", "2"), ("0", "1"))
-# What a word in a setting cannot have
+# Characters that a word in a setting cannot contain
 UNFIT: Final = ',:"\\'
-# Fewer have a level of their own: their word is none to send to others
-FEWEST: Final = 5
+# Fewest people of a level whose name may be sent to other sites
+MIN_PEOPLE: Final = 5
 
 
 def first_question(table: Path) -> dict[str, str]:
-    """Return settings that a comparison could have; {} of a table without two groups."""
+    """Return settings for a comparison; {} for a table without two groups."""
     try:
         (_, header), *lines = read_list(table, comments=False)
     except (OSError, UnusableFile, ValueError):
@@ -49,7 +49,7 @@ def first_question(table: Path) -> dict[str, str]:
     try:
         parse_group(group)
         parse_covariates(covariates)
-    except ConfigError:  # words that a setting cannot hold
+    except ConfigError:  # a name that settings do not allow
         return {}
     return {"group": group, "covariates": covariates}
 
@@ -59,7 +59,7 @@ def _group(name: str, cells: Sequence[str]) -> str:
     unfit = any({*word} & {*UNFIT} for word in levels)
     if name.lower() not in GROUPS or len(levels) < 2 or unfit:
         return ""
-    # By their words, not by how many people have them.
+    # Choose by name, not by number of people.
     second = next((word for word in levels if word.lower() in CONTROLS), levels[1])
     first = next(word for word in levels if word != second)
     return f"{name}: {first}, {second}"
@@ -67,7 +67,7 @@ def _group(name: str, cells: Sequence[str]) -> str:
 
 def _levels(cells: Sequence[str]) -> Mapping[str, int]:
     found = Counter(cell for cell in cells if cell.lower() not in MISSING_CELLS)
-    return {word: n for word, n in found.items() if n >= FEWEST}
+    return {word: n for word, n in found.items() if n >= MIN_PEOPLE}
 
 
 def _covariate(name: str, cells: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""A first settings.toml for the data of a folder, from names, sidecars and headers alone.
+"""Propose a settings.toml for the data of a folder, from names, sidecars and headers only.
 
-Of one site, or of several side by side.  What is counted is printed here; the file goes to all
-sites, so it holds names of spaces, tasks and columns, and no number but how many sites and people.
+The folder holds one site or several.  Counts are printed here; the file goes to all sites, so it
+holds names of spaces, tasks and columns, and only two counts: sites and people.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -60,19 +61,19 @@ from cape.space.feature_space import MNI152, FeatureSpace
 
 FILE: Final = "settings.toml"
 TEMPLATE: Final = Path(__file__).with_suffix(".toml.j2")
-# Of volumes, the first that a tree has; surfaces and single people's spaces are not for a group.
+# Template spaces of volumes, in order of preference
 SPACES: Final = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
-# mm, from the default on, which suits fMRIPrep's 2 mm and what scanners give.
+# Voxel sizes of bundled masks, mm; the first is the default.
 BUNDLED: Final = (4, 6, 8, 10)
-# Of the voxels of a mask, the share that a grid must hold to be taken for one of the whole brain
+# Share of a mask's voxels that a grid of the whole brain must hold
 WHOLE: Final = 0.9
-# Volumes of the shortest run that leave enough beside 24 signals of motion.
+# Shortest run, volumes, from which 24 signals of motion may be regressed out
 LONG_RUN: Final = 100
-# More than G pays for are noise, and the consortium must have more people than components.
+# Components beyond what G allows are noise; a consortium needs more people than components.
 MOST_COMPONENTS, PEOPLE_PER_COMPONENT = 20, 3
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 
-# Of a table, all up to its first line that says something
+# A table up to its first line with content
 _HEAD: Final = re.compile(rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\n]*")
 _READ_IMAGE: Final = partial(read_image, grid=None, headers_only=True)
 
@@ -83,18 +84,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """What was found in a folder, and the settings that follow."""
+    """The settings proposed for a folder, and the counts behind them."""
 
-    text: str  # of settings.toml
-    # One line each: what was counted, which choice was made among several
-    counts: tuple[str, ...]
-    # What the owner sends beside the settings, by its place: the structure of CIFTI files
-    files: Mapping[Path, bytes]
+    text: str  # settings.toml
+    counts: tuple[str, ...]  # lines about counts and choices
+    files: Mapping[Path, bytes]  # sent beside the settings: the structure of CIFTI files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Found:
-    """What files of one kind say: people of each site, lines of counts, values of the template."""
+    """Findings for one kind of file: people per site, lines of counts, values of the template."""
 
     people: Mapping[str, int]
     counts: list[str]
@@ -103,10 +102,10 @@ class _Found:
 
 
 def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Proposal:
-    """Return settings for the data of one site, or of sites side by side; ConfigError: none.
+    """Return settings for the data of one site or of several; ConfigError E018 if there are none.
 
-    `bids_filter`: which images, where the sites differ; else the most frequent ones.
-    `ask` is told what tables look like whose names and sizes do not say which axis is time.
+    `bids_filter` chooses images, by default the most frequent ones; `ask` decides which axis of
+    tables is time if names and sizes do not.
     """
     import jinja2
 
@@ -118,7 +117,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
         _check_said(whole.reading, folder)
     survey = _survey(folder, sites, bids_filter, ask)
     total = sum(survey.people.values())
-    # Plain text: nothing is escaped, and a value that is not there is an error.
+    # Plain text without escapes; a missing value is an error.
     template = jinja2.Template(
         TEMPLATE.read_text(encoding="utf-8"),
         trim_blocks=True,
@@ -137,7 +136,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
     check_nobody_named(text, [site.reading for site in sites.values()])
     lines = [f"{site}: {_people(n)}" for site, n in survey.people.items()]
     confirm = [
-        f"only names say so; if it is right, type: cape people {shlex.quote(str(whole.folder))} "
+        f"inferred from names; if it is right, type: cape people {shlex.quote(str(whole.folder))} "
         + shlex.join(whole.reading.lines[0].typed)
         for whole in sites.values()
         if whole.reading.level == "inferred" and whole.reading.lines
@@ -153,7 +152,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
 
 
 def _overlooked(folder: Path, sites: Sites, survey: _Found, bids_filter: str) -> list[str]:
-    """Return a line about an atlas of another name, which settings cannot say."""
+    """Return a line about an atlas whose name settings do not allow."""
     found = [(s.folder, foreign_atlases(s.folder)) for s in sites.values()]
     place = next((base / names[0] for base, names in found if names), None)
     if place is None or survey.values.get("atlas"):
@@ -168,13 +167,21 @@ def _overlooked(folder: Path, sites: Sites, survey: _Found, bids_filter: str) ->
     ]
 
 
-def adopt_atlas(folder: Path, image: Path) -> list[Path]:
-    """Copy an atlas, and its table, to every site below a folder by the name settings say."""
-    whole = read_whole(folder)
-    copies = dict(adopted(image, sites_below(whole) or {"": folder}))
-    for place, content in copies.items():
-        place.write_bytes(content)
-    return list(copies)
+@contextmanager
+def adopting(folder: Path, image: Path | None) -> Iterator[list[Path]]:
+    """Copy an atlas and its table to every site below a folder; an error removes new copies."""
+    copies: dict[Path, bytes] = {}
+    if image is not None:
+        copies.update(adopted(image, sites_below(read_whole(folder)) or {"": folder}))
+    new = [path for path in copies if not path.exists()]
+    try:
+        for path in new:
+            path.write_bytes(copies[path])
+        yield list(copies)
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
@@ -198,7 +205,7 @@ def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
 
 
 def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:
-    """Return whose the files of each site are; ConfigError where nobody can tell."""
+    """Return the reading of each site's files; ConfigError E018 if it is ambiguous."""
     readings = {site: whole.of(kind) for site, whole in sites.items()}
     for site, reading in readings.items():
         if reading.images:
@@ -207,13 +214,13 @@ def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:
 
 
 def _check_said(reading: Reading, folder: Path) -> None:
-    """Raise ConfigError E018 where names leave a choice: settings would be a guess about people."""
+    """Raise ConfigError E018 if names do not determine the people."""
     if reading.level in ("choice", "unknown") and (reading.images or reading.commands):
-        raise _ask_people(folder, reading.why or "nobody can tell whose its files are")
+        raise _ask_people(folder, reading.why or "names do not say whose the files are")
 
 
 def _ask_people(folder: Path, problem: str) -> ConfigError:
-    do = f"type cape people {shlex.quote(str(folder))}: it says what can be said, and prints it."
+    do = f"type cape people {shlex.quote(str(folder))} to see the choices."
     return ConfigError("E018", problem=problem, do=do, detail=str(folder))
 
 
@@ -245,7 +252,7 @@ def _of_bids(
         raise _nothing(next(iter(sites.values())).folder, problem)
     space = _choose(usable, "space", SPACES)
     rests = sorted({e["task"] for e in tables.values() if e.get("task", "").startswith("rest")})
-    # Of the echoes their combination, which has no entity; else one that BOLD is strong in.
+    # Prefer the combined echo (no echo entity), else echo 2.
     keys = {"desc": ("preproc",), "task": ("rest", *rests), "echo": ("", "2"), "res": ("2",)}
     wanted, chosen = _narrowed(tables, {"space": space}, keys, bids_filter)
     order = ("task", "space", "echo", "res", "desc")
@@ -305,7 +312,7 @@ def _of_cifti(sites: Sites, names: Sequence[str], bids_filter: str) -> _Found:
 def _surveyed(
     sites: Sites, readings: Mapping[str, Reading], end: str = ""
 ) -> tuple[dict[str, int], dict[str, dict[Path, Image]], dict[Path, Entities]]:
-    """Return how many people each site has, its images, and the entities of every image's name."""
+    """Return the number of people and the images of each site, and the entities of each image."""
     images = {
         site: {
             whole.folder / i.path: i
@@ -328,7 +335,7 @@ def _check_no_site_lost(
     chosen: Sequence[Path],
     bids_filter: str,
 ) -> None:
-    """Raise ConfigError E018 if nothing of a site fits: it says what differs there, and asks."""
+    """Raise ConfigError E018 if no image of a site was chosen."""
     taken = set(chosen)
     for site, each in images.items():
         if each and not taken & each.keys():
@@ -337,7 +344,7 @@ def _check_no_site_lost(
             problem = (
                 f"site {site} has no image with {bids_filter}; it has {', '.join(sorted(there))}"
             )
-            do = "say which images all sites have, with + between words for the same: "
+            do = "name images that all sites have, with + between values that mean the same: "
             do += "cape init FOLDER --filter task-rest+resting_space-..., or leave the site out."
             raise ConfigError("E018", problem=problem, do=do)
 
@@ -348,9 +355,9 @@ def _narrowed(
     keys: Mapping[str, Sequence[str]],
     bids_filter: str,
 ) -> tuple[dict[str, str], list[Path]]:
-    """Return `wanted` with a value of each key that names have, and the images that fit it.
+    """Return `wanted` with a value for each key in the names, and the images that fit it.
 
-    `bids_filter`: what the owner said, instead.
+    The owner's `bids_filter` replaces it.
     """
     if bids_filter:
         said = parse_entities(bids_filter)
@@ -358,14 +365,14 @@ def _narrowed(
     for key, first in keys.items():
         fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
         values = {e.get(key) for e in fitting.values()}
-        # Without need no resolution is named: images of all are brought to the mask's grid.
+        # A single resolution is not named: images are resampled to the mask's grid.
         if values - {None} and (key != "res" or len(values) > 1):
             wanted = {**wanted, key: _choose(fitting, key, first)}
     return wanted, [path for path, e in tables.items() if _fits(e, wanted)]
 
 
 def _without(tables: Mapping[Path, Entities], wanted: Mapping[str, str]) -> str:
-    """Return `bids_exclude` for images chosen without an entity: no filter can say that."""
+    """Return `bids_exclude` for entities that chosen images lack; a filter cannot express that."""
     parts = []
     for key in (key for key, value in wanted.items() if not value):
         values = {entities[key] for entities in tables.values() if key in entities}
@@ -384,10 +391,10 @@ def _tally(tables: Mapping[Path, Entities], key: str) -> str:
 
 
 def _choose(tables: Mapping[Path, Entities], key: str, first: Sequence[str]) -> str:
-    """Return the value that most people have; of equal ones as in `first`, then of the alphabet."""
+    """Return the value that most people have; ties go by `first`, then by the alphabet."""
     people: dict[str, set[tuple[Path, str]]] = {}
     for path, entities in tables.items():
-        # Up to the site's folder: sub-01 of two sites are two people.
+        # With the site's folder: sub-01 of two sites are two people.
         top = path.parents[2 if "ses" in entities else 1]
         people.setdefault(entities.get(key, ""), set()).add((top, entities.get("sub", "")))
     ranked = [value for value in first if value in people]
@@ -399,7 +406,7 @@ def _choose(tables: Mapping[Path, Entities], key: str, first: Sequence[str]) -> 
 
 
 def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list[Series]:
-    """Return the headers that can be read; of the others `cape validate` says what is wrong."""
+    """Return the readable headers; `cape validate` reports the others."""
     headers = []
     for run in runs:
         try:
@@ -412,9 +419,9 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
 def _scanned(
     sites: Sites, runs: Sequence[RunFile], read: Callable[[RunFile], Series], counts: list[str]
 ) -> dict[str, object]:
-    """Return time and confounds; of pointers of git-annex what their sidecars, which are here, say.
+    """Return values about time and confounds; pointers of git-annex are read from sidecars.
 
-    A site of another repetition time is named: nobody is left out for it before the owner said so.
+    Sites whose repetition times differ are listed, and no person is left out for it.
     """
     trs: dict[str, list[float]] = {site: [] for site in sites}
     headers: list[Series] = []
@@ -433,7 +440,7 @@ def _scanned(
         which = ", ".join(f"{site} {each}" for site, each in by_site.items() if each)
         counts.append(
             f"repetition times of sites: {which}; are these the images you mean? "
-            "All are taken; tr in the file takes those of one time"
+            "All are used; set tr in the file to use those of one time"
         )
     return {"min_timepoints": _fewest(headers, counts), **told, **_confounds(runs, headers, counts)}
 
@@ -447,10 +454,10 @@ def _runs_of(paths: Iterable[Path]) -> list[RunFile]:
 
 
 def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
-    """Return what `read` finds in the header of an image, `otherwise` where there is none."""
+    """Return what `read` finds in the header of an image, or `otherwise` if it is unreadable."""
     try:
         return read(header_alone(path))
-    except Exception:  # of a reader of whatever lies there; `cape validate` says what is wrong
+    except Exception:  # from a library, for any damage; `cape validate` reports it
         return otherwise
 
 
@@ -462,15 +469,15 @@ def _grid(space: str, images: Sequence[Path], counts: list[str]) -> dict[str, ob
 
 
 def bundled_mask(images: Sequence[Path]) -> int:
-    """Return the voxel size of the mask that suits images, mm."""
+    """Return the voxel size of the bundled mask for images, mm."""
     edges = [_told(path, lambda header: float(max(header.get_zooms()[:3])), 0.0) for path in images]
     return next((mm for mm in BUNDLED if mm >= max(edges, default=0.0) - 0.5), BUNDLED[-1])
 
 
 def _of_one_grid(images: Sequence[Path], counts: list[str]) -> dict[str, object]:
-    """Return a mask for images that name no space and lie on one grid, as normalised ones do.
+    """Return a mask for images that name no space but share one grid, as normalised images do.
 
-    Those of scanners lie on a grid of each person, or say that it is a scanner's.
+    Images in native space have a grid per person or a scanner's transform code.
     """
     place = _one_place(images)
     if place is None:
@@ -485,14 +492,14 @@ def _of_one_grid(images: Sequence[Path], counts: list[str]) -> dict[str, object]
 
 
 def _one_place(images: Sequence[Path]) -> tuple[Any, ...] | None:
-    """Return the one grid of images, where it is no scanner's; None: there is none."""
+    """Return (shape, affine, code) of the shared grid of images; None: none, or a scanner's."""
     places = {_told(path, _place, None) for path in images}
     place = places.pop() if len(places) == 1 and len(images) > 1 else None
     return None if place is None or place[2] in (0, SCANNER_CODE) else place
 
 
 def _holds(place: tuple[Any, ...], grid: Grid) -> tuple[bool, bool]:
-    """Tell whether images at a place hold what a mask or an atlas does, and lie on its grid."""
+    """Return whether images on a grid cover a mask or an atlas, and whether the grids are equal."""
     affine = np.reshape(place[1], (4, 4))
     to_voxel = np.linalg.inv(affine) @ grid.affine
     voxels = np.argwhere(grid.inside) @ to_voxel[:3, :3].T + to_voxel[:3, 3]
@@ -507,7 +514,7 @@ def _place(header: Any) -> tuple[tuple[int, ...], tuple[float, ...], int]:
 
 
 def _fewest(headers: Sequence[Series], counts: list[str]) -> int:
-    """Return a `min_timepoints` that suits runs shorter than its default; 0: the default does."""
+    """Return a `min_timepoints` for runs shorter than its default; 0: keep the default."""
     lengths = [series.values.shape[1] for series in headers]
     usual = median(lengths) if lengths else LONG_RUN
     fewest = int(0.9 * usual) // 10 * 10
@@ -558,7 +565,7 @@ def _columns(table: Path) -> Iterable[str]:
         return cells_of(table_lines(head[0] if head else b"", delimiter_of(table.name, "\t"))[0])
     except (UnusableFile, OSError):
         pass
-    try:  # of a table that was not fetched, the sidecar describes every column
+    try:  # the sidecar of a table that was not fetched describes its columns
         said = parse_json(table.with_suffix(".json").read_bytes())
     except (OSError, ValueError, RecursionError):
         return ()
@@ -569,7 +576,7 @@ def _columns(table: Path) -> Iterable[str]:
 
 
 def _listed(sites: Sites, feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
-    """Return how many people each site lists, and all their runs."""
+    """Return the number of people of each site and all runs."""
     config = Config.from_input({"private": False, "feature_space": feature_space})
     _readings(sites, kind_of(config))
     people, runs = {}, []
@@ -585,14 +592,14 @@ def _listed(sites: Sites, feature_space: str) -> tuple[dict[str, int], list[RunF
 
 
 def _check_one_version(whole: Whole, config: Config) -> None:
-    """Raise ConfigError E018 where nobody has a run because nothing chooses among its versions."""
+    """Raise ConfigError E018 if every run has several versions and no setting chooses one."""
     if take(whole.of(kind_of(config)), config, filtered=False).doubled:
-        problem = "every run is there in several versions, and nothing chooses among them"
+        problem = "every run has several versions, and no setting chooses among them"
         raise _ask_people(whole.folder, problem)
 
 
 def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:
-    """Return the images that are links of git-annex without content, and whose they are."""
+    """Return images that are git-annex links without content, with their people."""
     reading = whole.of("volume")
     images = {whole.folder / i.path: i for i in take(reading, config, filtered=False).runs}
     links = (path for path in images if path.is_symlink() and not path.exists())
@@ -602,7 +609,7 @@ def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:
 def _of_images(sites: Sites, atlas: _Atlas | None) -> _Found:
     people, runs = _listed(sites, "mask")
     if not runs:
-        problem = "it holds images, but neither a list nor their names say whose"
+        problem = "the folder holds images, but neither a list nor their names say whose they are"
         raise _ask_people(next(iter(sites.values())).folder, problem)
     paths = [run.path for run in runs]
     spaces = Counter(_told(path, partial(space_of, path.name), "") for path in paths)
@@ -621,7 +628,7 @@ def _of_images(sites: Sites, atlas: _Atlas | None) -> _Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Atlas:
-    """The label image that all sites have."""
+    """The label image shared by all sites."""
 
     name: str
     space: FeatureSpace
@@ -629,7 +636,7 @@ class _Atlas:
 
 
 def _atlas_of(sites: Sites) -> _Atlas | None:
-    """Return the label image that all sites have."""
+    """Return the label image shared by all sites, or None."""
     found = [{n for n in ATLAS_FILES if (s.folder / n).is_file()} for s in sites.values()]
     names = sorted(set.intersection(*found))
     if not names:
@@ -644,7 +651,7 @@ def _atlas_of(sites: Sites) -> _Atlas | None:
 
 
 def _regions(atlas: _Atlas, images: Sequence[Path], counts: list[str]) -> dict[str, object]:
-    """Return what an atlas says of place; images of no stated space are brought to its grid."""
+    """Return values for an atlas; images without a stated space are resampled to its grid."""
     said = atlas.space.template_space
     pairs = len(atlas.pairs.split(",")) if atlas.pairs else "by place"
     counts.append(
@@ -664,7 +671,7 @@ def _regions(atlas: _Atlas, images: Sequence[Path], counts: list[str]) -> dict[s
 
 
 def _of_parcels(sites: Sites, atlas: _Atlas, ask: Ask) -> _Found:
-    """Of tables of the series of an atlas's parcels."""
+    """Return findings for tables of series of an atlas's parcels."""
     people, runs = _listed(sites, "atlas")
     tables = [run for run in runs if suffix_of(run.path.name) in MATRIX_SUFFIXES]
     counts = [f"tables of series: {len(tables)}"]
@@ -703,7 +710,7 @@ def _of_matrices(sites: Sites, ask: Ask) -> _Found:
 
 
 def _feature_names(runs: Sequence[RunFile]) -> tuple[str, ...]:
-    """Return the names in the headers of all text tables; empty: none, or not all the same."""
+    """Return the header that all text tables share; empty: none, or they differ."""
     texts = [run for run in runs if suffix_of(run.path.name) in TABLES]
     headers = _headers(texts, lambda run: read_matrix(run, BY_TIME, headers_only=True))
     return headers[0].columns if len({header.columns for header in headers}) == 1 else ()

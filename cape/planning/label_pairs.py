@@ -1,9 +1,9 @@
-"""Pairs of left and right among the labels of an atlas, from the names of its table.
+"""Pairs of left and right labels of an atlas, from the names of its table.
 
-For the owner, before a run: the setting `label_pairs` holds labels and no names.  A side is a word
-of a name, ``left``, ``lh`` or ``l`` in any case and place.  Two labels are a pair if nothing else
-in their names differs and no third is called so.  Like names need not be like places (parcels of a
-network are often counted on each side by itself), so with the image pairs are compared there too.
+The owner uses them before a run: the setting `label_pairs` holds labels without names.  A side is a
+word of a name, ``left``, ``lh`` or ``l`` in any case and position.  Two labels are a pair if their
+names differ only in the side and no third label has that name.  Equal names need not mean mirrored
+places (parcels of a network are often numbered per side), so an image adds a check of places.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class LabelPairs:
     """Every label of a table, in rising order, in one of four lists."""
 
     pairs: tuple[tuple[int, int], ...]  # left, right
-    apart: tuple[tuple[int, int], ...]  # called so, but not the mirror images of each other
-    single: tuple[int, ...]  # of a side, without exactly one label like it on the other
-    middle: tuple[int, ...]  # whose names say no side, or both
+    apart: tuple[tuple[int, int], ...]  # paired by name, but not mirror images of each other
+    single: tuple[int, ...]  # with a side, but without exactly one partner
+    middle: tuple[int, ...]  # names with no side, or with both
 
     def setting(self) -> str:
         """Return the text of `label_pairs`."""
@@ -44,7 +44,7 @@ def pair_names(names: Mapping[int, str]) -> LabelPairs:
     """Pair labels by their names."""
     words = {label: _words(name) for label, name in names.items()}
     pairs: list[tuple[int, int]] = []
-    # Letters are sides only where that is needed: `left area L` is the partner of `right area L`,
+    # Single letters count as sides only if needed: `left area L` is the partner of `right area L`,
     # but `FP l (Frontal Pole Left)` that of `FP r (Frontal Pole Right)`.
     for depth in (2, 3):
         taken = {label for pair in pairs for label in pair}
@@ -79,10 +79,10 @@ def _side(words: tuple[str, ...], depth: int) -> tuple[str, tuple[str, ...]]:
 
 
 def compare_places(found: LabelPairs, space: FeatureSpace) -> LabelPairs:
-    """Leave out pairs that are not where the other's mirror image is, or not in the image at all.
+    """Leave out pairs that are absent from the image or not mirror images of each other.
 
     A pair stays if each centre, mirrored, is nearer to its partner's than to any other label's.
-    The plane between the sides is the median of the middles of all pairs.
+    The mirror plane is the median of the midpoints of all pairs.
     """
     image, centres = space.labels(), coordinates(space)
     labels: list[int] = np.unique(image[image > 0]).tolist()

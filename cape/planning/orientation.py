@@ -1,4 +1,4 @@
-"""Which axis of tables is time: from names, from sizes that differ, else from the owner."""
+"""Find which axis of tables is time, from names and sizes, or ask the owner."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from cape.errors import ConfigError
 
 BY_TIME: Final[Orientation] = "time_by_feature"
 BY_FEATURE: Final[Orientation] = "feature_by_time"
-# Of columns that are numbered, what the word before the number says.
+# Numbered column names of time points and of regions
 TIMES: Final = re.compile(r"(t|tr|time|time ?points?|vol|volume|scan|frame)[ ._-]*\d+", re.I)
 REGIONS: Final = re.compile(
     r"#?(r|roi|region|parcel|node|area|label|ic|component|network|feature|voxel)[ ._-]*\d+", re.I
 )
-# Of programs that write a row per time point: DPABI, ABIDE's series, FSL's dual regression
+# Files with a row per time point: DPABI, ABIDE's series, FSL's dual regression
 WRITTEN_BY_TIME: Final = re.compile(
     r"ROISignals_.*\.mat|.*_rois_\w+\.1D|dr_stage1_subject\d+\.txt", re.I
 )
-# Of the files, the share that must differ: one odd file is a fault more often than a length.
+# Share of files that must differ in length: a single odd file is more often a fault.
 DIFFER: Final = 0.25
 
 Shape = tuple[int, int]
-# What names and sizes say, and what was seen, in words
+# Called with the orientation by names and sizes (None: unclear) and a description
 Ask = Callable[[Orientation | None, str], Orientation]
 
 
@@ -37,9 +37,9 @@ def orientation_of(
     ask: Ask,
     n_features: int = 0,
 ) -> Orientation:
-    """Return what `ask` makes of what names and sizes say, None where they do not agree.
+    """Return the answer of `ask` to the orientation by names and sizes (None: they disagree).
 
-    `columns` are names that all text tables have, `n_features` is known of an atlas alone.
+    `columns` are names shared by all text tables; `n_features` is 0 unless an atlas gives it.
     """
     said = {_of_columns(columns), _of_files(names), _of_sizes(shapes, n_features)} - {None}
     rows, widths = Counter(s[0] for s in shapes), Counter(s[1] for s in shapes)
@@ -50,12 +50,12 @@ def orientation_of(
 
 
 def refuse(found: Orientation | None, seen: str) -> Orientation:
-    """Return what was found; where nobody is there to be asked, say what to type."""
+    """Return `found`; ConfigError E018 with the options to type if it is None."""
     if found:
         return found
-    problem = f"nothing says which axis is time in {seen}"
-    do = f"type it: a row is one time point with --orientation {BY_TIME}, "
-    do += f"the series of one region with --orientation {BY_FEATURE}."
+    problem = f"neither names nor sizes show which axis is time in {seen}"
+    do = f"if a row is one time point, type --orientation {BY_TIME}, "
+    do += f"if it is the series of one region, --orientation {BY_FEATURE}."
     raise ConfigError("E018", problem=problem, do=do)
 
 
@@ -77,7 +77,7 @@ def _of_files(names: Sequence[str]) -> Orientation | None:
 
 
 def _of_sizes(shapes: Sequence[Shape], n_features: int) -> Orientation | None:
-    """Return it where one axis has the parcels of the atlas, or the other one differs by person."""
+    """Return the orientation if one axis has the atlas's parcels or only one differs by person."""
     rows, columns = [shape[0] for shape in shapes], [shape[1] for shape in shapes]
     of_rows = bool(shapes) and all(n == (n_features or rows[0]) for n in rows)
     of_columns = bool(shapes) and all(n == (n_features or columns[0]) for n in columns)

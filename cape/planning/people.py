@@ -1,4 +1,4 @@
-"""Whose the files of a folder are, for its site to see, and to confirm in its own file."""
+"""Show a site whose its files are, and save what it confirms in its own file."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from cape.planning.consortium_folder import (
 from cape.settings.config import Config
 from cape.settings.own_words import POLICY_FILE, OwnWords
 
-# No run is asked about: which files there are.
-NOBODYS: Final = {"private": False}
+# Settings for listing files without a run
+NO_RUN: Final = {"private": False}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderOfPeople:
-    """One site's folder, understood; private."""
+    """The people of one site's folder; private to the site."""
 
     folder: Path
     site: str  # its id in a folder of sites, else empty
     reading: Reading
     taken: Taken
-    lines: tuple[Line, ...]  # what may be typed
-    left_out: tuple[str, ...]  # by which lists
-    series: tuple[str, ...]  # where nothing tells whose they are
+    lines: tuple[Line, ...]  # choices to type
+    left_out: tuple[str, ...]  # who was left out, and by which list
+    series: tuple[str, ...]  # files of unknown people
 
     @property
     def doubled(self) -> int:
@@ -53,9 +53,9 @@ class FolderOfPeople:
 
     @property
     def people_by_file(self) -> dict[str, str]:
-        """Every file with its person, where proved; else with "", for its site to fill in.
+        """Every file with its person if proved, else with "", for the site to fill in.
 
-        Proved, what a run does not take is left out: listed, it would be a run more.
+        If proved, files that a run would not use are left out, as listing them would add runs.
         """
         if self.reading.level != "proved":
             images = [image.path for image in self.reading.images]
@@ -69,18 +69,18 @@ class FolderOfPeople:
 
 
 def words_typed(layout: Sequence[str], folders: str, *, as_named: bool) -> tuple[str, ...]:
-    """Return what was typed as it is kept; ConfigError: it is no layout."""
+    """Return typed options as the policy stores them; ConfigError E016: not a layout."""
     for pattern in layout:
         check_pattern(pattern)
     if folders and folders not in FOLDERS:
-        problem = f"--folders {folders} is none of {', '.join(FOLDERS)}"
-        raise ConfigError("E016", problem=problem, do=f"write one of {', '.join(FOLDERS)}.")
+        problem = f"got --folders {folders}, allowed {', '.join(FOLDERS)}"
+        raise ConfigError("E016", problem=problem, do="choose one of them.")
     named = (AS_NAMED,) if as_named else ()
     return (*named, *((f"--folders {folders}",) if folders else ()), *layout)
 
 
 def read_people(folder: Path) -> list[FolderOfPeople]:
-    """Return whose the files of a site are, or of every site of a folder."""
+    """Return the people of a site's folder, or of every site's folder below it."""
     whole = read_whole(folder)
     sites = sites_below(whole)
     if not sites:
@@ -91,19 +91,19 @@ def read_people(folder: Path) -> list[FolderOfPeople]:
 
 
 def confirm(folder: Path, typed: Sequence[str]) -> FolderOfPeople:
-    """Keep what a site says of its files in its own file, if that proves whose they are."""
+    """Save a site's layout in its own file; ConfigError E016 unless it proves all people."""
     words = replace(words_beside(folder), layout=tuple(typed))
     found = _read(read_whole(folder), "", words)
     if found.reading.level != "proved" or not found.reading.images:
-        problem = f"this does not say whose the files are: {found.reading.why or 'it fits none'}"
-        do = "cape people prints lines that do; nothing was kept."
+        problem = f"this does not show whose the files are: {found.reading.why or 'it fits none'}"
+        do = "type a line that cape people prints; nothing was saved."
         raise ConfigError("E016", problem=problem, do=do)
     _keep(folder / POLICY_FILE, typed)
     return found
 
 
 def _keep(path: Path, typed: Sequence[str]) -> None:
-    """Write `layout` into a site's own file, whose other lines stay."""
+    """Write `layout` into a site's own file and keep its other lines."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     line = f"layout = {json.dumps(list(typed))}"
     rest = re.sub(r"^layout *=.*\n?", "", text, flags=re.MULTILINE)
@@ -127,7 +127,7 @@ def _read(whole: Whole, site: str, words: OwnWords) -> FolderOfPeople:
     rows: tuple[ListedRun, ...] = ()
     if table:
         rows = read_manifest(folder, table, findings, words.other_columns)
-        findings.raise_if_blocked()  # a list that is not understood lets nobody in
+        findings.raise_if_blocked()  # a list that cannot be read admits no person
         reading = reading_of_rows(rows, table, config, words.layout)
     everybody = take(reading, config, filtered=False)
     marked = leave_out(rows or rows_of(reading, everybody), lists, findings)
@@ -153,7 +153,7 @@ def _read(whole: Whole, site: str, words: OwnWords) -> FolderOfPeople:
 
 
 def _config(whole: Whole) -> Config:
-    """Return the owner's settings beside a folder, else what its files are of."""
+    """Return the owner's settings beside a folder, else settings that fit its files."""
     beside = settings_beside(whole.folder)
     if beside is not None:
         return read_settings(beside, {}).config
@@ -164,4 +164,4 @@ def _config(whole: Whole) -> Config:
             space = its_space
     if space == "matrix" and (not names or any(".nii" in n or n.endswith(".img") for n in names)):
         space = "mask"
-    return Config.from_input({**NOBODYS, "feature_space": space})
+    return Config.from_input({**NO_RUN, "feature_space": space})

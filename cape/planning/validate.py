@@ -1,4 +1,4 @@
-"""What a site runs alone before a consortium starts, with all reasons: no socket, no release."""
+"""Check a site's data before a run and report every reason; no network, no release."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SiteCheck:
     site: str
     inspection: Inspection
     findings: tuple[Finding, ...]  # of the data and of the policy, worst first
-    seconds: float  # what reading everything took
+    seconds: float  # time to read everything
 
     @property
     def ready(self) -> bool:
@@ -55,11 +55,11 @@ class SiteCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderCheck:
-    """All that `validate` found."""
+    """The checked sites and their comparison."""
 
     sites: tuple[SiteCheck, ...]  # in order of their ids
-    handshake: tuple[Finding, ...]  # of the comparison of sites and of the plan
-    headers_only: bool  # the data themselves were left unread
+    handshake: tuple[Finding, ...]  # about the comparison of sites and the plan
+    headers_only: bool  # the data were not read
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -67,7 +67,7 @@ class FolderCheck:
 
     @property
     def accepted(self) -> dict[str, SiteData]:
-        """Data of the sites that the handshake saw; of one that must stop there is none."""
+        """Data of sites that take part in the handshake; a site that must stop is absent."""
         found = {check.site: check.inspection.accepted for check in self.sites}
         return {site: data for site, data in found.items() if data is not None}
 
@@ -79,24 +79,24 @@ def validate(
     policy: SitePolicy | None = None,
     fast: bool = False,
 ) -> tuple[Finding, ...]:
-    """Return everything that is wrong in the folder of a site, or of a consortium of sites.
+    """Return all findings about the folder of a site or of a consortium.
 
     Parameters
     ----------
     folder : path
-        ``settings.toml`` in it or beside it is read.
+        Its ``settings.toml``, in it or beside it, is read.
     settings : mapping, optional
-        Those of docs/config.md; they go over the file.
+        Settings of docs/config.md; they override the file.
     policy : SitePolicy, optional
-        What the site allows.
+        Limits of the site; the shipped ones by default.
     fast : bool
-        Headers and tables only, not the data.
+        Read only headers and tables.
 
     Returns
     -------
     tuple of Finding
-        Site by site, worst first.  ``severity`` "E": not ready, "X": a subject fails, "W" warns.
-        ``private`` names files: it is for the site; ``public`` is all that others would read.
+        Site by site, worst first.  ``severity`` "E": not ready, "X": a subject fails, "W": a
+        warning.  ``private`` names files and is for the site; others read only ``public``.
 
     Raises
     ------
@@ -119,11 +119,11 @@ def validate(
 
 
 def own_store(places: SitePlaces) -> DataStore | None:
-    """Return this user's store of what was read of files; None: none, warned of if it is wanted."""
+    """Return this user's data store; None, with a warning if one is wanted, if there is none."""
     folder = places.store_folder()
     store = None if folder is None else DataStore.open(folder)
     if folder is not None and store is None:
-        text = f"{folder} is no folder of yours alone: nothing is kept, files will be read again"
+        text = f"{folder} is not a folder of yours alone: nothing is stored, files are read again"
         warnings.warn(text, CapeWarning, stacklevel=3)
     return store
 
@@ -139,7 +139,7 @@ def check_folder(
     on_progress: OnSubject | None = None,
     headers_only: bool = False,
 ) -> FolderCheck:
-    """Check a site's data, or those of every site; `given` names the files of one."""
+    """Check the data of one site or of every site; `given` names the files of one."""
     sites = {} if given else sites_below(read_whole(folder))
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
@@ -155,7 +155,7 @@ def check_folder(
         )
         for name, base in folders.items()
     )
-    # One site has nobody to be compared with.
+    # One site has no other to compare with.
     if not alone:
         differences = handshake(checks, owner)
         return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
@@ -177,7 +177,7 @@ def check_site(
     on_progress: OnSubject | None = None,
     headers_only: bool = False,
 ) -> SiteCheck:
-    """Return all that `join` would find; `headers_only` is faster, blind to the data themselves."""
+    """Return all findings of `join` for a site; `headers_only` skips the data."""
     began = time.monotonic()
     policy = tightened_beside(policy, base, site)
     inspection = inspect_site(
@@ -193,7 +193,7 @@ def check_site(
     )
     inspection = _with_templates(inspection, base, owner.config, site)
     accepted, refused = inspection.accepted, list(inspection.findings)
-    # Settings without a budget are judged once there is one.
+    # The policy judges settings only with a budget.
     if owner.has_budget:
         with _noted(refused, "Compare epsilon, delta and computation with its file."):
             policy.check_settings(site, owner.computation.name, owner.config)
@@ -201,7 +201,7 @@ def check_site(
         with _noted(refused, "Add subjects, or lower min_subjects in the site's policy."):
             policy.check_size(site, accepted.n_subjects)
     if owner.has_budget:
-        # What a run would end with; here the files may say what the owner did not.
+        # A run would end here; the files may show what the settings lack.
         here = 0 if accepted is None else accepted.space.n_features
         said = f"; the files here have n_features = {here}" if here else ""
         with _noted(refused, f"Ask the owner to say it{said}."):
@@ -227,9 +227,9 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
 
 
 def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding, ...]:
-    """As the aggregator: differences of sites, a plan that fails; no plan without a budget."""
+    """Return the aggregator's findings: differences of sites and, with a budget, about the plan."""
     computation, config = owner.computation, owner.config
-    # The cards that the sites would send, so that the code of a run compares them.
+    # Make the cards that sites would send, so that the code of a run compares them.
     cards: dict[str, SiteCard] = {}
     for check in sites:
         if (accepted := check.inspection.accepted) is not None:
@@ -240,7 +240,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
         if not cards:
             return ()
         if len(cards) < len(sites) or not owner.has_budget:
-            # A site with errors of its own is no reason to tell the others that they are too few.
+            # A missing site has errors of its own; do not report too few sites as well.
             fewer = len(cards) < len(sites)
             of_any_number = replace(config, min_sites=1, n_sites=0, site_names="")
             compare(cards, of_any_number if fewer else config)
@@ -255,7 +255,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
 
 
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
-    # The aggregator's own code decides, so that a run cannot refuse what was found ready here.
+    # Use the aggregator's own code, so that a run cannot refuse what passes here.
     party = AggregatorContext(config=config)
     run = start(computation.bind(config))
     ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
@@ -267,7 +267,7 @@ def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config
 
 @contextmanager
 def _noted(findings: list[Finding], fix: str) -> Iterator[None]:
-    """Make a finding of what is refused inside."""
+    """Add a CapeError raised inside as a finding."""
     try:
         yield
     except CapeError as err:
@@ -275,7 +275,7 @@ def _noted(findings: list[Finding], fix: str) -> Iterator[None]:
 
 
 def _finding(err: CapeError, fix: str = "") -> Finding:
-    # The detail may name files and subjects, so it is in the text for the site alone.
+    # The detail may name files and subjects, so only the private text has it.
     parts = [str(err), err.detail, fix and f"Fix: {fix}"]
     return Finding(
         code=err.code, severity="E", private=" ".join(p for p in parts if p), public=str(err)

@@ -1,7 +1,7 @@
-"""Settings of a comparison of groups: whose groups, and the public ranges of covariates.
+"""Settings of a group comparison: the groups and the public ranges of covariates.
 
-Levels and ranges are the owner's words, never taken from data: what a site adds to a sum is bounded
-by them, and a range that followed people would tell of the oldest one.
+The owner chooses levels and ranges; they are never taken from data.  They bound what a site adds to
+a sum, and a range computed from people would reveal the oldest one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final, Literal
 from cape.frozen import dataclass
 from cape.settings.option import out_of_range
 
-# A covariate of a range lies within so many public units, in which people's spread is near 1: a
-# range is mostly about four standard deviations wide.  One of two levels is -1 and 1.
+# A range covariate lies within this many public units of 0.  A usual range is about four standard
+# deviations wide, so one unit is near one sd.  A covariate of two levels is -1 or 1.
 HALF_RANGE: Final = 2.0
-# More would leave their design no room in a budget.
+# More would need more budget than any run has.
 MOST_COVARIATES: Final = 12
 MOST_OUTCOMES: Final = 500
 LEAST_UNIT: Final = 1e-9
 
 _EXAMPLE_GROUP: Final = "a column and its two levels, such as dx: patient, control"
 _EXAMPLE_OUTCOMES: Final = (
-    "columns with the range in which most people lie, such as hippocampus 2500:5500, or where they "
-    "lie around 0 with the unit in which they differ by about 1, such as score 10"
+    "columns with the range of most people, such as hippocampus 2500:5500, or, for values "
+    "around 0, with their usual difference, such as score 10"
 )
 _EXAMPLE: Final = (
     "columns with a range or two levels, such as age 18:90, fd_mean 0:.5, sex female/male"
@@ -35,14 +35,14 @@ _EXAMPLE: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Levels:
-    """A column whose cells are one of two words; as a covariate the first is 1, the second -1."""
+    """A column of two levels; as a covariate the first is 1, the second -1."""
 
     column: str
     levels: tuple[str, str]
 
     @property
     def most(self) -> float:
-        """Largest size in public units."""
+        """Largest absolute value in public units."""
         return 1.0
 
     def which(self, cell: str) -> int:
@@ -51,17 +51,17 @@ class Levels:
         return next((i for i, one in enumerate(self.levels) if _plain(one) == wanted), -1)
 
     def public(self, cell: str) -> tuple[float, bool]:
-        """Return a cell in public units (NaN: neither level), and whether it was clipped."""
+        """Return a cell in public units (NaN: neither level), and False: it is never clipped."""
         return (1.0, -1.0, math.nan)[self.which(cell)], False
 
     def cell(self, value: float) -> str | None:
-        """Return the level of a value in public units; None where it has none."""
+        """Return the level of a value in public units; None for NaN."""
         return self.levels[value < 0] if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """A column of numbers and the range that counts, in the column's own unit."""
+    """A column of numbers and the range to which it is clipped, in the column's own unit."""
 
     column: str
     low: float
@@ -69,7 +69,7 @@ class Range:
 
     @property
     def unit(self) -> float:
-        """What one public unit is."""
+        """One public unit, in the column's own unit."""
         return (self.high - self.low) / (2 * HALF_RANGE)
 
     @property
@@ -84,7 +84,7 @@ class Range:
         return (inside - (self.low + self.high) / 2) / self.unit, inside != value
 
     def cell(self, value: float) -> str | None:
-        """Return a value in public units in the column's own; None where it has none."""
+        """Return a value in public units in the column's own unit; None for NaN."""
         own = value * self.unit + (self.low + self.high) / 2
         return f"{own:.6g}" if math.isfinite(own) else None
 
@@ -94,9 +94,9 @@ Covariate = Levels | Range
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """An outcome that is a column of a site's table, and the public unit of about one sd.
+    """An outcome column of a site's table, with a public unit of about one sd.
 
-    A mean far from 0, such as that of a volume, would be cut: `middle` is taken off everybody.
+    `middle` is subtracted first, because clipping would cut values far from 0 (volumes).
     """
 
     column: str
@@ -105,10 +105,10 @@ class Column:
 
 
 Kind = Literal["fnc", "domains", "power", "falff", "loadings"]
-# Public unit of an edge, in Fisher z: people's spread is near it
+# Public unit of an edge, Fisher z, near the sd over people
 UNIT_OF_Z: Final = 0.2
-# What is measured of time courses, in words; its public unit, about the spread of people, and its
-# middle, near where they lie (of synthetic brains: `cape.lab.synthetic.compared`)
+# Kind of outcome -> (unit in words, public unit near the sd over people, middle near their mean),
+# from synthetic brains (`cape.lab.synthetic.compared`)
 UNITS: Final[dict[str, tuple[str, float, float]]] = {
     "fnc": ("Fisher z", UNIT_OF_Z, 0.0),
     "domains": ("Fisher z", UNIT_OF_Z, 0.0),
@@ -120,39 +120,38 @@ UNITS: Final[dict[str, tuple[str, float, float]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
-    """What is measured of a person's time courses of public maps (`person_outcomes`)."""
+    """Outcomes computed from a person's time courses of public maps (`person_outcomes`)."""
 
     kind: Kind
     networks: tuple[str, ...]  # R names
-    domains: tuple[str, ...] = ()  # R: of each network; of kind domains alone
+    domains: tuple[str, ...] = ()  # R, one per network; only for kind "domains"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What a site reads of its people where groups are compared."""
+    """Columns that a site reads for a group comparison."""
 
     group: Covariate
     covariates: tuple[Covariate, ...]
-    table: str  # of the groups and covariates, in the site's folder
-    # Table whose rows are the people of the site, and its columns that are outcomes; "" where
-    # people and outcomes are those of images
+    table: str  # file of groups and covariates, in the site's folder
+    # Table with one row per person and its outcome columns; "" if outcomes come from images
     outcomes_table: str = ""
     outcomes: tuple[str, ...] = ()
-    measure: Measure | None = None  # what is measured of the courses of public maps
-    of_gift: Measure | None = None  # what is taken of the table, where GIFT wrote it
+    measure: Measure | None = None  # computed from time courses of public maps
+    of_gift: Measure | None = None  # taken from the table, if GIFT wrote it
 
 
-# What GIFT's results have of these
+# Kinds that GIFT's results contain
 OF_GIFT: Final = ("fnc", "domains", "power")
 
 
 def names_beside(table: str) -> str:
-    """Return the name of the table that says whose the rows of GIFT's results are."""
+    """Return the name of the table that assigns the rows of GIFT's results to people."""
     return table.removesuffix(".mat") + ".tsv"
 
 
 def parse_question(text: str) -> Covariate:
-    """Return two groups, or of ``"age 18:90"`` the range of a continuous question; ConfigError."""
+    """Return two groups, or a range for ``"age 18:90"``; ConfigError E011."""
     column, _, said = text.strip().rpartition(" ")
     ends = [number(end) for end in said.split(":")]
     if column.strip() and len(ends) == 2 and all(map(math.isfinite, ends)):
@@ -162,9 +161,9 @@ def parse_question(text: str) -> Covariate:
 
 @functools.lru_cache(maxsize=8)
 def parse_outcomes(text: str) -> tuple[Column, ...]:
-    """Return the outcomes of ``"hippocampus 2500:5500, score 10"``; ConfigError.
+    """Return the outcomes of ``"hippocampus 2500:5500, score 10"``; ConfigError E011.
 
-    A range as of covariates, its unit a quarter of it, or the unit of what lies around 0.
+    The unit is a quarter of the range, or the number given for values around 0.
     """
     found = []
     for part in (part.strip() for part in text.split(",")):
@@ -185,27 +184,27 @@ def parse_outcomes(text: str) -> tuple[Column, ...]:
         raise out_of_range("outcomes", text[:60], "every column once", f"name {twice} once.")
     if len(found) > MOST_OUTCOMES:
         allowed = f"at most {MOST_OUTCOMES} columns"
-        raise out_of_range("outcomes", len(found), allowed, "leave out what matters least.")
+        raise out_of_range("outcomes", len(found), allowed, "leave out the least important.")
     return tuple(found)
 
 
 def parse_group(text: str) -> Levels:
-    """Return the column and the levels of ``"dx: patient, control"``; ConfigError.
+    """Return the column and the levels of ``"dx: patient, control"``; ConfigError E011.
 
-    The difference is that of the first level less the second.
+    A difference is the first level minus the second.
     """
     column, colon, words = text.partition(":")
     levels = [word.strip() for word in words.split(",")]
     if not column.strip() or not colon or not words.strip():
         raise out_of_range("group", text, _EXAMPLE_GROUP)
     if len(levels) != 2:
-        do = "name the two that are compared: others stay counted and add zeros."
+        do = "name the two to compare; people of other levels count and add zeros."
         raise out_of_range("group", text, _EXAMPLE_GROUP, do)
     return _two(text, "group", column.strip(), levels, _EXAMPLE_GROUP)
 
 
 def parse_covariates(text: str) -> tuple[Covariate, ...]:
-    """Return the covariates of ``"age 18:90, sex female/male"``; ConfigError."""
+    """Return the covariates of ``"age 18:90, sex female/male"``; ConfigError E011."""
     found: list[Covariate] = []
     for part in (part.strip() for part in text.split(",")):
         if not part and not text.strip():
@@ -221,12 +220,12 @@ def parse_covariates(text: str) -> tuple[Covariate, ...]:
         raise out_of_range("covariates", text, "every column once", f"name {twice} once.")
     if len(found) > MOST_COVARIATES:
         allowed = f"at most {MOST_COVARIATES} columns"
-        raise out_of_range("covariates", len(found), allowed, "leave out what matters least.")
+        raise out_of_range("covariates", len(found), allowed, "leave out the least important.")
     return tuple(found)
 
 
 def check_question(group: Covariate, covariates: Sequence[Covariate]) -> None:
-    """ConfigError if a question adjusts for the groups that it compares."""
+    """Raise ConfigError E011 if a covariate is the column of the groups."""
     if any(one.column.lower() == group.column.lower() for one in covariates):
         allowed, do = f"other columns than that of group ({group.column})", "leave it out."
         raise out_of_range("covariates", group.column, allowed, do)
@@ -240,7 +239,7 @@ def _covariate(part: str, setting: str, column: str, said: str) -> Covariate:
     if not colon or not all(map(math.isfinite, ends)):
         raise out_of_range(setting, part, _EXAMPLE)
     if not ends[0] < ends[1]:
-        raise out_of_range(setting, part, "the lower end first", "turn the ends around.")
+        raise out_of_range(setting, part, "the lower end first", "swap the ends.")
     return Range(column=column, low=ends[0], high=ends[1])
 
 
@@ -252,15 +251,15 @@ def _two(text: str, setting: str, column: str, words: Sequence[str], allowed: st
 
 
 def _plain(cell: str) -> str:
-    """Return a cell without case, and numbers as one spelling: 1.0 is what pandas makes of 1."""
+    """Return a cell without case, and numbers in one spelling, as pandas turns 1 into 1.0."""
     word = cell.strip().casefold()
     value = number(word)
     return repr(value) if math.isfinite(value) else word
 
 
 def number(text: str) -> float:
-    """Return the finite number that a cell is, else NaN."""
-    # Python would read 2_5 as 25, and digits of all scripts.
+    """Return the finite number in a cell, else NaN."""
+    # float() also accepts 2_5 and digits of other scripts.
     word = text.strip()
     plain = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", word, re.ASCII | re.IGNORECASE)
     value = float(word) if plain else math.nan

@@ -30,24 +30,24 @@ if TYPE_CHECKING:  # one computation has it
 
 VERSION = "0.1.0"
 
-# The computation that runs where settings name none.
+# Default computation
 PRODUCT: Final = "capedjica"
 
 # d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py).
 LARGEST_BASIS = 4095
 
-# Of the cosine bases whose share of the maps' energy is known (`cape.forecast.temporal`).
+# Largest cosine basis whose share of the maps' energy was measured (`cape.forecast.temporal`).
 LARGEST_MEASURED_BASIS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """What a computation wants of data and basis where the owner leaves it open."""
+    """Defaults of one computation for data and basis."""
 
     smooth_basis: Literal["dct", "kernel"] = "dct"  # of voxels
-    brains: bool = False  # cleaning, kernel and mirror are those of spatial maps of real brains
+    brains: bool = False  # use cleaning, kernel and mirror for spatial maps of real brains
     templates: bool = False  # public template maps are part of the feature space
-    courses: bool = False  # people are read as the time courses of those maps
+    courses: bool = False  # reduce people to the time courses of those maps
     widest: int  # largest d that may be chosen
     max_components: int  # largest R that may be chosen; 0 without components
 
@@ -55,7 +55,7 @@ class Recipe:
 # -- the settings of every computation -----------------------------------------------------------
 
 
-# Settings of a run of one site: nobody is there to share noise or masks with.
+# Settings of a run of one site, which has no partner to share noise or masks with.
 ONE_SITE: Final[Mapping[str, object]] = {"min_sites": 1, "noise": "local"}
 ALONE: Final = (
     "one site: any noise is all its own; the sites of a consortium share one noise at the same "
@@ -134,9 +134,9 @@ class Config:
         "auto", group="Data", expert=True
     )
 
-    # A method, not a setting: it follows from settings that only some computations have.
+    # A method: it depends on settings that only some computations have.
     def recipe(self) -> Recipe:
-        """Return what this computation wants; read by `cape.settings.resolved` alone."""
+        """Return this computation's defaults; only `cape.settings.resolved` reads them."""
         return Recipe(
             widest=min(LARGEST_MEASURED_BASIS, self.max_features),
             max_components=int(getattr(self, "n_components", 0)),
@@ -152,38 +152,37 @@ class Config:
 
     @property
     def said_features(self) -> int:
-        """D of array files as the owner said it; 0 = not said."""
+        """D of array files from the settings; 0: not given."""
         pixels = math.prod(parse_shape(self.image_shape)) if self.image_shape else 0
         return self.n_features or pixels or len(self.said_columns)
 
     def check(self) -> None:
         """Raise ConfigError for settings that contradict each other; subclasses extend it."""
-        # A run without noise keeps delta = 0, which stands for "nothing is promised".
+        # Only a run without noise has delta = 0, which promises no privacy.
         if self.private and not 0 < self.delta < 1:
             raise ConfigError(
                 "E011", setting="delta", got=self.delta, allowed="1e-15 to 0.1", do="1e-5 is usual."
             )
         self._check_roster()
         if self.min_sites < 2 and self.private and self.noise != "local":
-            problem = "min_sites=1: the noise of one site alone must be all of it"
+            problem = "min_sites=1: one site alone must add all of the noise"
             raise ConfigError("E012", problem=problem, do="use noise=local, or more sites.")
         if self.mask.startswith("MNI152-"):
             known = [f"MNI152-{mm}mm" for mm in (10, 8, 6, 4, 3)]
             if self.mask not in known:
                 raise out_of_range("mask", self.mask, ", ".join([*known, "file"]))
         elif not re.fullmatch(r"file|(mask|tpl-)[^/]*\.nii(\.gz)?", self.mask):
-            # Else the owner could name somebody's image: its digest would leave before any noise.
+            # Otherwise the owner could name a person's image; its digest leaves without noise.
             allowed = "MNI152-10mm, -8mm, -6mm, -4mm, -3mm, file, or a name such as mask.nii.gz or "
             raise out_of_range("mask", self.mask, allowed + "tpl-MNI152NLin6Asym_mask.nii.gz")
         if self.atlas and not self.atlas.lower().startswith("atlas"):
-            # As for the mask.
             raise out_of_range("atlas", self.atlas, "a name that begins with atlas")
         if not re.fullmatch(r"[A-Za-z0-9]*", self.space):
             raise out_of_range("space", self.space, "letters and digits, as after space- in a name")
         self._check_layout()
         if 0 < self.low_pass <= self.high_pass:
             raise out_of_range("low_pass", self.low_pass, f"above high_pass = {self.high_pass}")
-        # It becomes the name of a member of an archive: no path, no separator.
+        # It names a member of an archive, so it must contain no path.
         if not self.variable.isidentifier():
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
         confound_columns(self.confounds)
@@ -192,7 +191,7 @@ class Config:
             parse_entities(self.bids_filter)
         if self.of_cifti and self.smoothing_fwhm:
             problem = f"smoothing_fwhm with feature_space={self.feature_space}"
-            do = "smooth on the surface before, such as with wb_command -cifti-smoothing."
+            do = "smooth on the surface first, such as with wb_command -cifti-smoothing."
             raise ConfigError("E012", problem=problem, do=do)
         parse_exclusions(self.bids_exclude)
 
@@ -224,11 +223,11 @@ class Config:
 
     @property
     def expected_sites(self) -> int:
-        """S as the owner said it; 0 = not said."""
+        """S from the settings; 0: not given."""
         return self.n_sites or len(self.expected_names)
 
     def wrong_sites(self, sites: Sequence[str]) -> str:
-        """Return what is wrong with these sites of a run; empty if they are those of the owner."""
+        """Return why these sites of a run are wrong; empty if they are the expected ones."""
         if self.expected_names and sorted(self.expected_names) != sorted(sites):
             return f"the sites are {', '.join(sites)}, site_names={self.site_names}"
         return self.wrong_number(len(sites))
@@ -241,23 +240,23 @@ class Config:
         return ""
 
     def ratio(self, n_sites: int) -> int:
-        """Return the seed_ratio of every release; 0, as sums travel under masks."""
+        """Return the seed_ratio of every release; 0: sums travel under masks."""
         # A method: a computation of the papers has another carrier (`cape.papers.carriers`).
         return 0
 
     @property
     def comparison(self) -> Comparison | None:
-        """What sites read of their people, where groups are compared."""
+        """Columns and levels of a group comparison; None in other computations."""
         return None
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Columns of whose levels every site says its counts; its policy must name them."""
+        """Columns whose level counts every site publishes; its policy must allow them."""
         return ()
 
     def colluders(self, n_sites: int) -> int:
-        # S_C: max(1, ceil(S/3) - 1) by default, the papers' number but at least one site; with one
-        # site in all there is nobody to collude.
+        # S_C: max(1, ceil(S/3) - 1) by default, the papers' number but at least one; a single site
+        # has no other site that could collude.
         if self.assumed_colluders >= 0:
             return self.assumed_colluders
         return min(n_sites - 1, max(1, math.ceil(n_sites / 3) - 1))
@@ -275,7 +274,7 @@ class Config:
         Parameters
         ----------
         given : mapping
-            Names of docs/config.md and values, texts too.
+            Names of docs/config.md and their values; a value may be text.
 
         Returns
         -------
@@ -294,19 +293,19 @@ class Config:
         private = given.get("private")
         if private is None:
             private = options["private"].default
-        # Read first: without noise there is no budget to choose, so epsilon may be missing then.
+        # Read first, because a run without noise needs no epsilon.
         unprotected = not coerce(options["private"], hints["private"], private)
         values: dict[str, Any] = {}
         for name, spec in options.items():
             unset = given.get(name) is None
             if spec.default is MISSING and unprotected and given.get(name) == 0:
-                unset = True  # as such settings travel
+                unset = True  # settings without noise travel with epsilon = 0
             if not unset:
                 values[name] = coerce(spec, hints[name], given[name])
             elif spec.default is MISSING:
                 if not unprotected:
                     raise ConfigError("E013", setting=name, do="the owner chooses it.")
-                values[name] = 0.0  # of a run that protects nobody: no figure to promise
+                values[name] = 0.0  # no privacy is promised
         config = cls(**values)
         config.check()
         return config
@@ -316,12 +315,12 @@ class Config:
 
     def digest(self) -> str:
         """Return the SHA-256 of settings and package version, as 64 hex digits."""
-        # With the version: the same settings may mean another computation in another release.
+        # The same settings may mean another computation in another version.
         text = json.dumps([type(self).__name__, VERSION, self.settings()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @functools.cache
 def _type_hints(cls: Any) -> dict[str, Any]:
-    # Annotations are texts that have to be evaluated, 80 of them; a process asks more than once.
+    # Evaluating 80 annotations takes time, and a process asks more than once.
     return typing.get_type_hints(cls)

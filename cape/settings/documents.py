@@ -1,4 +1,4 @@
-"""JSON that is no message: settings, policies, files of tools; a key twice is refused."""
+"""JSON other than messages: settings, policies, files of tools; repeated keys are refused."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import numpy as np
 
-# Metadata of a field of a record that is not written while it is empty
+# Field metadata: omit the field while it is empty
 UNLESS_EMPTY: Final = {"unless_empty": True}
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; ValueError if it is none, or has a key of an object twice."""
+    """Return the value of a JSON text; ValueError if it is malformed or repeats a key."""
     return json.loads(text, object_pairs_hook=_once)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Two readers would take two values.  The same as of messages in `cape.protocol.wire`, which
-    # no module below the protocol may ask.
+    # Readers disagree about which of two values counts.  `cape.protocol.wire` has the same check
+    # for messages, but modules below the protocol may not import it.
     document = dict(pairs)
     if len(document) < len(pairs):
         raise ValueError("a key stands twice")
@@ -36,12 +36,12 @@ def not_default(record: Any) -> dict[str, Any]:
 
 
 def toml_text(values: Mapping[str, object]) -> str:
-    # A JSON list, text, number or truth value is written the same way in TOML.
+    # TOML writes lists, strings, numbers and booleans as JSON does.
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 
 def plain(value: object) -> object:
-    """Return records, mappings and arrays as JSON has them; what is not finite becomes null."""
+    """Convert records, mappings and arrays for JSON; NaN and infinity become null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: plain(getattr(value, field.name))
@@ -53,7 +53,7 @@ def plain(value: object) -> object:
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
         items: Iterable[object] = value.tolist() if isinstance(value, np.ndarray) else value
         return [plain(item) for item in items]
-    # Before the test for float: numpy's float64 is one, its float32 is not.
+    # Convert before the float test: numpy's float64 is a float, its float32 is not.
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""How a setting is declared, how a value becomes one, and how a wrong one is refused."""
+"""Declare settings, convert their values, and refuse wrong ones."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def option(
 ) -> Any:
     """Declare a setting; without a default the owner must choose.  Bounds are inclusive.
 
-    Its label, unit and help stand in the TOML file beside its module.  `when` names another
-    setting and the value of it without which this one does nothing.  `expert`: a form shows it to
-    who asks for all settings only.
+    Label, unit and help are in the TOML file beside its module.  `when` names another setting and
+    the value that it must have for this one to take effect.  `expert`: forms show it only among
+    all settings.
     """
-    # In the metadata of the field, so that forms and pages are generated from one declaration.
+    # Forms and pages are generated from this metadata.
     metadata = dict(low=low, high=high, group=group, when=when, expert=expert)
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-# Names of earlier versions, which are near to none of today's: what stands in their place
+# Settings of earlier versions that resemble no current one, and their replacements
 GONE: typing.Final = {
     "separation": "computation = 'capedjica', 'capegica' or 'capedualreg' chooses the model",
     "allow_solvers": "allow_computations names what may run",
@@ -44,12 +44,12 @@ GONE: typing.Final = {
         ("share_timepoints", "exclude_bad_subjects", "max_excluded_fraction"), "leave it out"
     ),
 }
-# Below it a proposal is mostly wrong: names of settings share their endings.
+# Names of settings share their endings, so suggestions below this likeness are mostly wrong.
 LIKENESS: typing.Final = 0.72
 
 
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
-    # Only a mistake needs it: a round that goes well does not wait for its import.
+    # Imported here: only a mistake needs it.
     import difflib
 
     if name in GONE:
@@ -71,13 +71,13 @@ def out_of_range(
 def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
     """Return `got` as the declared type of the setting, or raise ConfigError."""
     if values := choices(hint):
-        # A truth value among words: `global_signal = true` beside "auto".
+        # `global_signal = true` is allowed beside "auto".
         got = str(got).lower() if isinstance(got, bool) else got
         if got not in values:
             near = did_you_mean(str(got), values).lstrip("; ")
             raise out_of_range(spec.name, got, ", ".join(values), near or "choose one of them.")
         return str(got)
-    # Forms and ``--set`` give texts: "8" is a number and "true" a truth value.
+    # Forms and ``--set`` give text: "8" for a number, "true" for a boolean.
     if hint is bool:
         text = str(got).lower()
         if text not in ("true", "false", "1", "0", "yes", "no"):
@@ -98,7 +98,7 @@ def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
         f"{'inf' if high is None else format(high, 'g')}"
     )
     number = math.nan
-    # To Python a truth value is a number; to a person who types `n_rounds = true` it is a mistake.
+    # Python counts booleans as numbers, but `n_rounds = true` is a mistake.
     if isinstance(got, str | int | float) and not isinstance(got, bool):
         try:
             number = float(got)

@@ -1,4 +1,4 @@
-"""What a site says of its own files, in its own site-policy.toml; it goes nowhere else."""
+"""A site's statements about its own files, in its site-policy.toml; they never leave the site."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ POLICY_FILE: Final = "site-policy.toml"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnWords:
-    """Patterns of paths that somebody at the site typed, and columns that leave nobody out."""
+    """Path patterns typed at the site, and columns that exclude no person."""
 
     layout: tuple[str, ...] = ()
-    not_exclusions: str = ""  # with commas between
+    not_exclusions: str = ""  # separated by commas
 
     @property
     def other_columns(self) -> frozenset[str]:

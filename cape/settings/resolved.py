@@ -1,7 +1,6 @@
-"""What the settings of a run mean: every ``auto``, and what a computation wants, in one object.
+"""The settings of a run with every ``auto`` and every default of the computation resolved.
 
-`resolve` is the one reader of those words.  All others read what it returns, so that no two of them
-take a word for different things.
+Only `resolve` interprets these words; all other code reads its result.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ class Cleaning:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """All that the numbers of a subject follow from, besides its files and the feature space.
+    """All settings that affect the numbers of a subject, beside its files and the feature space.
 
-    Readers see nothing else of the settings, so what is kept of files is named by it.
+    Readers see no other settings, so this record identifies what the data store keeps.
     """
 
     feature_space: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]
-    # Of array files; the first of each for others
+    # Array files only; constant for other files
     orientation: Literal["time_by_feature", "feature_by_time"]
     variable: str
-    columns: tuple[str, ...]  # of a table of people that are taken; none: all
-    of_gift: Measure | None  # what is taken of GIFT's results for all people of a site
-    # Of images; none for others
+    columns: tuple[str, ...]  # columns of a table of people to use; empty: all
+    of_gift: Measure | None  # taken from GIFT's results for all people of a site
+    # Images only
     smoothing_fwhm: float
     resample: Literal["within_space", "never", "to_mask"]
-    tr: float  # s, where files do not say it; 0: not known
+    tr: float  # s, for files that do not state it; 0: not known
     drop_first_volumes: int
     max_timepoints: int  # 0: all
     confounds: tuple[str, ...]
-    strategy: str  # of nilearn's; its thresholds are 0 without one
+    strategy: str  # for nilearn; the thresholds are 0 without one
     fd_threshold: float
     dvars_threshold: float
     high_pass: float
@@ -63,22 +62,21 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolved:
-    """What is known before the sites of a run have joined."""
+    """Resolved settings, known before the sites of a run have joined."""
 
     reading: Reading
-    entities: str  # what the names in a BIDS folder must have
+    entities: str  # entities that names in a BIDS folder must have
     own_entities: bool  # whether the owner wrote them
-    basis: BasisKind  # "none": the features themselves
-    # Without noise a basis only costs: spatial maps of a small mask are made of all its voxels.
+    basis: BasisKind  # "none": the features are the basis
+    # Without noise a basis only loses detail, so spatial maps of a small mask use all its voxels.
     all_voxels: bool
-    brains: bool  # whether the recipe for spatial maps of real brains applies: a wide kernel
+    brains: bool  # use the recipe for spatial maps of real brains: a wide kernel
     templates: bool  # whether public template maps are part of the feature space
-    widest: int  # largest d that may be asked for, where the space has as many features
+    widest: int  # largest d that may be chosen if the space has as many features
     image_shape: tuple[int, ...]  # of the pixels of a matrix
     max_components: int  # largest R that may be chosen; 0 without components
 
 
-# Whoever has the settings asks, many times a round.
 @functools.lru_cache(maxsize=16)
 def resolve(config: Config) -> Resolved:
     recipe = config.recipe()
@@ -107,7 +105,7 @@ def _reading(config: Config, *, brains: bool) -> Reading:
     strategy = config.confound_strategy if parse_strategy(config.confound_strategy) else ""
     return Reading(
         feature_space=config.feature_space,
-        # What does nothing counts for nothing: settings that give the same numbers are the same.
+        # Settings without effect get one value, so that equal numbers have equal records.
         orientation=config.orientation if of_arrays else "time_by_feature",
         variable=config.variable if of_arrays else "",
         columns=comparison.outcomes if (comparison := config.comparison) else (),
@@ -148,13 +146,13 @@ def _basis(config: Config, smooth: Literal["dct", "kernel"]) -> BasisKind:
         return "none"
     if smooth == "dct":
         return "dct" if config.feature_space == "mask" else "none"
-    # Sparse maps need smooth directions, so a kernel is worth it for 2-D images too.
+    # Sparse maps need smooth directions, so 2-D images get a kernel too.
     flat = config.feature_space == "matrix" and config.image_shape
     return "kernel" if config.feature_space in ("mask", "atlas") or flat else "none"
 
 
 def check_basis(config: Config) -> None:
-    """Raise ConfigError for a basis that the feature space cannot have."""
+    """Raise ConfigError E011 or E013 if the feature space does not allow the basis."""
     has_cosines = config.recipe().smooth_basis == "dct"
     smooth = ("dct", "none") if has_cosines else ("kernel", "dct", "none")
     by_space = {
@@ -164,7 +162,7 @@ def check_basis(config: Config) -> None:
         "grayordinates": ("kernel",),
         "parcels": ("none",),
     }
-    # The rules of the one-release models were measured in a kernel basis, never in templates.
+    # The rules of one-release models were measured only in a kernel basis.
     templates = ("templates",) if has_cosines else ()
     if config.feature_space == "grayordinates":
         templates = ()

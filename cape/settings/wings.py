@@ -1,6 +1,6 @@
-"""Wings: folders of this package that may be deleted, and what is said where one is gone.
+"""Wings: folders of this package that may be left out, and the error where one is missing.
 
-They are looked for, not imported.  The image leaves out the papers and the laboratory.
+The container image leaves out the papers and the laboratory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cape.frozen import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wing:
-    """A package that may be deleted, with what it brings by name."""
+    """A package that may be left out, with its commands and computations."""
 
     title: str
     commands: tuple[str, ...] = ()
@@ -45,10 +45,10 @@ WINGS = {
 
 
 def missing(wing: str) -> str:
-    """Return which wing is not installed, this one or one that it needs; empty if all are."""
+    """Return the first missing wing among this one and those that it needs; empty: none."""
     for name in (wing, *WINGS[wing].needs):
         spec = importlib.util.find_spec(name)
-        # A folder that holds compiled files only is found too, as a package without a file.
+        # A folder of compiled files only is found as a package without an origin.
         if spec is None or spec.origin is None:
             return name
     return ""

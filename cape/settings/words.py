@@ -1,4 +1,4 @@
-"""Words that settings hold: entities of BIDS, sets and strategies of confounds, shapes."""
+"""Parsers of settings: BIDS entities, sets and strategies of confounds, shapes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cape.settings.option import did_you_mean, out_of_range
 
 _MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 
-# Names that fMRIPrep gives to motion (6 and 24 columns) and to means of tissues.
+# fMRIPrep's names of motion parameters (6 and 24 columns) and tissue means.
 CONFOUND_SETS = {
     "motion6": _MOTION,
     "motion24": tuple(
@@ -21,15 +21,15 @@ CONFOUND_SETS = {
     "motion6+wm_csf": (*_MOTION, "white_matter", "csf"),
 }
 
-# What ``bids_filter=auto`` asks for, where it is no image of a volume
+# ``bids_filter=auto`` for CIFTI files
 ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
 
-# What CIFTI files hold, by feature space
+# Feature spaces of CIFTI files
 CIFTI: Final = ("grayordinates", "parcels")
 
 _MODELS = ("basic", "power2", "derivatives", "full")
 
-# What nilearn's load_confounds can be asked for, and the values of each; () for those without one
+# Parts of nilearn's load_confounds with their values; () for parts without values
 STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
     "motion": _MODELS,
     "wm_csf": _MODELS,
@@ -58,7 +58,7 @@ def confound_columns(text: str) -> tuple[str, ...]:
             f"none, {', '.join(CONFOUND_SETS)} or names of columns",
             "separate columns by commas.",
         )
-    # "motion12" would otherwise be taken for the name of a column, and found missing at every site.
+    # Otherwise "motion12" would be a column name that every site reports as missing.
     near = did_you_mean(names[0], CONFOUND_SETS) if len(names) == 1 else ""
     if near and names[0].startswith("motion"):
         raise out_of_range(
@@ -70,7 +70,7 @@ def confound_columns(text: str) -> tuple[str, ...]:
 def parse_strategy(text: str) -> dict[str, str]:
     """Return the parts of ``"motion=full,high_pass"`` with their values, "" for nilearn's default.
 
-    ConfigError for parts, values or combinations that nilearn does not have.
+    ConfigError E011 for parts, values or combinations that nilearn does not support.
     """
     if text in ("", "none"):
         return {}
@@ -88,7 +88,7 @@ def parse_strategy(text: str) -> dict[str, str]:
             allowed_text = ", ".join(allowed) or "no value"
             raise out_of_range("confound_strategy", f"{name}={value}", allowed_text)
     if "compcor" in asked and "high_pass" not in asked:
-        # fMRIPrep takes its components from filtered data.
+        # fMRIPrep computes these components from filtered data.
         raise out_of_range("confound_strategy", text, "compcor with high_pass only")
     if "n_compcor" in asked and "compcor" not in asked:
         raise out_of_range("confound_strategy", text, "n_compcor with compcor only")
@@ -100,15 +100,17 @@ def parse_strategy(text: str) -> dict[str, str]:
 def parse_entities(text: str, setting: str = "bids_filter") -> tuple[tuple[str, str], ...]:
     """Return the pairs of ``"task-rest_ses-1+2"``; ConfigError if it is not of that form.
 
-    ``+`` joins values of one entity that are all wanted.
+    ``+`` joins alternative values of one entity.
     """
     pairs = tuple(part.partition("-")[::2] for part in text.split("_") if part)
     alnum = re.compile(r"[^\W_]+(\+[^\W_]+)*")
     if not all(re.fullmatch(r"[a-z]+", key) and alnum.fullmatch(value) for key, value in pairs):
         raise out_of_range(setting, text, "entities such as task-rest_desc-preproc")
     if any(key == "sub" for key, _ in pairs):
-        # An owner who may name a person may ask whether a site has him.
-        raise out_of_range(setting, text, "entities of runs, not sub: a site's own list says who")
+        # Otherwise an owner could find out whether a site has data of one person.
+        raise out_of_range(
+            setting, text, "entities of runs, not sub: only a site's own list chooses people"
+        )
     return pairs
 
 

@@ -382,7 +382,9 @@ def test_a_count_of_the_engine_that_is_not_the_own_one_releases_nothing(
     inbox = {site: json.loads(engine.ask(site))["output"] for site in engine.sites[1:]}
     before = len(draws), sorted((engine.work / "local0").rglob("*"))
     due, engine.iteration = engine.iteration, engine.iteration + off
-    with pytest.raises(ProtocolError, match=f"E248 the engine calls round {due + off}, .*{due} is"):
+    with pytest.raises(
+        ProtocolError, match=f"E248 the engine called round {due + off}, .*{due} is"
+    ):
         engine.ask("local0")
     files = [path for path in (engine.work / "local0").rglob("*") if path.name != "site-error.txt"]
     assert (len(draws), sorted(files)) == before

@@ -226,7 +226,7 @@ def test_a_run_that_is_stopped_goes_on_and_one_that_ended_is_repeated(tmp_path):
             break
     said = b"".join(running.communicate())
     assert running.returncode == 130
-    assert b"it goes on with: cape resume stopped" in said
+    assert b"continue it with: cape resume stopped" in said
     in_folder(tmp_path, "resume stopped", env)
     assert of_run(tmp_path / "stopped") == of_run(tmp_path / "whole")
     in_folder(tmp_path, "rerun whole --out again", env)

@@ -428,7 +428,7 @@ def test_the_shipped_policy_is_printed_as_lines_of_a_file(capsys, tmp_path) -> N
     printed.write_text('max_epsilon = 12\npublic_counts = ["dx"]\n')
     assert main(["policy", str(printed)]) == 0
     said = capsys.readouterr().out
-    assert "# public_counts: how many people are in each level of dx is said to all" in said
+    assert "# public_counts: the number of people in each level of dx is published" in said
     assert "max_run = [[12.0, 1e-05]]  # not as shipped" in said
     mu = gdp_mu(epsilon=10.0, delta=1e-5)
     right = f"{100 * NormalDist().cdf(mu / 2):.1f}"

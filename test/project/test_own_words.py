@@ -68,7 +68,7 @@ def test_a_file_of_settings_that_is_no_text_is_told_in_our_words(content, tmp_pa
     for read, code in ((read_file, "E014"), (load_policy, "E268")):
         with pytest.raises(ConfigError, match=code) as caught:
             read(path)
-        assert caught.value.detail.endswith(": no UTF-8, or too many brackets within brackets")
+        assert caught.value.detail.endswith(": not UTF-8, or nested too deeply")
     path.write_text("epsilon = = 1\n")
     with pytest.raises(ConfigError, match="E014") as caught:
         read_file(path)

@@ -325,7 +325,7 @@ def test_f_all_ledgers_equal_each_other_and_the_plan(name, private, aggregation)
 def test_f_what_guarantees_nothing_is_never_stamped_and_never_made_private(name) -> None:
     outcome = finished(name).outcome
     assert (outcome.label, outcome.ledger.spent.mu()) == ("none", None)
-    with pytest.raises(CapeError, match=f"E255 {name} protects nobody: got private=true"):
+    with pytest.raises(CapeError, match=f"E255 {name} gives no privacy: got private=true"):
         Consortium(name, private=True)
     if not load(name).simulation_only:
         assert finished(name, seed=None).outcome.label == "none"

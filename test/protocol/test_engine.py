@@ -260,7 +260,7 @@ def test_g6_another_request_for_an_answered_round_is_refused(recording, tmp_path
     engine.ask("local0")
     files = tree(engine.work / "local0" / "output" / ".cape")
     other = {**engine.input, "progress": {**engine.input["progress"], "mu": 0.125}}
-    with pytest.raises(ReplayError, match=r"E203 round . was answered already"):
+    with pytest.raises(ReplayError, match=r"E203 round . was already answered"):
         engine.ask("local0", other)
     assert tree(engine.work / "local0" / "output" / ".cape") == files
     assert engine.ask("local0") == recording.answers[exchange]["local0"]
@@ -732,7 +732,7 @@ def test_g13_the_cache_of_a_site_holds_public_values_and_the_vault_key_only(reco
 def test_g13_a_cache_past_its_hard_cap_is_refused(monkeypatch) -> None:
     party = Consortium().until("pca")
     monkeypatch.setattr("cape.engines.coinstac.documents.MAX_CACHE", 1000)
-    with pytest.raises(CapeError, match="E145 cache=more is past the limit 4 MiB"):
+    with pytest.raises(CapeError, match="E145 cache=more exceeds the limit 4 MiB"):
         encode_run(party.state)
 
 

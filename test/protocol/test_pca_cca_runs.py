@@ -161,7 +161,7 @@ def test_impossible_ranges_are_refused(settings: dict[str, Any], text: str) -> N
         ("capecca", {"bounds": "13:0:1"}, "bounds=13: allowed 1 to 12"),
         ("capepca", {"n_directions": 13}, "n_directions=13: allowed 1 to 12"),
         ("dpdispca", {"n_sent": 13}, "n_sent=13: allowed up to 12"),
-        ("capepca", {"max_features": 11}, "features=12 is past the limit 11"),
+        ("capepca", {"max_features": 11}, "features=12 exceeds the limit 11"),
     ],
 )
 def test_what_the_data_cannot_have_is_refused_in_join(name, settings, text) -> None:

@@ -616,7 +616,7 @@ def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str
     assert plan["mu"] is None
     assert plan["epsilon"] is None
     assert cli.main([*TEMPORAL, "--set", "private=false"]) == 0
-    assert "No noise: nothing is protected." in capsys.readouterr().out
+    assert "No noise: this run gives no privacy." in capsys.readouterr().out
 
 
 def test_budget_says_how_long_a_run_waits_by_its_exchanges(

@@ -304,10 +304,10 @@ def test_too_many_features_say_how_many_megabytes_and_what_to_use_instead(tmp_pa
         folder / "local1", config(max_features=10), "E145", "12 features", "MB per release"
     )
     assert str(error) == (
-        "CAPE-E145 max_features=12 is past the limit 10; use fewer parcels or columns, or basis = "
+        "CAPE-E145 max_features=12 exceeds the limit 10; use fewer parcels or columns, or basis = "
         "dct."
     )
-    refused(folder, "E145", "is past the limit 10", max_features=10)
+    refused(folder, "E145", "exceeds the limit 10", max_features=10)
 
 
 @pytest.mark.row(46)

@@ -265,7 +265,7 @@ def test_a_swapped_first_matrix_does_not_turn_the_others_into_suspects(broken_si
 def test_too_many_features_without_a_basis_name_both_limits(tmp_path):
     np.save(tmp_path / "sub-1.npy", np.random.default_rng(0).standard_normal((1200, 120)))
     config = replace(Config(epsilon=1.0, delta=1e-5), feature_space="matrix")
-    with pytest.raises(DataError, match="max_features=1200 is past the limit 1000") as caught:
+    with pytest.raises(DataError, match="max_features=1200 exceeds the limit 1000") as caught:
         load_site(tmp_path, {}, config, site="B")
     assert caught.value.code == "CAPE-E145"
     assert "MB per release" in caught.value.detail

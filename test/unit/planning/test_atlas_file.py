@@ -117,10 +117,24 @@ def test_settings_that_somebody_changed_and_another_atlas_are_never_replaced(tmp
     assert "exists already" in capsys.readouterr().err
     assert (folder / "settings.toml").read_text() == text
     (folder / "atlas.nii").write_bytes(b"another")
-    with pytest.raises(ConfigError, match="another file already"):
+    with pytest.raises(ConfigError, match="already exists with other content"):
         list(adopted(other, {"lab": folder}))
     with pytest.raises(ConfigError, match=r"no .nii"):
         list(adopted(folder / "settings.toml", {"lab": folder}))
+
+
+def test_an_init_that_fails_removes_the_copies_of_the_atlas_and_no_file_that_was_there(
+    tmp_path, capsys
+):
+    """Copies stayed, and the next `cape init` took an atlas that nobody had confirmed."""
+    folder, other = lab(tmp_path / "lab"), written(tmp_path / "AAL.nii", (21, 25, 20))
+    (tmp_path / "AAL.txt").write_text("1\tA_L\n2\tA_R\n")
+    (folder / "atlas.nii").write_bytes(other.read_bytes())
+    nowhere = str(tmp_path / "nowhere" / "settings.toml")
+    assert main(["init", str(folder), "--atlas", str(other), "--out", nowhere]) == 1
+    assert "nowhere" in capsys.readouterr().err
+    assert (folder / "atlas.nii").is_file()
+    assert not (folder / "atlas.txt").exists()
 
 
 def test_scans_and_their_tables_are_no_atlas(tmp_path):

@@ -301,7 +301,7 @@ def test_names_of_regions_say_which_axis_is_time_where_people_do_not_differ(tmp_
     for m in range(3):
         np.save(tmp_path / f"sub-{m}.npy", X)
         (tmp_path / f"sub-{m}.csv").unlink()
-    with pytest.raises(ConfigError, match="nothing says which axis is time"):
+    with pytest.raises(ConfigError, match="neither names nor sizes show which axis is time"):
         propose(tmp_path)
 
 
@@ -338,7 +338,7 @@ def test_settings_that_all_sites_read_name_nobody(tmp_path):
         rows = "\n".join(f"{t},{t},{t}" for t in range(30))
         (tmp_path / "site").mkdir(exist_ok=True)
         (tmp_path / "site" / f"sub-{label}.csv").write_text(f"P101,P102,P103\n{rows}\n")
-    with pytest.raises(ConfigError, match="is that of a person here") as refused:
+    with pytest.raises(ConfigError, match="would contain the label of a person here") as refused:
         propose(tmp_path / "site", ask=lambda *_: "time_by_feature")
     assert "P101" not in str(refused.value)
 
@@ -413,7 +413,7 @@ def test_images_of_any_names_lead_to_a_list_that_a_run_takes(tmp_path, capsys):
         assert f"type cape people {tmp_path}" in said
     table = tmp_path / "manifest.csv"
     assert main(["people", str(tmp_path)]) == 0
-    line = f"A list says it: cape people {tmp_path} --write {table}, and fill in who is who."
+    line = f"Write a list: cape people {tmp_path} --write {table}, and fill in the people."
     assert line in capsys.readouterr().out
     assert main(["people", str(tmp_path), "--write", str(table)]) == 0
     rows = table.read_text().splitlines()

@@ -110,12 +110,12 @@ def test_the_setting_is_what_a_run_reads(tmp_path, capsys):
     assert main(["pairs", str(table)]) == 0
     out = capsys.readouterr().out
     assert 'label_pairs = "1-2,3-4,5-6,7-8"' in out
-    assert "4 pairs of 9 labels, by names alone; --atlas compares places, too" in out
-    assert "of no side: 9 M" in out
+    assert "4 pairs of 9 labels, by names only; --atlas compares places too" in out
+    assert "without a side: 9 M" in out
     assert main(["pairs", str(table), "--atlas", str(tmp_path / "atlas.nii.gz")]) == 0
     out = capsys.readouterr().out
-    assert "called so, but not mirror images of each other: 5 L_C, 6 R_C" in out
-    assert "of a side, without one partner: 7 L_D, 8 R_D" in out
+    assert "paired by name, but not mirror images of each other: 5 L_C, 6 R_C" in out
+    assert "with a side, but without one partner: 7 L_D, 8 R_D" in out
 
 
 @pytest.mark.parametrize(("name", "text"), [

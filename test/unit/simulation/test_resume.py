@@ -311,7 +311,7 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
     out = tmp_path / "out"
     code = main(["simulate", str(data), "--out", str(out), "--seed", "3", *given])
     assert code == 130
-    assert f"it goes on with: cape resume {out}" in capsys.readouterr().err
+    assert f"continue it with: cape resume {out}" in capsys.readouterr().err
     monkeypatch.setattr(run_loop, "progress_line", real)
     assert main(["resume", str(out), "--json"]) == 0
     told = [json.loads(text) for text in capsys.readouterr().out.splitlines()]

@@ -51,7 +51,7 @@ def test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line(conf
         SitePolicy().check_settings("B", "capedjica", asked)
     assert caught.value.code == "CAPE-E260"
     assert line in caught.value.public
-    assert "a line in its own site policy decides" in caught.value.public
+    assert "only people at the site can change its policy" in caught.value.public
     name = line.partition("=")[0]
     raised = name.startswith("allow_") or ([] if name == "max_run" else 0)
     loose = {"max_run": [], name: raised}  # of a delta that is raised the run costs more, too
@@ -417,7 +417,7 @@ def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> Non
     assert caught.value.public == (
         "CAPE-E260 Site policy of site B refuses this run: max_run=1.25 at delta 1e-5 there, got 4 "
         "at delta 1e-5; "
-        "a line in its own site policy decides."
+        "only people at the site can change its policy."
     )
     with pytest.raises(PrivacyBudgetError, match="E154"):  # names are not numbers
         replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)

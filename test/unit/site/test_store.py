@@ -53,7 +53,7 @@ def test_a_stored_answer_is_returned_and_another_request_refused(journal, tmp_pa
     assert journal.answered(2, "r2") is None
     journal.store(2, "r2", {"output": 2})
     assert journal.answered(2, "r2") == {"output": 2}
-    with pytest.raises(ReplayError, match="E203 round 2 was answered already"):
+    with pytest.raises(ReplayError, match="E203 round 2 was already answered"):
         journal.answered(2, "other")
     again = store(tmp_path)
     again.resume(NONCE, KEY, 3)

@@ -134,7 +134,7 @@ def test_the_repository_of_a_form_is_an_address_and_the_publishers_where_one_is_
     assert compspec.ADDRESS.fullmatch(compspec.compspec_document(Config)["meta"]["repository"])
     words = ["compspec", "--image", "a.example/coinstac-x", "--out", str(tmp_path)]
     assert main(words) == 0
-    assert "meta.repository is no address of yours" in capsys.readouterr().out
+    assert "meta.repository in them is not your address" in capsys.readouterr().out
     assert main([*words, "--repository", "https://a.example/x"]) == 0
     assert "no address" not in capsys.readouterr().out
     for path in tmp_path.glob("*.json"):

@@ -138,8 +138,8 @@ def test_a_new_job_has_a_run_of_its_own(tmp_path):
         (["--set", "n_sites=0"], "CAPE-E013"),
         (["--set", "n_sites=2"], "CAPE-E152"),
         (["--set", "site_names=a,b,c,d"], "site_names"),
-        (["--set", "aggregation=secagg", "--set", "min_survivors=2"], "so none may leave"),
-        (["--set", "aggregation=secagg"], "so none may leave"),
+        (["--set", "aggregation=secagg", "--set", "min_survivors=2"], "so none may drop out"),
+        (["--set", "aggregation=secagg"], "so none may drop out"),
         (
             ["--set", "n_sites=6", "--set", "aggregation=secagg", "--set", "min_survivors=4"],
             "set min_survivors=5",
@@ -171,7 +171,7 @@ def test_drop_outs_are_survived_from_four_sites_on(tmp_path):
         config = configured(chosen)[1]
         assert n_sites - config.survivors(n_sites) == math.ceil(n_sites / 3) - 1
         if n_sites < 4:
-            with pytest.raises(ConfigError, match="none may leave"):
+            with pytest.raises(ConfigError, match="none may drop out"):
                 check_before_sending(chosen, n_subjects=None)
         else:
             check_before_sending(chosen, n_subjects=None)
