@@ -200,8 +200,8 @@ def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
     if any(is_series(name, "matrix") for name in names):
         return _of_matrices(sites, ask)
     atlases = [path for site in sites.values() for path in site.of("volume").atlases]
-    only = f"none but with the name of an atlas, {atlases[0]}" if atlases else "it holds no image"
-    raise _nothing(folder, f"{only}, matrix or table")
+    other = f" except {atlases[0]}, whose name is that of an atlas" if atlases else ""
+    raise _nothing(folder, f"the folder holds no image, matrix or table{other}")
 
 
 def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:

@@ -878,7 +878,7 @@ def test_a_file_that_no_run_writes_is_no_internal_error(
     document = statement(events())
     HOSTILE[name](document)
     assert cli.main(["budget", "--check", str(save(tmp_path, document))]) == 2
-    assert "this is not a privacy.json" in capsys.readouterr().err
+    assert "the file is not a privacy.json" in capsys.readouterr().err
 
 
 def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path: Path) -> None:
@@ -897,7 +897,7 @@ def test_another_file_is_refused_in_plain_words(
     path = tmp_path / "x.json"
     path.write_text(text)
     assert cli.main(["budget", "--check", str(path)]) == 2
-    assert "this is not a privacy.json" in capsys.readouterr().err
+    assert "the file is not a privacy.json" in capsys.readouterr().err
 
 
 def test_a_setting_of_another_computation_says_which(capsys) -> None:

@@ -93,7 +93,7 @@ def answers(data: Path, out: Path, **changed: Any) -> list[dict[str, str]]:
         ({"group": "age 18:90", "covariates": ""}, "two groups with labels = public"),
         ({"group": "dx"}, "a column and its two levels"),
         ({"covariates": "dx a/b"}, "other columns than that of group"),
-        ({"outcomes": "volume"}, "columns with the range in which"),
+        ({"outcomes": "volume"}, "columns with the range of most people"),
         ({"outcomes": "volume 0"}, "units from 1e-9"),
         ({"outcomes": "volume 1, Volume 2"}, "name volume once"),
         ({"outcomes": ", ".join(f"v{k} 1" for k in range(501))}, "at most 500"),

@@ -82,7 +82,7 @@ def test_a_folder_of_nothing_but_names_of_atlases_is_told_as_that(tmp_path, caps
     for name in ("AAL.nii", "Gordon333.nii"):
         written(tmp_path / name, (21, 25, 20, 4))
     assert main(["init", str(tmp_path)]) != 0
-    assert "the name of an atlas, AAL.nii" in capsys.readouterr().err
+    assert "except AAL.nii, whose name is that of an atlas" in capsys.readouterr().err
 
 
 def test_a_consortium_of_images_by_bids_gets_the_atlas_at_every_site_and_keeps_its_filters(

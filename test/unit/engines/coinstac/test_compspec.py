@@ -136,7 +136,7 @@ def test_the_repository_of_a_form_is_an_address_and_the_publishers_where_one_is_
     assert main(words) == 0
     assert "meta.repository in them is not your address" in capsys.readouterr().out
     assert main([*words, "--repository", "https://a.example/x"]) == 0
-    assert "no address" not in capsys.readouterr().out
+    assert "not your address" not in capsys.readouterr().out
     for path in tmp_path.glob("*.json"):
         assert json.loads(path.read_text())["meta"]["repository"] == "https://a.example/x"
     assert main([*words, "--repository", "lab/x"]) == 2
