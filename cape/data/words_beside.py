@@ -26,5 +26,5 @@ def words_beside(base: Path) -> OwnWords:
             raise FoundError("layout is a list of texts, not_exclusions a text")
         return OwnWords(layout=tuple(map(str, layout)), not_exclusions=columns)
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
-        detail = own_words(err, "no UTF-8, or too many brackets within brackets")
+        detail = own_words(err, "not UTF-8, or nested too deeply")
         raise ConfigError("E268", detail=f"{path.name}: {detail}") from err

@@ -437,7 +437,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
-        detail = own_words(err, "no UTF-8, or too many brackets within brackets")
+        detail = own_words(err, "not UTF-8, or nested too deeply")
         raise ConfigError("E268", detail=f"{path.name}: {detail}") from err
 
 
