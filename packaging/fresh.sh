@@ -63,7 +63,7 @@ as_visitor() {
 # In the namespace: the system, and in it the commands.
 run_inside() {
     local command began
-    [ -e "$SYSTEM/usr" ] || make_system
+    make_system
     chmod 1777 "$SYSTEM/dev/shm"
     mount --rbind /dev "$SYSTEM/dev" 2>/dev/null || true # debootstrap has made the devices that matter
     mount -t proc proc "$SYSTEM/proc" || echo "fresh: there is no /proc in the system: what reads it fails"
@@ -95,8 +95,16 @@ if ! command -v debootstrap >/dev/null; then
 fi
 top=$(mktemp -d)
 chmod 755 "$top"
-trap 'rm -rf --one-file-system "$top"' EXIT
 mkdir "$top/system"
+inside=
+stop() {
+    # unshare takes all processes of its namespace with it.
+    if [ -n "$inside" ] && kill -KILL "$inside" 2>/dev/null; then sleep 1; fi
+    rm -rf --one-file-system "$top"
+}
+trap stop EXIT
 namespace=(unshare --mount --pid --fork --kill-child --mount-proc)
 "${namespace[@]}" true 2>/dev/null || namespace=()
-"${namespace[@]}" "$SELF" --inside "$1" "$top/system" "${@:2}"
+"${namespace[@]}" "$SELF" --inside "$1" "$top/system" "${@:2}" &
+inside=$!
+wait "$inside"
