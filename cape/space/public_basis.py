@@ -104,21 +104,25 @@ class Shelf(Protocol):
     def put(self, what: str, B: Array) -> None: ...
 
 
-_shelves: list[Shelf] = []
+_shelves: list[Callable[[], Shelf]] = []
 
 
-def keep_on(shelf: Shelf) -> None:
-    """Cache bases of masks in this process; called by programs of one party."""
+def keep_on(shelf: Callable[[], Shelf]) -> None:
+    """Cache bases of masks in this process on a shelf that is opened when a basis is asked for.
+
+    Called by programs of one party.
+    """
     _shelves[:] = [shelf]
 
 
 def _kept(what: str, n_rows: int, build: Callable[[], Array]) -> Array:
-    for shelf in _shelves:
+    shelves = [opened() for opened in _shelves]
+    for shelf in shelves:
         if (B := shelf.get(what, n_rows)) is not None:
             return B
     # One layout, kept or not: products of another layout may differ in their last bits.
     B = np.ascontiguousarray(build())
-    for shelf in _shelves:
+    for shelf in shelves:
         shelf.put(what, B)
     return B
 

@@ -319,7 +319,7 @@ def test_what_invented_sites_cost_follows_from_the_carrier(aggregation, n_met, s
     result = SiteOutcome(
         site="A", outcome_status="", names=(), time_courses=iter(()), ledger=ledger
     )
-    said = SiteContext._with_met(SimpleNamespace(config=config), result, ["x"] * n_met)
+    said = SiteContext._with_contacts(SimpleNamespace(config=config), result, ["x"] * n_met)
     h = config.survivors(10) - config.colluders(10)
     mu = ledger.spent.mu() * math.sqrt(h / (shares if n_met else h))
     assert said.epsilon_if_invented == pytest.approx(gdp_epsilon(mu=mu, delta=1e-5))

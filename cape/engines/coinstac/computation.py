@@ -7,6 +7,7 @@ State: the JSON cache under ``cape`` (public values, the vault key), ``outputDir
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import os
 import re
@@ -14,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cape.engines.coinstac.documents import (
     MAX_DOCUMENT,
@@ -28,6 +29,9 @@ from cape.errors import CapeError, DataError, MessageError, ReportedError, Stopp
 from cape.protocol import wire
 from cape.site.files import folder_lock, write_atomically
 from cape.site.places import SitePlaces
+
+if TYPE_CHECKING:
+    from cape.space.public_basis import Shelf
 
 PERMIT: Final = "Correct its permissions or its name, or mount it again; it is only read."
 
@@ -205,12 +209,17 @@ def program(role: str) -> NoReturn:
     # need no collection.
     gc.freeze()
     gc.enable()
-    from cape.data.kept_bases import KeptBases
     from cape.space.public_basis import keep_on
 
     if folder := SitePlaces.from_environment(os.environ).store_folder():
-        keep_on(KeptBases(folder))
+        keep_on(functools.partial(_kept_bases, folder))
     raise SystemExit(answer_once(role))
+
+
+def _kept_bases(folder: Path) -> Shelf:
+    from cape.data.kept_bases import KeptBases  # most rounds ask for no basis
+
+    return KeptBases(folder)
 
 
 def answer_once(role: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,11 +46,11 @@ def test_a_basis_is_built_by_one_process_and_found_by_the_next(
     inside = np.ones((4, 5, 6), dtype=bool)
     built = basis_of(inside, 7, kind)
     public_basis._smooth_basis.cache_clear()
-    public_basis.keep_on(KeptBases(tmp_path / "store"))
+    public_basis.keep_on(partial(KeptBases, tmp_path / "store"))
     assert np.array_equal(basis_of(inside, 7, kind), built)
     public_basis._smooth_basis.cache_clear()
     monkeypatch.setitem(public_basis._BUILD, kind, pytest.fail)  # nobody builds it again
-    public_basis.keep_on(KeptBases(tmp_path / "store"))
+    public_basis.keep_on(partial(KeptBases, tmp_path / "store"))
     found = basis_of(inside, 7, kind)
     assert np.array_equal(found, built)
     assert found.strides == built.strides
@@ -58,7 +59,7 @@ def test_a_basis_is_built_by_one_process_and_found_by_the_next(
 
 @pytest.mark.usefixtures("fresh")
 def test_another_mask_and_another_number_of_columns_have_their_own(tmp_path: Path) -> None:
-    public_basis.keep_on(KeptBases(tmp_path / "store"))
+    public_basis.keep_on(partial(KeptBases, tmp_path / "store"))
     inside = np.ones((4, 5, 6), dtype=bool)
     less = inside.copy()
     less[0, 0, 0] = False
@@ -71,6 +72,6 @@ def test_a_folder_that_cannot_be_used_costs_time_alone(tmp_path: Path) -> None:
     """A store that others may write to is not believed."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    public_basis.keep_on(KeptBases(tmp_path / "open"))
+    public_basis.keep_on(partial(KeptBases, tmp_path / "open"))
     assert basis_of(np.ones((4, 5, 6), dtype=bool), 7).shape == (120, 7)
     assert not any((tmp_path / "open").iterdir())
