@@ -118,19 +118,6 @@ def test_a_page_has_no_commands_outside_console_blocks(page):
         assert not re.match(rf"\s+(\$ |(({PROGRAMS})[\w./-]*) )", line), f"{page.name}: {line}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(TOP).as_posix())
-def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        if not target.startswith(("http", "mailto")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-def test_the_index_lists_every_page_of_the_folder():
-    text = (TOP / "docs" / "README.md").read_text(encoding="utf-8")
-    missing = [p.name for p in (TOP / "docs").glob("*.md") if p.name not in text]
-    assert [name for name in missing if name != "README.md"] == []
-
-
 def test_pages_with_a_test_of_their_own_have_one():
     for name, place in ELSEWHERE.items():
         assert name in (TOP / place).read_text(encoding="utf-8")

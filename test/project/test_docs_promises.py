@@ -129,6 +129,16 @@ def test_what_is_not_promised_is_said_and_reporting_is_explained() -> None:
         assert word in " ".join(security.split()), word
 
 
+LIMIT = re.compile(r'^- <a id="(limit-[a-z-]+)"></a>', re.MULTILINE)
+
+
+def test_every_limit_of_the_promise_is_one_of_the_threat_model_and_the_other_way_round() -> None:
+    of_promise = LIMIT.findall((ROOT / "docs" / "promise.md").read_text(encoding="utf-8"))
+    of_model = LIMIT.findall(PAGE)
+    assert len(of_model) >= 16
+    assert of_promise == of_model
+
+
 def test_one_real_site_among_invented_ones_learns_its_figure_from_the_page() -> None:
     """What the plan of a run gives to a site whose S - 1 fellows are the aggregator's own."""
     rows = re.findall(r"^\| (\d+) \| (\d+) \| 1 of (\d+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)

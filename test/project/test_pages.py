@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -105,13 +104,25 @@ def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:
     assert arrows == sum(max(1, len(phase.then)) for phase in phases.values())
 
 
-def test_no_generated_or_written_page_points_outside_the_project() -> None:
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        text = path.read_text(encoding="utf-8")
-        links: list[Any] = re.findall(r"\]\(([^)#\s]+)", text)
-        for link in links:
-            if "://" not in link:
-                target = (path.parent / link).resolve()
-                assert target.is_relative_to(ROOT), f"{path.name}: {link}"
-                if not link.startswith("docs/images"):
-                    assert target.exists(), f"{path.name}: {link}"
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a page as GitHub makes them: of headings, and written ones."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+    slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file_and_an_anchor_inside_the_project(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links: list[tuple[str, str]] = re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", text)
+    for file, anchor in links:
+        if "://" in file or file.startswith("mailto:"):
+            continue
+        target = (page.parent / file).resolve() if file else page
+        assert target.is_relative_to(ROOT), file
+        assert target.exists(), file
+        assert not anchor or anchor in anchors_of(target), f"{file}#{anchor}"
