@@ -44,10 +44,10 @@ def people_command(
     as_json: AsJson = False,
 ) -> None:
     """Show whose the files of a folder are and how certain that is; save what you confirm."""
-    from cape.planning.people import confirm, read_people, words_typed
+    from cape.planning.people import confirm, people_below, words_typed
 
     typed = words_typed(layout or (), folders, as_named=as_named)
-    found = [confirm(folder, typed)] if typed else read_people(folder)
+    found = [confirm(folder, typed)] if typed else people_below(folder)
     kept = f"saved in {folder / 'site-policy.toml'}, which never leaves this site" if typed else ""
     if write is not None:
         kept = f"written: {write}"
@@ -120,8 +120,8 @@ def _told(found: FolderOfPeople) -> list[str]:
         texts.append(f"taken for an atlas by its name, nobody's data: {', '.join(reading.atlases)}")
     if reading.left:
         texts.append(f"not in this layout: {len(reading.left)} files such as {reading.left[0]}")
-    if found.doubled:
-        texts.append(f"{found.doubled} runs have several versions; one of each is used")
+    if doubled := len(found.taken.doubled):
+        texts.append(f"{doubled} runs have several versions; one of each is used")
     texts += [
         f"{line.says}:\n  {typed}" for line, typed in zip(found.lines, _lines(found), strict=False)
     ]

@@ -49,10 +49,10 @@ def init_command(
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
     from cape.errors import ConfigError
-    from cape.planning.first_settings import FILE, adopting, propose
+    from cape.planning.first_settings import SETTINGS_FILE, adopting, propose
     from cape.planning.orientation import refuse
 
-    path = out or folder / FILE
+    path = out or folder / SETTINGS_FILE
     asks = _asked if sys.stdin.isatty() and not as_json else refuse
     ask = (lambda *_: orientation) if orientation else asks
     # An unchanged file of `cape init` may be replaced by a proposal with the atlas.

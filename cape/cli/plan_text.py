@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cape.cli.common import duration, say, table
 from cape.planning.budget import PlannedRun, StageSummary
-from cape.planning.comparison_budget import PlannedComparison, Seen
+from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
 from cape.protocol.sizes import MAX_SITES
 from cape.settings.wings import NEUROFLAME, missing
 from cape.site.policy import SitePolicy
@@ -100,7 +100,7 @@ def print_comparison(plan: PlannedComparison) -> None:
     say(f"Will it work?  {plan.answer}", style="bold" if plan.usable else "bold red")
 
 
-def _seen(one: Seen) -> tuple[str, ...]:
+def _seen(one: DetectableEffect) -> tuple[str, ...]:
     return (
         str(one.n_subjects),
         f"{one.epsilon:g}",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
 # Displacement in voxels that is not noted: rounding of single precision.
-SILENT: Final = 0.001
+MAX_UNNOTED: Final = 0.001
 
 _RESAMPLED = {
     IssueCode.GRID_OTHER: IssueCode.GRID_RESAMPLED,
@@ -114,7 +114,7 @@ def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, issues: list[Iss
     if voxels > ACCEPTED:
         observed = f"displaced by {mm:.3g} mm ({voxels:.2g} voxels)"
         raise UnusableFile(IssueCode.PLACE_OTHER, observed, most=most)
-    if voxels <= SILENT:
+    if voxels <= MAX_UNNOTED:
         return "ok"
     issues.append(Issue(IssueCode.GRID_ROUNDED, f"{mm:.2g} mm", {"most": most}))
     return f"{voxels:.3f} vox"

@@ -1,4 +1,4 @@
-"""Confound tables beside images, and names of runs, by BIDS."""
+"""Entities of names, confound tables beside images, and names of runs, by BIDS."""
 
 from __future__ import annotations
 
@@ -11,8 +11,29 @@ from cape.data.layout.words import words
 from cape.data.runs import RunFile
 
 # Entities by which runs of a session differ, in the order of BIDS
-ENTITIES: Final = ("task", "acq", "ce", "rec", "dir", "run", "echo")
+RUN_ENTITIES: Final = ("task", "acq", "ce", "rec", "dir", "run", "echo")
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
+
+Entities = tuple[tuple[str, str], ...]
+
+
+def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
+    """Return a sort key that puts ``run-2`` before ``run-10``."""
+    parts = re.split(r"(\d+)", name.lower())
+    key = tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
+    return key, name
+
+
+def entities_of(name: str) -> dict[str, str]:
+    """Split the entities off, ``sub-01_task-rest_bold.nii.gz`` -> {sub: 01, task: rest}."""
+    parts = name.split(".")[0].split("_")[:-1]
+    pairs = (part.partition("-") for part in parts)
+    return {key: value for key, dash, value in pairs if dash}
+
+
+def has_all(entities: Mapping[str, str], wanted: Entities) -> bool:
+    """Tell whether a name has all wanted entities; ``+`` separates alternatives."""
+    return all(entities.get(key) in value.split("+") for key, value in wanted)
 
 
 def confounds_beside(image: Path) -> Path | None:
@@ -52,7 +73,7 @@ def names_of_runs(runs: Sequence[RunFile]) -> list[tuple[str, str]]:
 def _entities(text: str) -> dict[str, str]:
     # A list says "2", the name of an image "task-rest_run-2"; a folder's name may say anything.
     said = dict(part.split("-", 1) for part in text.split("_") if "-" in part) or {"run": text}
-    return {key: _bare(said[key]) for key in ENTITIES if _bare(said.get(key, ""))}
+    return {key: _bare(said[key]) for key in RUN_ENTITIES if _bare(said.get(key, ""))}
 
 
 def _bare(text: str) -> str:
@@ -60,4 +81,4 @@ def _bare(text: str) -> str:
 
 
 def _joined(entities: Mapping[str, str]) -> str:
-    return "_".join(f"{key}-{entities[key]}" for key in ENTITIES if key in entities)
+    return "_".join(f"{key}-{entities[key]}" for key in RUN_ENTITIES if key in entities)

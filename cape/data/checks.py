@@ -73,7 +73,7 @@ class RunShape:
     course: tuple[float, ...] = ()  # from `course_of`; empty if the values were not read
 
 
-def judge(subject: Subject, config: Config, findings: Findings) -> bool:
+def judge_subject(subject: Subject, config: Config, findings: Findings) -> bool:
     """Tell whether a subject is accepted; an unread one is judged by its length and TR alone."""
     # Reported alone: after too much motion no other finding matters.
     if _motion(subject, config, findings):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nibabel.cifti2.cifti2_axes import Axis, BrainModelAxis, ParcelsAxis
 
 # Values that are read at once.
-BLOCK: Final = 2**20
+BLOCK_VALUES: Final = 2**20
 
 # Names of the owner's spheres, and those of TemplateFlow for fsLR
 SPHERE_FILES: Final = {
@@ -102,7 +102,7 @@ def _values(reader: HashingReader, head: _Opened) -> Data:
     n_times, n_features = head.shape
     reader.read(head.offset - head.read)
     values = np.empty((n_features, n_times), dtype=np.float32)
-    step, plain = max(1, BLOCK // n_times), head.slope == 1.0 and head.inter == 0.0
+    step, plain = max(1, BLOCK_VALUES // n_times), head.slope == 1.0 and head.inter == 0.0
     for first in range(0, n_features, step):
         rows = values[first : first + step]
         block = reader.read(rows.size * head.dtype.itemsize)
@@ -227,9 +227,6 @@ def _series_tr(axis: Any, issues: list[Issue]) -> float:
         return step
     issues.append(Issue(IssueCode.TR_CONVERTED, f"{step:g} said to be seconds"))
     return step * 1e-3
-
-
-# ------------------------------------------------------------------------------- structure
 
 
 def structure_of_axis(axis: Any, spheres: dict[str, Array] | None = None) -> Structure:

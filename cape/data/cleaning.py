@@ -17,7 +17,7 @@ from cape.frozen import dataclass
 from cape.settings.resolved import Cleaning, Reading
 
 # Numbers that are converted to doubles at a time: 4096 rows of 400 time points, 13 MB.
-BLOCK: Final = 4096 * 400
+BLOCK_NUMBERS: Final = 4096 * 400
 # A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8.
 FLAT: Final = 1e-6
 # Smallest deviation to divide by, in medians over features (recipe of spatial maps).
@@ -181,8 +181,9 @@ def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
         spreads[first : first + rows] = np.where(flat, 0.0, spread)
         cleaned[first : first + rows] = block if as_is is None else as_is
     # A voxel with almost no signal must not be scaled up to the size of the others.
-    if how.standardize == "floored" and spreads.any():
-        floor = FLOOR * np.median(spreads[spreads > 0])
+    moving = spreads > 0.0
+    if how.standardize == "floored" and moving.any():
+        floor = FLOOR * np.median(spreads[moving])
         cleaned /= np.maximum(spreads, floor).astype(np.float32)[:, None]
     if how.global_signal:
         _regress_mean(cleaned)
@@ -193,14 +194,9 @@ def clean(series: Series, how: Cleaning) -> tuple[Data, Quality]:
         n_zero=n_zero,
         n_constant=n_constant,
         dummy_z=_first_volume_z(level / max(n_features, 1)),
-        tsnr=_tsnr(means, spreads),
+        tsnr=float(np.median(np.abs(means[moving]) / spreads[moving])) if moving.any() else 0.0,
     )
     return cleaned, quality
-
-
-def _tsnr(means: Array, spreads: Array) -> float:
-    moving = spreads > 0.0
-    return float(np.median(np.abs(means[moving]) / spreads[moving])) if moving.any() else 0.0
 
 
 def _regress_mean(cleaned: Data) -> None:
@@ -221,7 +217,7 @@ def _regress_mean(cleaned: Data) -> None:
 
 def _rows_at_a_time(n_times: int) -> int:
     # A run of 30,000 volumes has few rows in a block: 4096 of them would take 1 GB.
-    return min(4096, max(1, BLOCK // max(n_times, 1)))
+    return min(4096, max(1, BLOCK_NUMBERS // max(n_times, 1)))
 
 
 def _fill(block: Array) -> int:

@@ -27,7 +27,7 @@ ONE_COURSE: Final = 0.95
 # Fewer steps in time agree by chance.
 MIN_STEPS: Final = 24
 # Runs that are compared at a time: 16 MB.
-MAX_ROWS: Final = 2000
+MAX_COMPARED: Final = 2000
 
 
 def course_of(values: Data) -> tuple[float, ...]:
@@ -69,7 +69,7 @@ def note_copies(shapes: Sequence[RunShape], findings: Findings) -> None:
             alike.setdefault((shape.n_features, shape.n_timepoints), []).append(shape)
     for group in alike.values():
         courses = np.array([shape.course for shape in group])
-        for start in range(0, len(group), MAX_ROWS):
+        for start in range(0, len(group), MAX_COMPARED):
             _note_alike(group, courses, start, findings)
 
 
@@ -89,7 +89,7 @@ def _equal(shapes: Sequence[RunShape], findings: Findings) -> set[str]:
 
 
 def _note_alike(group: Sequence[RunShape], courses: Array, start: int, findings: Findings) -> None:
-    rows = courses[start : start + MAX_ROWS]
+    rows = courses[start : start + MAX_COMPARED]
     pairs = np.argwhere(np.triu(rows @ courses[start:].T, 1) > ONE_COURSE)
     for i, j in pairs:
         one, other = group[start + i], group[start + j]

@@ -27,9 +27,9 @@ from typing import Any, Final
 from cape.settings.documents import parse_json
 
 # Bytes that all entries together may take: 10,000 subjects of 250 volumes at d = 400.
-MAX_BYTES: Final = 4 * 10**9
+MAX_STORE_BYTES: Final = 4 * 10**9
 # A file that changed less than so many seconds ago may change again within one tick of its clock.
-SETTLED: Final = 2.0
+SETTLED_AFTER: Final = 2.0
 # Number and bytes of the blocks of a file that are compared, the first and the last included; a
 # packed file ends with the check sum of its content.
 SAMPLES: Final = 16
@@ -65,8 +65,6 @@ class DataStore:
             store._forget(place["files"])
         return store
 
-    # -- entries ---------------------------------------------------------------------------------
-
     def get(self, name: str) -> bytes | None:
         """Return an entry as it was put; None if there is no sound one."""
         path = self._entries / name
@@ -96,20 +94,18 @@ class DataStore:
             shutil.rmtree(each, ignore_errors=True)
 
     def _make_room(self, n_bytes: int) -> None:
-        if n_bytes > MAX_BYTES:
+        if n_bytes > MAX_STORE_BYTES:
             raise OSError("larger than the store")
-        if 0 <= self._held <= MAX_BYTES - n_bytes:
+        if 0 <= self._held <= MAX_STORE_BYTES - n_bytes:
             self._held += n_bytes
             return
         found = sorted((f.st_mtime_ns, path, f.st_size) for path, f in _files_in(self._entries))
         self._held = sum(size for *_, size in found) + n_bytes
         for _, path, size in found:
-            if self._held <= MAX_BYTES:
+            if self._held <= MAX_STORE_BYTES:
                 return
             path.unlink(missing_ok=True)
             self._held -= size
-
-    # -- contents of files -----------------------------------------------------------------------
 
     def content(self, path: Path) -> str:
         """Return the SHA-256 of a file whose content was seen before; "" if it is new here."""
@@ -131,7 +127,7 @@ class DataStore:
         """Remember the content of a file that had this stamp before it was read."""
         with suppress(OSError):
             name = _sampled(path, stamp[2])
-            if stamp_of(path) != stamp or time.time() - max(stamp[3:]) * 1e-9 < SETTLED:
+            if stamp_of(path) != stamp or time.time() - max(stamp[3:]) * 1e-9 < SETTLED_AFTER:
                 # Known by its content, which is hashed once more before it is trusted.
                 stamp = (0, 0, 0, 0, 0)
             known = dict(self._known(name))
@@ -145,8 +141,6 @@ class DataStore:
             return {str(digest): list(stamps) for digest, stamps in known.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
-
-    # -- files that are gone --------------------------------------------------------------------
 
     def seen(self, base: Path, files: Mapping[str, Sequence[int]]) -> None:
         """Record the files below a folder (device and inode by content) after a pass.

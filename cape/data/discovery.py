@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
 
-from cape.data.bids import confounds_beside
+from cape.data.bids import confounds_beside, natural_key
 from cape.data.checks import Subject
 from cape.data.cifti import read_structure
 from cape.data.exclusions import (
@@ -28,29 +28,28 @@ from cape.data.exclusions import (
     lists_of_people,
 )
 from cape.data.file_type import CIFTI_SERIES, check_no_surface, suffixes_of, visible
-from cape.data.gift import read_rows
+from cape.data.gift import read_people_rows
 from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.layout.reading import look_alike
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
-from cape.data.people import natural_key
 from cape.data.runs import ListedRun, RunFile, Series, SubjectFiles, leads_out
 from cape.data.space import check_feature_count, read_space, reserved_names
 from cape.data.strategies import has_nilearn
-from cape.data.tables import RECORDS, is_records
+from cape.data.tables import RECORDS
 from cape.data.whose import (
     every_row,
     names_below,
     names_listed,
     note_evidence,
-    note_spelling,
     note_taken,
-    read_folder,
+    read_paths,
     reading_of_rows,
     rows_of,
     take,
     with_people,
+    words_beside,
 )
-from cape.data.words_beside import words_beside
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -63,7 +62,7 @@ from cape.space.feature_space import FeatureSpace
 # Bytes of one part of a path that all common file systems allow.
 MAX_NAME_BYTES: Final = 255
 MAX_PATH_LETTERS: Final = 2048
-MAX_DEPTH: Final = 64
+MAX_PATH_PARTS: Final = 64
 SOURCES: Final = ("data", "manifest", "bids")
 MAX_HINTS: Final = 3
 
@@ -158,7 +157,7 @@ def _listed_runs(
     else:
         below = names_below(base / folder, reserved_names(config))
         placed = [f"{folder}/{name}" if folder != "." else name for name in below]
-        reading = read_folder(placed, config, words.layout, [n for one in lists for n in one.said])
+        reading = read_paths(placed, config, words.layout, [n for one in lists for n in one.said])
         # Surface images beside volumes in one folder are reported as such.
         names = [name for name in below if "/" not in name and not _of_kind([name], config)]
     for path in reading.atlases:
@@ -188,7 +187,8 @@ def _table_of_people(config: Config) -> str:
 
 
 def _is_records(path: Path, config: Config) -> bool:
-    return is_records(path) or path.name == _table_of_people(config)
+    # Tables of other names are one run each.
+    return path.name in (*RECORDS, _table_of_people(config))
 
 
 def _of_kind(names: Sequence[str], config: Config) -> list[str]:
@@ -287,11 +287,15 @@ def _can_be_a_name(entry: str, findings: Findings) -> bool:
     """Tell whether a file can have this name; systems raise various errors for impossible ones."""
     parts = PurePath(entry).parts
     longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=0)
-    short = longest <= MAX_NAME_BYTES and len(entry) <= MAX_PATH_LETTERS and len(parts) <= MAX_DEPTH
+    short = (
+        longest <= MAX_NAME_BYTES
+        and len(entry) <= MAX_PATH_LETTERS
+        and len(parts) <= MAX_PATH_PARTS
+    )
     if "\0" not in entry and short:
         return True
     place = f"{entry[:60]!r}, {len(entry)} letters"
-    findings.add(IssueCode.FILE_NAME, place, most=MAX_NAME_BYTES, deepest=MAX_DEPTH)
+    findings.add(IssueCode.FILE_NAME, place, most=MAX_NAME_BYTES, deepest=MAX_PATH_PARTS)
     return False
 
 
@@ -384,15 +388,15 @@ def _expand_records(
             if run.path.is_file():
                 before_records()
             try:
-                table = read_rows(run.path, resolve(config).reading)
+                table = read_people_rows(run.path, resolve(config).reading)
             except UnusableFile as verdict:
                 findings.add_issue(verdict.issue, run.name)
                 continue
             except OSError as err:
                 findings.add(IssueCode.FILE_UNREADABLE, f"{run.name}: {err.strerror}")
                 continue
-            if config.said_columns:
-                headers.setdefault(config.said_columns, "the owner's setting columns")
+            if config.declared_columns:
+                headers.setdefault(config.declared_columns, "the owner's setting columns")
             headers.setdefault(table.names, run.name)
             subjects += [
                 SubjectFiles(label=label, runs=(replace(run, row=i),))
@@ -407,14 +411,12 @@ def _expand_records(
         findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
     if not rows:
         return tuple(subjects)
-    note_spelling([row.subject for row in rows], words.layout, findings)
+    if doubt := look_alike({row.subject for row in rows}, words.layout):
+        findings.add(IssueCode.PEOPLE_UNPROVED, doubt)
     marked = leave_out(rows, lists, findings)
     gone = {row.subject for row in marked if row.left_out}
     _with_lines_noted(marked, [one.name for one in lists if one.marks], findings)
     return tuple(files for files in subjects if files.label not in gone)
-
-
-# ------------------------------------------------------------------------------- feature space
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -455,7 +457,7 @@ def list_site(
         how=how,
         listed=listed,
         space=space,
-        columns=config.said_columns,
+        columns=config.declared_columns,
     )
 
 
@@ -465,13 +467,13 @@ def _said_space(
     """Return the space of matrices by settings or a table of records; None if neither says it."""
     tables = (run.path for files in listed for run in files.runs if run.row >= 0)
     table = next(tables, None)
-    names = () if table is None else read_rows(table, resolve(config).reading).names
-    n_features = config.said_features or len(names)
+    names = () if table is None else read_people_rows(table, resolve(config).reading).names
+    n_features = config.declared_features or len(names)
     if n_features == 0:
         return None
     check_feature_count(n_features, config, findings)
     shape = parse_shape(config.image_shape) if config.image_shape else ()
-    return FeatureSpace.of_matrix(n_features, shape, config.said_columns or names)
+    return FeatureSpace.of_matrix(n_features, shape, config.declared_columns or names)
 
 
 def with_features_of_files(files: SiteListing, findings: Findings) -> SiteListing:
@@ -506,7 +508,7 @@ def check_layout_is_said(listed: Sequence[SubjectFiles | Subject], config: Confi
     """
     of_files = any(run.row < 0 for files in listed for run in files.runs)
     if config.feature_space == "matrix" and config.private and of_files:
-        if not config.said_features:
+        if not config.declared_features:
             do = "so that nobody's file decides it: how many features the array files have; or "
             do += "columns, their names."
             raise ConfigError("E013", setting="n_features", do=do)

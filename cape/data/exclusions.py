@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
+from cape.data.bids import Entities, entities_of, has_all, natural_key
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.people import Entities, entities_of, has_all, natural_key
 from cape.data.runs import NOWHERE, ListedRun, Mention, leads_out
-from cape.data.tables import bounded, cells_of, cells_of_row, table_cells, table_lines
+from cape.data.tables import bounded, cells_of_row, line_cells, table_cells, table_lines
 from cape.delimited import Line, delimiter_of
 from cape.frozen import dataclass
 from cape.settings.words import parse_exclusions
@@ -28,15 +28,15 @@ MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
 PERSON: Final = "participant_id"
 
 # These words have the same meaning in both columns.
-OUT: Final = frozenset(("exclude", "excluded", "out", "drop", "dropped"))
+LEFT_OUT_WORDS: Final = frozenset(("exclude", "excluded", "out", "drop", "dropped"))
 IN: Final = frozenset(("include", "included", "in", "keep", "kept"))
 YES: Final = frozenset(("1", "true", "t", "yes", "y", "x", "on"))
 NO: Final = frozenset(("0", "false", "f", "no", "n", "off"))
-SILENT: Final = frozenset(("", "n/a", "na", "nan", "none", "null", "-", "."))
+EMPTY_CELLS: Final = frozenset(("", "n/a", "na", "nan", "none", "null", "-", "."))
 _RUN: Final = r"(?:(?:ses|task|acq|dir|run)-[A-Za-z0-9]+(?:\+[A-Za-z0-9]+)*)"
 RUNS: Final = re.compile(rf"{_RUN}(?:[_,]\s*{_RUN})*")
 Side = Literal["exclude", "include"]
-SIDES: Final[Mapping[str, Side]] = {"exclude": "exclude", "include": "include"}
+MARK_COLUMNS: Final[Mapping[str, Side]] = {"exclude": "exclude", "include": "include"}
 Mark = Literal["out", "in", "silent", "runs"]
 
 _FRONT = "(?:is|to|qc|mri|fmri|rest|scan)?"
@@ -64,7 +64,7 @@ NEAR_LIST: Final = re.compile(
 def yes_or_no(cell: str, column: str) -> bool | None:
     """Return what a cell says, None if it is empty; `UnusableFile`: neither yes nor no."""
     word = _word(cell)
-    if word in SILENT:
+    if word in EMPTY_CELLS:
         return None
     if word in YES or word in NO:
         return word in YES
@@ -77,8 +77,8 @@ def mark_of(cell: str, side: Side) -> Mark:
     "out": left out.  "in": takes part.  "runs": the cell names runs, such as ``ses-2``.
     """
     word = _word(cell)
-    if word in OUT or word in IN:
-        return "out" if word in OUT else "in"
+    if word in LEFT_OUT_WORDS or word in IN:
+        return "out" if word in LEFT_OUT_WORDS else "in"
     if RUNS.fullmatch(_unquoted(cell)):
         return "runs"
     says = yes_or_no(cell, side)
@@ -100,13 +100,13 @@ def column_of(header: str, not_exclusions: Collection[str] = ()) -> Side | Liter
     The site's own file may list columns as `not_exclusions` (in lower case).
     """
     exact = header.lstrip("\ufeff").strip().lower()
-    if exact in SIDES:
-        return SIDES[exact]
+    if exact in MARK_COLUMNS:
+        return MARK_COLUMNS[exact]
     if exact == PERSON:
         return "person"
     if exact in not_exclusions:
         return ""
-    word = plain(header)
+    word = letters_and_digits(header)
     if NEAR_EXCLUDE.fullmatch(word) or mistyped(word, ("exclude", "excluded")):
         wanted = "exclude (1 = left out)"
     elif NEAR_INCLUDE.fullmatch(word) or mistyped(word, ("include", "included")):
@@ -119,11 +119,11 @@ def column_of(header: str, not_exclusions: Collection[str] = ()) -> Side | Liter
 def nearly(header: str, wanted: str) -> UnusableFile:
     """Return the refusal of a column whose name is nearly one that is read."""
     shown = header.strip()[:40]
-    other = f"notes_{plain(header)}"
+    other = f"notes_{letters_and_digits(header)}"
     return UnusableFile(IssueCode.LIST_COLUMN, f"'{shown}'", wanted=wanted, name=shown, other=other)
 
 
-def plain(text: str) -> str:
+def letters_and_digits(text: str) -> str:
     """Return letters and digits alone."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
@@ -178,9 +178,6 @@ def said_by(where: Mention, name: str, cells: Sequence[str], sides: Mapping[str,
     )
 
 
-# ------------------------------------------------------------------------------- participants.tsv
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListOfPeople:
     """A site's participants.tsv: whom it names, by label without ``sub-``."""
@@ -225,7 +222,7 @@ def _note_second_lists(folder: Path, taken: Collection[str], findings: Findings)
     except OSError:
         return  # noted where the files are sought
     for name in names:
-        if name not in (PARTICIPANTS, *taken) and NEAR_LIST.fullmatch(plain(name)):
+        if name not in (PARTICIPANTS, *taken) and NEAR_LIST.fullmatch(letters_and_digits(name)):
             findings.add(IssueCode.LIST_BESIDE, name)
 
 
@@ -249,7 +246,7 @@ def read_list(
     if not readable:
         return table_cells(content, delimiter, comments=comments)
     lines = table_lines(content, delimiter, by_line=True, comments=comments)
-    width, found = len(cells_of(lines[0])), []
+    width, found = len(line_cells(lines[0])), []
     for line in lines:
         with suppress(UnusableFile):
             found.append((line, cells_of_row(line, width)))
@@ -270,7 +267,9 @@ def _list_of_people(
     sides = sides_of(header, not_exclusions)
     marks = bool({"exclude", "include"} & set(sides))
     if "person" not in sides:
-        words = {cell: plain(cell) for cell in header if cell.lower() not in not_exclusions}
+        words = {
+            cell: letters_and_digits(cell) for cell in header if cell.lower() not in not_exclusions
+        }
         near = [c for c, word in words.items() if word and NEAR_PERSON.fullmatch(word)]
         near += difflib.get_close_matches(PERSON, words, n=1, cutoff=MISTYPED)
         if near:
@@ -312,9 +311,6 @@ def spellings(label: str) -> set[str]:
     first = alike(re.split(r"[^a-z0-9-]", text)[0])
     digits = alike(re.sub(r"^[a-z]+(?=\d+$)", "", whole))
     return {whole, first, digits} - {""}
-
-
-# ------------------------------------------------------------------------------- who is left out
 
 
 def leave_out(

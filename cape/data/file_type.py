@@ -17,7 +17,7 @@ MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat", ".1d", ".txt")
 CIFTI_SUFFIX: Final = {"grayordinates": ".dtseries.nii", "parcels": ".ptseries.nii"}
 CIFTI_SERIES: Final = tuple(CIFTI_SUFFIX.values())
 CIFTI_MAPS: Final = (".dscalar.nii", ".pscalar.nii")
-TABLES: Final = (".csv", ".tsv", ".1d", ".txt")
+TEXT_SUFFIXES: Final = (".csv", ".tsv", ".1d", ".txt")
 # Bytes of a table of one run: as text it takes a few times more than in memory.
 MAX_TABLE_BYTES: Final = 2**30
 PROMISED: Final = {
@@ -39,7 +39,7 @@ PROMISED: Final = {
 MAT4_TYPES: Final = frozenset(
     1000 * order + 10 * kind + full for order in (0, 1) for kind in range(6) for full in range(3)
 )
-MAX_LETTERS: Final = 64
+MAX_MAT4_NAME: Final = 64
 
 # CIFTI files are NIfTI-2: only name and intent code tell them apart.
 _CIFTI = ("dtseries", "dscalar", "dlabel", "ptseries", "pscalar", "dconn", "pconn")
@@ -86,7 +86,7 @@ def sniff(head: bytes) -> str:
     return "unknown"
 
 
-def kind_of(dtype: np.dtype[np.generic]) -> str:
+def content_word(dtype: np.dtype[np.generic]) -> str:
     """Return a word for the content of an array without real numbers."""
     words = {"c": "complex numbers", "b": "truth values", "M": "dates", "m": "durations"}
     return words.get(dtype.kind, "text" if dtype.kind in "SU" else "no numbers")
@@ -98,7 +98,7 @@ def _is_mat4(head: bytes) -> bool:
         return False
     for order in "<>":
         kind, rows, columns, twice, letters = struct.unpack(f"{order}5i", head[:20])
-        sizes = min(rows, columns) >= 0 and 0 < letters <= MAX_LETTERS and twice in (0, 1)
+        sizes = min(rows, columns) >= 0 and 0 < letters <= MAX_MAT4_NAME and twice in (0, 1)
         if kind in MAT4_TYPES and sizes and head[20:21].isalpha():
             return True
     return False
@@ -120,7 +120,7 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
     if size == 0:
         raise UnusableFile(IssueCode.FILE_EMPTY, "0 bytes")
     # Array files and tables are read whole; images volume by volume.
-    most = MAX_TABLE_BYTES if suffix in TABLES else MOST_KEPT
+    most = MAX_TABLE_BYTES if suffix in TEXT_SUFFIXES else MOST_KEPT
     if size > most and suffix not in IMAGE_SUFFIXES:
         raise UnusableFile(IssueCode.FILE_TOO_LARGE, f"{size} bytes", most=most)
     with path.open("rb") as stream:
@@ -141,7 +141,7 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
             raise UnusableFile(IssueCode.PAIR_WITHOUT_HEADER, f"no {header.name}")
         with header.open("rb") as stream:
             kind = sniff(stream.read(540))
-    if suffix in TABLES and kind == "unknown":
+    if suffix in TEXT_SUFFIXES and kind == "unknown":
         kind = "text"  # with letters beyond ASCII; its decoding is checked by the reader
     if suffix == ".mat" and kind in ("MATLAB 7.3", "HDF5"):
         return

@@ -23,9 +23,9 @@ from cape.data.matrices import read_variable
 from cape.data.tables import (
     Records,
     bounded,
-    cells_of,
     cells_of_row,
-    places_of,
+    column_places,
+    line_cells,
     read_records,
     table_lines,
 )
@@ -38,7 +38,7 @@ SPECTRA: Final = "spectra_tc_all"
 FREQUENCIES: Final = "freq"
 
 
-def read_rows(path: Path, how: Reading) -> Records:
+def read_people_rows(path: Path, how: Reading) -> Records:
     """Return people and their numbers from a table, or from GIFT's results; UnusableFile, OSError.
 
     A fault of GIFT's file or of the names stops the site; a person's numbers never do.
@@ -64,8 +64,8 @@ def _read_gift(
 
 def _labels(path: Path) -> tuple[str, ...]:
     first, *lines = table_lines(bounded(path), delimiter_of(path.name), comments=False)
-    header = cells_of(first)
-    person, _ = places_of(header, ())
+    header = line_cells(first)
+    person, _ = column_places(header, ())
     labels = tuple(cells_of_row(line, len(header))[person].strip() for line in lines)
     if not all(labels):
         raise UnusableFile(IssueCode.GIFT_NAMES, "a row without a name", names=path.name)

@@ -1,4 +1,7 @@
-"""Groups, covariates and outcomes of people: from tables of their site, by label.
+"""Groups, covariates and outcomes of every person of a site, for a comparison; private.
+
+People are rows, in the order of the site's list.  Outcomes are in natural units (Fisher z, ml);
+public units and ranges are in `cape.settings.comparison`.
 
 A row that cannot be read or understood fails its person, who stays counted and adds zeros; only the
 site learns of it.  Faults of the table itself stop the site: a missing or unreadable table, missing
@@ -7,27 +10,53 @@ columns, or names that fit no person.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from cape.algorithms.estimators import Array, Data
+from cape.algorithms.person_outcomes import outcome_names, outcomes_of_person
+from cape.data.checks import Subject
 from cape.data.exclusions import alike, bare, spellings
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.outcomes import People
 from cape.data.runs import leads_out
 from cape.data.tables import (
     MISSING_CELLS,
     bounded,
-    cells_of,
     cells_of_row,
-    label_of,
-    places_of,
+    column_places,
+    label_of_row,
+    line_cells,
     table_lines,
 )
 from cape.delimited import delimiter_of
-from cape.settings.comparison import Comparison, Covariate, Range
+from cape.frozen import dataclass
+from cape.settings.comparison import Comparison, Covariate, Measure, Range
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class People:
+    """Groups and covariates of the people whom a site lists."""
+
+    subjects: tuple[str, ...]  # labels, as the site lists them
+    # (people,): 1 for the first level, 0 for the second, else NaN; for a continuous question the
+    # value in public units
+    group: Array
+    covariates: Array  # (people, P) in public units, inside their ranges; NaN where missing
+
+    @property
+    def rows(self) -> Data:
+        """Covariates and, last, the group: (people, P + 1)."""
+        return np.column_stack([self.covariates, self.group]).astype(np.float32)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of labels, groups and covariates; never leaves the site."""
+        return hashlib.sha256(json.dumps(self.subjects).encode() + self.rows.tobytes()).digest()
 
 
 def read_people(base: Path, asked: Comparison, listed: Sequence[str], findings: Findings) -> People:
@@ -40,41 +69,37 @@ def read_people(base: Path, asked: Comparison, listed: Sequence[str], findings: 
     rows = _rows_of(base, asked.table, columns, listed, findings)
     groups = np.full(len(listed), np.nan)
     x = np.full((len(listed), len(covariates)), np.nan)
-    clipped = [0] * len(covariates)
     for m, label in enumerate(listed):
         if (cells := rows.get(bare(label))) is None:
             continue
         groups[m] = _group_of(group, label, cells[0], findings)
-        for j, (one, cell) in enumerate(zip(covariates, cells[1:], strict=True)):
-            x[m, j], was_clipped = one.public(cell)
-            clipped[j] += was_clipped
-            if np.isnan(x[m, j]):
-                _note_no_value(label, one.column, cell, findings)
-            elif was_clipped:
-                findings.add(IssueCode.COVARIATE_CLIPPED, f"'{label}': {one.column} '{cell[:20]}'")
-    return People(subjects=tuple(listed), group=groups, covariates=x, clipped=tuple(clipped))
+        x[m] = [
+            _value_of(covariate, label, cell, findings)
+            for covariate, cell in zip(covariates, cells[1:], strict=True)
+        ]
+    return People(subjects=tuple(listed), group=groups, covariates=x)
 
 
 def _group_of(group: Covariate, label: str, cell: str, findings: Findings) -> float:
     """Return 1 or 0 by level, or the value of a `Range` in public units; NaN if neither."""
-    place = f"'{label}': {group.column} '{cell[:20]}'"
     if isinstance(group, Range):
-        value, was_clipped = group.public(cell)
-        if np.isnan(value):
-            _note_no_value(label, group.column, cell, findings)
-        elif was_clipped:
-            findings.add(IssueCode.COVARIATE_CLIPPED, place)
-        return value
+        return _value_of(group, label, cell, findings)
     level = group.which(cell)
     if level < 0:
-        findings.add(IssueCode.GROUP_NONE, place)
+        findings.add(IssueCode.GROUP_NONE, f"'{label}': {group.column} '{cell[:20]}'")
     return (1.0, 0.0, math.nan)[level]
 
 
-def _note_no_value(label: str, column: str, cell: str, findings: Findings) -> None:
-    missing = cell.strip().lower() in MISSING_CELLS
-    code = IssueCode.VALUE_NONE if missing else IssueCode.VALUE_UNCLEAR
-    findings.add(code, f"'{label}': {column} '{cell[:20]}'")
+def _value_of(asked: Covariate, label: str, cell: str, findings: Findings) -> float:
+    """Return a cell in public units; NaN, with a finding, if it holds no usable value."""
+    value, was_clipped = asked.public(cell)
+    place = f"'{label}': {asked.column} '{cell[:20]}'"
+    if np.isnan(value):
+        missing = cell.strip().lower() in MISSING_CELLS
+        findings.add(IssueCode.VALUE_NONE if missing else IssueCode.VALUE_UNCLEAR, place)
+    elif was_clipped:
+        findings.add(IssueCode.COVARIATE_CLIPPED, place)
+    return value
 
 
 def _rows_of(
@@ -99,8 +124,8 @@ def _rows_by_label(
     # A row is one person: its faults must not decide whether others count.
     content, separator = bounded(path), delimiter_of(path.name)
     first, *lines = table_lines(content, separator, by_line=True, comments=False)
-    header = cells_of(first)
-    person, places = places_of(header, columns)
+    header = line_cells(first)
+    person, places = column_places(header, columns)
     rows: dict[str, tuple[str, ...]] = {}
     unclear: set[str] = set()
     broken: dict[str, str] = {}
@@ -108,13 +133,13 @@ def _rows_by_label(
         try:
             cells = cells_of_row(line, len(header))
         except UnusableFile as verdict:
-            label = label_of(line, name, person)
+            label = label_of_row(line, name, person)
             broken[bare(label)] = verdict.issue.observed
             continue
         label = bare(cells[person])
-        own = tuple(cells[i].strip() for i in places)
+        wanted = tuple(cells[i].strip() for i in places)
         # A table of sessions has several rows of a person, which must agree.
-        if rows.setdefault(label, own) != own:
+        if rows.setdefault(label, wanted) != wanted:
             unclear.add(label)
     own_labels = {bare(label): label for label in listed}
     if own_labels and not {*rows, *broken} & set(own_labels):
@@ -134,3 +159,29 @@ def _rows_by_label(
             hint = f" (did you mean '{other}' there?)" if other else ""
             findings.add(IssueCode.PERSON_NOWHERE, f"'{own_label}': not in {name}{hint}")
     return rows
+
+
+def measured(
+    courses: Iterable[tuple[str, Data]], trs: Mapping[str, float], measure: Measure
+) -> Iterator[tuple[str, Data]]:
+    """Yield label and outcomes (K, 1) of the time courses (R, T) of each person.
+
+    Outcomes are (K, 0) if one is missing, such as for a constant course: that person adds zeros.
+    `trs`: repetition times in s, 0 or absent if not known.
+    """
+    nothing = np.full(len(outcome_names(measure)), np.nan)
+    for label, S in courses:
+        # Whether one person's courses break the arithmetic is content, so it is not reported.
+        try:
+            with np.errstate(all="ignore"):
+                of_person = outcomes_of_person(measure, S.astype(np.float64), trs.get(label, 0.0))
+        except Exception:
+            of_person = nothing
+        values = of_person[:, None]
+        yield label, values[:, : int(np.isfinite(values).all())].astype(np.float32)
+
+
+def repetition_times(subjects: Sequence[Subject], tr: float) -> dict[str, float]:
+    """Return the repetition time of people, s; `tr` if files do not say it, 0 if runs differ."""
+    times = {subject.label: {one or tr for one in subject.trs} for subject in subjects}
+    return {label: found.pop() if len(found) == 1 else 0.0 for label, found in times.items()}

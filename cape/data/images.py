@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_KEPT, most_unpacked
 from cape.data.alignment import Alignment, align_to_grid
-from cape.data.file_type import IMAGE_SUFFIXES, check_type, kind_of, sniff, suffix_of
+from cape.data.file_type import IMAGE_SUFFIXES, check_type, content_word, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
 from cape.data.runs import MAX_TR, RunFile, Series, unread
@@ -107,7 +107,7 @@ def read_image(
     issues: list[Issue] = []
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
-        stream = Unpacked(reader) if compressed else reader
+        stream = Unpacked(reader.read) if compressed else reader
         try:
             head = pair[:HEADER_BYTES] or stream.read(HEADER_BYTES)
             header = _header(head, run.path)
@@ -166,15 +166,12 @@ def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resamplin
     return how.resample == "to_mask" or (how.resample == "within_space" and known)
 
 
-# ------------------------------------------------------------------------------- header
-
-
 def header_alone(path: Path) -> Nifti1Header:
     """Return the header of an image; UnusableFile, or an error of the system."""
     pair = suffix_of(path.name) == ".img"
     with (path.with_suffix(".hdr") if pair else path).open("rb") as raw:
         packed = path.name.lower().endswith(".gz")
-        return _header((Unpacked(HashingReader(raw)) if packed else raw).read(HEADER_BYTES), path)
+        return _header((Unpacked(raw.read) if packed else raw).read(HEADER_BYTES), path)
 
 
 def _header(head: bytes, path: Path) -> Nifti1Header:
@@ -217,7 +214,7 @@ def _layout(header: Nifti1Header, issues: list[Issue], *, pair: bool) -> _Layout
         dtype = np.dtype(header.get_data_dtype())
         # Complex images would silently lose their phase; labels are numbers of regions.
         if dtype.kind not in "iuf" or intent == _LABEL_INTENT:
-            observed = "a label image" if intent == _LABEL_INTENT else kind_of(dtype)
+            observed = "a label image" if intent == _LABEL_INTENT else content_word(dtype)
             raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, observed)
         offset = int(header.get_data_offset())
         if not pair and offset == 0:  # not stated: right behind the header, as all writers do
@@ -267,9 +264,6 @@ def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: b
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
     if layout.offset < 0 or held < needed:
         raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{size} bytes", needed=f"{needed} bytes")
-
-
-# ------------------------------------------------------------------------------- volumes
 
 
 def _read_volumes(
@@ -332,9 +326,6 @@ def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) 
         return np.where(spoiled, np.nan, form.voxels(filled, layout.slope, layout.inter))
 
     return pick
-
-
-# ------------------------------------------------------------------------------- repetition time
 
 
 def sidecar_tr(path: Path, issues: list[Issue]) -> float:

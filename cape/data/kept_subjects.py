@@ -45,7 +45,7 @@ MAX_VOXEL_BYTES: Final = 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class SeenFiles:
     """The files of a subject as they were before they were read."""
 
     stamps: tuple[Stamp, ...]  # of the image or series of each run
@@ -74,11 +74,11 @@ class KeptSubjects:
         self._lock = Lock()
         self._files: dict[str, tuple[int, int]] = {}  # device and inode by content
 
-    def look(self, files: SubjectFiles) -> Seen | None:
+    def look(self, files: SubjectFiles) -> SeenFiles | None:
         """Return the state of a subject's files; None if one is gone."""
         try:
             beside = [_beside(run, self._reading) for run in files.runs]
-            return Seen(
+            return SeenFiles(
                 stamps=tuple(stamp_of(run.path) for run in files.runs),
                 beside=tuple((path, stamp_of(path)) for paths in beside for path in paths),
                 contents=tuple(self.store.content(run.path) for run in files.runs),
@@ -90,7 +90,7 @@ class KeptSubjects:
         except OSError:
             return None
 
-    def facts(self, seen: Seen, files: SubjectFiles, site: str) -> ReadSubject | None:
+    def facts(self, seen: SeenFiles, files: SubjectFiles, site: str) -> ReadSubject | None:
         """Return a kept subject without its array; None: it has to be read."""
         if not all(seen.contents):
             return None
@@ -104,7 +104,7 @@ class KeptSubjects:
             self._note(seen, seen.contents)
         return read
 
-    def array(self, seen: Seen, *, voxels: bool = False) -> Data | None:
+    def array(self, seen: SeenFiles, *, voxels: bool = False) -> Data | None:
         """Return Y_m (d, T_m), or the cleaned voxels X_m (D, T_m); None if not kept."""
         kind = VOXELS if voxels else self._basis
         found = self.store.get(f"{self._key(seen, seen.contents)}.{kind}")
@@ -115,7 +115,7 @@ class KeptSubjects:
         except (ValueError, TypeError):
             return None
 
-    def keep(self, seen: Seen, files: SubjectFiles, read: ReadSubject, X: Data | None) -> None:
+    def keep(self, seen: SeenFiles, files: SubjectFiles, read: ReadSubject, X: Data | None) -> None:
         """Keep a subject, with voxels X_m if given, unless a file changed meanwhile."""
         subject = read.subject
         if subject is None or _names_somebody(read, files):
@@ -142,7 +142,7 @@ class KeptSubjects:
         self.store.put(f"{key}.facts", json.dumps(plain(document)).encode())
         self._note(seen, contents)
 
-    def keep_reduced(self, seen: Seen, Y: Data) -> None:
+    def keep_reduced(self, seen: SeenFiles, Y: Data) -> None:
         self._keep_array(f"{self._key(seen, seen.contents)}.{self._basis}", Y)
 
     def finish(self, base: Path) -> None:
@@ -153,10 +153,10 @@ class KeptSubjects:
         numbers = np.ascontiguousarray(values, dtype="<f4").tobytes()
         self.store.put(name, json.dumps(values.shape).encode() + b"\n" + numbers)
 
-    def _key(self, seen: Seen, contents: tuple[str, ...]) -> str:
+    def _key(self, seen: SeenFiles, contents: tuple[str, ...]) -> str:
         return hashlib.sha256(f"{self._what} {seen.runs} {contents}".encode()).hexdigest()
 
-    def _note(self, seen: Seen, contents: tuple[str, ...]) -> None:
+    def _note(self, seen: SeenFiles, contents: tuple[str, ...]) -> None:
         at = [stamp[:2] for stamp in seen.stamps]
         with self._lock:
             self._files.update(zip(contents, at, strict=True))
@@ -227,7 +227,7 @@ class Widest:
             return project(X, self.basis())
         return None
 
-    def look(self, files: SubjectFiles) -> tuple[Seen | None, ReadSubject | None]:
+    def look(self, files: SubjectFiles) -> tuple[SeenFiles | None, ReadSubject | None]:
         """Return the state of a subject's files, and the subject if it is kept."""
         if self.kept is None or (seen := self.kept.look(files)) is None:
             return None, None

@@ -14,11 +14,13 @@ from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError, FoundError, own_words
 
 # Columns of numbers, names and sides; the first that a table has is used.
-NUMBERS: Final = tuple("index,label,value,id,key,number,no,no.,roi,roiid,roi label".split(","))
-NAMES: Final = tuple(
+NUMBER_COLUMNS: Final = tuple(
+    "index,label,value,id,key,number,no,no.,roi,roiid,roi label".split(",")
+)
+NAME_COLUMNS: Final = tuple(
     "name,region,structure,label,label_name,label name,roi,roi_name,roiname,roi name".split(",")
 )
-SIDES: Final = ("hemisphere", "hemi", "side", "lr")
+SIDE_COLUMNS: Final = ("hemisphere", "hemi", "side", "lr")
 # A line of a colour table: number, name, red, green, blue and perhaps alpha; or of ITK-SNAP.  Other
 # tables have no colours, that of AAL (.txt) a second number.
 _COLOURS: Final = re.compile(
@@ -89,11 +91,11 @@ def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:
     columns = [cell.lower() for cell in table[0][1]]
     rows = [cells for _, cells in table[1:]]
     whole = {k for k in range(len(columns)) if all(row[k].isdecimal() for row in rows)}
-    number = _column(columns, NUMBERS, whole)
-    name = _column(columns, NAMES, set(range(len(columns))) - whole)
+    number = _column(columns, NUMBER_COLUMNS, whole)
+    name = _column(columns, NAME_COLUMNS, set(range(len(columns))) - whole)
     if number is None or name is None or not rows:
         raise FoundError(f"no numbers or no names in columns {', '.join(columns)}")
-    side = _column(columns, SIDES, set(range(len(columns))) - {name, number})
+    side = _column(columns, SIDE_COLUMNS, set(range(len(columns))) - {name, number})
     return [
         (int(row[number]), row[name] if side is None else f"{row[side]} {row[name]}")
         for row in rows

@@ -10,9 +10,9 @@ from typing import Final
 from cape.data.exclusions import (
     NEAR_PERSON,
     bare,
+    letters_and_digits,
     mistyped,
     nearly,
-    plain,
     read_list,
     said_by,
     sides_of,
@@ -21,14 +21,14 @@ from cape.data.exclusions import (
 from cape.data.file_type import IMAGE_SUFFIXES
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.runs import MAX_TR, ListedRun, Mention, leads_out
-from cape.data.tables import MISSING_CELLS, NAMES
+from cape.data.tables import MISSING_CELLS, PERSON_COLUMNS
 from cape.delimited import Line, is_number
 from cape.settings.option import did_you_mean
 
 # Names of each column, the preferred one first; several may name the person, if they agree.
-COLUMNS: Final = {
+ALIASES: Final = {
     "file": ("file", "filename", "nii"),
-    "subject": NAMES,
+    "subject": PERSON_COLUMNS,
     "ses": ("ses", "session"),
     "run": ("run",),
     "tr": ("tr",),
@@ -41,7 +41,10 @@ COLUMNS: Final = {
 }
 # A typing error in one of these could include a person, or make two people of one.
 WEIGHTY: Final = ("subject", "ses", "run")
-NUMBERS: Final = {"tr": "seconds, such as 2.5, with a decimal point", "n_dummy": "a whole number"}
+WANTED_NUMBERS: Final = {
+    "tr": "seconds, such as 2.5, with a decimal point",
+    "n_dummy": "a whole number",
+}
 MAX_DUMMIES: Final = 10**6
 
 
@@ -90,30 +93,30 @@ def _columns(
     names = [cell.lower() for cell in header]
     where = {
         column: tuple(i for i, cell in enumerate(names) if cell in aliases)
-        for column, aliases in COLUMNS.items()
+        for column, aliases in ALIASES.items()
     }
-    every = ", ".join(COLUMNS)
+    every = ", ".join(ALIASES)
     if len(where["file"]) != 1:
         if header[0].endswith((*IMAGE_SUFFIXES, ".npy", ".npz", ".mat")):
             raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(first))
         found = ", ".join(header)
         raise UnusableFile(IssueCode.MANIFEST_NO_COLUMN, f"found {found}", columns=every)
     sides_of([cell for cell in header if cell.lower() != "participant_id"], not_exclusions)
-    known = {alias for aliases in COLUMNS.values() for alias in aliases}
+    known = {alias for aliases in ALIASES.values() for alias in aliases}
     for column, at in where.items():
         if len(at) > (len({names[i] for i in at}) if column == "subject" else 1):
             raise UnusableFile(IssueCode.COLUMN_TWICE, f"{len(at)} columns for {column}")
     for cell in names:
         if cell in known or cell in not_exclusions or cell.startswith("notes_") or not cell:
             continue
-        near = mistyped(cell, [alias for column in WEIGHTY for alias in COLUMNS[column]])
-        if near or (not where["subject"] and NEAR_PERSON.fullmatch(plain(cell))):
+        near = mistyped(cell, [alias for column in WEIGHTY for alias in ALIASES[column]])
+        if near or (not where["subject"] and NEAR_PERSON.fullmatch(letters_and_digits(cell))):
             wanted = near or "subject"
             raise nearly(cell, wanted)
         if cell == "mask":
             findings.add(IssueCode.MANIFEST_MASK, name)
         else:
-            place = f"{name}: '{cell}'{did_you_mean(cell, COLUMNS)}"
+            place = f"{name}: '{cell}'{did_you_mean(cell, ALIASES)}"
             findings.add(IssueCode.MANIFEST_COLUMNS, place, columns=every)
     return where
 
@@ -157,6 +160,6 @@ def _number(cell: str, column: str, most: float) -> float:
         return 0.0
     number = float(cell) if is_number(cell) else math.nan
     if not 0 <= number <= most or (column == "n_dummy" and number != int(number)):
-        wanted = NUMBERS[column]
+        wanted = WANTED_NUMBERS[column]
         raise UnusableFile(IssueCode.MANIFEST_CELL, f"'{cell[:40]}'", column=column, wanted=wanted)
     return number

@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO, Final, Literal
 import numpy as np
 
 from cape import arrays
-from cape.data.file_type import MATRIX_SUFFIXES, TABLES, check_type, kind_of, suffix_of
+from cape.data.file_type import MATRIX_SUFFIXES, TEXT_SUFFIXES, check_type, content_word, suffix_of
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
 from cape.data.tables import read_text_matrix
@@ -46,7 +46,7 @@ def read_matrix(
     check_type(run.path, MATRIX_SUFFIXES)
     by_time = orientation == "time_by_feature"
     # Text has no header that tells its size: a table is read whole.
-    if headers_only and suffix_of(run.path.name) not in TABLES:
+    if headers_only and suffix_of(run.path.name) not in TEXT_SUFFIXES:
         with run.path.open("rb") as stream:
             shape, dtype = _header(run.path, stream, variable)
         _check(shape, dtype, orientation)
@@ -73,7 +73,7 @@ def name_regions(columns: tuple[str, ...]) -> bool:
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:
     if dtype.kind not in "iuf":
-        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, kind_of(dtype))
+        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, content_word(dtype))
     if len(shape) != 2 or shape[orientation == "time_by_feature"] == 0:
         raise UnusableFile(IssueCode.ARRAY_NO_MATRIX, f"shape {shape}")
 
@@ -95,7 +95,7 @@ def _header(path: Path, stream: BinaryIO, variable: str) -> tuple[tuple[int, ...
 
 def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], Numbers]:
     suffix, stream, size = suffix_of(path.name), io.BytesIO(content), len(content)
-    if suffix in TABLES:
+    if suffix in TEXT_SUFFIXES:
         return read_text_matrix(content, delimiter_of(path.name, ""))
     if suffix != ".mat":
         with _opened(stream, size, variable) as (member, held):
@@ -104,22 +104,18 @@ def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], N
         # MATLAB stores columns first: its rows are the last axis of the file.
         with _mat73_dataset(stream, variable, size) as dataset:
             return (), np.asarray(dataset[()]).T
-    return (), _load_mat(stream, variable, size)
+    from scipy import io as scipy_io
+
+    variable = _shape_in_mat(stream, variable, size)[2]
+    try:
+        return (), np.asarray(scipy_io.loadmat(stream, variable_names=[variable])[variable])
+    except Exception as err:  # its reader raises whatever a damaged file leads it to
+        raise _truncated(size) from err
 
 
 def read_variable(content: bytes, variable: str) -> Numbers:
     """Return one variable of a .mat file, of any shape; `UnusableFile`."""
     return _read(Path("x.mat"), content, variable)[1]
-
-
-def _load_mat(stream: BinaryIO, variable: str, size: int) -> Numbers:
-    from scipy import io as scipy_io
-
-    variable = _shape_in_mat(stream, variable, size)[2]
-    try:
-        return np.asarray(scipy_io.loadmat(stream, variable_names=[variable])[variable])
-    except Exception as err:  # its reader raises whatever a damaged file leads it to
-        raise _truncated(size) from err
 
 
 def _one_of(variable: str, there: Mapping[str, tuple[int, ...]]) -> str:
@@ -181,9 +177,6 @@ def _truncated(size: int) -> UnusableFile:
     return UnusableFile(IssueCode.ARRAY_TRUNCATED, f"{size} bytes")
 
 
-# ------------------------------------------------------------------------------- MATLAB 7.3
-
-
 @contextmanager
 def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]:
     try:
@@ -217,7 +210,7 @@ def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]
 # programs: all of this is refused before anything is allocated or loaded.
 def _check_dataset(dataset: Any, size: int) -> None:
     if dataset.dtype.kind not in "iuf":  # a pair of reals is complex; references are cells
-        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, kind_of(dataset.dtype))
+        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, content_word(dataset.dtype))
     # MATLAB's name of the type, because text is stored as whole numbers; other programs give none.
     name = dataset.attrs.get("MATLAB_class", b"double")
     kind = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)

@@ -34,7 +34,7 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, file: Path) -
         return series
     digest, numbers = series.digest, _numbers(series.columns)
     if numbers is None:
-        table = table_beside(file)
+        table = label_table_beside(file)
         numbers = _by_name(series.columns, table)
         if table is not None and digest:
             digest = f"{digest}+{hashlib.sha256(table.read_bytes()).hexdigest()}"
@@ -48,7 +48,7 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, file: Path) -
     return replace(series, values=values, digest=digest, columns=())
 
 
-def table_beside(file: Path) -> Path | None:
+def label_table_beside(file: Path) -> Path | None:
     """Return the label table in the folder of a file."""
     return next((p for name in LABEL_TABLES if (p := file.parent / name).is_file()), None)
 

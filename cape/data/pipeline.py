@@ -30,18 +30,17 @@ from cape.data.checks import (
     RunShape,
     Subject,
     check_grids,
-    judge,
     judge_site,
+    judge_subject,
     note_columns,
     note_features,
 )
 from cape.data.copies import note_copies
 from cape.data.data_store import DataStore
 from cape.data.discovery import SiteListing, list_site, with_features_of_files
-from cape.data.groups import read_people
+from cape.data.groups import People, read_people
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import Widest
-from cape.data.outcomes import People
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -220,9 +219,6 @@ def pass_over_arrays(
     return SitePass(listing, Findings(site))
 
 
-# ------------------------------------------------------------------------------- read, check, clean
-
-
 def accepted_subjects(
     found: SitePass,
     widest: Widest | None = None,
@@ -269,7 +265,7 @@ def _passes(read: ReadSubject, found: SitePass) -> bool:
     if subject is None:
         return False
     found.subjects.append(subject)
-    if not judge(subject, found.listing.config, found.findings):
+    if not judge_subject(subject, found.listing.config, found.findings):
         return False
     found.accepted.append(subject)
     if read.digest:
@@ -367,9 +363,6 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
             yield label, _no_time_point(site, basis)
             continue
         yield label, project(subject_matrix(passed[label], site.space, config), basis)
-
-
-# ------------------------------------------------------------------------------- conclude
 
 
 def conclude(found: SitePass, working: Path | None = None) -> Inspection:
@@ -474,5 +467,5 @@ def _leave_odd_out(found: SitePass, space: FeatureSpace) -> None:
     }
     found.accepted[:] = [subject for subject in found.accepted if subject.label not in odd]
     of_files = any(run.row < 0 for files in found.listing.listed for run in files.runs)
-    if odd and of_files and not found.listing.config.said_features:
+    if odd and of_files and not found.listing.config.declared_features:
         findings.escalate("the files differ, and no setting says which are right")

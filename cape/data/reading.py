@@ -13,7 +13,7 @@ from cape.algorithms.estimators import Array
 from cape.data.cifti import read_series
 from cape.data.cleaning import design, nuisance
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
-from cape.data.gift import read_rows
+from cape.data.gift import read_people_rows
 from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
@@ -100,7 +100,7 @@ def _both(digest: str, of_table: str) -> str:
 
 
 def _read_record(run: RunFile, how: Reading) -> Series:
-    table = read_rows(run.path, how)
+    table = read_people_rows(run.path, how)
     if problem := table.problems.get(run.row):
         raise UnusableFile(problem.code, problem.observed, **problem.values)
     row = table.values[run.row]

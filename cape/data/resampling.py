@@ -25,11 +25,11 @@ SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
 PARALLEL: Final = 1e-6
 # Points that are interpolated at a time.  Their places are computed for each volume and stay in the
 # processor's cache; storing them would take 24 bytes a point.
-BLOCK: Final = 8192
+BLOCK_POINTS: Final = 8192
 
 Index = npt.NDArray[np.intp]
-Points = npt.NDArray[np.unsignedinteger]
-Shape = tuple[int, ...]
+_Points = npt.NDArray[np.unsignedinteger]
+_Shape = tuple[int, ...]
 
 
 def edges_of(affine: Array) -> Array:
@@ -72,9 +72,6 @@ def nearest_marked(
     nearest = {"offset": matrix[:3, 3], "output_shape": grid.shape, "order": 0}
     moved = ndimage.affine_transform(marked.astype(np.float64), matrix[:3, :3], **nearest)
     return np.asarray(moved[grid.inside] > 0.5)
-
-
-# ------------------------------------------------------------------------------- parallel axes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,9 +157,6 @@ def _banded(matrices: list[Array], inside: Index) -> ParallelAxes:
     )
 
 
-# ------------------------------------------------------------------------------- turned axes
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnedAxes:
     """What brings a stored volume to the voxels of a mask."""
@@ -171,10 +165,10 @@ class TurnedAxes:
     volume: Array  # (z, y, x): those of the volume that is being read, in doubles
     before: AxisProducts | None  # of z, y, x
     matrix: Array  # (4, 4): place in the stored volume of each voxel of the grid
-    points: Points  # (3, n): voxels of the grid that are interpolated
+    points: _Points  # (3, n): voxels of the grid that are interpolated
     first: Index  # (3, 1): the first voxel along x, y, z that the points lie between
     new: Array  # (n,): the points of the volume that is being read
-    box: Shape  # shape of the points where a Gaussian comes after
+    box: _Shape  # shape of the points where a Gaussian comes after
     after: AxisProducts | None  # of x, y, z
     index: Index  # (n_inside,): positions of the mask's voxels in what comes out, z fastest
 
@@ -201,7 +195,7 @@ class TurnedAxes:
         return self.new
 
 
-def turned_axes(shape: Shape, affine: Array, grid: Grid, *, smoothing_fwhm: float) -> TurnedAxes:
+def turned_axes(shape: _Shape, affine: Array, grid: Grid, *, smoothing_fwhm: float) -> TurnedAxes:
     """Return what brings an image of another grid to the mask, whatever its axes."""
     matrix = voxel_map(affine, grid.affine, grid.shape)
     points = np.array(np.nonzero(grid.inside)).astype(np.min_scalar_type(max(grid.shape)))
@@ -238,14 +232,14 @@ def turned_axes(shape: Shape, affine: Array, grid: Grid, *, smoothing_fwhm: floa
     )
 
 
-def _gaussian(shape: Shape, sds: Array, made: list[slice]) -> tuple[list[slice], list[Array]]:
+def _gaussian(shape: _Shape, sds: Array, made: list[slice]) -> tuple[list[slice], list[Array]]:
     """Return what the voxels `made` see along x, y, z, and the matrices between."""
     matrices = [smoothing_matrix(n, sd)[new] for n, sd, new in zip(shape, sds, made, strict=True)]
     seen = [support(matrix) for matrix in matrices]
     return seen, [matrix[:, old] for matrix, old in zip(matrices, seen, strict=True)]
 
 
-def _between(shape: Shape, matrix: Array, points: Points) -> list[slice]:
+def _between(shape: _Shape, matrix: Array, points: _Points) -> list[slice]:
     """Return the voxels along x, y, z that the points lie between, of those that are there."""
     each = (_places(matrix, points[:, block]) for block in _blocks(points.shape[1]))
     ends = np.array([(places.min(axis=1), places.max(axis=1)) for places in each])
@@ -255,7 +249,7 @@ def _between(shape: Shape, matrix: Array, points: Points) -> list[slice]:
     return [slice(a, b + 1) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
 
 
-def _places(matrix: Array, points: Points) -> Array:
+def _places(matrix: Array, points: _Points) -> Array:
     """Return the places (3, n) of points of the grid."""
     # In the order of scipy, whose rounding decides what lies on the border.
     places: Array = matrix[:3, 0:1] * points[0]
@@ -266,5 +260,5 @@ def _places(matrix: Array, points: Points) -> Array:
 
 
 def _blocks(n: int) -> Iterator[slice]:
-    for first in range(0, n, BLOCK):
-        yield slice(first, min(first + BLOCK, n))
+    for first in range(0, n, BLOCK_POINTS):
+        yield slice(first, min(first + BLOCK_POINTS, n))

@@ -22,7 +22,7 @@ VOLUMES: Final = 32
 
 MEMINFO: Final = Path("/proc/meminfo")
 OWN_GROUPS: Final = Path("/proc/self/cgroup")
-GROUPS: Final = Path("/sys/fs/cgroup")
+GROUPS_FOLDER: Final = Path("/sys/fs/cgroup")
 # Limit, use, and cached files within it, in bytes; the last one is in memory.stat.
 GROUP_V2: Final = ("memory.max", "memory.current", "inactive_file")
 GROUP_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -123,7 +123,7 @@ def _free_of_groups() -> Iterator[int]:
         if controllers not in ("", "memory"):
             continue
         names = GROUP_V2 if controllers == "" else GROUP_V1
-        top = GROUPS / controllers
+        top = GROUPS_FOLDER / controllers
         group = top / place.lstrip("/")
         # A container sees its own group as the top, whatever path the system states.
         for folder in (group, *group.parents) if top in group.parents or group == top else (top,):

@@ -36,7 +36,7 @@ TEMPLATE_FILES: Final = ("templates.nii.gz", "templates.nii", "templates.npy", "
 RUN_MAPS: Final = tuple(f"group_maps{kind}" for kind in (".nii.gz", ".csv", *CIFTI_MAPS))
 
 # Largest mask: a whole brain at 1 mm has 1.8 million voxels.
-MAX_VOXELS: Final = 2_000_000
+MAX_MASK_VOXELS: Final = 2_000_000
 
 # Displacement in voxels up to which an image or templates are on the mask's grid.
 ACCEPTED: Final = 0.01
@@ -259,11 +259,11 @@ def _whole(values: Array) -> Labels:
 
 def _check_limits(space: FeatureSpace, config: Config, findings: Findings) -> None:
     n = space.n_features
-    if space.kind == "mask" and n > MAX_VOXELS:
+    if space.kind == "mask" and n > MAX_MASK_VOXELS:
         place = f"{n} voxels, {n * 4e-6 * 250:.0f} MB per subject of 250 time points"
         remedy = "use a grid of 1 mm or coarser."
-        public = {"setting": "mask", "got": f"{n} voxels", "allowed": MAX_VOXELS, "do": remedy}
-        findings.add(IssueCode.MASK_TOO_LARGE, place, public=public, most=MAX_VOXELS)
+        public = {"setting": "mask", "got": f"{n} voxels", "allowed": MAX_MASK_VOXELS, "do": remedy}
+        findings.add(IssueCode.MASK_TOO_LARGE, place, public=public, most=MAX_MASK_VOXELS)
     if space.kind == "atlas":
         check_feature_count(n, config, findings)
 

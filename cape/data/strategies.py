@@ -22,7 +22,7 @@ from cape.settings.resolved import Reading
 from cape.settings.words import parse_strategy
 
 # Letters of a message of nilearn that are shown
-MAX_LETTERS: Final = 200
+MAX_MESSAGE_LETTERS: Final = 200
 # Its warnings are ignored, and warning filters belong to the process, not to a thread.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
@@ -62,8 +62,8 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
             table, sample_mask = load_confounds(name, tuple(strategy), **options)
     except Exception as err:  # nilearn and pandas raise various errors
         observed = " ".join(str(err).split())
-        if len(observed) > MAX_LETTERS:
-            observed = f"{observed[:MAX_LETTERS]} ..."
+        if len(observed) > MAX_MESSAGE_LETTERS:
+            observed = f"{observed[:MAX_MESSAGE_LETTERS]} ..."
         raise UnusableFile(IssueCode.CONFOUND_STRATEGY, observed, strategy=how.strategy) from err
     empty = table is None or not table.shape[1]
     if not empty:

@@ -31,12 +31,12 @@ from cape.settings.option import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
 # Names of the column of people: in participants.tsv, or as in a manifest
-NAMES: Final = ("participant_id", "subject", "participant", "subject_id", "sub")
+PERSON_COLUMNS: Final = ("participant_id", "subject", "participant", "subject_id", "sub")
 # How pandas writes a column without a name, and how it writes it again after reading.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")
 # Bytes of a table of confounds, runs or people: 10,000 rows of 1000 columns of 20 characters.
-MAX_BYTES: Final = 200 * 2**20
+MAX_LIST_BYTES: Final = 200 * 2**20
 # Bytes of a table in which zeros are looked for.
 MAX_SNIFFED: Final = 4096
 # Columns listed where a wanted one is missing.
@@ -48,9 +48,9 @@ def bounded(path: Path) -> bytes:
     if not path.is_file():  # reading a pipe would block
         raise FileNotFoundError(path.name)
     size = path.stat().st_size
-    if size > MAX_BYTES:
+    if size > MAX_LIST_BYTES:
         observed = f"{path.name}: {size} bytes"
-        raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MAX_BYTES)
+        raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MAX_LIST_BYTES)
     content = path.read_bytes()
     if (kind := sniff(content[:512])).endswith("pointer"):
         raise UnusableFile(IssueCode.FILE_POINTER, f"{path.name} is a {kind}")
@@ -76,7 +76,7 @@ def table_lines(
         raise UnusableFile(IssueCode.TABLE_EMPTY, "no lines")
     if not lines[0].is_utf8:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(lines[0]))
-    cells_of(lines[0])
+    line_cells(lines[0])
     if other := other_separator(lines[0]):
         observed = f"{lines[0]} looks separated by {SEPARATORS[other]}"
         expected = SEPARATORS[delimiter]
@@ -84,7 +84,7 @@ def table_lines(
     return lines
 
 
-def cells_of(line: Line) -> tuple[str, ...]:
+def line_cells(line: Line) -> tuple[str, ...]:
     try:
         return line.cells()
     except csv.Error as err:
@@ -96,16 +96,13 @@ def table_cells(
 ) -> list[tuple[Line, tuple[str, ...]]]:
     """Return the lines of a table with their cells, all as many as the header has."""
     lines = table_lines(content, delimiter, comments=comments)
-    rows = [(line, cells_of(line)) for line in lines]
+    rows = [(line, line_cells(line)) for line in lines]
     width = len(rows[0][1])
     ragged = [(line, cells) for line, cells in rows if len(cells) != width]
     if ragged:
         lengths = (f"{line} has {len(cells)} cells, the header {width}" for line, cells in ragged)
         raise UnusableFile(IssueCode.TABLE_RAGGED, "; ".join(lengths), n_cells=width)
     return rows
-
-
-# ------------------------------------------------------------------------------- matrices
 
 
 def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], Array]:
@@ -120,7 +117,7 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
     names, rows = _names_and_rows(content, lines, header_optional=header_optional)
     if not rows:
         raise UnusableFile(IssueCode.TABLE_EMPTY, "1 line")
-    width = len(names) or len(cells_of(rows[0]))
+    width = len(names) or len(line_cells(rows[0]))
     try:
         values = read_matrix_lines(rows)
     except ValueError as err:
@@ -141,12 +138,12 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
 def _names_and_rows(
     content: bytes, lines: Sequence[Line], *, header_optional: bool
 ) -> tuple[tuple[str, ...], Sequence[Line]]:
-    first, width = cells_of(lines[0]), len(cells_of(lines[0]))
+    first, width = line_cells(lines[0]), len(line_cells(lines[0]))
     # AFNI and ABIDE mark the names: "#2001\t#2002".  Another first line with # is a remark.
     for line in split_lines(content, lines[0].delimiter, comments=False):
         if line.number >= lines[0].number:
             break
-        marked = tuple(cell.lstrip("# ") for cell in cells_of(line))
+        marked = tuple(cell.lstrip("# ") for cell in line_cells(line))
         if len(marked) > 1 and not marked[0]:  # "# 2001 2002": the mark stands by itself
             marked = marked[1:]
         if len(marked) == width and all(is_number(cell) for cell in first):
@@ -154,7 +151,7 @@ def _names_and_rows(
     if not all(is_number(cell) for cell in first):
         return first, lines[1:]
     # A first row of rising whole numbers is a header, unless the next row rises as well.
-    below = cells_of(lines[1]) if len(lines) > 1 else ()
+    below = line_cells(lines[1]) if len(lines) > 1 else ()
     if _count_up(first) and below and not _count_up(below):
         return first, lines[1:]
     # A header of other numbers is the first row of data, which would be lost.
@@ -178,8 +175,8 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_numbers(line: Line, width: int) -> None:
-    cells = cells_of(line)
-    check_width(line, cells, width)
+    cells = line_cells(line)
+    _check_row(line, cells, width)
     wrong = [cell for cell in cells if not is_number(cell)]
     if wrong:
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
@@ -187,20 +184,17 @@ def _check_numbers(line: Line, width: int) -> None:
 
 def cells_of_row(line: Line, width: int) -> tuple[str, ...]:
     """Return the cells of a row that is one person; `UnusableFile` for this row alone."""
-    if not line.is_utf8:
-        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
-    cells = cells_of(line)
-    check_width(line, cells, width)
+    cells = line_cells(line)
+    _check_row(line, cells, width)
     return cells
 
 
-def check_width(line: Line, cells: Sequence[str], width: int) -> None:
+def _check_row(line: Line, cells: Sequence[str], width: int) -> None:
+    if not line.is_utf8:
+        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
     if len(cells) != width:
         observed = f"{line} has {len(cells)} cells, the header {width}"
         raise UnusableFile(IssueCode.TABLE_RAGGED, observed, n_cells=width)
-
-
-# ------------------------------------------------------------------------------- records
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,11 +210,6 @@ class Records:
     problems: Mapping[int, Issue]
 
 
-def is_records(path: Path) -> bool:
-    # Tables of other names are one run each.
-    return path.name in RECORDS
-
-
 def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
     """Return a table of records, or `columns` of a table of people, by name.
 
@@ -230,10 +219,10 @@ def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
     return _read_records(path, columns, state.st_mtime_ns, state.st_size)
 
 
-def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[int]]:
+def column_places(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[int]]:
     """Return where the people's names and some columns stand in a table; `UnusableFile`."""
     known = [cell.lstrip("\ufeff").strip().lower() for cell in header]
-    person = next((one for one in NAMES if one in known), "")
+    person = next((one for one in PERSON_COLUMNS if one in known), "")
     if not person:
         raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {', '.join(header)[:80]}")
     for column in (person, *columns):
@@ -251,10 +240,10 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
 def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: int) -> Records:
     # A row is one person: its faults must not be reported as faults of the table.
     first, *lines = table_lines(bounded(path), delimiter_of(path.name), by_line=True)
-    header = cells_of(first)
+    header = line_cells(first)
     names, person, places = header[1:], 0, list(range(1, len(header)))
     if columns:
-        names, (person, places) = columns, places_of(header, columns)
+        names, (person, places) = columns, column_places(header, columns)
     if not lines or not names:
         observed = f"{1 + len(lines)} lines, {len(names)} features"
         raise UnusableFile(IssueCode.RECORDS_EMPTY, observed)
@@ -263,14 +252,12 @@ def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: in
     values = np.full((len(lines), len(names)), np.nan)
     problems: dict[int, Issue] = {}
     for i, line in enumerate(lines):
-        labels.append(label_of(line, path.name, person))
+        labels.append(label_of_row(line, path.name, person))
         try:
-            cells = cells_of(line)
+            cells = line_cells(line)
             if len(cells) == len(header):
                 labels[-1] = cells[person]
-            if not line.is_utf8:
-                raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
-            check_width(line, cells, len(header))
+            _check_row(line, cells, len(header))
             values[i] = [_record(cells[place], line) for place in places]
         except UnusableFile as verdict:
             problems[i] = verdict.issue
@@ -279,7 +266,7 @@ def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: in
     return Records(names=names, labels=tuple(labels), values=table, problems=problems)
 
 
-def label_of(line: Line, table: str, place: int = 0) -> str:
+def label_of_row(line: Line, table: str, place: int = 0) -> str:
     """Return the label of a row that has not the cells of the header; never its values."""
     # Not by csv: after an open quote, or with another separator, the whole row is one cell.
     label, separator, _ = line.text.partition(line.delimiter)
@@ -294,9 +281,6 @@ def _record(cell: str, line: Line) -> float:
     if not is_number(cell):
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{cell[:20]}'")
     return float(cell)
-
-
-# ------------------------------------------------------------------------------- confounds
 
 
 def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> tuple[Array, str]:

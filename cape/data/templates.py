@@ -34,7 +34,10 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
         problem = f"none of {', '.join(TEMPLATE_FILES)} is in {base}; put the owner's there"
         raise DataError("E280", site=site, detail=problem)
     try:
-        maps = _read_maps(path, space)
+        if path.name.endswith(CIFTI_MAPS):
+            maps = read_scalars(path, space)
+        else:
+            maps = _template_image(path, space) if ".nii" in path.name else _template_array(path)
     except Exception as err:  # readers raise various errors; their text stays here
         said = own_words(err, "no numbers for every feature")
         if isinstance(err, UnusableFile):
@@ -65,12 +68,6 @@ def file_of_maps(base: Path) -> Path | None:
     names = (*TEMPLATE_FILES, *RUN_MAPS)
     inside = (base / part / name for part in ("", "consortium") for name in names)
     return next(filter(Path.is_file, (base, *inside)), None)
-
-
-def _read_maps(path: Path, space: FeatureSpace) -> Array:
-    if path.name.endswith(CIFTI_MAPS):
-        return read_scalars(path, space)
-    return _template_image(path, space) if ".nii" in path.name else _template_array(path)
 
 
 def _template_problem(maps: Array, n_features: int) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
 _engine: Any = zlib
 try:
@@ -17,23 +18,16 @@ else:
 DAMAGED: Final[tuple[type[Exception], ...]] = (EOFError, zlib.error, _engine.error)
 
 # Bytes that are unpacked at a time.
-BLOCK: Final = 1 << 18
+BLOCK_BYTES: Final = 1 << 18
 # A gzip header and check sum around deflated data.
 _GZIP: Final = 31
-
-
-class Packed(Protocol):
-    """A packed file, read forward."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes, none at the end."""
 
 
 class Unpacked:
     """The bytes of a gzip file, all its members; reads forward only and keeps at most a block."""
 
-    def __init__(self, packed: Packed) -> None:
-        self._packed = packed
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read  # returns at most so many packed bytes, none at the end
         self._member: Any = _engine.decompressobj(_GZIP)
         self._rest = b""  # packed bytes that are not yet unpacked
         self._started = False  # whether this member has any bytes
@@ -47,7 +41,7 @@ class Unpacked:
                 self._member, self._started = _engine.decompressobj(_GZIP), False
             if not self._started:
                 self._rest = self._rest.lstrip(b"\0")  # padding between members
-            self._rest = self._rest or self._packed.read(BLOCK)
+            self._rest = self._rest or self._read(BLOCK_BYTES)
             if not self._rest:
                 if not self._started:
                     break

@@ -6,20 +6,23 @@ Discovery, first settings, checks and `cape people` share this answer.
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
 
+from cape.data.bids import entities_of, has_all, natural_key
 from cape.data.exclusions import MANIFEST_NAMES, PARTICIPANTS
 from cape.data.file_type import CIFTI_SUFFIX, IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Findings, IssueCode
-from cape.data.layout.reading import AS_NAMED, Image, Reading, read_names, same_but_spelling
-from cape.data.layout.words import Kind, is_series, stem, words
-from cape.data.people import entities_of, has_all, natural_key
+from cape.data.layout.reading import FolderReading, Image, look_alike, read_names
+from cape.data.layout.words import FileKind, is_series, stem, words
 from cape.data.runs import ListedRun
+from cape.errors import ConfigError, FoundError, own_words
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.own_words import POLICY_FILE, OwnWords
 from cape.settings.resolved import resolve
 from cape.settings.words import parse_entities, parse_exclusions
 
@@ -29,13 +32,33 @@ RESULTS: Final = frozenset(("results.json", "cape-site.json", "privacy.json", "s
 # Entities listed where no image fits, as examples.
 MAX_ENTITIES: Final = 6
 # Nested folders: links may lead in a circle.
-MAX_DEPTH: Final = 16
+MAX_FOLDER_DEPTH: Final = 16
 # Folders of the file system, which users may not read.
 SYSTEM: Final = frozenset(("lost+found", "System Volume Information"))
 _DATA: Final = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
 
 
-def kind_of(config: Config) -> Kind:
+def words_beside(base: Path) -> OwnWords:
+    """Return the site's own words from the policy file in its folder; ConfigError E268.
+
+    A run on an engine, where others can send files into the folder, takes them from the site's
+    policy instead (`cape.site.policy`), which also checks the rest of the file.
+    """
+    path = base / POLICY_FILE
+    if not path.is_file():
+        return OwnWords()
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        layout, columns = given.get("layout", []), given.get("not_exclusions", "")
+        if not isinstance(columns, str) or not isinstance(layout, list):
+            raise FoundError("layout is a list of texts, not_exclusions a text")
+        return OwnWords(layout=tuple(map(str, layout)), not_exclusions=columns)
+    except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
+        detail = own_words(err, "not UTF-8, or nested too deeply")
+        raise ConfigError("E268", detail=f"{path.name}: {detail}") from err
+
+
+def kind_for(config: Config) -> FileKind:
     if config.feature_space in CIFTI_SUFFIX:
         return "cifti"
     return "matrix" if config.feature_space == "matrix" else "volume"
@@ -49,7 +72,7 @@ def names_below(base: Path, reserved: Collection[str] = ()) -> list[str]:
     if not base.exists():
         return []
     found: list[str] = []
-    _walk(str(base), "", frozenset((*reserved, *NO_DATA)), MAX_DEPTH, found)
+    _walk(str(base), "", frozenset((*reserved, *NO_DATA)), MAX_FOLDER_DEPTH, found)
     return sorted(found)
 
 
@@ -75,31 +98,31 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def read_folder(
+def read_paths(
     paths: Sequence[str], config: Config, said: Sequence[str], names: Collection[str] = ()
-) -> Reading:
+) -> FolderReading:
     """Return whose files are; `said`: the site's words, `names`: labels of its list."""
     only = CIFTI_SUFFIX.get(config.feature_space, "")
     if config.feature_space == "atlas" and not any(is_series(path, "volume") for path in paths):
         return read_names(paths, "matrix", said=said, names=names)  # tables of its parcels
     return read_names(
-        [p for p in paths if p.endswith(only)], kind_of(config), said=said, names=names
+        [p for p in paths if p.endswith(only)], kind_for(config), said=said, names=names
     )
 
 
-def label_of(image: Image, reading: Reading) -> str:
+def person_label(image: Image, reading: FolderReading) -> str:
     """Return the name of a person in lists and reports; with ``sub-`` if read by BIDS."""
     of_bids = reading.evidence == "BIDS" and " " not in image.subject
     return " ".join(filter(None, (image.site, "sub-" * of_bids + image.subject)))
 
 
-def _row(image: Image, reading: Reading) -> ListedRun:
+def _row(image: Image, reading: FolderReading) -> ListedRun:
     """Return an image as a row of a list; its run, from its name, orders the runs."""
     named = entities_of(PurePath(image.path).name)
     run = {k: v for k, v in named.items() if k in words("run_entities")} or dict(image.run)
     session = run.pop("ses", run.pop("session", ""))
     order = "_".join(f"{key}-{value}" for key, value in run.items())
-    return ListedRun(file=image.path, subject=label_of(image, reading), ses=session, run=order)
+    return ListedRun(file=image.path, subject=person_label(image, reading), ses=session, run=order)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +142,7 @@ class Taken:
 
 
 def take(
-    reading: Reading, config: Config, *, filtered: bool, gone: Mapping[str, str] | None = None
+    reading: FolderReading, config: Config, *, filtered: bool, gone: Mapping[str, str] | None = None
 ) -> Taken:
     """Choose among images by the owner's filter and the producer's row.
 
@@ -152,7 +175,7 @@ def take(
             i.path: "another version of the run is taken" for i in several if i not in chosen
         }
         if len(chosen) > 1:
-            doubled[label_of(chosen[0], reading)] = (chosen[0].path, chosen[1].path)
+            doubled[person_label(chosen[0], reading)] = (chosen[0].path, chosen[1].path)
     return Taken(
         images=reading.images,
         why_not=why_not,
@@ -172,7 +195,7 @@ def _has_entities(path: str, config: Config) -> bool:
     return below and "sub-" in name and "task-" in name
 
 
-def _chosen(several: Sequence[Image], reading: Reading) -> Sequence[Image]:
+def _chosen(several: Sequence[Image], reading: FolderReading) -> Sequence[Image]:
     """Return the versions of a run that the producer's row prefers; all if it says nothing."""
     for wanted in reading.producer.take if reading.producer else ():
         if wanted == "longest":
@@ -183,10 +206,7 @@ def _chosen(several: Sequence[Image], reading: Reading) -> Sequence[Image]:
     return several
 
 
-# ------------------------------------------------------------------------------- findings
-
-
-def note_evidence(reading: Reading, config: Config, findings: Findings) -> None:
+def note_evidence(reading: FolderReading, config: Config, findings: Findings) -> None:
     """Note that the people are not proved, or which series of a proved layout are left out."""
     if reading.level == "proved":
         for path in reading.left:
@@ -201,14 +221,7 @@ def note_evidence(reading: Reading, config: Config, findings: Findings) -> None:
         findings.add(IssueCode.PEOPLE_UNPROVED, place)
 
 
-def note_spelling(labels: Sequence[str], said: Sequence[str], findings: Findings) -> None:
-    """Note two labels of a table that may be one person's."""
-    if AS_NAMED not in said and (two := same_but_spelling(set(labels))):
-        place = f"{two[0]} and {two[1]}: one person or two?"
-        findings.add(IssueCode.PEOPLE_UNPROVED, place)
-
-
-def note_taken(taken: Taken, reading: Reading, findings: Findings) -> None:
+def note_taken(taken: Taken, reading: FolderReading, findings: Findings) -> None:
     """Note people without a run, runs with several versions, and files that repeat others."""
     for image in taken.images:
         if image.whole:
@@ -219,8 +232,8 @@ def note_taken(taken: Taken, reading: Reading, findings: Findings) -> None:
         place = f"{len(taken.images)} images{_entities_there(taken.images)}"
         findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=taken.entities)
         return
-    with_run = {label_of(image, reading) for image in taken.runs}
-    people = {label_of(i, reading) for i in taken.images if i.path not in taken.gone}
+    with_run = {person_label(image, reading) for image in taken.runs}
+    people = {person_label(i, reading) for i in taken.images if i.path not in taken.gone}
     for who in sorted(people - with_run - taken.doubled.keys(), key=natural_key):
         findings.add(IssueCode.NO_BIDS_IMAGE, who, wanted=taken.entities)
 
@@ -231,7 +244,7 @@ def _entities_there(images: Sequence[Image]) -> str:
     return f" with {', '.join(there[:MAX_ENTITIES])}" if there else ""
 
 
-def every_row(reading: Reading, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
+def every_row(reading: FolderReading, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
     """Return a row of every image, taken or not, and of every other file of `names`.
 
     A file without a known person gets a row of its own, so that later checks report on it.
@@ -241,23 +254,25 @@ def every_row(reading: Reading, names: Sequence[str] = ()) -> tuple[ListedRun, .
     return (*(_row(image, reading) for image in reading.images), *others)
 
 
-def rows_of(reading: Reading, taken: Taken, names: Sequence[str] = ()) -> tuple[ListedRun, ...]:
+def rows_of(
+    reading: FolderReading, taken: Taken, names: Sequence[str] = ()
+) -> tuple[ListedRun, ...]:
     """Return the runs that are taken, and a row without a file for each other listed person."""
-    runs = [_row(i, reading) for i in taken.runs if label_of(i, reading) not in taken.doubled]
+    runs = [_row(i, reading) for i in taken.runs if person_label(i, reading) not in taken.doubled]
     there = {row.subject for row in runs}
-    people = {label_of(i, reading) for i in taken.images if i.path not in taken.gone}
+    people = {person_label(i, reading) for i in taken.images if i.path not in taken.gone}
     nobodys = (ListedRun(file="", subject=name) for name in sorted(people - there, key=natural_key))
     return (*runs, *nobodys, *every_row(reading, names)[len(reading.images) :])
 
 
-def names_listed(names: Sequence[str], config: Config, said: Sequence[str]) -> Reading:
+def names_listed(names: Sequence[str], config: Config, said: Sequence[str]) -> FolderReading:
     """Return whose the files of a written list are; all of them are series."""
-    return read_names(sorted(names, key=natural_key), kind_of(config), said=said, listed=True)
+    return read_names(sorted(names, key=natural_key), kind_for(config), said=said, listed=True)
 
 
 def reading_of_rows(
     rows: Sequence[ListedRun], table: str, config: Config, said: Sequence[str]
-) -> Reading:
+) -> FolderReading:
     """Return whose the files of a manifest are: by its rows, or by file names if a name lacks."""
     if not all(row.subject for row in rows):
         return names_listed([row.file for row in rows], config, said)
@@ -267,16 +282,14 @@ def reading_of_rows(
         )
         for n, row in enumerate(rows)
     )
-    reading = Reading(level="proved", images=images, evidence=table)
-    labels = {image.subject for image in images}
-    if AS_NAMED not in said and (two := same_but_spelling(labels)):
-        return replace(reading, level="unknown", why=f"{two[0]} and {two[1]}: one person or two?")
-    return reading
+    reading = FolderReading(level="proved", images=images, evidence=table)
+    why = look_alike({image.subject for image in images}, said)
+    return replace(reading, level="unknown", why=why) if why else reading
 
 
-def with_people(rows: Sequence[ListedRun], reading: Reading) -> tuple[ListedRun, ...]:
+def with_people(rows: Sequence[ListedRun], reading: FolderReading) -> tuple[ListedRun, ...]:
     """Fill in the people of a reading where rows of a list name none."""
-    whose = {image.path: label_of(image, reading) for image in reading.images}
+    whose = {image.path: person_label(image, reading) for image in reading.images}
     return tuple(
         replace(row, subject=row.subject or whose.get(row.file, stem(row.file))) for row in rows
     )

@@ -43,7 +43,9 @@ def table_beside(image: Path) -> Path | None:
     resolution, as TemplateFlow's does.
     """
     stem = _stem(re.sub(r"_res-[^_]+", "", image.name))
-    tables = {path: _stem(path.name) for path in image.parent.iterdir() if _is_table(path.name)}
+    tables = {
+        path: _stem(path.name) for path in image.parent.iterdir() if path.name.endswith(_TABLES)
+    }
     near = [path for path, name in tables.items() if len(name) > 2 and stem.startswith(name)]
     for path in sorted(near, key=lambda path: -len(tables[path])):
         try:
@@ -82,10 +84,6 @@ def adopted(image: Path, sites: Mapping[str, Path]) -> Iterator[tuple[Path, byte
 def _stem(name: str) -> str:
     ends = "|".join(map(re.escape, (*_IMAGES, *_TABLES)))
     return re.sub(rf"(?:{ends})+$", "", name)
-
-
-def _is_table(name: str) -> bool:
-    return name.endswith(_TABLES)
 
 
 def _one_volume(path: Path) -> bool:

@@ -17,10 +17,15 @@ from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, Forecast, Kind, RunSize
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
-from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison, comparison_budget
+from cape.planning.comparison_budget import (
+    USUAL_SHARE,
+    PlannedComparison,
+    comparison_budget,
+    epsilon_by_viewer,
+)
 from cape.planning.consortium_folder import proposed
 from cape.privacy.accounting import check_delta
-from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_of
+from cape.privacy.cost import Event, Viewer, total_of
 from cape.protocol.join import check_shares, check_sites_are_declared
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
@@ -192,7 +197,7 @@ def budget_of(
         computation=name,
         stages=stages,
         mu=mu,
-        epsilon=_epsilon_by_viewer(config, cost, shares, n_sites),
+        epsilon=epsilon_by_viewer(config, cost, shares, n_sites),
         delta=config.delta,
         planned=config.epsilon,
         # 8 bytes a number, in base64.
@@ -245,7 +250,8 @@ def check_before_sending(settings: Mapping[str, object], *, n_subjects: int | No
         check_delta(config.delta, n_subjects=n_subjects)
     config = settings_of(planner.config, config)
     space = _space(planner.kind, config)
-    if not _is_known(config):
+    if not (_has_bundled_mask(config) or config.declared_features):
+        # The number of features depends on the sites' files.
         planner.check_people(config, n_sites, n_subjects, space)
         return
     run_plan = planner.plan_run(config, n_sites, n_subjects, space)
@@ -278,15 +284,6 @@ def _why_sizes(kind: Kind, config: IcaConfig, asked: int, g: float, *, whole: bo
     return f"R follows from {at} (docs/separations.md), and {d}."
 
 
-def _epsilon_by_viewer(
-    config: Config, cost: Cost, noise_shares: int, n_sites: int
-) -> dict[Viewer, float] | None:
-    if cost == INFINITE:
-        return None
-    costs = cost.by_viewer(noise_shares=noise_shares, n_sites=n_sites, noise=config.noise)
-    return {viewer: seen.epsilon(config.delta) or 0.0 for viewer, seen in costs.items()}
-
-
 def _planner(name: str) -> IcaPlanner:
     """Return the planner of a computation; ConfigError E011 if it has none."""
     planner = planner_of(name)
@@ -302,11 +299,6 @@ def _planner(name: str) -> IcaPlanner:
 
 def _has_bundled_mask(config: Config) -> bool:
     return config.feature_space == "mask" and config.mask != "file"
-
-
-def _is_known(config: Config) -> bool:
-    """Return whether the settings determine the number of features."""
-    return _has_bundled_mask(config) or bool(config.said_features)
 
 
 def _needs(
@@ -334,7 +326,7 @@ def _space(kind: Kind, config: IcaConfig) -> FeatureSpace:
         space = FeatureSpace.of_matrix(math.prod(shape), shape)
     else:
         # The data are unread: use the number of features in the settings, or the largest allowed.
-        n_features = config.said_features or config.n_basis or config.max_features
+        n_features = config.declared_features or config.n_basis or config.max_features
         space = FeatureSpace.of_matrix(n_features)
     return replace(space, n_templates=config.n_components) if kind == "template" else space
 

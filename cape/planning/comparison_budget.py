@@ -16,10 +16,11 @@ from cape.errors import ConfigError
 from cape.forecast.contrast import EFFECTS, MAX_USEFUL, ContrastForecast
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
-from cape.privacy.cost import Event, Viewer, total_of
+from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_of
 from cape.protocol.join import check_shares
 from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.sizes import Weight, check_weight
+from cape.settings.config import Config
 from cape.settings.option import out_of_range
 from cape.space.feature_space import FeatureSpace
 
@@ -32,7 +33,7 @@ OTHER_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class DetectableEffect:
     """Sensitivity of a comparison to differences, in standard deviations over people."""
 
     n_subjects: int
@@ -43,7 +44,7 @@ class Seen:
     privacy: float  # share of the squared error that is privacy noise
 
     @classmethod
-    def of(cls, seen: ContrastForecast, n_subjects: int, epsilon: float) -> Seen:
+    def of(cls, seen: ContrastForecast, n_subjects: int, epsilon: float) -> DetectableEffect:
         return cls(
             n_subjects=n_subjects,
             epsilon=epsilon,
@@ -73,10 +74,10 @@ class PlannedComparison:
     bytes_per_site: int
     weight: Weight  # of messages, states and memory
     effects: tuple[float, ...]  # differences of `power`, in standard deviations
-    seen: Seen
+    seen: DetectableEffect
     usable: bool
     answer: str  # a sentence for people
-    others: tuple[Seen, ...]  # at other epsilons, and with more people
+    others: tuple[DetectableEffect, ...]  # at other epsilons, and with more people
 
 
 def comparison_budget(
@@ -100,11 +101,7 @@ def comparison_budget(
     roster = _roster(config, n_sites, n_subjects, first_share)
     events = roster.plan
     cost = total_of(events)
-    shares, colluders = events[0].shares, config.colluders(n_sites)
-    by_viewer = None
-    if (mu := cost.mu()) is not None:
-        seen_by = cost.by_viewer(noise_shares=shares, n_sites=n_sites, noise=config.noise)
-        by_viewer = {viewer: one.epsilon(config.delta) or 0.0 for viewer, one in seen_by.items()}
+    mu = cost.mu()
     found = capecontrast.forecast_of(config, roster)
     others = []
     if mu is not None:
@@ -118,7 +115,7 @@ def comparison_budget(
         for n, epsilon in sizes:
             other = replace(config, epsilon=epsilon)
             seen = capecontrast.forecast_of(other, _roster(other, n_sites, n, first_share))
-            others.append(Seen.of(seen, n, epsilon))
+            others.append(DetectableEffect.of(seen, n, epsilon))
     n = len(config.asked_outcomes)
     return PlannedComparison(
         computation=capecontrast.NAME,
@@ -129,18 +126,28 @@ def comparison_budget(
         first_share=first_share,
         releases=len(events),
         mu=mu,
-        epsilon=by_viewer,
+        epsilon=epsilon_by_viewer(config, cost, events[0].shares, n_sites),
         delta=config.delta,
         planned=config.epsilon,
-        colluders=colluders,
+        colluders=config.colluders(n_sites),
         bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
         weight=check_weight(config, events, n_sites, n),
         effects=EFFECTS,
-        seen=Seen.of(found, n_subjects, config.epsilon),
+        seen=DetectableEffect.of(found, n_subjects, config.epsilon),
         usable=found.usable,
         answer=_answer(found, n if not config.is_pattern(n) else 1),
         others=tuple(others),
     )
+
+
+def epsilon_by_viewer(
+    config: Config, cost: Cost, noise_shares: int, n_sites: int
+) -> dict[Viewer, float] | None:
+    """Return epsilon against each viewer; None without noise."""
+    if cost == INFINITE:
+        return None
+    costs = cost.by_viewer(noise_shares=noise_shares, n_sites=n_sites, noise=config.noise)
+    return {viewer: of_viewer.epsilon(config.delta) or 0.0 for viewer, of_viewer in costs.items()}
 
 
 def _config(settings: Mapping[str, object], n_outcomes: int | None) -> CapeContrastConfig:

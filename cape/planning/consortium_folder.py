@@ -18,12 +18,11 @@ from cape.computations import load, names
 from cape.data.discovery import readable
 from cape.data.exclusions import MANIFEST_NAMES
 from cape.data.issues import Findings
-from cape.data.layout.reading import MARKS, Reading, read_names
-from cape.data.layout.words import KINDS, Kind, is_series, of_kind, refused_ends, words
+from cape.data.layout.reading import DATASET_MARKS, FolderReading, read_names
+from cape.data.layout.words import KINDS, FileKind, is_series, of_kind, refused_ends, words
 from cape.data.space import ATLAS_FILES
 from cape.data.tables import RECORDS
-from cape.data.whose import NO_DATA, RESULTS, names_below
-from cape.data.words_beside import words_beside
+from cape.data.whose import NO_DATA, RESULTS, names_below, words_beside
 from cape.errors import CapeWarning, ConfigError, own_words
 from cape.frozen import dataclass
 from cape.planning.atlas_file import foreign_atlases
@@ -59,11 +58,11 @@ def proposed(settings: Mapping[str, object]) -> str:
     # The default of the setting is images.
     if settings.get("feature_space") == "matrix":
         candidates.reverse()
-    fitting = (name for name in candidates if has_all(name, settings))
+    fitting = (name for name in candidates if has_settings(name, settings))
     return next(fitting, candidates[0])
 
 
-def has_all(computation: str, settings: Mapping[str, object]) -> bool:
+def has_settings(computation: str, settings: Mapping[str, object]) -> bool:
     """Return whether a computation has all of these settings."""
     known = {option.name for option in dataclasses.fields(load(computation).config)}
     return set(settings) - {"computation"} <= known
@@ -118,7 +117,7 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     chosen = proposed({**in_file, **given})
     given = {**unknown, **own.get(chosen, {}), **given}
     # A file that names no computation is for either default that has its settings.
-    is_open = "computation" not in in_file and chosen in PROPOSED and has_all(chosen, in_file)
+    is_open = "computation" not in in_file and chosen in PROPOSED and has_settings(chosen, in_file)
     named = chosen if is_open else proposed(in_file)
     if chosen == named:
         return {**in_file, **given}
@@ -156,10 +155,10 @@ class Whole:
 
     folder: Path
     names: Sequence[str]
-    kind: Kind
-    reading: Reading
+    kind: FileKind
+    reading: FolderReading
 
-    def of(self, kind: Kind) -> Reading:
+    def of(self, kind: FileKind) -> FolderReading:
         """Return the reading of the files of one kind."""
         said = words_beside(self.folder).layout
         return self.reading if kind == self.kind else read_names(self.names, kind, said=said)
@@ -197,10 +196,11 @@ def sites_below(whole: Whole) -> dict[str, Path]:
     if said:
         return {}
     marked = all(
-        any((path / mark).is_file() for mark in (*MARKS, *RECORDS)) for path in folders.values()
+        any((path / mark).is_file() for mark in (*DATASET_MARKS, *RECORDS))
+        for path in folders.values()
     )
     # A site's folder holds the owner's atlas; in a person's folder an atlas is no evidence.
-    of_people = any(subject in top for top, (_, subject) in _tops(reading))
+    of_people = any(image.subject in image.path.split("/")[0] for image in reading.images)
     marked |= not of_people and all(
         any((path / name).is_file() for name in ATLAS_FILES) or foreign_atlases(path)
         for path in folders.values()
@@ -212,7 +212,7 @@ def sites_below(whole: Whole) -> dict[str, Path]:
     return {} if alone else folders
 
 
-def _apart(reading: Reading) -> bool:
+def _apart(reading: FolderReading) -> bool:
     """Return whether every top folder with files is the site of its images."""
     apart = {
         image.path.split("/")[0]
@@ -221,11 +221,6 @@ def _apart(reading: Reading) -> bool:
     }
     images = [image.path for image in reading.images]
     return apart == {path.split("/")[0] for path in (*images, *reading.left)}
-
-
-def _tops(reading: Reading) -> set[tuple[str, tuple[str, str]]]:
-    """Return pairs of a top folder and a person with images below it."""
-    return {(image.path.split("/")[0], image.person) for image in reading.images}
 
 
 def _folders(whole: Whole) -> dict[str, Path]:
@@ -251,7 +246,7 @@ def _may_be_site(folder: Path, names: Sequence[str]) -> bool:
     return (
         not names
         or any(of_kind(n, kind) or n.endswith(refused_ends()) for n in names for kind in KINDS)
-        or any((folder / mark).exists() for mark in MARKS)
+        or any((folder / mark).exists() for mark in DATASET_MARKS)
     )
 
 
@@ -280,7 +275,7 @@ def site_folders(directory: Path) -> dict[str, Path]:
     raise ConfigError("E016", problem="the folder holds no data", do=do, detail=str(directory))
 
 
-def check_nobody_named(text: str, readings: Iterable[Reading]) -> None:
+def check_nobody_named(text: str, readings: Iterable[FolderReading]) -> None:
     """Raise ConfigError E018 if settings, which all sites read, contain a person's label."""
     said = set(re.findall(r"[A-Za-z0-9_-]+", text))
     for reading in readings:
@@ -310,4 +305,4 @@ def _is_data(folder: Path) -> bool:
         names = os.listdir(folder)
     except OSError:  # the owner of the settings cannot read it either
         return False
-    return any(name in MARKS or name.startswith("sub-") for name in names)
+    return any(name in DATASET_MARKS or name.startswith("sub-") for name in names)

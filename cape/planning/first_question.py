@@ -18,7 +18,6 @@ from cape.data.tables import MISSING_CELLS
 from cape.errors import ConfigError
 from cape.settings.comparison import number, parse_covariates, parse_group
 
-TABLE: Final = "participants.tsv"
 GROUPS: Final = ("dx", "diagnosis", "group", "dx_group", "diag", "patient_group", "clinical_group")
 # Reference levels; a reference becomes the second level.
 CONTROLS: Final = ("control", "controls", "hc", "cn", "nc", "td", "healthy", "con", "ctrl", "0")
@@ -27,11 +26,11 @@ RANGES: Final = {
     "iq": "60:140", "fiq": "60:140", "tiv": "1000:2000", "icv": "1000:2000",
 }  # fmt: skip
 SEXES: Final = ("sex", "gender")
-PAIRS: Final = (("female", "male"), ("f", "m"), ("1", "2"), ("0", "1"))
+SEX_LEVELS: Final = (("female", "male"), ("f", "m"), ("1", "2"), ("0", "1"))
 # Characters that a word in a setting cannot contain
 UNFIT: Final = ',:"\\'
 # Fewest people of a level whose name may be sent to other sites
-MIN_PEOPLE: Final = 5
+MIN_LEVEL_PEOPLE: Final = 5
 
 
 def first_question(table: Path) -> dict[str, str]:
@@ -67,7 +66,7 @@ def _group(name: str, cells: Sequence[str]) -> str:
 
 def _levels(cells: Sequence[str]) -> Mapping[str, int]:
     found = Counter(cell for cell in cells if cell.lower() not in MISSING_CELLS)
-    return {word: n for word, n in found.items() if n >= MIN_PEOPLE}
+    return {word: n for word, n in found.items() if n >= MIN_LEVEL_PEOPLE}
 
 
 def _covariate(name: str, cells: Sequence[str]) -> str:
@@ -75,7 +74,7 @@ def _covariate(name: str, cells: Sequence[str]) -> str:
     if known in RANGES and any(number(cell) == number(cell) for cell in cells):
         return f"{name} {RANGES[known]}"
     words = {word.lower(): word for word in _levels(cells)}
-    pair = next((pair for pair in PAIRS if {*pair} <= {*words}), None)
+    pair = next((pair for pair in SEX_LEVELS if {*pair} <= {*words}), None)
     if known in SEXES and pair:
         return f"{name} {words[pair[0]]}/{words[pair[1]]}"
     return ""

@@ -20,17 +20,23 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from cape.data.bids import confounds_beside
+from cape.data.bids import confounds_beside, entities_of, has_all, natural_key
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
 from cape.data.discovery import discover
-from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
+from cape.data.exclusions import PARTICIPANTS
+from cape.data.file_type import (
+    CIFTI_SERIES,
+    IMAGE_SUFFIXES,
+    MATRIX_SUFFIXES,
+    TEXT_SUFFIXES,
+    suffix_of,
+)
 from cape.data.images import header_alone, read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.label_table import read_label_table
-from cape.data.layout.reading import Image, Reading
-from cape.data.layout.words import Kind, is_atlas, is_series
+from cape.data.layout.reading import FolderReading, Image
+from cape.data.layout.words import FileKind, is_atlas, is_series
 from cape.data.matrices import Orientation, read_matrix
-from cape.data.people import entities_of, has_all, natural_key
 from cape.data.runs import RunFile, Series
 from cape.data.space import (
     ATLAS_FILES,
@@ -44,23 +50,23 @@ from cape.data.space import (
     transform_code,
 )
 from cape.data.strategies import has_nilearn
-from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
-from cape.data.whose import kind_of, label_of, take
+from cape.data.tables import RECORDS, bounded, line_cells, read_records, table_lines
+from cape.data.whose import kind_for, person_label, take
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.atlas_file import adopted, foreign_atlases
 from cape.planning.consortium_folder import Whole, check_nobody_named, read_whole, sites_below
-from cape.planning.first_question import TABLE, first_question
+from cape.planning.first_question import first_question
 from cape.planning.label_pairs import compare_places, pair_names
-from cape.planning.orientation import BY_FEATURE, BY_TIME, Ask, counted, orientation_of, refuse
+from cape.planning.orientation import BY_FEATURE, BY_TIME, AskAxis, orientation_of, range_of, refuse
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
 from cape.settings.words import parse_entities
 from cape.space.feature_space import MNI152, FeatureSpace
 
-FILE: Final = "settings.toml"
-TEMPLATE: Final = Path(__file__).with_suffix(".toml.j2")
+SETTINGS_FILE: Final = "settings.toml"
+_TEMPLATE: Final = Path(__file__).with_suffix(".toml.j2")
 # Template spaces of volumes, in order of preference
 SPACES: Final = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 # Voxel sizes of bundled masks, mm; the first is the default.
@@ -70,16 +76,16 @@ WHOLE: Final = 0.9
 # Shortest run, volumes, from which 24 signals of motion may be regressed out
 LONG_RUN: Final = 100
 # Components beyond what G allows are noise; a consortium needs more people than components.
-MOST_COMPONENTS, PEOPLE_PER_COMPONENT = 20, 3
+MAX_COMPONENTS, PEOPLE_PER_COMPONENT = 20, 3
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 
 # A table up to its first line with content
 _HEAD: Final = re.compile(rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\n]*")
 _READ_IMAGE: Final = partial(read_image, grid=None, headers_only=True)
 
-Entities = Mapping[str, str]
-Sites = Mapping[str, Whole]
-T = TypeVar("T")
+_Entities = Mapping[str, str]
+_Sites = Mapping[str, Whole]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +107,7 @@ class _Found:
     files: Mapping[Path, bytes] = field(default_factory=dict)
 
 
-def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Proposal:
+def propose(folder: Path, bids_filter: str = "", *, ask: AskAxis = refuse) -> Proposal:
     """Return settings for the data of one site or of several; ConfigError E018 if there are none.
 
     `bids_filter` chooses images, by default the most frequent ones; `ask` decides which axis of
@@ -119,18 +125,18 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
     total = sum(survey.people.values())
     # Plain text without escapes; a missing value is an error.
     template = jinja2.Template(
-        TEMPLATE.read_text(encoding="utf-8"),
+        _TEMPLATE.read_text(encoding="utf-8"),
         trim_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    tables = (first_question(whole.folder / TABLE) for whole in (whole, *sites.values()))
+    tables = (first_question(whole.folder / PARTICIPANTS) for whole in (whole, *sites.values()))
     text = template.render(
         asked=next(filter(None, tables), {}),
         people=_people(total),
         alone=alone,
         sites=list(sites),
-        n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
+        n_components=max(2, min(MAX_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         **{"atlas": "", **survey.values},
     )
     check_nobody_named(text, [site.reading for site in sites.values()])
@@ -151,7 +157,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: Ask = refuse) -> Propos
     return Proposal(text=text, counts=counts, files=survey.files)
 
 
-def _overlooked(folder: Path, sites: Sites, survey: _Found, bids_filter: str) -> list[str]:
+def _overlooked(folder: Path, sites: _Sites, survey: _Found, bids_filter: str) -> list[str]:
     """Return a line about an atlas whose name settings do not allow."""
     found = [(s.folder, foreign_atlases(s.folder)) for s in sites.values()]
     place = next((base / names[0] for base, names in found if names), None)
@@ -184,7 +190,7 @@ def adopting(folder: Path, image: Path | None) -> Iterator[list[Path]]:
         raise
 
 
-def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
+def _survey(folder: Path, sites: _Sites, bids_filter: str, ask: AskAxis) -> _Found:
     names = [name.lower() for site in sites.values() for name in site.names]
     volumes, atlas = _readings(sites, "volume"), _atlas_of(sites)
     if any(reading.evidence == "BIDS" for reading in volumes.values()):
@@ -204,7 +210,7 @@ def _survey(folder: Path, sites: Sites, bids_filter: str, ask: Ask) -> _Found:
     raise _nothing(folder, f"the folder holds no image, matrix or table{other}")
 
 
-def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:
+def _readings(sites: _Sites, kind: FileKind) -> dict[str, FolderReading]:
     """Return the reading of each site's files; ConfigError E018 if it is ambiguous."""
     readings = {site: whole.of(kind) for site, whole in sites.items()}
     for site, reading in readings.items():
@@ -213,7 +219,7 @@ def _readings(sites: Sites, kind: Kind) -> dict[str, Reading]:
     return readings
 
 
-def _check_said(reading: Reading, folder: Path) -> None:
+def _check_said(reading: FolderReading, folder: Path) -> None:
     """Raise ConfigError E018 if names do not determine the people."""
     if reading.level in ("choice", "unknown") and (reading.images or reading.commands):
         raise _ask_people(folder, reading.why or "names do not say whose the files are")
@@ -234,11 +240,8 @@ def _people(n: int) -> str:
     return f"{n} {'person' if n == 1 else 'people'}"
 
 
-# ------------------------------------------------------------------------------- names of BIDS
-
-
 def _of_bids(
-    sites: Sites, readings: Mapping[str, Reading], bids_filter: str, atlas: _Atlas | None
+    sites: _Sites, readings: Mapping[str, FolderReading], bids_filter: str, atlas: _Atlas | None
 ) -> _Found:
     people, images, tables = _surveyed(sites, readings)
     counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
@@ -273,7 +276,7 @@ def _of_bids(
     return _Found(people=people, counts=counts, values=values)
 
 
-def _of_cifti(sites: Sites, names: Sequence[str], bids_filter: str) -> _Found:
+def _of_cifti(sites: _Sites, names: Sequence[str], bids_filter: str) -> _Found:
     dense = any(name.endswith(".dtseries.nii") for name in names)
     end = ".dtseries.nii" if dense else ".ptseries.nii"
     readings = _readings(sites, "cifti")
@@ -310,8 +313,8 @@ def _of_cifti(sites: Sites, names: Sequence[str], bids_filter: str) -> _Found:
 
 
 def _surveyed(
-    sites: Sites, readings: Mapping[str, Reading], end: str = ""
-) -> tuple[dict[str, int], dict[str, dict[Path, Image]], dict[Path, Entities]]:
+    sites: _Sites, readings: Mapping[str, FolderReading], end: str = ""
+) -> tuple[dict[str, int], dict[str, dict[Path, Image]], dict[Path, _Entities]]:
     """Return the number of people and the images of each site, and the entities of each image."""
     images = {
         site: {
@@ -331,7 +334,7 @@ def _surveyed(
 
 def _check_no_site_lost(
     images: Mapping[str, Mapping[Path, Image]],
-    tables: Mapping[Path, Entities],
+    tables: Mapping[Path, _Entities],
     chosen: Sequence[Path],
     bids_filter: str,
 ) -> None:
@@ -350,7 +353,7 @@ def _check_no_site_lost(
 
 
 def _narrowed(
-    tables: Mapping[Path, Entities],
+    tables: Mapping[Path, _Entities],
     wanted: dict[str, str],
     keys: Mapping[str, Sequence[str]],
     bids_filter: str,
@@ -371,7 +374,7 @@ def _narrowed(
     return wanted, [path for path, e in tables.items() if _fits(e, wanted)]
 
 
-def _without(tables: Mapping[Path, Entities], wanted: Mapping[str, str]) -> str:
+def _without(tables: Mapping[Path, _Entities], wanted: Mapping[str, str]) -> str:
     """Return `bids_exclude` for entities that chosen images lack; a filter cannot express that."""
     parts = []
     for key in (key for key, value in wanted.items() if not value):
@@ -380,17 +383,17 @@ def _without(tables: Mapping[Path, Entities], wanted: Mapping[str, str]) -> str:
     return ",".join(parts)
 
 
-def _fits(entities: Entities, wanted: Mapping[str, str]) -> bool:
+def _fits(entities: _Entities, wanted: Mapping[str, str]) -> bool:
     return all(entities.get(key, "") == value for key, value in wanted.items())
 
 
-def _tally(tables: Mapping[Path, Entities], key: str) -> str:
+def _tally(tables: Mapping[Path, _Entities], key: str) -> str:
     found = Counter(entities.get(key, "none") for entities in tables.values())
     parts = [f"{value} {found[value]}" for value in sorted(found, key=natural_key)]
     return f"images by {key}: {', '.join(parts)}"
 
 
-def _choose(tables: Mapping[Path, Entities], key: str, first: Sequence[str]) -> str:
+def _choose(tables: Mapping[Path, _Entities], key: str, first: Sequence[str]) -> str:
     """Return the value that most people have; ties go by `first`, then by the alphabet."""
     people: dict[str, set[tuple[Path, str]]] = {}
     for path, entities in tables.items():
@@ -400,9 +403,6 @@ def _choose(tables: Mapping[Path, Entities], key: str, first: Sequence[str]) -> 
     ranked = [value for value in first if value in people]
     ranked += sorted(set(people) - set(ranked), key=natural_key)
     return max(ranked, key=lambda value: len(people[value]))
-
-
-# ------------------------------------------------------------------------------- headers, tables
 
 
 def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list[Series]:
@@ -417,7 +417,7 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
 
 
 def _scanned(
-    sites: Sites, runs: Sequence[RunFile], read: Callable[[RunFile], Series], counts: list[str]
+    sites: _Sites, runs: Sequence[RunFile], read: Callable[[RunFile], Series], counts: list[str]
 ) -> dict[str, object]:
     """Return values about time and confounds; pointers of git-annex are read from sidecars.
 
@@ -427,14 +427,17 @@ def _scanned(
     headers: list[Series] = []
     unread = 0
     for run in runs:
-        found = _headers([run], read)
-        headers += found
-        unread += not found
+        header = _headers([run], read)
+        headers += header
+        unread += not header
         site = next(s for s, whole in sites.items() if run.path.is_relative_to(whole.folder))
-        trs[site].append(found[0].tr if found else run.tr or sidecar_tr(run.path, []))
+        trs[site].append(header[0].tr if header else run.tr or sidecar_tr(run.path, []))
     if unread:
         counts.append(f"not readable: {unread} images; cape validate says why")
-    told = _repetition([tr for each in trs.values() for tr in each], counts)
+    rounded = Counter(round(tr, 3) for each in trs.values() for tr in each)
+    found = (f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(rounded.items()))
+    counts.append(f"images by repetition time: {', '.join(found)}")
+    known = _times(rounded)
     by_site = {site: "/".join(f"{tr:g} s" for tr in _times(each)) for site, each in trs.items()}
     if len({each for each in by_site.values() if each}) > 1:
         which = ", ".join(f"{site} {each}" for site, each in by_site.items() if each)
@@ -442,7 +445,11 @@ def _scanned(
             f"repetition times of sites: {which}; are these the images you mean? "
             "All are used; set tr in the file to use those of one time"
         )
-    return {"min_timepoints": _fewest(headers, counts), **told, **_confounds(runs, headers, counts)}
+    return {
+        "min_timepoints": _fewest(headers, counts),
+        "tr": f"{known[0]:g}" if len(known) == 1 else "",
+        **_confounds(runs, headers, counts),
+    }
 
 
 def _times(seconds: Iterable[float]) -> list[float]:
@@ -453,7 +460,7 @@ def _runs_of(paths: Iterable[Path]) -> list[RunFile]:
     return [RunFile(path=p, name=p.name, confounds=confounds_beside(p)) for p in paths]
 
 
-def _told(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
+def _told(path: Path, read: Callable[[Any], _T], otherwise: _T) -> _T:
     """Return what `read` finds in the header of an image, or `otherwise` if it is unreadable."""
     try:
         return read(header_alone(path))
@@ -518,18 +525,10 @@ def _fewest(headers: Sequence[Series], counts: list[str]) -> int:
     lengths = [series.values.shape[1] for series in headers]
     usual = median(lengths) if lengths else LONG_RUN
     fewest = int(0.9 * usual) // 10 * 10
-    if usual >= LONG_RUN or fewest < MOST_COMPONENTS + 2:  # too short for any settings
+    if usual >= LONG_RUN or fewest < MAX_COMPONENTS + 2:  # too short for any settings
         return 0
-    counts.append(f"volumes: {counted(Counter(lengths))}, so min_timepoints = {fewest}")
+    counts.append(f"volumes: {range_of(Counter(lengths))}, so min_timepoints = {fewest}")
     return fewest
-
-
-def _repetition(seconds: Iterable[float], counts: list[str]) -> dict[str, object]:
-    trs = Counter(round(tr, 3) for tr in seconds)
-    found = ", ".join(f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(trs.items()))
-    counts.append(f"images by repetition time: {found}")
-    known = [tr for tr in trs if tr]
-    return {"tr": f"{known[0]:g}" if len(known) == 1 else ""}
 
 
 def _confounds(
@@ -562,7 +561,7 @@ def _confounds(
 def _columns(table: Path) -> Iterable[str]:
     try:
         head = _HEAD.match(bounded(table))
-        return cells_of(table_lines(head[0] if head else b"", delimiter_of(table.name, "\t"))[0])
+        return line_cells(table_lines(head[0] if head else b"", delimiter_of(table.name, "\t"))[0])
     except (UnusableFile, OSError):
         pass
     try:  # the sidecar of a table that was not fetched describes its columns
@@ -572,30 +571,23 @@ def _columns(table: Path) -> Iterable[str]:
     return said if isinstance(said, dict) else ()
 
 
-# ------------------------------------------------------------------------------- other files
-
-
-def _listed(sites: Sites, feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
+def _listed(sites: _Sites, feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
     """Return the number of people of each site and all runs."""
     config = Config.from_input({"private": False, "feature_space": feature_space})
-    _readings(sites, kind_of(config))
+    _readings(sites, kind_for(config))
     people, runs = {}, []
     for name, whole in sites.items():
         listed = discover(whole.folder, {}, config, Findings(name))
         here = _not_fetched(whole, config) if feature_space == "mask" else {}
-        found = [*(run for files in listed for run in files.runs), *_runs_of(here)]
+        found = [*(run for each in listed for run in each.runs), *_runs_of(here)]
         if not found:
-            _check_one_version(whole, config)
+            files = whole.of(kind_for(config))
+            if take(files, config, filtered=False).doubled:
+                problem = "every run has several versions, and no setting chooses among them"
+                raise _ask_people(whole.folder, problem)
         runs += found
         people[name] = len({files.label for files in listed} | set(here.values()))
     return people, runs
-
-
-def _check_one_version(whole: Whole, config: Config) -> None:
-    """Raise ConfigError E018 if every run has several versions and no setting chooses one."""
-    if take(whole.of(kind_of(config)), config, filtered=False).doubled:
-        problem = "every run has several versions, and no setting chooses among them"
-        raise _ask_people(whole.folder, problem)
 
 
 def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:
@@ -603,10 +595,10 @@ def _not_fetched(whole: Whole, config: Config) -> dict[Path, str]:
     reading = whole.of("volume")
     images = {whole.folder / i.path: i for i in take(reading, config, filtered=False).runs}
     links = (path for path in images if path.is_symlink() and not path.exists())
-    return {path: label_of(images[path], reading) for path in links}
+    return {path: person_label(images[path], reading) for path in links}
 
 
-def _of_images(sites: Sites, atlas: _Atlas | None) -> _Found:
+def _of_images(sites: _Sites, atlas: _Atlas | None) -> _Found:
     people, runs = _listed(sites, "mask")
     if not runs:
         problem = "the folder holds images, but neither a list nor their names say whose they are"
@@ -635,7 +627,7 @@ class _Atlas:
     pairs: str  # the setting label_pairs, of its table
 
 
-def _atlas_of(sites: Sites) -> _Atlas | None:
+def _atlas_of(sites: _Sites) -> _Atlas | None:
     """Return the label image shared by all sites, or None."""
     found = [{n for n in ATLAS_FILES if (s.folder / n).is_file()} for s in sites.values()]
     names = sorted(set.intersection(*found))
@@ -670,7 +662,7 @@ def _regions(atlas: _Atlas, images: Sequence[Path], counts: list[str]) -> dict[s
     }
 
 
-def _of_parcels(sites: Sites, atlas: _Atlas, ask: Ask) -> _Found:
+def _of_parcels(sites: _Sites, atlas: _Atlas, ask: AskAxis) -> _Found:
     """Return findings for tables of series of an atlas's parcels."""
     people, runs = _listed(sites, "atlas")
     tables = [run for run in runs if suffix_of(run.path.name) in MATRIX_SUFFIXES]
@@ -688,12 +680,12 @@ def _shapes(runs: Sequence[RunFile]) -> list[tuple[int, int]]:
     return [(header.values.shape[1], header.values.shape[0]) for header in headers]
 
 
-def _orientation(runs: Sequence[RunFile], ask: Ask, n_features: int = 0) -> Orientation:
+def _orientation(runs: Sequence[RunFile], ask: AskAxis, n_features: int = 0) -> Orientation:
     names, columns = [run.path.name for run in runs], _feature_names(runs)
     return orientation_of(names, _shapes(runs), columns, ask=ask, n_features=n_features)
 
 
-def _of_matrices(sites: Sites, ask: Ask) -> _Found:
+def _of_matrices(sites: _Sites, ask: AskAxis) -> _Found:
     people, runs = _listed(sites, "matrix")
     shapes, orientation = _shapes(runs), _orientation(runs, ask)
     rows, columns = {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
@@ -705,13 +697,13 @@ def _of_matrices(sites: Sites, ask: Ask) -> _Found:
         "n_features": min(features) if len(features) == 1 else 0,
         "columns": "" if by_row else _as_setting(_feature_names(runs)),
     }
-    counts = [f"matrices: {len(runs)}, rows {counted(rows)}, columns {counted(columns)}"]
+    counts = [f"matrices: {len(runs)}, rows {range_of(rows)}, columns {range_of(columns)}"]
     return _Found(people=people, counts=counts, values=values)
 
 
 def _feature_names(runs: Sequence[RunFile]) -> tuple[str, ...]:
     """Return the header that all text tables share; empty: none, or they differ."""
-    texts = [run for run in runs if suffix_of(run.path.name) in TABLES]
+    texts = [run for run in runs if suffix_of(run.path.name) in TEXT_SUFFIXES]
     headers = _headers(texts, lambda run: read_matrix(run, BY_TIME, headers_only=True))
     return headers[0].columns if len({header.columns for header in headers}) == 1 else ()
 
@@ -722,7 +714,7 @@ def _as_setting(names: tuple[str, ...]) -> str:
     return json.dumps(",".join(names), ensure_ascii=False) if names else ""
 
 
-def _of_records(sites: Sites) -> _Found:
+def _of_records(sites: _Sites) -> _Found:
     people, widths = dict.fromkeys(sites, 0), set()
     for site, whole in sites.items():
         base = whole.folder
@@ -734,6 +726,6 @@ def _of_records(sites: Sites) -> _Found:
         if records is not None:
             people[site] = len(records.labels)
             widths.add(len(records.names))
-    counts = [f"tables of one row per person: columns {counted(widths)}"]
+    counts = [f"tables of one row per person: columns {range_of(widths)}"]
     values = {"kind": "records", "n_directions": max(1, min(3, min(widths, default=1)))}
     return _Found(people=people, counts=counts, values=values)

@@ -24,17 +24,17 @@ WRITTEN_BY_TIME: Final = re.compile(
 # Share of files that must differ in length: a single odd file is more often a fault.
 DIFFER: Final = 0.25
 
-Shape = tuple[int, int]
+_Shape = tuple[int, int]
 # Called with the orientation by names and sizes (None: unclear) and a description
-Ask = Callable[[Orientation | None, str], Orientation]
+AskAxis = Callable[[Orientation | None, str], Orientation]
 
 
 def orientation_of(
     names: Sequence[str],
-    shapes: Sequence[Shape],
+    shapes: Sequence[_Shape],
     columns: tuple[str, ...],
     *,
-    ask: Ask,
+    ask: AskAxis,
     n_features: int = 0,
 ) -> Orientation:
     """Return the answer of `ask` to the orientation by names and sizes (None: they disagree).
@@ -43,7 +43,7 @@ def orientation_of(
     """
     said = {_of_columns(columns), _of_files(names), _of_sizes(shapes, n_features)} - {None}
     rows, widths = Counter(s[0] for s in shapes), Counter(s[1] for s in shapes)
-    seen = f"{len(shapes)} tables with {counted(rows)} rows and {counted(widths)} columns"
+    seen = f"{len(shapes)} tables with {range_of(rows)} rows and {range_of(widths)} columns"
     if len(said) > 1:
         return ask(None, f"{seen}, whose names and sizes contradict each other")
     return ask(next(iter(said), None), seen)
@@ -59,7 +59,7 @@ def refuse(found: Orientation | None, seen: str) -> Orientation:
     raise ConfigError("E018", problem=problem, do=do)
 
 
-def counted(sizes: Counter[int] | set[int]) -> str:
+def range_of(sizes: Counter[int] | set[int]) -> str:
     if not sizes:
         return "not known"
     return f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
@@ -76,7 +76,7 @@ def _of_files(names: Sequence[str]) -> Orientation | None:
     return BY_TIME if names and all(WRITTEN_BY_TIME.fullmatch(n) for n in names) else None
 
 
-def _of_sizes(shapes: Sequence[Shape], n_features: int) -> Orientation | None:
+def _of_sizes(shapes: Sequence[_Shape], n_features: int) -> Orientation | None:
     """Return the orientation if one axis has the atlas's parcels or only one differs by person."""
     rows, columns = [shape[0] for shape in shapes], [shape[1] for shape in shapes]
     of_rows = bool(shapes) and all(n == (n_features or rows[0]) for n in rows)

@@ -11,14 +11,23 @@ from pathlib import Path
 from typing import Final
 
 from cape.data.exclusions import MANIFEST_NAMES, leave_out, lines_of_left_out, lists_of_people
+from cape.data.file_type import CIFTI_SUFFIX
 from cape.data.issues import Findings
 from cape.data.layout.patterns import check_pattern
-from cape.data.layout.reading import AS_NAMED, FOLDERS, Line, Reading, version_lines
+from cape.data.layout.reading import AS_NAMED, FOLDERS, Choice, FolderReading, version_lines
 from cape.data.layout.words import is_series
 from cape.data.manifest import read_manifest
 from cape.data.runs import ListedRun
-from cape.data.whose import Taken, kind_of, label_of, read_folder, reading_of_rows, rows_of, take
-from cape.data.words_beside import words_beside
+from cape.data.whose import (
+    Taken,
+    kind_for,
+    person_label,
+    read_paths,
+    reading_of_rows,
+    rows_of,
+    take,
+    words_beside,
+)
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import (
@@ -41,15 +50,11 @@ class FolderOfPeople:
 
     folder: Path
     site: str  # its id in a folder of sites, else empty
-    reading: Reading
+    reading: FolderReading
     taken: Taken
-    lines: tuple[Line, ...]  # choices to type
+    lines: tuple[Choice, ...]  # choices to type
     left_out: tuple[str, ...]  # who was left out, and by which list
     series: tuple[str, ...]  # files of unknown people
-
-    @property
-    def doubled(self) -> int:
-        return len(self.taken.doubled)
 
     @property
     def people_by_file(self) -> dict[str, str]:
@@ -60,7 +65,7 @@ class FolderOfPeople:
         if self.reading.level != "proved":
             images = [image.path for image in self.reading.images]
             return dict.fromkeys((*images, *self.reading.left, *self.series), "")
-        people = {image.path: label_of(image, self.reading) for image in self.taken.runs}
+        people = {image.path: person_label(image, self.reading) for image in self.taken.runs}
         doubled = self.taken.doubled
         return {
             path: "" if who in doubled else f"{self.site} {who}".strip()
@@ -79,7 +84,7 @@ def words_typed(layout: Sequence[str], folders: str, *, as_named: bool) -> tuple
     return (*named, *((f"--folders {folders}",) if folders else ()), *layout)
 
 
-def read_people(folder: Path) -> list[FolderOfPeople]:
+def people_below(folder: Path) -> list[FolderOfPeople]:
     """Return the people of a site's folder, or of every site's folder below it."""
     whole = read_whole(folder)
     sites = sites_below(whole)
@@ -123,7 +128,7 @@ def _read(whole: Whole, site: str, words: OwnWords) -> FolderOfPeople:
     config, findings = _config(whole), Findings(site or folder.name)
     table = next((name for name in MANIFEST_NAMES if (folder / name).is_file()), "")
     lists = lists_of_people(folder, ".", (table,), findings, words.other_columns)
-    reading = read_folder(paths, config, words.layout, [n for each in lists for n in each.said])
+    reading = read_paths(paths, config, words.layout, [n for each in lists for n in each.said])
     rows: tuple[ListedRun, ...] = ()
     if table:
         rows = read_manifest(folder, table, findings, words.other_columns)
@@ -139,7 +144,7 @@ def _read(whole: Whole, site: str, words: OwnWords) -> FolderOfPeople:
     taken = take(reading, config, filtered=filtered, gone=gone)
     proved = reading.level == "proved"
     lines = version_lines(reading) if proved and taken.doubled and not table else reading.lines
-    unread = tuple(path for path in paths if is_series(path, kind_of(config)))
+    unread = tuple(path for path in paths if is_series(path, kind_for(config)))
     tables = [table, *(each.name for each in lists if each.marks)]
     return FolderOfPeople(
         folder=folder,
@@ -159,7 +164,7 @@ def _config(whole: Whole) -> Config:
         return read_settings(beside, {}).config
     names = [image.path for image in whole.reading.images] or list(whole.reading.left)
     space = "matrix"
-    for end, its_space in ((".dtseries.nii", "grayordinates"), (".ptseries.nii", "parcels")):
+    for its_space, end in CIFTI_SUFFIX.items():
         if any(name.endswith(end) for name in names):
             space = its_space
     if space == "matrix" and (not names or any(".nii" in n or n.endswith(".img") for n in names)):

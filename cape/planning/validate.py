@@ -36,7 +36,7 @@ from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, tightened_beside
 
 # Called with (site, subjects done, subjects in all)
-OnSubject = Callable[[str, int, int], None]
+OnSiteSubject = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +136,7 @@ def check_folder(
     given: Mapping[str, object] | None = None,
     site: str = "",
     store: DataStore | None = None,
-    on_progress: OnSubject | None = None,
+    on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
 ) -> FolderCheck:
     """Check the data of one site or of every site; `given` names the files of one."""
@@ -174,7 +174,7 @@ def check_site(
     site: str,
     policy: SitePolicy,
     store: DataStore | None = None,
-    on_progress: OnSubject | None = None,
+    on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
 ) -> SiteCheck:
     """Return all findings of `join` for a site; `headers_only` skips the data."""

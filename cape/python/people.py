@@ -16,7 +16,7 @@ from cape.data.subjects import joined_in_time, read_subject
 from cape.errors import ConfigError, DataError
 from cape.planning.consortium_folder import read_whole
 from cape.planning.first_settings import bundled_mask
-from cape.planning.orientation import counted
+from cape.planning.orientation import range_of
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
@@ -117,7 +117,7 @@ def features_of(arrays: Sequence[Any], known: int = 0) -> int:
     rows, columns = ({np.shape(X)[axis] for X in arrays} for axis in (0, 1))
     if len(columns) == 1 and known in (0, *columns):
         return int(columns.pop())
-    problem = f"arrays of {counted(rows)} rows and {counted(columns)} columns"
+    problem = f"arrays of {range_of(rows)} rows and {range_of(columns)} columns"
     problem += f" for {known} features" if known else ", but features are the same in all people"
     if rows == {known} or (not known and len(rows) == 1):
         do = f"they look transposed (X.T): {do}"

@@ -147,14 +147,14 @@ class Config:
         return self.feature_space in CIFTI
 
     @property
-    def said_columns(self) -> tuple[str, ...]:
+    def declared_columns(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.columns.split(",") if self.columns)
 
     @property
-    def said_features(self) -> int:
+    def declared_features(self) -> int:
         """D of array files from the settings; 0: not given."""
         pixels = math.prod(parse_shape(self.image_shape)) if self.image_shape else 0
-        return self.n_features or pixels or len(self.said_columns)
+        return self.n_features or pixels or len(self.declared_columns)
 
     def check(self) -> None:
         """Raise ConfigError for settings that contradict each other; subclasses extend it."""
@@ -196,7 +196,7 @@ class Config:
         parse_exclusions(self.bids_exclude)
 
     def _check_layout(self) -> None:
-        names = self.said_columns
+        names = self.declared_columns
         if not all(names) or len(set(names)) < len(names):
             raise out_of_range(
                 "columns", self.columns[:60], "different names, such as dmn,salience"

@@ -255,7 +255,7 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
 
     try:
         _, config = configured(chosen)
-        if config.feature_space != "matrix" or config.said_features:
+        if config.feature_space != "matrix" or config.declared_features:
             return {}
         found = {site: header_of(path, config) for site, path in sites.items()}
     except CapeError:  # the run itself says it

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from cape.data.words_beside import words_beside
+from cape.data.whose import words_beside
 from cape.engines.coinstac.computation import run
 from cape.engines.coinstac.documents import MAX_DOCUMENT, for_site, inline, is_addressed
 from cape.errors import CapeError, ReportedError, StoppedError

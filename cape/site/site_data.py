@@ -146,7 +146,7 @@ class FileSource:
         asked = self.config.comparison
         if asked is None or asked.measure is None:
             return courses
-        from cape.data.outcomes import measured, repetition_times
+        from cape.data.groups import measured, repetition_times
 
         trs = repetition_times(accepted.subjects, self.config.tr)
         return measured(courses, trs, asked.measure)

@@ -586,7 +586,7 @@ def test_a_table_of_records_that_ends_a_run_is_a_question_that_counts(
         raise MemoryError
 
     if end == "too large":
-        monkeypatch.setattr(tables, "MAX_BYTES", 50)
+        monkeypatch.setattr(tables, "MAX_LIST_BYTES", 50)
     else:
         monkeypatch.setattr(tables, "table_lines", breaks)
     tables._read_records.cache_clear()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cape.data.layout.reading import Image, Line
+from cape.data.layout.reading import Choice, Image
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "people.toml"
 VALUES = ("p", "e", "r", "q", "sp", "s", "g", "b", "v", "t")
@@ -96,7 +96,7 @@ def wrong(images: Sequence[Image], files: Mapping[str, Truth]) -> str:
     return ""
 
 
-def said(line: Line) -> tuple[str, ...]:
+def said(line: Choice) -> tuple[str, ...]:
     """Return what a printed line, once typed, leaves in the site's own file."""
     words = iter(line.typed)
     kept = []

@@ -21,7 +21,7 @@ _GOES_ON: Final = re.compile(r"[A-Za-z0-9]")
 _ENTITY: Final = re.compile(r"(?<![A-Za-z0-9])([a-z]+)-([A-Za-z0-9+]+)")
 
 
-def label_of(path: str) -> tuple[str, str]:
+def subject_label(path: str) -> tuple[str, str]:
     """Return the whole label after ``sub-`` and "", or "" and how the names contradict."""
     *folders, name = path.split("/")
     inside = [found[1] for folder in folders if (found := _FOLDER.search(folder))]
@@ -45,7 +45,12 @@ def label_of(path: str) -> tuple[str, str]:
     return (label if label.isalnum() or whole else ""), ""
 
 
-def run_of(path: str) -> dict[str, str]:
+def by_value(text: str) -> str:
+    """Return a number without leading zeros, other text unchanged."""
+    return text.lstrip("0") or "0" if text.isdecimal() else text
+
+
+def entities_of_run(path: str) -> dict[str, str]:
     """Return the entities of a path that make a run; numbers count by their value."""
     found: dict[str, set[str]] = {}
     for key, value in _ENTITY.findall(path):
@@ -54,8 +59,8 @@ def run_of(path: str) -> dict[str, str]:
         key = "ses" if key in ("sess", "session") else key
         if key == "task" and (counted := re.fullmatch(r"([A-Za-z]+?)(\d+)", value)):
             value = counted[1]
-            found.setdefault("block", set()).add(counted[2].lstrip("0") or "0")
-        found.setdefault(key, set()).add(value.lstrip("0") or "0" if value.isdecimal() else value)
+            found.setdefault("block", set()).add(by_value(counted[2]))
+        found.setdefault(key, set()).add(by_value(value))
     return {key: "+".join(sorted(values)) for key, values in found.items()}
 
 
@@ -75,7 +80,7 @@ def _places(path: str, text: str) -> Iterator[int]:
         at = path.find(text, at + 1)
 
 
-def pattern_of(path: str, label: str) -> str:
+def path_pattern(path: str, label: str) -> str:
     """Return a path with its label, session and run replaced by {subject}, {session}, {run}."""
     values: dict[str, set[str]] = {}
     for key, value in _ENTITY.findall(path):

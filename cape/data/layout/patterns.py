@@ -23,7 +23,7 @@ _ROLE: Final = re.compile(
 )
 _PIECES: Final = re.compile(r"(\{(?:[^{}]|\{[^{}]*\})*\}|\*)")
 # A pattern is one typed line; the bound keeps the search of a hostile one short.
-MAX_LETTERS: Final = 1000
+MAX_PATTERN_LETTERS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class Caught:
         return " ".join(text for text in found if text)
 
 
-def match(pattern: str, path: str) -> Caught | None:
+def match_pattern(pattern: str, path: str) -> Caught | None:
     """Return what a pattern catches of a path; None if it does not fit."""
     compiled, literal = _compiled(pattern)
     if literal not in path or (found := compiled.fullmatch(path)) is None:
@@ -82,8 +82,8 @@ def _unusable(pattern: str, why: str) -> ConfigError:
 @functools.cache
 def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
     """Return the regex of a pattern, and its longest literal, which fitting paths contain."""
-    if len(pattern) > MAX_LETTERS:
-        raise ValueError(f"it has more than {MAX_LETTERS} letters")
+    if len(pattern) > MAX_PATTERN_LETTERS:
+        raise ValueError(f"it has more than {MAX_PATTERN_LETTERS} letters")
     out, seen, literal = "", list[str](), ""
     for piece in _PIECES.split(pattern):
         if piece == "*":

@@ -25,7 +25,7 @@ MAX_CONDITIONS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Proposal:
+class WayToRead:
     """One way to read paths: what it says besides the person, and its patterns."""
 
     says: str
@@ -72,7 +72,7 @@ class _Form:
 class Proposals:
     """The ways to read paths, best first; `why`: the reason for none, or for not taking one."""
 
-    ways: tuple[Proposal, ...] = ()
+    ways: tuple[WayToRead, ...] = ()
     why: str = ""
 
 
@@ -83,7 +83,7 @@ def proposals(paths: Sequence[str], names: Sequence[str] = ()) -> Proposals:
     """
     known = re.compile(rf"(?<![A-Za-z0-9]){any_of(names)}(?![A-Za-z0-9])") if names else None
     forms = _forms(paths, known, frozenset(names))
-    found: list[tuple[Proposal, ...]] = []
+    found: list[tuple[WayToRead, ...]] = []
     labels: set[str] = set()
     why = ""
     for form in forms:
@@ -105,8 +105,8 @@ def proposals(paths: Sequence[str], names: Sequence[str] = ()) -> Proposals:
 
 
 def _joined(
-    way: Proposal, found: Sequence[tuple[Proposal, ...]], own: tuple[Proposal, ...]
-) -> Proposal:
+    way: WayToRead, found: Sequence[tuple[WayToRead, ...]], own: tuple[WayToRead, ...]
+) -> WayToRead:
     """Extend a way to read one form by ways to read the others that find the same people."""
     patterns = list(way.patterns)
     for others in found:
@@ -115,10 +115,7 @@ def _joined(
                 others, key=lambda other: (len(other.labels & way.labels), other.says == way.says)
             )
             patterns += like.patterns
-    return Proposal(says=way.says, patterns=tuple(dict.fromkeys(patterns)), labels=way.labels)
-
-
-# ----------------------------------------------------------------------------------- forms, columns
+    return WayToRead(says=way.says, patterns=tuple(dict.fromkeys(patterns)), labels=way.labels)
 
 
 def _forms(
@@ -199,15 +196,12 @@ def _with_known(form: _Form, labels: set[str]) -> _Form:
     return replace(form, columns=columns)
 
 
-# ------------------------------------------------------------------------------ ways to read a form
-
-
 def _refines(fine: Sequence[int], coarse: Sequence[int]) -> bool:
     seen: dict[int, int] = {}
     return all(seen.setdefault(a, b) == b for a, b in zip(fine, coarse, strict=True))
 
 
-def _of_form(form: _Form) -> tuple[Proposal, ...]:
+def _of_form(form: _Form) -> tuple[WayToRead, ...]:
     said = [c for c in form.columns if c.role == "subject"]
     varying = [c for c in form.columns if c.varies]
     if said:
@@ -233,7 +227,7 @@ def _of_form(form: _Form) -> tuple[Proposal, ...]:
     return tuple(ways[:MAX_READINGS])
 
 
-def _ways(form: _Form, who: _Column) -> Iterator[Proposal]:
+def _ways(form: _Form, who: _Column) -> Iterator[WayToRead]:
     """Yield the ways to read a form in which one column is the person."""
     roles: dict[tuple[int, int], str] = {}
     crossing: list[_Column] = []
@@ -274,7 +268,7 @@ def _ways(form: _Form, who: _Column) -> Iterator[Proposal]:
             yield _proposal(form, roles | given, f"{some} {what}")
 
 
-def _together(form: _Form, columns: Sequence[_Column]) -> Iterator[Proposal]:
+def _together(form: _Form, columns: Sequence[_Column]) -> Iterator[WayToRead]:
     """Yield the way in which neighbouring columns are one name, such as 12_1."""
     places = sorted(column.place for column in columns)
     if all(a[0] == b[0] and a[1] + 1 == b[1] for a, b in pairwise(places)):
@@ -284,7 +278,7 @@ def _together(form: _Form, columns: Sequence[_Column]) -> Iterator[Proposal]:
         yield _proposal(form, named | dict.fromkeys(places, "subject"))
 
 
-def _proposal(form: _Form, roles: Mapping[tuple[int, int], str], says: str = "") -> Proposal:
+def _proposal(form: _Form, roles: Mapping[tuple[int, int], str], says: str = "") -> WayToRead:
     roles = _numbered(form, roles)
     patterns = dict.fromkeys(
         _pattern(path, row, roles) for path, row in zip(form.paths, form.rows, strict=True)
@@ -292,7 +286,7 @@ def _proposal(form: _Form, roles: Mapping[tuple[int, int], str], says: str = "")
     who = [c for c in form.columns if roles.get(c.place) == "subject"]
     first = [c for c in who if c.segment == who[0].segment]
     labels = frozenset("_".join(cells) for cells in zip(*(c.values for c in first), strict=True))
-    return Proposal(says=says, patterns=tuple(patterns), labels=labels)
+    return WayToRead(says=says, patterns=tuple(patterns), labels=labels)
 
 
 def _numbered(form: _Form, roles: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], str]:

@@ -18,11 +18,11 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from cape.data.layout import bids
-from cape.data.layout.patterns import Caught, match
-from cape.data.layout.proposals import Proposal, proposals
+from cape.data.layout.patterns import Caught, match_pattern
+from cape.data.layout.proposals import WayToRead, proposals
 from cape.data.layout.words import (
     MIN_ID_DIGITS,
-    Kind,
+    FileKind,
     Producer,
     any_of,
     is_atlas,
@@ -30,9 +30,9 @@ from cape.data.layout.words import (
     is_word,
     may_be_series,
     producers,
+    producers_table,
     role_of,
     stem,
-    table,
     words,
 )
 from cape.frozen import dataclass
@@ -44,8 +44,8 @@ FOLDERS: Final = ("sites", "groups", "sessions", "versions")
 # So many consecutively numbered files in one folder are the volumes of one series.
 MIN_VOLUMES: Final = 20
 # Two people are too few to see which part of the names varies with the person.
-MIN_PEOPLE: Final = 3
-MARKS: Final = (
+MIN_PEOPLE_FOR_RULE: Final = 3
+DATASET_MARKS: Final = (
     "dataset_description.json",
     "participants.tsv",
     "site-policy.toml",
@@ -78,7 +78,7 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Choice:
     """Words to type after ``cape people FOLDER``, and their meaning."""
 
     says: str
@@ -86,14 +86,14 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class FolderReading:
     """Whose the files of a folder are, and the level of evidence; private."""
 
     level: Level
     images: tuple[Image, ...] = ()
     evidence: str = ""  # the rule that proves it, or that was tried
     why: str = ""  # the doubt, where it is not proved
-    lines: tuple[Line, ...] = ()  # any one of them removes the doubt
+    lines: tuple[Choice, ...] = ()  # any one of them removes the doubt
     commands: tuple[str, ...] = ()  # of other programs, to convert the files
     left: tuple[str, ...] = ()  # series that are not in this layout
     atlases: tuple[str, ...] = ()  # volumes that count as nobody's data because of their names
@@ -111,12 +111,12 @@ class Reading:
 
 def read_names(
     paths: Sequence[str],
-    kind: Kind,
+    kind: FileKind,
     *,
     said: Sequence[str] = (),
     names: Collection[str] = (),
     listed: bool = False,
-) -> Reading:
+) -> FolderReading:
     """Return whose files are, by paths below a folder.
 
     `said`: patterns and words that the site confirmed; `names`: labels of its list of people.
@@ -133,10 +133,10 @@ def read_names(
 def _read_series(
     series: Sequence[str],
     paths: Sequence[str],
-    kind: Kind,
+    kind: FileKind,
     said: Sequence[str],
     names: Collection[str],
-) -> Reading:
+) -> FolderReading:
     if not series:
         return _no_series(paths, kind)
     if kind == "volume" and (stacks := _stacks(series)):
@@ -154,10 +154,7 @@ def _read_series(
     )
 
 
-# -------------------------------------------------------------------------------------- which files
-
-
-def _series(paths: Sequence[str], kind: Kind) -> list[str]:
+def _series(paths: Sequence[str], kind: FileKind) -> list[str]:
     series = [path for path in paths if is_series(path, kind)]
     # power_264 among power_001, power_002, ... is a person, not the atlas of that name.
     forms = {re.sub(r"\d+", "0", path) for path in series}
@@ -193,7 +190,7 @@ def _stacks(series: Sequence[str]) -> list[str]:
     ]
 
 
-def _of_volumes(folders: Sequence[str]) -> Reading:
+def _of_volumes(folders: Sequence[str]) -> FolderReading:
     first, more = folders[0] or "the folder", f" and {len(folders) - 1} others"
     why = f"{first}{more if len(folders) > 1 else ''}: one file for each volume (SPM, DPABI)"
     # Written beside the folder: inside, the next command would take it for a volume.
@@ -202,18 +199,20 @@ def _of_volumes(folders: Sequence[str]) -> Reading:
         for folder in folders
     )
     commands = tuple(f"fslmerge -t {out} {folder}/*.nii*" for folder, out in joined)
-    return Reading(level="unknown", evidence="3-D volumes", why=why, commands=commands)
+    return FolderReading(level="unknown", evidence="3-D volumes", why=why, commands=commands)
 
 
-def _no_series(paths: Sequence[str], kind: Kind) -> Reading:
-    for row in table()["refused"]:
+def _no_series(paths: Sequence[str], kind: FileKind) -> FolderReading:
+    for row in producers_table()["refused"]:
         # The first ending is that of the file that is named in the command.
         if named := [path for path in paths if path.endswith(row["ends"][0])]:
             commands = dict.fromkeys(_command(row, path) for path in named)
             why = f"these are {row['name']}"
-            return Reading(level="unknown", evidence=row["name"], why=why, commands=tuple(commands))
+            return FolderReading(
+                level="unknown", evidence=row["name"], why=why, commands=tuple(commands)
+            )
     why = f"there is no {kind} series below this folder"
-    return Reading(level="unknown", why=why, is_empty=True)
+    return FolderReading(level="unknown", why=why, is_empty=True)
 
 
 def _command(row: Mapping[str, str], path: str) -> str:
@@ -229,11 +228,8 @@ def _marked(paths: Iterable[str]) -> frozenset[str]:
     """Return folders that are data sets of their own."""
     split = (path.split("/") for path in paths)
     return frozenset(
-        "/".join(parts[:-1]) for parts in split if len(parts) > 1 and parts[-1] in MARKS
+        "/".join(parts[:-1]) for parts in split if len(parts) > 1 and parts[-1] in DATASET_MARKS
     )
-
-
-# ----------------------------------------------------------------------------- folders above people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,14 +239,17 @@ class _Tops:
     said: Sequence[str]
     marks: frozenset[str]
 
+    @property
+    def typed(self) -> str:
+        """Return the role that the site typed for the folders; "" without one."""
+        typed = (text.split()[1] for text in self.said if text.startswith("--folders "))
+        return next(typed, "").rstrip("s")
+
     def roles(self, tops: Mapping[str, Collection[str]]) -> list[tuple[str, dict[str, str]]]:
         """Return the role of each level of folders, and the part of each top at that level.
 
         `tops`: the labels below each top.  "other": no label comes twice; "": the role is unknown.
         """
-        typed = next(
-            (text.split()[1].rstrip("s") for text in self.said if text.startswith("--folders ")), ""
-        )
         split = {top: top.split("/") if top else [] for top in tops}
         found = []
         for at in range(max(map(len, split.values()))):
@@ -259,7 +258,8 @@ class _Tops:
             }
             if len(set(values.values())) > 1:
                 role = self._role(values, split, at, tops)
-                found.append((typed or role if role in ("", *ASKED) else role, values))
+                typed = self.typed if role in ("", *ASKED) else ""
+                found.append((typed or role, values))
         return found
 
     def _role(
@@ -286,7 +286,7 @@ class _Tops:
         return "site" if above <= self.marks else ""
 
 
-def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -> Reading:
+def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -> FolderReading:
     """Return the reading of images with proved labels, by the roles of the folders above them."""
     tops: dict[str, set[str]] = defaultdict(set)
     for top, image in found:
@@ -302,11 +302,7 @@ def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -
                 "choice",
                 f"{', '.join(sorted(filter(None, set(values.values())))[:6])} hold the same labels",
             )
-        elif (
-            role in ASKED
-            and level == "proved"
-            and not any(text.startswith("--folders ") for text in asked.said)
-        ):
+        elif role in ASKED and level == "proved" and not asked.typed:
             level, why = "inferred", f"only the names of folders say that they are {role}s"
     guess = next((role for role, _ in roles if role in ASKED), "")
     asks = (
@@ -316,8 +312,8 @@ def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -
         if level == "choice"
         else ("sessions" if guess == "run" else f"{guess}s",)
     )
-    lines = tuple(Line(says=_FOLDERS_SAY[name], typed=("--folders", name)) for name in asks)
-    reading = Reading(level=level, images=tuple(images), why=why, lines=lines, **known)  # type: ignore[arg-type]
+    lines = tuple(Choice(says=_FOLDERS_SAY[name], typed=("--folders", name)) for name in asks)
+    reading = FolderReading(level=level, images=tuple(images), why=why, lines=lines, **known)  # type: ignore[arg-type]
     return _checked(reading, asked.said)
 
 
@@ -343,17 +339,12 @@ _FOLDERS_SAY: Final = {
 }
 
 
-# -------------------------------------------------------------------------------- kinds of evidence
-
-
 def _caught_image(path: str, caught: Caught) -> Image:
     who = " ".join(filter(None, (caught.said("group"), caught.said("subject"))))
-    run = {role: _by_value(caught.said(role)) for role in ("session", "run") if caught.said(role)}
+    run = {
+        role: bids.by_value(caught.said(role)) for role in ("session", "run") if caught.said(role)
+    }
     return Image(path=path, subject=who, site=caught.said("site"), run=run, version=caught.template)
-
-
-def _by_value(text: str) -> str:
-    return text.lstrip("0") or "0" if text.isdecimal() else text
 
 
 def _fitting(series: Sequence[str], patterns: Sequence[str]) -> dict[str, Caught]:
@@ -361,24 +352,28 @@ def _fitting(series: Sequence[str], patterns: Sequence[str]) -> dict[str, Caught
     ranked = sorted(patterns, key=lambda pattern: pattern.count("{") + 2 * pattern.count("*"))
     found = {}
     for path in series:
-        caught = next(filter(None, (match(pattern, path) for pattern in ranked)), None)
+        caught = next(filter(None, (match_pattern(pattern, path) for pattern in ranked)), None)
         if caught is not None:
             found[path] = caught
     return found
 
 
-def _by_patterns(series: Sequence[str], patterns: Sequence[str]) -> Reading:
+def _by_patterns(series: Sequence[str], patterns: Sequence[str]) -> FolderReading:
     found = _fitting(series, patterns)
     left = tuple(path for path in series if path not in found)
     images = tuple(_caught_image(path, caught) for path, caught in found.items())
     if not images:
-        return Reading(level="unknown", why=f"the layout {patterns[0]} fits no file", left=left)
-    return Reading(
+        return FolderReading(
+            level="unknown", why=f"the layout {patterns[0]} fits no file", left=left
+        )
+    return FolderReading(
         level="proved", images=images, evidence="the layout that the site typed", left=left
     )
 
 
-def _by_producer(series: Sequence[str], kind: Kind, asked: _Tops, proves: str) -> Reading | None:
+def _by_producer(
+    series: Sequence[str], kind: FileKind, asked: _Tops, proves: str
+) -> FolderReading | None:
     for row in producers():
         if kind not in row.kinds or row.proves != proves:
             continue
@@ -393,11 +388,11 @@ def _by_producer(series: Sequence[str], kind: Kind, asked: _Tops, proves: str) -
     return None
 
 
-def _by_bids(series: Sequence[str], asked: _Tops) -> Reading | None:
-    said = {path: bids.label_of(path) for path in series if "sub-" in path}
+def _by_bids(series: Sequence[str], asked: _Tops) -> FolderReading | None:
+    said = {path: bids.subject_label(path) for path in series if "sub-" in path}
     odd = next((why for _, why in said.values() if why), "")
     if odd:
-        return Reading(level="unknown", evidence="BIDS", why=odd)
+        return FolderReading(level="unknown", evidence="BIDS", why=odd)
     if 2 * len(said) < len(series) or not all(label for label, _ in said.values()) or not said:
         return None
     images = [
@@ -406,7 +401,7 @@ def _by_bids(series: Sequence[str], asked: _Tops) -> Reading | None:
             Image(
                 path=path,
                 subject=label,
-                run=bids.run_of(path),
+                run=bids.entities_of_run(path),
                 version=bids.version_of(path, label),
             ),
         )
@@ -416,7 +411,7 @@ def _by_bids(series: Sequence[str], asked: _Tops) -> Reading | None:
     return _placed(images, asked, evidence="BIDS", left=left)
 
 
-def _by_list(series: Sequence[str], names: Collection[str]) -> Reading | None:
+def _by_list(series: Sequence[str], names: Collection[str]) -> FolderReading | None:
     """Take the site's own list, if every file holds just one of its names."""
     labels = {re.sub(r"^sub-", "", name) for name in names}
     if not labels or any(len(n) < 3 or (n.isdecimal() and len(n) < MIN_ID_DIGITS) for n in labels):
@@ -440,17 +435,17 @@ def _proposed(
     *,
     why: str = "",
     left: tuple[str, ...] = (),
-) -> Reading:
+) -> FolderReading:
     """Return the reading of names that no rule proves: inferred, a choice, or unknown."""
     found = proposals(series)
-    nobody = Reading(level="unknown", evidence=tried, why=found.why, left=left)
+    nobody = FolderReading(level="unknown", evidence=tried, why=found.why, left=left)
     if not found.ways:
         return nobody
     reads = [_by_patterns(series, way.patterns) for way in found.ways]
     first, lines = reads[0], tuple(_lines(reads, found.ways))
     if not found.why and not _tell_runs_apart(first.images):
         alone = found.ways[0].patterns
-        lines = tuple(Line(says=f"the files of {p} alone", typed=("--layout", p)) for p in alone)
+        lines = tuple(Choice(says=f"the files of {p} alone", typed=("--layout", p)) for p in alone)
     reading = replace(nobody, level="choice", images=first.images, lines=lines)
     if found.why or first.left:
         return replace(reading, why=found.why or f"{first.left[0]} is of another form")
@@ -459,13 +454,13 @@ def _proposed(
     if len(first.people) < 2 or (odd := _odd_forms(first.images)):
         said_why = odd if len(first.people) > 1 else "nothing in the names tells people apart"
         return replace(reading, level="unknown", why=said_why, lines=())
-    if len(first.people) < MIN_PEOPLE:
+    if len(first.people) < MIN_PEOPLE_FOR_RULE:
         return replace(reading, why="so few names show no rule")
     why = why or "nothing but names says whose the files are"
     return _checked(replace(reading, level="inferred", why=why), said)
 
 
-def _lines(reads: Sequence[Reading], ways: Sequence[Proposal]) -> Iterator[Line]:
+def _lines(reads: Sequence[FolderReading], ways: Sequence[WayToRead]) -> Iterator[Choice]:
     for reading, way in zip(reads, ways, strict=True):
         for patterns in _versions_apart(reading, way.patterns):
             typed = tuple(word for pattern in patterns for word in ("--layout", pattern))
@@ -473,7 +468,7 @@ def _lines(reads: Sequence[Reading], ways: Sequence[Proposal]) -> Iterator[Line]
             people = _by_patterns([image.path for image in reading.images], patterns).people
             first = ", ".join(dict.fromkeys(label for _, label in people[:3]))
             also = f"; {way.says}" if way.says else ""
-            yield Line(says=f"{len(people)} people ({first}){also}", typed=typed)
+            yield Choice(says=f"{len(people)} people ({first}){also}", typed=typed)
 
 
 def _odd_forms(images: Sequence[Image]) -> str:
@@ -487,7 +482,10 @@ def _odd_forms(images: Sequence[Image]) -> str:
         above[image.version.partition("{subject")[0].rpartition("/")[0]].add(image.subject)
     for (a, mine), (b, theirs) in combinations(above.items(), 2):
         same = mine & theirs
-        if same and not all(map(_same_people, a.split("/"), b.split("/"))):
+        parts = zip(a.split("/"), b.split("/"), strict=False)
+        if same and not all(
+            x == y or role_of([x, y]) in ("session", "run", "version") for x, y in parts
+        ):
             return f"{a or '.'} and {b or '.'} hold the same label, {min(same)}"
     return ""
 
@@ -500,14 +498,11 @@ def _tell_runs_apart(images: Sequence[Image]) -> bool:
     return all(len(each) == 1 for each in keys.values())
 
 
-def _same_people(a: str, b: str) -> bool:
-    return a == b or role_of([a, b]) in ("session", "run", "version")
-
-
-def _versions_apart(reading: Reading, patterns: Sequence[str]) -> list[list[str]]:
+def _versions_apart(reading: FolderReading, patterns: Sequence[str]) -> list[list[str]]:
     """Return sets of patterns to type together; patterns of the same runs are in different sets."""
     held = {
-        p: {i.acquired for i in reading.images if match(p, i.path) is not None} for p in patterns
+        p: {i.acquired for i in reading.images if match_pattern(p, i.path) is not None}
+        for p in patterns
     }
     # The more steps are in a name, the later it was made: swrarest before wrarest before rest.
     ranked = sorted(patterns, key=lambda p: (-len(p), p))
@@ -521,7 +516,7 @@ def _versions_apart(reading: Reading, patterns: Sequence[str]) -> list[list[str]
     return sets
 
 
-def version_lines(reading: Reading) -> tuple[Line, ...]:
+def version_lines(reading: FolderReading) -> tuple[Choice, ...]:
     """Return lines that choose one version where a proved reading has several of a run."""
     if reading.evidence == "BIDS" and not all("task-" in image.path for image in reading.images):
         # BIDS reads session words that it does not know as versions.
@@ -537,10 +532,8 @@ def version_lines(reading: Reading) -> tuple[Line, ...]:
     sets = _versions_apart(reading, patterns)
     says = f"{len(reading.people)} people, by this version of each run"
     layouts = (tuple(w for pattern in some for w in ("--layout", pattern)) for some in sets)
-    return tuple(Line(says=says, typed=typed) for typed in layouts)
+    return tuple(Choice(says=says, typed=typed) for typed in layouts)
 
-
-# ------------------------------------------------------------------------------ doubts about labels
 
 _VISIT: Final = rf"{any_of(words('session'))}\d{{0,3}}|[vt]\d|scan\d+|run\d+|m\d\d"
 _LONG_VISIT: Final = r"(?:baseline|followup|session|visit|retest|pre|post|test)\d{0,2}"
@@ -557,22 +550,21 @@ _ONE_PERSON: Final = (
 )
 
 
-def _checked(reading: Reading, said: Sequence[str]) -> Reading:
+def _checked(reading: FolderReading, said: Sequence[str]) -> FolderReading:
     """Lower the level if labels look alike, and mark files that repeat others of their person."""
     typed = any(not text.startswith("--") for text in said)
     by_site: dict[str, set[str]] = defaultdict(set)
     for site, subject in reading.people:
         by_site[site].add(subject)
     for labels in () if AS_NAMED in said else by_site.values():
-        if alike := same_but_spelling(labels):
-            why = f"{alike[0]} and {alike[1]}: one person or two?"
+        if why := look_alike(labels, said):
             return replace(reading, level="unknown", why=why, lines=())
         if not typed and (asked := _one_or_two(reading, labels)):
             return asked
     return replace(reading, images=_wholes(reading))
 
 
-def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
+def _one_or_two(reading: FolderReading, labels: Collection[str]) -> FolderReading | None:
     from_table = reading.producer is not None or reading.evidence == "BIDS"
     for form, role in _ONE_PERSON[: 2 if from_table else 3]:
         stems: dict[str, list[str]] = defaultdict(list)
@@ -591,8 +583,8 @@ def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
         two = reading.lines[0].typed if reading.lines else (AS_NAMED,)
         both = " and ".join(alike[:2])
         lines = (
-            Line(says=f"{both} are different people", typed=two),
-            Line(says=f"{both} are one person", typed=one),
+            Choice(says=f"{both} are different people", typed=two),
+            Choice(says=f"{both} are one person", typed=one),
         )
         return replace(
             reading,
@@ -603,15 +595,20 @@ def _one_or_two(reading: Reading, labels: Collection[str]) -> Reading | None:
     return None
 
 
-def _templates(reading: Reading) -> list[str]:
+def _templates(reading: FolderReading) -> list[str]:
     """Return the patterns of a reading with {subject}, without files that repeat others."""
-    blank = bids.pattern_of if reading.evidence == "BIDS" else (lambda path, label: "")
+    blank = bids.path_pattern if reading.evidence == "BIDS" else (lambda path, label: "")
     parts = (image for image in reading.images if not image.whole)
     return list(dict.fromkeys(blank(i.path, i.subject) or i.version for i in parts))
 
 
-def same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:
-    """Return two labels that differ only in case, zeros, signs or a word in front; else None."""
+def look_alike(labels: Iterable[str], said: Sequence[str]) -> str:
+    """Return a question about two labels that look alike; "" without any, or if they are confirmed.
+
+    Such labels differ only in case, zeros, signs or a word in front.
+    """
+    if AS_NAMED in said:
+        return ""
     known: dict[str, str] = {}
     some = any_of(words("subject"))
     for label in sorted(labels):
@@ -621,12 +618,12 @@ def same_but_spelling(labels: Iterable[str]) -> tuple[str, str] | None:
         bare = re.fullmatch(r"[a-z]+0*(\d{1,6})", text)
         for other in (key, bare[1] if bare else key):
             if other in known:
-                return known[other], label
+                return f"{known[other]} and {label}: one person or two?"
         known[key] = label
-    return None
+    return ""
 
 
-def _wholes(reading: Reading) -> tuple[Image, ...]:
+def _wholes(reading: FolderReading) -> tuple[Image, ...]:
     """Mark files that lack an entity by which several others of the person differ: repeats."""
     parts = reading.producer.whole if reading.producer else ()
     mine: dict[tuple[str, str], set[frozenset[tuple[str, str]]]] = defaultdict(set)

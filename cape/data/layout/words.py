@@ -11,18 +11,18 @@ from typing import Any, Final, Literal
 
 from cape.frozen import dataclass
 
-TABLE: Final = Path(__file__).with_name("producers.toml")
-Kind = Literal["volume", "cifti", "matrix"]
-ENDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+PRODUCERS_FILE: Final = Path(__file__).with_name("producers.toml")
+FileKind = Literal["volume", "cifti", "matrix"]
+KIND_ENDS: Final[Mapping[FileKind, tuple[str, ...]]] = {
     "volume": (".nii.gz", ".nii", ".img"),
     "cifti": (".dtseries.nii", ".ptseries.nii"),
     "matrix": (".npy", ".npz", ".mat", ".csv", ".tsv", ".txt", ".1d"),
 }
 _END: Final = re.compile(
-    rf"(?:{'|'.join(map(re.escape, (end for each in ENDS.values() for end in each)))})\Z",
+    rf"(?:{'|'.join(map(re.escape, (end for each in KIND_ENDS.values() for end in each)))})\Z",
     re.IGNORECASE,
 )
-KINDS: Final[tuple[Kind, ...]] = ("volume", "cifti", "matrix")
+KINDS: Final[tuple[FileKind, ...]] = ("volume", "cifti", "matrix")
 # v4.0.0, 0.009, 1.6mm and a date with its time are one part of a name; 001.1 is two.
 _WHOLE: Final = r"\d{4}-\d\d-\d\d(?:_\d\d_\d\d_\d\d(?:\.\d)?)?|v\d+(?:\.\d+)+|0\.\d+|\d+\.\d+mm"
 _BETWEEN: Final = r"_\-. +=,~()"
@@ -51,19 +51,19 @@ _ATLAS: Final = re.compile(
 )
 _ANATOMY: Final = r"(?:w?c[1-6]|w?m)?t1|c[1-6]"
 # Steps of SPM and DPABI before a name, one letter each: rest, srest, swrarest.
-MAX_STEPS: Final = 12
+MAX_STEP_LETTERS: Final = 12
 MIN_ID_DIGITS: Final = 4  # a number with so many digits can only be a person's
 
 
 @functools.cache
-def table() -> Mapping[str, Any]:
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+def producers_table() -> Mapping[str, Any]:
+    return tomllib.loads(PRODUCERS_FILE.read_text(encoding="utf-8"))
 
 
 @functools.cache
 def words(name: str) -> frozenset[str]:
     """Return the words of producers.toml under a name."""
-    return frozenset(table()["words"][name].split())
+    return frozenset(producers_table()["words"][name].split())
 
 
 def any_of(texts: Collection[str]) -> str:
@@ -106,7 +106,9 @@ def role_of(values: Sequence[str], before: Sequence[str] = ()) -> str:
             short = role == "session" and all(re.fullmatch(r"[vt]\d", value) for value in low)
             return "" if short and len(low) > MIN_ID_DIGITS else role
     core = min(low, key=len)
-    if len(core) > 2 and all(v.endswith(core) and len(v) - len(core) <= MAX_STEPS for v in low):
+    if len(core) > 2 and all(
+        v.endswith(core) and len(v) - len(core) <= MAX_STEP_LETTERS for v in low
+    ):
         return "version" if not core.isdecimal() else ""
     if all(is_word("subject", value) for value in low):
         return "subject"
@@ -136,10 +138,10 @@ def stem(name: str) -> str:
     return _END.sub("", name)
 
 
-def of_kind(path: str, kind: Kind) -> bool:
+def of_kind(path: str, kind: FileKind) -> bool:
     """Tell whether a name has an ending of a kind; CIFTI files are no volumes."""
     low = path.lower()
-    return low.endswith(ENDS[kind]) and not (
+    return low.endswith(KIND_ENDS[kind]) and not (
         kind == "volume" and re.search(r"\.[dp](?:tseries|scalar|label|conn)\.nii$", low)
     )
 
@@ -149,14 +151,14 @@ def is_atlas(name: str) -> bool:
     return bool(_ATLAS.fullmatch(stem(name.rpartition("/")[2])))
 
 
-def is_series(path: str, kind: Kind) -> bool:
+def is_series(path: str, kind: FileKind) -> bool:
     """Tell by its name whether a file holds a series: no atlas, and see `may_be_series`."""
     return may_be_series(path, kind) and not (kind == "volume" and is_atlas(path))
 
 
 # The search for sites and each site ask this of the same names.
 @functools.lru_cache(maxsize=2**17)
-def may_be_series(path: str, kind: Kind) -> bool:
+def may_be_series(path: str, kind: FileKind) -> bool:
     """Tell whether a name is that of no mask, mean, map or table beside a series."""
     if not of_kind(path, kind):
         return False
@@ -180,7 +182,7 @@ def may_be_series(path: str, kind: Kind) -> bool:
 
 def refused_ends() -> tuple[str, ...]:
     """Return the endings of data files that must be converted first, by a command of the table."""
-    return tuple(end for row in table()["refused"] for end in row["ends"])
+    return tuple(end for row in producers_table()["refused"] for end in row["ends"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,5 +206,5 @@ def producers() -> tuple[Producer, ...]:
     def frozen(value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
 
-    rows = table()["producer"]
+    rows = producers_table()["producer"]
     return tuple(Producer(**{key: frozen(said) for key, said in row.items()}) for row in rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cape.data.bids import natural_key
 from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.errors import ConfigError
@@ -98,3 +99,8 @@ def test_two_echoes_are_one_run_in_two_versions(tmp_path):
     config = replace(CONFIG, bids_filter=CONFIG.bids_filter + "_echo-2")
     (one,) = discover(tmp_path, {}, config, findings)
     assert [run.confounds for run in one.runs] == [table]  # of all echoes
+
+
+def test_numbers_in_names_count_by_their_value():
+    assert sorted(["b10", "b9", "B1", "b"], key=natural_key) == ["b", "B1", "b9", "b10"]
+    assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]

@@ -88,7 +88,7 @@ def test_detrending_takes_out_the_polynomial_of_its_degree(detrend, degree):
 
 
 def test_a_floored_deviation_leaves_quiet_voxels_quiet(monkeypatch):
-    monkeypatch.setattr("cape.data.cleaning.BLOCK", 3)
+    monkeypatch.setattr("cape.data.cleaning.BLOCK_NUMBERS", 3)
     rng = np.random.default_rng(0)
     sizes = np.array([1.0, 2.0, 3.0, 4.0, 0.1, 0.0, 5.0])  # the sixth is constant
     values = (100 + sizes * rng.standard_normal((T, 7))).astype(np.float32)
@@ -104,7 +104,7 @@ def test_a_floored_deviation_leaves_quiet_voxels_quiet(monkeypatch):
 
 
 def test_the_global_signal_is_that_of_scaled_features_and_brings_nothing_back(monkeypatch):
-    monkeypatch.setattr("cape.data.cleaning.BLOCK", 3)
+    monkeypatch.setattr("cape.data.cleaning.BLOCK_NUMBERS", 3)
     values, confounds = signals(3)
     values[:, 4] *= 50.0  # a loud voxel decides no more than any other
     config = replace(CONFIG, detrend="quadratic", standardize="floored")

@@ -18,12 +18,11 @@ import scipy.io
 
 from cape.cli import validate_command
 from cape.data import pipeline
-from cape.data.bids import confounds_beside
+from cape.data.bids import confounds_beside, entities_of
 from cape.data.discovery import discover
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix
-from cape.data.people import entities_of
 from cape.data.pipeline import inspect_site
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, mask_space

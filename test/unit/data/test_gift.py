@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from cape.algorithms.person_outcomes import domain_means, log_band_power
 from cape.computations.capecontrast import CapeContrastConfig
-from cape.data.gift import read_rows
+from cape.data.gift import read_people_rows
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.tables import Records
 from cape.errors import CapeError, ConfigError, DataError
@@ -55,7 +55,7 @@ def written(folder: Path, names: str = "", /, **variables: np.ndarray) -> Path:
 
 def rows_of(path: Path, kind: Kind = "fnc") -> Records:
     measure = Measure(kind=kind, networks=NETWORKS, domains=("x", "x", "y"))
-    return read_rows(path, replace(resolve(config_of()).reading, of_gift=measure))
+    return read_people_rows(path, replace(resolve(config_of()).reading, of_gift=measure))
 
 
 def refused(path: Path, kind: Kind = "fnc") -> tuple[IssueCode, str]:

@@ -50,7 +50,7 @@ def base(tmp_path: Path) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a store; files that were just written are believed as old ones are."""
-    monkeypatch.setattr(data_store, "SETTLED", -10.0)
+    monkeypatch.setattr(data_store, "SETTLED_AFTER", -10.0)
     return tmp_path / "cache"
 
 
@@ -180,7 +180,7 @@ def test_a_copied_a_moved_and_a_touched_file_are_not_read_again(base, cache, rea
 
 def test_a_file_that_just_changed_is_compared_as_a_whole(base, cache, reads, monkeypatch):
     """Within one tick of a clock a file may change twice and keep its times."""
-    monkeypatch.setattr(data_store, "SETTLED", 1e9)
+    monkeypatch.setattr(data_store, "SETTLED_AFTER", 1e9)
     load_site(base, {}, CONFIG, site="B", cache=cache)
     hashed = []
     whole = data_store.content_of
@@ -189,7 +189,7 @@ def test_a_file_that_just_changed_is_compared_as_a_whole(base, cache, reads, mon
     load_site(base, {}, CONFIG, site="B", cache=cache)
     assert reads == []
     assert len(set(hashed)) == 5
-    monkeypatch.setattr(data_store, "SETTLED", -10.0)
+    monkeypatch.setattr(data_store, "SETTLED_AFTER", -10.0)
     load_site(base, {}, CONFIG, site="B", cache=cache)
     hashed.clear()
     load_site(base, {}, CONFIG, site="B", cache=cache)
@@ -334,10 +334,10 @@ def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache
 def test_the_oldest_entries_make_room(base, cache, reads, monkeypatch):
     load_site(base, {}, CONFIG, site="B", cache=cache)
     size = sum(path.stat().st_size for path in entries(cache))
-    monkeypatch.setattr(data_store, "MAX_BYTES", int(1.5 * size))
+    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", int(1.5 * size))
     load_site(base, {}, replace(CONFIG, detrend="none"), site="B", cache=cache)
     assert size < sum(path.stat().st_size for path in entries(cache)) <= 1.5 * size
-    monkeypatch.setattr(data_store, "MAX_BYTES", 10)
+    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", 10)
     load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)
     reads.clear()
     load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)

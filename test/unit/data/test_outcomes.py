@@ -1,4 +1,7 @@
-"""Outcomes of everybody whom a site lists: from images, by public maps."""
+"""Outcomes of all people whom a site lists: from images, by public maps.
+
+Belongs to `cape/data/groups.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 
 from cape.algorithms.person_outcomes import courses, edges, outcome_names, outcomes_of_person
 from cape.data import pipeline
-from cape.data.outcomes import measured, repetition_times
+from cape.data.groups import measured, repetition_times
 from cape.data.subjects import subject_matrix
 from cape.data.templates import with_templates
 from cape.lab.synthetic.consortium import Request, write_consortium

@@ -91,7 +91,7 @@ def test_dummies_are_dropped_before_anything_else():
 def test_work_in_blocks_gives_what_one_block_gives(monkeypatch):
     raw = np.random.default_rng(0).standard_normal((23, 30)).astype(np.float32)
     whole, quality = clean(raw, 0, how(CONFIG))
-    monkeypatch.setattr("cape.data.cleaning.BLOCK", 5)
+    monkeypatch.setattr("cape.data.cleaning.BLOCK_NUMBERS", 5)
     parts, counts = clean(raw, 0, how(CONFIG))
     np.testing.assert_allclose(parts, whole, atol=1e-6)
     assert counts.n_bad == quality.n_bad

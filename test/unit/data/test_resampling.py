@@ -303,7 +303,7 @@ def engine(request, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def pieces(path: Path, size: int) -> bytes:
     with path.open("rb") as raw:
-        packed, out = Unpacked(raw), []
+        packed, out = Unpacked(raw.read), []
         while part := packed.read(size):
             out.append(part)
     return b"".join(out)

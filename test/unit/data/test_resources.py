@@ -39,7 +39,7 @@ class Computer:
 def computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Computer:
     monkeypatch.setattr(resources, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(resources, "OWN_GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(resources, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(resources, "GROUPS_FOLDER", tmp_path / "groups")
     for name in resources.SLURM_MEMORY:
         monkeypatch.delenv(name, raising=False)
     return Computer(tmp_path)

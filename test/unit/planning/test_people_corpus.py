@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from cape.cli import main
+from cape.data.bids import entities_of
 from cape.data.discovery import discover
 from cape.data.issues import Findings
-from cape.data.people import entities_of
 from cape.planning.consortium_folder import read_whole, sites_below
 from cape.settings.config import Config
 from test.support.file_lists import Case, corpus
