@@ -35,7 +35,7 @@ from cape.computations.ica.mirror import mirror_of, null_of
 from cape.data.space import grid_of, mask_space
 from cape.forecast.one_release import spatial_basis, spatial_components
 from cape.lab.synthetic.brain import voxel_positions
-from cape.lab.synthetic.resting import TwoSided, in_time, two_sided
+from cape.lab.synthetic.resting import TwoSided, in_time, two_sided_study
 from cape.protocol.wire import decode_document
 from cape.settings.resolved import resolve
 from cape.space.public_basis import public_basis
@@ -52,7 +52,7 @@ WHITE, BLOCK_MM = 0.8, 30.0
 KINDS = ("smooth 8 mm", "smooth 12 mm", "blocks moved")
 NOISE = (*KINDS, "smooth 18 mm")
 NOISE_RUNS = 1000
-# Cohorts of mirror images: people of `two_sided`, truth planted; in no bin
+# Cohorts of mirror images: people of `two_sided_study`, truth planted; in no bin
 ONE_SIDE, EACH_SIDE = "good, four networks on one side", "good, two networks on each side alone"
 MOMENTS = ("statistic", "q", "stability", "once", "bagged")
 BINS = np.linspace(0.0, 1.0, 11)
@@ -332,7 +332,7 @@ def measure(seed: int, studies: int, people: Path | None, rule: Calibration) -> 
     for k in range(seed, seed + studies):
         found += runs(levels, person_of(k), k, rule)
         if not people:
-            simple = two_sided(grid_of(SPACE), NETWORKS, seed=k)
+            simple = two_sided_study(grid_of(SPACE), NETWORKS, seed=k)
             for name, study in ((ONE_SIDE, simple), (EACH_SIDE, each_side_alone(simple))):
                 for row in runs(levels, planted(study), k, rule, (), study.maps):
                     found.append({**row, "cohort": name})

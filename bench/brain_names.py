@@ -17,7 +17,7 @@ import numpy as np
 import brain_claims as claims
 from cape.computations.ica import recipe
 from cape.data.space import grid_of
-from cape.lab.synthetic.resting import TwoSided, two_sided
+from cape.lab.synthetic.resting import TwoSided, two_sided_study
 from cape.report import labels, public_networks
 
 MOVED_MM = 4.0
@@ -36,7 +36,7 @@ def planted_set(name: str, seed: int) -> tuple[TwoSided, tuple[str, ...]]:
     words = tuple(sorted({word for word, _ in regions}))
     centres = np.array([place for _, place in regions])
     rng = np.random.default_rng([seed, 11])
-    study = two_sided(grid_of(claims.SPACE), claims.NETWORKS, seed=seed)
+    study = two_sided_study(grid_of(claims.SPACE), claims.NETWORKS, seed=seed)
     return dataclasses.replace(
         study,
         centres=centres + MOVED_MM * rng.standard_normal(centres.shape),

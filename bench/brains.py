@@ -24,7 +24,7 @@
           (`brain_claims`); `--people` takes at least 40 people's images, as a site's folder holds
           them.
 
-Subjects: `two_sided` (cape.lab.synthetic.resting), 10 mm, 20 networks, 4 of them on one side only;
+Subjects: `two_sided_study` (cape.lab.synthetic.resting), 10 mm, 20 networks, 4 on one side only;
 those of ``--claims``: `brain_claims.resting`.
 """
 
@@ -89,11 +89,11 @@ def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
 def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
     """Write (M, D, T) voxels of all subjects with a baseline and slow drifts; return the truth."""
     from cape.data.space import grid_of, mask_space
-    from cape.lab.synthetic.resting import two_sided
+    from cape.lab.synthetic.resting import two_sided_study
     from cape.settings.config import Config
 
     space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
-    study = two_sided(grid_of(space), N_NETWORKS, seed=seed, networks=networks)
+    study = two_sided_study(grid_of(space), N_NETWORKS, seed=seed, networks=networks)
     line = np.linspace(-1.0, 1.0, SCANS)
     parts = []
     for m in range(SUBJECTS):
@@ -183,7 +183,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.computations.ica.mirror import mirror_of, null_of
     from cape.data.space import grid_of, mask_space
     from cape.forecast.one_release import spatial_basis
-    from cape.lab.synthetic.resting import two_sided
+    from cape.lab.synthetic.resting import two_sided_study
     from cape.settings.resolved import resolve
     from cape.space.public_basis import public_basis
 
@@ -195,7 +195,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     mirror = mirror_of(config, space, d)
     J = mirror.weighed
     B, null = public_basis(resolve(config), space, d), null_of(config, space, d, mirror, R)
-    study = two_sided(grid, N_NETWORKS, seed=841)
+    study = two_sided_study(grid, N_NETWORKS, seed=841)
 
     def t_of(X: Any) -> float:
         U = lr._leading(B.T @ lr._cleaned(X.astype(float), global_signal=True), R)

@@ -4,7 +4,7 @@
     python bench/contrast.py --rows "motion 1.2 sd" --sites 4 --people 4000 --epsilon 1
     python bench/contrast.py --table bench/measured/contrast.jsonl
 
-Studies of `cape.lab.synthetic.groups`; the estimator is that of a run, `cape.algorithms.contrast`,
+Studies of `support.group_study`; the estimator is that of a run, `cape.algorithms.contrast`,
 its noise Gaussian with the planned standard deviations, its sums floats.  Beside it stand ordinary
 least squares on pooled data and a private regression of the usual kind: noisy joint moments of
 covariates, group and outcomes within a ball, standard errors as if they had no noise.  A row: how
@@ -30,8 +30,8 @@ from cape.algorithms.contrast import Contrast, Estimates, estimates
 from cape.algorithms.group_design import Groups, half_of_sites, weights
 from cape.algorithms.linalg import svec
 from cape.algorithms.significance import Z95
-from cape.lab.synthetic.groups import COVARIATE_BOUNDS, ROWS, People, Population, draw, population
 from cape.privacy.accounting import gdp_mu
+from support.group_study import COVARIATE_BOUNDS, ROWS, People, Population, draw, population
 
 DELTA, COLLUDERS = 1e-5, 1
 QUESTIONS = ("one", "5", "24", "45", "190", "pattern", "age")

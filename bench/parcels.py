@@ -36,7 +36,7 @@ from cape.data.cleaning import clean
 from cape.data.runs import Series
 from cape.data.space import grid_of, mask_space
 from cape.forecast.one_release import spatial_basis, spatial_components
-from cape.lab.synthetic.resting import two_sided
+from cape.lab.synthetic.resting import two_sided_study
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, means_by_parcel
 from cape.space.public_basis import public_basis
@@ -73,7 +73,7 @@ def measure(
         {"epsilon": 1.0, "delta": 1e-5, "mask": "MNI152-10mm"}
     )
     voxels = mask_space(config)
-    study = two_sided(grid_of(voxels), NETWORKS, seed=seed, networks=networks)
+    study = two_sided_study(grid_of(voxels), NETWORKS, seed=seed, networks=networks)
     space = atlas(voxels, study.positions, parcels, seed)
     labels = space.labels()
     truth = means_by_parcel(study.maps, labels)

@@ -27,7 +27,7 @@ from pathspec import GitIgnoreSpec  # hatchling's own, so it is where anything i
 TOP = Path(__file__).parents[1]
 # What the environment holds in which the wheel was tried, at the locked versions
 BILL = "coinstac-cape-{version}.cdx.json"
-DATA = re.compile(r"cape/(masks|report/templates|simulation/engine_program)/")
+DATA = re.compile(r"cape/(masks|report/templates|lab/engines/engine_program)/")
 """What the package reads at run time beside its modules."""
 NEVER = re.compile(r"(^|/)(test|bench|out|results|\.venv|\.engine|__pycache__)/|\.pyc$")
 

@@ -10,27 +10,27 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from cape.algorithms.estimators import Array, Data
-from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.consortium import split_unequally
 from cape.lab.synthetic.generators import Study, generate, two_views
 from cape.lab.synthetic.presets import PRESETS
+from cape.settings.option import out_of_range
 from cape.space.feature_space import FeatureSpace
 
 __all__ = ["SyntheticStudy", "make_study", "presets", "two_views"]
 
-# Edge of the square images, pixels; all measured figures of this project used it.
+# Edge of the square images, pixels, as in all measured figures
 EDGE = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SyntheticStudy:
-    """Subjects of a generator, with the true maps and time courses."""
+    """Synthetic subjects with the true maps and time courses."""
 
     preset: str
     seed: int
     maps: Array  # (D, R): the common maps
-    sources: Data  # (M, T, R): the time courses behind every subject; 0 after a subject's end
+    sources: Data  # (M, T, R): true time courses; 0 after a subject's last time point
     space: FeatureSpace  # a square image
     study: Study = field(repr=False)
 
@@ -42,11 +42,11 @@ class SyntheticStudy:
         )
 
     def subjects(self) -> Iterator[Data]:
-        """Yield X_m (T_m, D) of each subject; every call yields the same data."""
+        """Yield X_m (T_m, D) of each subject, the same data at every call."""
         return (X.T for X in self.study.each())
 
     def sites(self, n_sites: int) -> dict[str, list[Data]]:
-        """Share the subjects out over sites of unequal sizes: site1, site2 ..."""
+        """Distribute the subjects over sites of unequal sizes: site1, site2 ..."""
         subjects = self.subjects()
         sizes = split_unequally(len(self.sources), n_sites)
         return {f"site{k}": [next(subjects) for _ in range(n)] for k, n in enumerate(sizes, 1)}
@@ -67,13 +67,12 @@ def make_study(
 ) -> SyntheticStudy:
     """Draw maps of blobs on a square image, and volatile time courses (GARCH, Bollerslev 1986).
 
-    ``paper`` follows the simulations of Imtiaz et al. (capeDJICA); ``realistic`` adds noise, AR(1)
-    and subject-specific amplitudes; every other preset changes one thing of ``realistic``.
-    ConfigError CAPE-E011: no such preset.
+    ``paper`` follows the simulations of Imtiaz et al. (capeDJICA).  ``realistic`` adds noise, AR(1)
+    and individual amplitudes.  Every other preset changes one property of ``realistic``.
+    ConfigError CAPE-E011: unknown preset.
     """
     if preset not in PRESETS:
-        allowed = ", ".join(PRESETS)
-        raise ConfigError("E011", setting="preset", got=preset, allowed=allowed, do="choose one.")
+        raise out_of_range("preset", preset, ", ".join(PRESETS), "choose one.")
     study = generate(
         PRESETS[preset],
         n_subjects=n_subjects,

@@ -1,7 +1,7 @@
 """The same run on smooth noise in place of every subject.
 
-Likeness between halves and to atlases is mostly smoothness: a result is a finding only if it is
-better than this one.  Of the data only the numbers of time points are used.
+Smoothness explains most of the similarity between halves and to atlases: a finding must exceed this
+run.  The noise uses only the numbers of time points of the data.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.space.public_basis import noise_root, public_basis
 
-# Fixed: runs of the same settings are compared with the same noise.
+# Fixed, so that runs with the same settings are compared with the same noise
 SMOOTH_NOISE_SEED = 20_260_103
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurrogateSource:
-    """A source of smooth noise with the sizes of another source."""
+    """Smooth noise with the sizes of another source."""
 
     inner: Source
     config: Config
@@ -65,7 +65,7 @@ class SurrogateSource:
 def add_surrogate(directory: Path, consortium: Path) -> None:
     """Run on smooth noise of the same sizes and write the page again.
 
-    ConfigError CAPE-E282: a computation without maps.
+    ConfigError CAPE-E282: the computation has no maps.
     """
     results = files.read_json(consortium / "results.json")
     settings = files.read_json(consortium / "settings.json")["settings"]

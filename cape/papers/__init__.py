@@ -1,1 +1,1 @@
-"""The papers' wing: what exists to compare with the papers or to make their figures again."""
+"""The papers' wing: their algorithms, accountants and figures, for comparison."""

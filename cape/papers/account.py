@@ -1,7 +1,6 @@
-"""What every accountant says about the releases of a run: as a table, as JSON, as a picture.
+"""Totals of all accountants for the releases of a run, as a table, JSON or a picture.
 
-Nothing here decides anything: a run is planned and refused by exact Gaussian DP alone.  The
-papers' Figures 5 and 6 are two cases: `paper_figure_6` and `paper_figure_5`.
+No decision depends on them: runs are planned and refused by exact Gaussian DP alone.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ from cape.papers.accountants import (
     paper_deltas,
 )
 from cape.papers.correlated import paper_colluders, positive, view_factor
-from cape.papers.formulas import PAPER_RELEASE_DELTA, Releases, Sites
+from cape.papers.formulas import PAPER_RELEASE_DELTA, NoiseSharers, Releases
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.ledger import read_entries
 from cape.report.privacy_json import PrivacyStatement
+from cape.settings.option import out_of_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,24 +38,23 @@ if TYPE_CHECKING:
 DELTA = 1e-5
 
 # Characters of an epsilon in the table; longer ones are written with an exponent.
-WIDEST = 14
+_MAX_CHARACTERS = 14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """Releases and the question about them."""
+    """Releases, and the delta to account for."""
 
-    # as the headline viewer sees them; None for a run that promises nothing
-    releases: Releases | None
-    delta: float  # total delta that is asked about
+    releases: Releases | None  # as the headline viewer sees them; None without a promise
+    delta: float  # total
     per_round: int  # releases in a round, for the plot; 1 for a ledger
-    unit: str  # what the plot counts: releases of a ledger, or rounds
-    source: str  # where the releases come from, for people
+    unit: str  # of the plot's x axis: releases or rounds
+    source: str  # of the releases, for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FigureFive:
-    """Rows of Imtiaz et al., Fig. 5: first those against the noise, then against S_C."""
+    """Deltas of Imtiaz et al., Fig. 5, against the noise and against S_C."""
 
     by_noise: tuple[PaperDeltas, ...]
     by_colluders: tuple[PaperDeltas, ...]
@@ -69,15 +68,15 @@ class FigureFive:
 
 
 def from_ledger(path: Path, *, delta: float | None) -> Account:
-    """Read the charged releases of a privacy.json; `delta` None: that of the file.
+    """Read the charged releases of a privacy.json; `delta` None: the file's own.
 
-    ConfigError if it is no such file, PrivacyBudgetError if its chain of entries is broken.
+    ConfigError for another file, PrivacyBudgetError for a broken chain of entries.
     """
     stated = read_privacy_file(path)
     releases = None
     if stated.private:
         events = read_entries(stated.ledger.entries, head=stated.ledger.head)
-        sites = _who_shares(stated, path)
+        sites = _noise_sharers(stated, path)
         releases = Releases.of((event.cost for event in events), sites=sites)
         if not math.isfinite(releases.mu):
             raise no_privacy_file(path, "mu of all releases is not finite")
@@ -90,18 +89,19 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
     )
 
 
-def _who_shares(stated: PrivacyStatement, path: Path) -> Sites | None:
-    """Return who shares the noise; None for local noise."""
+def _noise_sharers(stated: PrivacyStatement, path: Path) -> NoiseSharers | None:
+    """Return the sites that share the noise; None for local noise."""
     t, colluders = stated.min_survivors, stated.assumed_colluders
     if not 0 <= colluders < t <= stated.n_sites:
         raise no_privacy_file(path, "n_sites, min_survivors or assumed_colluders")
     if stated.noise == "local":
         return None
-    # An outsider knows no noise share, the aggregator those of its colluders.
-    return Sites(n_sites=stated.n_sites, colluders=colluders, factor=Fraction(t, t - colluders))
+    # An outsider knows no share of the noise, the aggregator knows those of its colluders.
+    factor = Fraction(t, t - colluders)
+    return NoiseSharers(n_sites=stated.n_sites, colluders=colluders, factor=factor)
 
 
-def planned(
+def account_of_rounds(
     *,
     mu: float | None = None,
     noise_multiplier: float | None = None,
@@ -113,18 +113,18 @@ def planned(
     delta: float | None = None,
     release_delta: float = PAPER_RELEASE_DELTA,
 ) -> Account:
-    """Return an account of J rounds that all cost the same; ConfigError for contradictions.
+    """Return an account of J rounds of equal cost; ConfigError for contradictions.
 
-    Either `mu` of a round against the viewer or `noise_multiplier`, the noise std of the sum over
-    its sensitivity, from which mu follows as sqrt(f) / multiplier.  Without S the viewer is an
-    outsider, f = 1.  `ratio` is r of the zero-sum noise, inf the secure sum; `release_delta` the
-    delta_i of the papers' per-release calibration.
+    Give `mu` of a round against the viewer, or `noise_multiplier`, the noise std of the sum over
+    its sensitivity: mu = sqrt(f) / multiplier.  Without S the viewer is an outsider, f = 1.
+    `ratio` is r of the zero-sum noise, inf for the secure sum; `release_delta` is delta_i of the
+    papers' per-release calibration.
     """
     sites = None
     if n_sites is not None:
         c = default_colluders(n_sites) if colluders is None else colluders
         f = view_factor(n_sites=n_sites, colluders=c, ratio=ratio)
-        sites = Sites(n_sites=n_sites, colluders=c, factor=f)
+        sites = NoiseSharers(n_sites=n_sites, colluders=c, factor=f)
     elif colluders is not None or ratio != math.inf:
         problem = "colluders or ratio without sites"
         raise ConfigError("E012", problem=problem, do="pass --sites too.")
@@ -142,21 +142,20 @@ def planned(
 
 
 def default_colluders(n_sites: int) -> int:
-    # As the settings of a run have it: max(1, ceil(S/3) - 1), and 0 for one site.
+    # As in the settings of a run: max(1, ceil(S/3) - 1), and 0 for one site.
     return min(n_sites - 1, max(1, paper_colluders(n_sites)))
 
 
 def paper_figure_6() -> Account:
     """Return the case of Imtiaz et al., Fig. 6: sigma_W^2 = sigma_b^2 = 0.25, up to 1000 rounds."""
     # Two releases a round, each with mu^2 = 1 / 0.25.
-    return planned(mu=math.sqrt(8.0), rounds=1000, per_round=2)
+    return account_of_rounds(mu=math.sqrt(8.0), rounds=1000, per_round=2)
 
 
 def paper_figure_5() -> FigureFive:
-    """Return the case of Imtiaz et al., Fig. 5: delta against tau_s N_s and against S_C.
+    """Return the case of Imtiaz et al., Fig. 5: ten sites, epsilon 0.5 and 1.
 
-    Ten sites; epsilon 0.5 and 1; first tau_s N_s of 2 to 10 with the papers' three colluders, then
-    0 to 9 colluders with tau_s N_s = 4.
+    tau_s N_s of 2 to 10 with the papers' three colluders; 0 to 9 colluders with tau_s N_s = 4.
     """
     n, c = 10, paper_colluders(10)
     return FigureFive(
@@ -177,7 +176,7 @@ def paper_figure_5() -> FigureFive:
 
 
 def as_document(case: Account | FigureFive) -> dict[str, object]:
-    # For machines; epsilon and holds are null where an accountant says nothing.
+    # epsilon and holds are null where an accountant gives no figure.
     if isinstance(case, FigureFive):
         return {"event": "result", "sites": 10, "deltas": [asdict(row) for row in case.rows]}
     releases = case.releases
@@ -222,7 +221,7 @@ def print_tables(case: Account | FigureFive) -> None:
         text = f"NOT PRIVATE: {case.source} promises nothing; epsilon is infinite under every "
         say(text + "accountant.", style="bold red")
         return
-    # Computed before the first line is printed: an error must not follow half a table.
+    # Compute all rows before printing: an error must not follow half a table.
     rows = compare_accountants(releases, delta=case.delta)
     say(
         f"{case.source}: {releases.count} releases, mu {releases.mu:.6g} in all, "
@@ -268,9 +267,9 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
 
 
 def _epsilon(epsilon: float) -> str:
-    # An epsilon of mu 1e-12 would have seventy zeros in its cell.
+    # In full, the epsilon of mu 1e-12 would have seventy zeros.
     text = display_epsilon(epsilon, digits=6)
-    return f"{Decimal(text):.6g}" if len(text) > WIDEST else text
+    return f"{Decimal(text):.6g}" if len(text) > _MAX_CHARACTERS else text
 
 
 # -- pictures ------------------------------------------------------------------------------------
@@ -295,32 +294,29 @@ _SCHEMES = {  # attribute of PaperDeltas: colour, dash, label
 
 
 def plot(case: Account | FigureFive, path: Path) -> None:
-    """Write total epsilon against rounds, or Fig. 5, as a picture; the suffix says which kind."""
+    """Write total epsilon against rounds, or Fig. 5; the suffix of `path` is the format."""
     figure = _figure_5(case) if isinstance(case, FigureFive) else _epsilon_against_rounds(case)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         figure.savefig(path, facecolor="white")
-    except ValueError as err:  # matplotlib knows the suffixes, we do not
-        allowed = ".png, .svg or .pdf"
-        raise ConfigError(
-            "E011", setting="plot", got=path.suffix, allowed=allowed, do="rename it."
-        ) from err
+    except ValueError as err:  # matplotlib knows the suffixes
+        raise out_of_range("plot", path.suffix, ".png, .svg or .pdf", "rename it.") from err
 
 
 def epsilon_curve(account: Account, name: str) -> tuple[list[int], list[float]]:
-    """Return rounds and total epsilon after them under one accountant; what it says only."""
+    """Return rounds and the total epsilon after each, where accountant `name` gives a figure."""
     releases = account.releases
     if releases is None:
         raise ConfigError("E234", what="this run")
     points: dict[int, float] = {}
     last = releases.count // account.per_round
     # Up to `_POINTS` whole numbers, evenly on a log scale
-    for j in sorted({round(last ** (k / (_POINTS - 1))) for k in range(_POINTS)}):
-        first = releases.first(j * account.per_round)
+    for n_rounds in sorted({round(last ** (k / (_POINTS - 1))) for k in range(_POINTS)}):
+        first = releases.first(n_rounds * account.per_round)
         total = ACCOUNTANTS[name].total(first, account.delta)
         if total.epsilon is not None and total.epsilon > 0.0:
-            points[j] = total.epsilon
+            points[n_rounds] = total.epsilon
     return list(points), list(points.values())
 
 
@@ -342,13 +338,13 @@ def _epsilon_against_rounds(account: Account) -> Figure:
 def _figure_5(case: FigureFive) -> Figure:
     figure = _figure(9.0, 7.0)
     # Columns are epsilon, rows noise and colluders.
-    for place, epsilon in enumerate((0.5, 1.0), start=1):
+    for column, epsilon in enumerate((0.5, 1.0), start=1):
         upper = [row for row in case.by_noise if row.epsilon == epsilon]
         lower = [row for row in case.by_colluders if row.epsilon == epsilon]
-        axes = figure.add_subplot(2, 2, place)
+        axes = figure.add_subplot(2, 2, column)
         _lines(axes, [row.noise for row in upper], upper)
         _finish(axes, "tau_s N_s, 3 colluders", f"delta at epsilon {epsilon:g}")
-        axes = figure.add_subplot(2, 2, place + 2)
+        axes = figure.add_subplot(2, 2, column + 2)
         _lines(axes, [row.colluders / 10 for row in lower], lower)
         _finish(axes, "S_C / S, tau_s N_s = 4", f"delta at epsilon {epsilon:g}")
     figure.axes[0].legend(frameon=False, fontsize=8)

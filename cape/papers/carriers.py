@@ -1,8 +1,7 @@
-"""How sums travel in the papers' mean: Gaussian zero-sum noise in place of masks.
+"""The carrier of sums in the papers' mean: Gaussian zero-sum noise in place of masks.
 
-In place of `GaussianSum` the product has masks modulo 2^64: the limit of infinite seed variance,
-which leaks strictly less (docs/deviations.md, no. 6).  Clip, charge and noise stay in `Release`, as
-for every carrier.
+The product's masks modulo 2^64 are the limit of infinite seed variance, which leaks strictly less
+(docs/deviations.md, no. 6).  Clip, charge and noise stay in `Release`, as for every carrier.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ SEED: Final = "seed"
 
 
 class ZeroSumSettings:
-    """The meaning of `zero_sum` and `seed_ratio`, for settings that have the two fields.
+    """The meaning of the settings `zero_sum` and `seed_ratio`; the model has a field `seed_sum`.
 
-    Its public model has a field `seed_sum`.  Two records with slots have no common heir, so the
-    fields stand in the computation.
+    A record cannot inherit from two records with slots, so the computation declares the fields.
     """
 
     __slots__ = ()
@@ -46,12 +44,12 @@ class ZeroSumSettings:
     seed_ratio: int
 
     def ratio(self, n_sites: int) -> int:
-        """Return r of the Gaussian zero-sum noise; masks have none: 0 stands for an infinite r."""
+        """Return r of the Gaussian zero-sum noise; 0 means masks, an infinite r."""
         return (self.seed_ratio or n_sites) if self.zero_sum == "gaussian" else 0
 
 
 def check_zero_sum(config: Any) -> None:
-    """Raise ConfigError for settings under which Gaussian zero-sum noise would not protect."""
+    """Raise ConfigError if Gaussian zero-sum noise would not protect under these settings."""
     problem = ""
     if config.aggregation != "all-sites":
         problem = "zero_sum=gaussian with sites that may drop out: e_s would no longer cancel"
@@ -65,7 +63,7 @@ def check_zero_sum(config: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeedSum:
-    """Broadcast of a stage's first phase: T, the sum of the seeds."""
+    """Broadcast of the first phase: T, the sum of the seeds."""
 
     total: Integers
 
@@ -83,18 +81,18 @@ def zero_sum_carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
 class GaussianSum:
     """Gaussian zero-sum noise: Imtiaz et al., Alg. 1 and 2, in exact integers.
 
-    ``X`` is a secure sum of seeds e_hat_s ~ N_Z(0, r s2), pure noise that costs no budget; its
-    result T is broadcast.  In ``X.released`` every site sends S (x_s + g_s) + S e_hat_s - T, which
-    is S (x_s + g_s + e_s) with e_s = e_hat_s - T / S kept whole; over all sites the seeds cancel
-    exactly.  Every site's reply is seen, so a release is charged with r
-    (`cape.privacy.cost.Event.mu2`).  A missing site ends the run: the others' e_s would not
+    Phase ``X`` sums seeds e_hat_s ~ N_Z(0, r s2) securely; they are noise and cost no budget.  The
+    sum T is broadcast.  In ``X.released`` every site sends the integers S (x_s + g_s) + S e_hat_s -
+    T, which are S (x_s + g_s + e_s) with e_s = e_hat_s - T / S.  Over all sites the seeds cancel.
+    The aggregator sees every reply, so the charge of a release depends on r
+    (`cape.privacy.cost.Event.mu2`).  A missing site ends the run: the seeds of the others would not
     cancel.  Source: docs/threat-model.md.
     """
 
     release: Release[Any]
 
     def phases(self) -> tuple[AnyPhase, ...]:
-        """Two phases: the sum of the seeds, then the release."""
+        """Return two phases: the sum of the seeds, then the release."""
         release = self.release
         second = f"{release.name}.released"
         seeds = Phase(
@@ -116,8 +114,8 @@ class GaussianSum:
         line = wire.dumps(wire.encode(event, Event))
         entropy = site.noise.stream("seed", site.transcript, line)
         seed = discrete_gaussian(event.seed_variance, size, entropy)
-        # What x depends on is settled here.  Under another T the same e_hat must hide the same
-        # x + g: other noise could be averaged away, as T / S is known.
+        # x and g are fixed from here on.  T is public: if the same e_hat hid another x + g under
+        # another T, it would cancel in the difference of two replies.
         site.keep(SEED, site.transcript + seed.astype("<i8").tobytes())
         return Masked(total=mask_vector(site, model, seed, SEED), refused=False)
 
@@ -139,7 +137,7 @@ class GaussianSum:
         seed = np.frombuffer(seeds, dtype="<i8").astype(np.int64)
         if not noisy.shape == seed.shape == model.seed_sum.total.shape:
             raise SecureAggregationError("E220", problem="the seeds have another length")
-        # Gone before it is sent: used twice, the difference of two replies would be free of it.
+        # Delete the seed before sending: used twice, it would cancel in the difference of replies.
         site.keep(SEED, b"")
         total = joined(model).n_sites * (noisy + seed) - model.seed_sum.total
         return Released(total=total, refused=False)
@@ -151,8 +149,7 @@ class GaussianSum:
             return release.stopped(model, site, replies[site].refusal)
         bound = n_sites * release.bound(party, model)
         total = decode_sum(vectors(replies, size), bound=bound)
-        # Every true sum is S times an integer; a remainder says that some seed was not the one
-        # that entered T.
+        # A true sum is S times an integer: with a remainder, some seed differs from the one in T.
         if np.any(total % n_sites):
             raise SecureAggregationError("E220", problem="the zero-sum noise does not cancel")
         return release.step(party, model, total // n_sites)

@@ -1,7 +1,6 @@
-"""Commands that the papers' wing adds to ``cape``; options only, `cape.papers.account` works.
+"""The commands of the papers' wing: options only, the work is in `cape.papers.account`.
 
-`cape.cli.commands` finds `COMMANDS` by name, at every start of the program; so nothing but typer
-is imported here before a command runs.
+`cape.cli.commands` imports this module at every start of the program, so imports stay few.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ def account_command(
         bool, typer.Option("--json", help="JSON for machines, one document a line.")
     ] = False,
 ) -> None:
-    """Say what every accountant of the papers makes of a run; only exact Gaussian DP counts."""
+    """Total a run by every accountant of the papers; only exact Gaussian DP counts."""
     from cape.papers import account as accounts
 
     if sum(source is not None for source in (ledger, mu, noise_multiplier, paper_figure)) != 1:
         raise typer.BadParameter(
             "needed: one of --ledger FILE, --mu, --noise-multiplier, --paper-figure"
         )
-    # Options that would be ignored without a word are a mistake of whoever typed them.
+    # Refuse options that would be ignored.
     rest = (sites, colluders, rounds, per_round, ratio, release_delta)
     if mu is None and noise_multiplier is None and rest != (None, None, 1, 1, INFINITY, 0.01):
         raise typer.BadParameter("--ledger and --paper-figure bring their own rounds and sites")
@@ -68,7 +67,7 @@ def account_command(
     elif paper_figure == 6:
         case = accounts.paper_figure_6()
     else:
-        case = accounts.planned(
+        case = accounts.account_of_rounds(
             mu=mu,
             noise_multiplier=noise_multiplier,
             rounds=rounds,

@@ -1,4 +1,4 @@
-"""The releases and the formulas behind `cape.papers.accountants`; for comparison only.
+"""Formulas of `cape.papers.accountants`, and the releases that they account for.
 
 mu is the Gaussian-DP parameter of all releases together, mu^2 = sum Delta_j^2 / sigma_j^2; in the
 papers' notation mu^2 = J / sigma_RDP^2.
@@ -13,57 +13,58 @@ from typing import Final
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.papers.correlated import at_least, positive, refused
+from cape.papers.correlated import at_least, positive
 from cape.privacy.accounting import root_up
 from cape.privacy.cost import Cost, total_cost
+from cape.settings.option import out_of_range
 
-# delta_i of the papers' experiments, which their per-release calibration is made for.
+# delta_i of the per-release calibration in the papers' experiments
 PAPER_RELEASE_DELTA: Final = 0.01
 
-# exp of more is no float.
-_LARGEST_EXPONENT: Final = 700.0
+# exp overflows above
+_MAX_EXPONENT: Final = 700.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sites:
-    """Who shares the noise; needed by the printed form of Theorem 1 only."""
+class NoiseSharers:
+    """Sites that share the noise; only the printed accountants use them."""
 
     n_sites: int  # S
     colluders: int  # S_C
-    factor: Fraction  # f that the releases are charged with: `cape.papers.correlated.view_factor`
+    factor: Fraction  # f in the charge of a release: `cape.papers.correlated.view_factor`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Releases:
     """Gaussian releases of one run, as one viewer sees them."""
 
-    groups: tuple[tuple[Fraction, int], ...]  # mu^2 of a release, and how many there are with it
-    sites: Sites | None = None  # if known
-    # delta_i for accountants that are stated with a fixed delta per release
+    groups: tuple[tuple[Fraction, int], ...]  # mu^2 of a release, number of such releases
+    sites: NoiseSharers | None = None  # if known
+    # delta_i, for accountants with a fixed delta per release
     release_delta: float = PAPER_RELEASE_DELTA
 
     def __post_init__(self) -> None:
-        """Check that there is something to account for."""
+        """Check that there are releases and that all have noise."""
         if not self.groups or any(mu2 <= 0 or n < 1 for mu2, n in self.groups):
             problem = "no releases, or one without a positive mu"
             raise ConfigError("E232", problem=problem, do="pass one release at least.")
         if not 0.0 < self.release_delta < 1.0:
-            raise refused("release_delta", self.release_delta, "between 0 and 1")
+            raise out_of_range("release_delta", self.release_delta, "between 0 and 1")
 
     @classmethod
-    def of(cls, costs: Iterable[Cost], *, sites: Sites | None = None) -> Releases:
+    def of(cls, costs: Iterable[Cost], *, sites: NoiseSharers | None = None) -> Releases:
         """Return releases from their costs, each rounded up to a multiple of 2^-256."""
         rounded = [total_cost((cost,)).mu2 for cost in costs]
-        # A release without noise gets a mu^2 of 0, which is refused below.
+        # The constructor refuses mu^2 = 0, which stands for a release without noise.
         return cls(groups=tuple((mu2 or Fraction(0), 1) for mu2 in rounded), sites=sites)
 
     @classmethod
     def repeated(
-        cls, mu: float, *, rounds: int, per_round: int = 1, sites: Sites | None = None
+        cls, mu: float, *, rounds: int, per_round: int = 1, sites: NoiseSharers | None = None
     ) -> Releases:
-        """Return J rounds of equal releases; `mu` is that of a round, all its releases together.
+        """Return J rounds of equal releases; `mu` is the total of one round.
 
-        Two releases a round in Imtiaz et al., Alg. 4 (weights and bias).
+        Imtiaz et al., Alg. 4, makes two releases a round (weights and bias).
         """
         count = at_least("rounds", rounds, 1) * at_least("per_round", per_round, 1)
         mu2 = Fraction(positive("mu", mu)) ** 2
@@ -79,7 +80,7 @@ class Releases:
 
     @property
     def mu(self) -> float:
-        """Root of `mu2`, rounded up."""
+        """Return the root of `mu2`, rounded up."""
         return root_up(self.mu2)
 
     def first(self, count: int) -> Releases:
@@ -110,8 +111,8 @@ def rdp_epsilon_improved(mu: float, delta: float) -> float:
     if mu == 0.0:
         return 0.0
     rho, target = mu**2 / 2.0, -math.log(delta)
-    # The derivative is zero where mu^2/2 (a - 1)^2 + log a = log(1/delta), whose left side grows
-    # with a, so bisection over x = a - 1 cannot miss it.
+    # The derivative is zero at mu^2/2 (a - 1)^2 + log a = log(1/delta).  The left side grows with
+    # a, so bisection over x = a - 1 finds the root.
     x = crossing(lambda x: rho * x**2 + math.log1p(x) < target)
     log_a = math.log1p(x)
     return max(0.0, (x + 1.0) * rho + math.log(x) - log_a + (target - log_a) / x)
@@ -142,11 +143,11 @@ def moments_epsilon_printed(mu: float, delta: float) -> float:
 def tail_delta(epsilon: float, mu: float) -> float:
     """Return 2 phi(u)/u at u = (epsilon - mu^2/2)/mu, at most 1 (Imtiaz et al., Theorem 1).
 
-    A valid but two-sided bound on the probability that the privacy loss, of mean mu^2/2 and
-    standard deviation mu, passes epsilon.
+    A valid, two-sided bound on the probability that the privacy loss (mean mu^2/2, standard
+    deviation mu) exceeds epsilon.
     """
     u = (epsilon - positive("mu", mu) ** 2 / 2.0) / mu
-    # Below the mean of the loss the bound says nothing.
+    # The bound is trivial below the mean of the loss.
     if u <= 0.0:
         return 1.0
     return min(1.0, _tail(u))
@@ -155,7 +156,6 @@ def tail_delta(epsilon: float, mu: float) -> float:
 def tail_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon for which `tail_delta` is delta: mu^2/2 + u mu with 2 phi(u)/u = delta."""
     _check(mu, delta)
-    # 2 phi(u)/u falls.
     return mu**2 / 2.0 + crossing(lambda u: _tail(u) > delta) * mu
 
 
@@ -166,7 +166,7 @@ def classic_epsilon(mu: float, delta: float) -> float:
 
 
 def classic_delta(epsilon: float, mu: float) -> float:
-    """Return 1.25 exp(-(epsilon/mu)^2/2): the delta that the classic calibration states."""
+    """Return 1.25 exp(-(epsilon/mu)^2/2), the delta of the classic calibration."""
     return 1.25 * math.exp(-0.5 * (epsilon / positive("mu", mu)) ** 2)
 
 
@@ -180,13 +180,12 @@ def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> f
 
     sqrt(2 log(1/delta') sum n_i e_i^2) + sum n_i e_i (exp(e_i) - 1), Dwork, Rothblum, Vadhan 2010
     (equal parts: e sqrt(2 k log(1/delta')) + k e (exp(e) - 1)).
-    Parts are epsilon_i and how many; `slack` is delta', between 0 and 1.
+    Parts are (epsilon_i, n_i); `slack` is delta', between 0 and 1.
     """
     _check(0.0, slack)
     squares, means = [], []
     for epsilon, n in parts:
-        # exp would overflow; so much is no statement anyway.
-        if epsilon > _LARGEST_EXPONENT:
+        if epsilon > _MAX_EXPONENT:
             return math.inf
         squares.append(n * epsilon**2)
         means.append(n * epsilon * math.expm1(epsilon))
@@ -194,7 +193,7 @@ def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> f
 
 
 def crossing(low_side: Callable[[float], bool]) -> float:
-    """Return the x > 0 at which `low_side` turns false: the upper of two neighbouring floats."""
+    """Return the smallest float x > 0, by bisection, at which `low_side` is false."""
     low, high = 0.0, 1.0
     while low_side(high):
         low, high = high, 2.0 * high
@@ -216,6 +215,6 @@ def _tail(u: float) -> float:
 
 def _check(mu: float, delta: float) -> None:
     if not (math.isfinite(mu) and mu >= 0.0):
-        raise refused("mu", mu, "finite, 0 or more")
+        raise out_of_range("mu", mu, "finite, 0 or more")
     if not 0.0 < delta < 1.0:
-        raise refused("delta", delta, "between 0 and 1")
+        raise out_of_range("delta", delta, "between 0 and 1")

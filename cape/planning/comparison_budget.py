@@ -27,7 +27,7 @@ from cape.space.feature_space import FeatureSpace
 # Assumed if the settings name no groups: two groups and a usual number of covariates
 GROUP, COVARIATES = "group: first, second", "age 0:1, motion 0:1, sex female/male"
 # The smaller group of a site counts: .40 on average if shares are .5 with an sd of .12 between
-# sites (`cape.lab.synthetic.groups`).  Equal groups would promise too much.
+# sites.  Equal groups would promise too much.
 USUAL_SHARE = 0.4
 OTHER_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 

@@ -572,9 +572,9 @@ def _find_way(through: str) -> Way:
     if through in WAYS:
         return WAYS[through]
     require(LABORATORY, f"through={through}")
-    from cape.lab.engines import ways
+    from cape.lab.engines.ways import find_any_way
 
-    return ways.find_way(through)
+    return find_any_way(through)
 
 
 def budget(

@@ -18,7 +18,7 @@ import pytest
 import separations as bench
 from cape.algorithms.scores import match_maps
 from cape.data.space import grid_of, mask_space
-from cape.lab.synthetic.resting import two_sided
+from cape.lab.synthetic.resting import two_sided_study
 from cape.protocol.outcome import IcaOutcome
 from cape.report import write_results
 from cape.settings.config import Config
@@ -38,7 +38,7 @@ def play(
     kind: str, g: float = 100.0, name: str = "capegica", **settings: object
 ) -> tuple[IcaOutcome, np.ndarray]:
     """Run subjects with networks of one kind; return the outcome and the true maps."""
-    study = two_sided(grid_of(SPACE), 15, seed=5, networks=kind != "smooth")
+    study = two_sided_study(grid_of(SPACE), 15, seed=5, networks=kind != "smooth")
     left = SIDES < 0
 
     def subject(m: int) -> np.ndarray:

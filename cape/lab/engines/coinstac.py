@@ -1,7 +1,7 @@
-"""COINSTAC's own engine, driven by ``engine_program/engine.js``, on one computer.
+"""Runs in COINSTAC's own engine on one computer, by ``engine_program/engine.js``.
 
-Needs node, the engine's packages (`NODE_PATH`), Docker (`DOCKER_HOST`) and this project's image;
-``packaging/with-engine.sh COMMAND`` installs them on Debian.
+They need node, the engine's packages (`NODE_PATH`), Docker (`DOCKER_HOST`) and this project's
+image; ``packaging/with-engine.sh COMMAND`` installs them on Debian.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.ways import Play
 
 RUN = "simulatorRun"
-PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
-# The site's own files in its output folder; all others came from the aggregator.
+ENGINE_PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
+# The site's own files in its output folder; the others come from the aggregator.
 SITE_FILES = (
     "private",
     "cape-site.json",
@@ -45,7 +45,7 @@ PUBLIC_TEXT = re.compile(r"CAPE-E\d{3} [^\n]*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartyEnd:
-    """How the run ended for one party: its final output, or the engine's error text."""
+    """The end of a run for one party: its final output, or the engine's error text."""
 
     party: str
     fulfilled: bool
@@ -61,18 +61,22 @@ def run_engine(
     others: Mapping[str, Mapping[str, Any]] | None = None,
     on_iteration: Callable[[int], None] = lambda iteration: None,
 ) -> tuple[PartyEnd, ...]:
-    """Run the engine; `folder` has ``input/<site>/simulatorRun/``; CapeError E241 without tools."""
+    """Run the engine on ``input/<site>/simulatorRun/`` in `folder`; CapeError E241: no tools."""
     _check_parts()
-    all_of_them = {"default": specification, **(others or {})}
-    (folder / "compspecs.json").write_text(json.dumps(all_of_them), encoding="utf-8")
+    specifications = {"default": specification, **(others or {})}
+    (folder / "compspecs.json").write_text(json.dumps(specifications), encoding="utf-8")
     mapped = {
         site: {name: {"value": value, "fulfilled": True} for name, value in values.items()}
         for site, values in inputs.items()
     }
     (folder / "inputs.json").write_text(json.dumps(mapped), encoding="utf-8")
-    # With CI set, the engine uses other mounts, hosts and ports.
+    # If CI is set, the engine uses other mounts, hosts and ports.
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
-    command = ["node", str(PROGRAM), *(str(folder / n) for n in ("compspecs.json", "inputs.json"))]
+    command = [
+        "node",
+        str(ENGINE_PROGRAM),
+        *(str(folder / n) for n in ("compspecs.json", "inputs.json")),
+    ]
     errors = (folder / "engine.log").open("wb")
     with (
         errors,
@@ -85,33 +89,33 @@ def run_engine(
         ) as process,
     ):
         try:
-            assert process.stderr is not None  # noqa: S101 - asked for above
+            assert process.stderr is not None  # noqa: S101 - a pipe
             for line in process.stderr:
-                _tell(line, on_iteration)
+                _report_iteration(line, on_iteration)
             process.wait()
         finally:
-            # Ctrl-C must not leave node or its containers behind.
+            # Ctrl-C must end node and its containers.
             process.kill()
             _remove_containers(folder)
     return _ends(folder / "engine.log", process.returncode)
 
 
 def _check_parts() -> None:
-    do = "run the command under packaging/with-engine.sh, which makes all parts on Debian."
+    do = "run the command under packaging/with-engine.sh, which installs all parts on Debian."
     if shutil.which("node") is None:
         raise CapeError("E241", problem="the engine of COINSTAC needs node", do=do)
-    places = [Path(place) for place in os.environ.get("NODE_PATH", "").split(os.pathsep) if place]
-    if not any((place / "coinstac-pipeline").is_dir() for place in places):
+    folders = [Path(name) for name in os.environ.get("NODE_PATH", "").split(os.pathsep) if name]
+    if not any((folder / "coinstac-pipeline").is_dir() for folder in folders):
         raise CapeError("E241", problem="NODE_PATH names no coinstac-pipeline", do=do)
     connect().close()
 
 
-def _tell(line: bytes, on_iteration: Callable[[int], None]) -> None:
+def _report_iteration(line: bytes, on_iteration: Callable[[int], None]) -> None:
     try:
         update = parse_json(line)["update"]
         iteration = update["currentIteration"]
     except (ValueError, KeyError, TypeError):
-        return  # the engine's own words
+        return  # other output of the engine
     if isinstance(iteration, int):
         on_iteration(iteration)
 
@@ -137,7 +141,7 @@ def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
 
 
 def _remove_containers(folder: Path) -> None:
-    # The engine leaves stopped containers, which are found by the folder that they mount.
+    # The engine leaves stopped containers; find them by the folder that they mount.
     client = connect()
     (folder / "logs").mkdir(exist_ok=True)
     try:
@@ -154,7 +158,7 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
     """Play a run in the engine; compspec `version` 1: a process per round, 2: the service."""
     _check_parts()
     setup, folder = play.setup, play.work / "engine"
-    image = find_image(setup.settings, setup.image)  # before anything is copied
+    image = find_image(setup.settings, setup.image)  # fails before files are copied
     name = str(setup.settings.get("computation", PRODUCT))
     inputs = {}
     for site, data in play.sites.items():
@@ -166,10 +170,10 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
             toml_text(not_default(setup.policy)), encoding="utf-8"
         )
         inputs[site] = {"computation": name, **setup.settings, "policy": ["site-policy.toml"]}
-    chosen = adapted(compspec.compspec_of(name), image=image, version=version)
-    tell = _progress(play.on_progress, len(play.sites))
+    specification = adapted(compspec.compspec_of(name), image=image, version=version)
+    on_iteration = _iteration_reporter(play.on_progress, len(play.sites))
     try:
-        ends = run_engine(folder, chosen, inputs, on_iteration=tell)
+        ends = run_engine(folder, specification, inputs, on_iteration=on_iteration)
     finally:
         play.logs.mkdir(parents=True, exist_ok=True)
         for log in (folder / "engine.log", *folder.glob("logs/*.log")):
@@ -179,7 +183,7 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
         _take_results(folder / "output" / site / RUN, play.work, site)
     failed = [end for end in ends if not end.fulfilled]
     if failed:
-        # The engine adds its own words to the public text and repeats it for every party.
+        # The engine adds text to the public one and repeats it for every party.
         texts = [m.group() for end in failed if (m := PUBLIC_TEXT.search(end.error))]
         if not texts:
             problem, do = "the engine of COINSTAC ended the run", "read container-logs/engine.log."
@@ -197,17 +201,17 @@ def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> di
 
 
 def _replace_maps(base: Path, maps: Path) -> None:
-    """Put maps into a copy of a site's folder: a container has no other file."""
-    while (own := file_of_maps(base)) is not None:
-        own.unlink()
-    # Its own name may equal that of a person's file.
-    known = (n for n in (*RUN_MAPS, *TEMPLATE_FILES) if maps.name.endswith(n[n.index(".") :]))
-    _link_or_copy(str(maps), str(base / next(known, "templates.csv")))
+    """Replace the maps in the copy of a site's folder; containers mount no other folder."""
+    while (own_maps := file_of_maps(base)) is not None:
+        own_maps.unlink()
+    # A standard name: the file's own may equal that of a person's file.
+    names = (n for n in (*RUN_MAPS, *TEMPLATE_FILES) if maps.name.endswith(n[n.index(".") :]))
+    _link_or_copy(str(maps), str(base / next(names, "templates.csv")))
 
 
 def _link_or_copy(source: str, target: str) -> None:
     try:
-        os.link(source, target)  # as the engine's application does
+        os.link(source, target)  # as COINSTAC's application does
     except OSError:
         shutil.copy2(source, target)
 
@@ -220,22 +224,22 @@ def _take_results(output: Path, work: Path, site: str) -> None:
         return
     for path in sorted(output.iterdir()):
         target = (private if path.name in SITE_FILES else common) / path.name
-        # The engine copies the aggregator's files to every site: one copy is enough.
+        # The engine copies the aggregator's files to every site; keep one copy.
         if path.name != ".cape" and not target.exists():
             shutil.move(path, target)
 
 
-def _progress(on_progress: OnProgress | None, n_sites: int) -> Callable[[int], None]:
-    # The engine only reports the number of its iteration.
+def _iteration_reporter(on_progress: OnProgress | None, n_sites: int) -> Callable[[int], None]:
+    # The engine reports only the number of its iteration.
     began, last = time.monotonic(), 0
 
-    def tell(iteration: int) -> None:
+    def report(iteration: int) -> None:
         nonlocal began, last
         if on_progress is None or iteration <= last:
             return
         now = time.monotonic()
-        opened = replace(BEFORE_JOIN, phase="engine", round=iteration, rounds=iteration)
-        on_progress(progress_line(iteration, opened, opened, now - began, n_sites, 0))
+        progress = replace(BEFORE_JOIN, phase="engine", round=iteration, rounds=iteration)
+        on_progress(progress_line(iteration, progress, progress, now - began, n_sites, 0))
         began, last = now, iteration
 
-    return tell
+    return report

@@ -1,8 +1,8 @@
 """A simulated consortium in containers: one per site, one for the aggregator.
 
-Needs the extra ``docker`` and a service with Docker's API (`DOCKER_HOST`).  Containers have no
-network, a read-only root, no capabilities, a memory limit, and only their own site's data,
-read-only.  They are removed at the end, or by the next simulation into the same folder.
+It needs the extra ``docker`` and a service with Docker's API (`DOCKER_HOST`).  A container has no
+network, a read-only root, no capabilities, a memory limit, and mounts only its site's data,
+read-only.  It is removed at the end, or by the next simulation into the same folder.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from cape.site.places import HOME_VARIABLE, MAPS_VARIABLE, POLICY_VARIABLE
 LABEL = "coinstac-cape.simulation"
 WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
 POLICY = "/policy/site-policy.toml"
-# Stream numbers in the frames of Docker's API.
+# Stream numbers in the frames of Docker's API
 STDOUT, STDERR = 1, 2
 
 
 def image_for(settings: Mapping[str, object], image: str = "") -> str:
-    """Return `image`, or the default image of this version with the run's computation."""
+    """Return `image`, or this version's default image that has the run's computation."""
     computation = str(settings.get("computation", PRODUCT))
     return image or f"{image_of(computation)}:{VERSION}"
 
@@ -41,7 +41,7 @@ def image_for(settings: Mapping[str, object], image: str = "") -> str:
 def find_image(settings: Mapping[str, object], image: str = "") -> str:
     """Return the local name of the image of `image_for`; CapeError E290 if it is missing.
 
-    Podman calls its own images ``localhost/NAME`` and looks for NAME in a public registry.
+    Podman calls local images ``localhost/NAME`` and would fetch NAME from a public registry.
     """
     wanted, client = image_for(settings, image), connect()
     try:
@@ -60,7 +60,10 @@ def _no_image(name: str) -> CapeError:
 
 
 class Containers:
-    """One container per party, removed at exit; CapeError (E290): no Docker or image, one ended."""
+    """One container per party, removed at exit.
+
+    CapeError E290: Docker or the image is missing, or a container ended.
+    """
 
     def __init__(
         self,
@@ -131,19 +134,19 @@ class Containers:
                 detach=True,
                 labels={LABEL: self._mark},
                 volumes=mounts,
-                # Exec is a party's only channel.
+                # A party is reached by exec only.
                 network_mode="none",
                 mem_limit=self._memory,
                 pids_limit=256,
                 read_only=True,
                 tmpfs={"/tmp": ""},  # noqa: S108
-                # A container without network and rights limits even faulty code.
+                # Faulty code, too, has no network and no rights.
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 user=_user(client),
                 environment={
                     POLICY_VARIABLE: POLICY,
-                    # In this simulation only: no file of a site outlives it.
+                    # A simulation keeps no files of a site.
                     HOME_VARIABLE: "/tmp/.cape-site",  # noqa: S108
                     "HOME": "/tmp",  # noqa: S108
                     **named,
@@ -161,18 +164,18 @@ class Containers:
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         began = time.monotonic()
-        code, answer, said = self._execute(party, ["python", f"/computation/{role}.py"], text)
-        self._note(party, f"{role}.py: exit {code}, {time.monotonic() - began:.2f} s", said)
+        code, answer, errors = self._execute(party, ["python", f"/computation/{role}.py"], text)
+        self._note(party, f"{role}.py: exit {code}, {time.monotonic() - began:.2f} s", errors)
         if code == 0:
             return answer
-        # A failed party gives a reason; without one, the kernel killed it for its memory.
-        if not said:
+        # A party that fails gives a reason; without one, the kernel killed it for its memory.
+        if not errors:
             problem = f"the container of {party} ended within a round (exit {code})"
             raise CapeError(
                 "E290", problem=problem, do="give it more --memory, or look at its log."
             )
-        words = said.decode("utf-8", "replace").strip()
-        raise ReportedError(words, error_detail(self._work / party / "output"))
+        public = errors.decode("utf-8", "replace").strip()
+        raise ReportedError(public, error_detail(self._work / party / "output"))
 
     def _execute(self, party: str, command: list[str], text: bytes) -> tuple[int, bytes, bytes]:
         docker, client = _docker(), self._clients[party].api
@@ -192,12 +195,14 @@ class Containers:
         except (docker.errors.APIError, OSError) as err:
             problem, do = f"the container of {party} is gone", "start the run again."
             raise CapeError("E290", problem=problem, do=do, detail=str(err)) from err
-        out, said = (b"".join(parts[number]) for number in (STDOUT, STDERR))
-        return (137 if code is None else int(code)), out, said
+        out, errors = (b"".join(parts[number]) for number in (STDOUT, STDERR))
+        return (137 if code is None else int(code)), out, errors
 
-    def _note(self, party: str, line: str, said: bytes = b"") -> None:
+    def _note(self, party: str, line: str, output: bytes = b"") -> None:
         with (self._logs / f"{party}.log").open("ab") as log:
-            log.write(line.encode() + b"\n" + (said if not said else said.rstrip(b"\n") + b"\n"))
+            log.write(line.encode() + b"\n")
+            if output:
+                log.write(output.rstrip(b"\n") + b"\n")
 
     def _remove_left_over(self) -> None:
         client = self._clients["remote"]
@@ -249,13 +254,13 @@ def _docker() -> Any:
 
 
 def _user(client: Any) -> str:
-    # The user owns the results; a rootless service maps users itself.
+    # The user must own the results; a rootless service maps root to the user.
     rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
     return "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
 
 
 def _stop_on_sigterm() -> Any:
-    # SIGTERM acts as Ctrl-C, or containers would stay.  Only the main thread may set handlers.
+    # SIGTERM must remove the containers, as Ctrl-C does.  Only the main thread may set handlers.
     if threading.current_thread() is not threading.main_thread():
         return None
 

@@ -1,7 +1,7 @@
-"""FLARE's own simulator on one computer, with one process per site.
+"""Runs in FLARE's own simulator on one computer, with one process per site.
 
-Needs the extra ``nvflare``.  Every site has its own file, as on its own computer.  The run is on
-disk: a stopped simulation goes on after its last complete exchange.
+They need the extra ``nvflare``.  Every site has its own file, as on its own computer.  The run is
+on disk: a stopped simulation continues after its last complete exchange.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.transports import error_detail
 from cape.simulation.ways import Play
 
-# Seconds between two readings of the run's state.
-PAUSE = 0.1
+# Seconds between two readings of the run's state
+_PAUSE = 0.1
 
 
 def simulate_in_flare(play: Play) -> None:
@@ -44,9 +44,9 @@ def simulate_in_flare(play: Play) -> None:
     folder = work / "flare"
     job, kits = folder / "job", folder / "kits"
     if (job / "meta.json").is_file():
-        plan = read_job(job)  # it was stopped
+        plan = read_job(job)  # resumes a stopped run
     else:
-        shutil.rmtree(job, ignore_errors=True)  # stopped while this file was written
+        shutil.rmtree(job, ignore_errors=True)  # of a run that stopped while writing it
         plan = JobPlan(run=new_run(), settings=play.setup.settings)
         write_job(job, plan)
         _write_own_files(play, kits / "local")
@@ -60,7 +60,7 @@ def simulate_in_flare(play: Play) -> None:
         for site in sites:
             _show_error(work / site, plan.run)
         raise _end(rounds, code)
-    # Moved last: a resumed run needs its journals in place.
+    # Move last: a resumed run needs its journals in place.
     for site in sites:
         _move(work / site / plan.run / "output", work / site / "output")
     _move(rounds.results, work / "remote" / "transfer")
@@ -80,15 +80,16 @@ def _write_own_files(play: Play, local: Path) -> None:
         home = work / site
         home.mkdir(parents=True, exist_ok=True)
         (home / "site-policy.toml").write_text(policy, encoding="utf-8")
-        own = SiteFile(
+        site_file = SiteFile(
             data=str(data.resolve()),
             runs=str(home),
             policy=str(home / "site-policy.toml"),
             maps=play.setup.maps,
         )
-        (local / f"cape-site-{site}.toml").write_text(toml_text(not_default(own)), encoding="utf-8")
-    own_runs = AggregatorFile(runs=str(work / "remote"))
-    (local / "cape-aggregator.toml").write_text(toml_text(not_default(own_runs)), encoding="utf-8")
+        text = toml_text(not_default(site_file))
+        (local / f"cape-site-{site}.toml").write_text(text, encoding="utf-8")
+    text = toml_text(not_default(AggregatorFile(runs=str(work / "remote"))))
+    (local / "cape-aggregator.toml").write_text(text, encoding="utf-8")
     # One folder for the server and all sites.
     write_resources(local, allowing({}, (*SERVER_CLASSES, *SITE_CLASSES))[0])
 
@@ -105,17 +106,17 @@ def _play(
             stdout=log,
             stderr=log,
             cwd=kits.parent,
-            # Its own process group: child processes end with it.
+            # The process group lets us end child processes too.
             start_new_session=True,
         )
         try:
-            shown = _Shown(tell, rounds.state())
+            reporter = _ExchangeReporter(tell, rounds.state())
             while process.poll() is None:
-                shown.look(rounds.state())
-                time.sleep(PAUSE)
-            shown.look(rounds.state())
+                reporter.update(rounds.state())
+                time.sleep(_PAUSE)
+            reporter.update(rounds.state())
         finally:
-            # Ctrl-C must leave nothing behind.
+            # Ctrl-C must end all processes.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -124,8 +125,8 @@ def _play(
     return process.returncode
 
 
-class _Shown:
-    """Prints one line per finished exchange."""
+class _ExchangeReporter:
+    """Reports every finished exchange once."""
 
     def __init__(self, tell: OnProgress | None, before: RunState | None) -> None:
         self._tell, self._iteration, self._last = tell, 0, BEFORE_JOIN
@@ -133,7 +134,7 @@ class _Shown:
             self._iteration, self._last = before.iteration, progress_of(before) or BEFORE_JOIN
         self._began = time.monotonic()
 
-    def look(self, state: RunState | None) -> None:
+    def update(self, state: RunState | None) -> None:
         if self._tell is None or state is None or state.iteration <= self._iteration:
             return
         now, latest = time.monotonic(), progress_of(state) or self._last

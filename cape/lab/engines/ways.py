@@ -1,4 +1,4 @@
-"""The ways to play a simulated run that need more than this package.
+"""Ways to play a simulated run that need engines or containers.
 
 ``docker``   as ``process``, in containers without network, one per site and one for the aggregator
 ``coinstac`` in COINSTAC's own engine
@@ -14,11 +14,11 @@ from cape.simulation import ways
 from cape.simulation.ways import Play, Way, in_documents
 
 
-def find_way(through: str) -> Way:
-    """Return a way of this module or of `cape.simulation.ways`; ConfigError E011 lists all."""
+def find_any_way(through: str) -> Way:
+    """Return a way of this module or of `cape.simulation.ways`; ConfigError E011: unknown."""
     if through == "nvflare":
         require(FLARE, "through=nvflare")
-    return ways.find_way(through, {**ways.WAYS, **WAYS})
+    return ways.find_way(through, {**ways.WAYS, **ENGINE_WAYS})
 
 
 def _in_containers(play: Play) -> None:
@@ -36,7 +36,7 @@ def _in_flare(play: Play) -> None:
     simulate_in_flare(play)
 
 
-WAYS = {
+ENGINE_WAYS = {
     "docker": Way(play=_in_containers, sees_ledgers=False),
     "coinstac": Way(play=simulate_in_engine, sees_ledgers=False, drops_sites=False, resumes=False),
     "nvflare": Way(play=_in_flare, drops_sites=False),

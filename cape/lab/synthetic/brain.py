@@ -30,14 +30,14 @@ NETWORKS: dict[str, tuple[Centre, ...]] = {
     "language": ((-50, 22, 14), (-54, -42, 4)),
 }
 
-# mm; standard deviation of every blob.
+# Standard deviation of every blob, mm
 BLOB_WIDTH = 9.0
 
-# 2-norm of every map on the 10 mm grid; about 1.5 % signal change at a peak of BASELINE.
+# 2-norm of every map on the 10 mm grid: about 1.5 % of BASELINE at a peak
 MAP_NORM = 50.0
 
 BASELINE = 1000.0
-# Trace of the voxel noise covariance over that of the signal.
+# Trace of the noise covariance over that of the signal, in voxels
 NOISE = 0.5
 
 # Extent of the template and position of its first voxel at 1 mm, mm
@@ -46,14 +46,14 @@ CORNER = (-96.5, -132.5, -78.5)
 # Signal outside the brain
 AROUND = 200.0
 
-# Largest linear change of a voxel over a run.
+# Largest linear change of a voxel over a run
 DRIFT = 10.0
 
-# Resolution of the int16 images (scl_slope).
+# Resolution of the int16 images (scl_slope)
 STEP = 0.1
 
 Storage = Literal["int16", "int16 left", "float32", "int16 qform"]
-# Storage of the sites in turn: plain, x from right to left, float, qform instead of sform
+# Storage of the sites in turn: plain, x from right to left, float, qform in place of sform
 STORAGES: tuple[Storage, ...] = ("int16", "int16 left", "float32", "int16 qform")
 
 
@@ -69,22 +69,22 @@ class Scanner:
     def series(self, rng: np.random.Generator, courses: Data) -> Data:
         """Return voxels of one run, shape (D, T): baseline, drift, A S and white noise."""
         n_voxels, n_times = self.maps.shape[0], courses.shape[1]
-        place = np.linspace(0, 3 * np.pi, n_voxels)
-        baseline = BASELINE * (1 + 0.2 * np.cos(place))
+        phase = np.linspace(0, 3 * np.pi, n_voxels)
+        baseline = BASELINE * (1 + 0.2 * np.cos(phase))
         ramp = np.linspace(-0.5, 0.5, n_times)
         noise_std = np.sqrt(NOISE * np.sum(self.maps**2) / n_voxels)
         values = self.maps.astype(np.float32) @ courses
         values += np.float32(noise_std) * rng.standard_normal(values.shape, dtype=np.float32)
-        drift = DRIFT * np.sin(place + rng.uniform(0, 2 * np.pi))
+        drift = DRIFT * np.sin(phase + rng.uniform(0, 2 * np.pi))
         values += (baseline[:, None] + np.outer(drift, ramp)).astype(np.float32)
         return values
 
     def image(self, values: Data, storage: Storage) -> bytes:
-        """Return a gzipped NIfTI file of voxels, shape (D, T); the same bytes for equal input."""
+        """Return a gzipped NIfTI file of voxels (D, T); equal input gives equal bytes."""
         import nibabel as nib
 
         volume = np.zeros((*self.grid.shape, values.shape[1]), dtype=np.float32)
-        if self.voxel_mm:  # the head around the brain has signal, too
+        if self.voxel_mm:  # signal of the head around the brain
             change = STEP * (np.arange(values.shape[1]) % 7)
             volume += (AROUND + change).astype(np.float32)
         volume[self.grid.inside] = values
@@ -92,7 +92,7 @@ class Scanner:
         if self.voxel_mm:
             volume, affine = on_template_grid(volume, affine, self.voxel_mm)
         if storage == "int16 left":
-            # Stored from right to left: readers must use the affine.
+            # From right to left: readers must use the affine.
             volume = volume[::-1]
             affine = affine @ np.array(
                 [[-1, 0, 0, volume.shape[0] - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]
@@ -104,14 +104,14 @@ class Scanner:
         image.header.set_xyzt_units("mm", "sec")
         image.header.set_zooms((*image.header.get_zooms()[:3], self.tr))
         if storage == "int16 qform":
-            # Some scanner software leaves the sform empty.
+            # Some scanners' software leaves the sform empty.
             image.set_qform(affine, code="mni")
             image.set_sform(None, code=0)
         else:
             image.set_sform(affine, code="mni")
         content = bytearray(image.to_bytes())
         if storage != "float32":
-            # nibabel would rescale the data: set the slope in the finished header.
+            # Set the slope in the finished header: nibabel would rescale the data.
             content[112:120] = np.array([STEP, 0.0], dtype="<f4").tobytes()
         return gzip.compress(bytes(content), compresslevel=1, mtime=0)
 
@@ -119,8 +119,8 @@ class Scanner:
 def on_template_grid(volume: Data, affine: Array, mm: float) -> tuple[Data, Array]:
     """Interpolate volumes (x, y, z, T) linearly on the grid of MNI152NLin2009cAsym.
 
-    Return them with the affine of the grid, whose voxels are `mm` wide (97 x 115 x 97 at 2 mm);
-    `affine` must be diagonal but for its origin.
+    Return them with the affine of this grid of `mm` voxels (97 x 115 x 97 at 2 mm).  The input's
+    `affine` must be diagonal except for its origin.
     """
     from scipy import ndimage
 
@@ -143,7 +143,7 @@ def voxel_positions(grid: Grid) -> Array:
 
 
 def network_maps(grid: Grid, names: tuple[str, ...]) -> Array:
-    """Return Gaussian blobs at the centres of each network, shape (D, R), equal 2-norms."""
+    """Return maps (D, R) of equal 2-norm: Gaussian blobs at the centres of each network."""
     positions = voxel_positions(grid)
     maps = []
     for name in names:

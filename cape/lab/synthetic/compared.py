@@ -1,8 +1,8 @@
-"""A study of two groups in images, with known differences of connectivity.
+"""A study of two groups in images, with known differences in connectivity.
 
-Each person has individual correlations between networks; in patients every third one is lower, by
-as much as people differ.  Age, sex and motion change connectivity, and patients are older and move
-more: a comparison without adjustment finds too many differences.
+Correlations between networks differ from person to person; every third one is lower in patients, by
+`UNIT_OF_Z`.  Age, sex and motion change connectivity, and patients are older and move more:
+a comparison without adjustment finds too many differences.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from cape.algorithms.person_outcomes import edge_names
 from cape.frozen import dataclass
 from cape.settings.comparison import UNIT_OF_Z
 
-# Fisher z: mean over all edges; sd of the edges' means; sd of people
-MEAN, SPREAD, OWN = 0.25, 0.1, 0.1
-# Patients less controls in every third edge, in units of `UNIT_OF_Z`
-EFFECT: Final = -1.0
-# rms over edges of what a public unit of age, sex and motion changes, in units of `UNIT_OF_Z`
+# Fisher z: mean over all edges; sd of the edges' means; sd over people
+MEAN, SD_OF_EDGES, SD_OF_PEOPLE = 0.25, 0.1, 0.1
+# Patients minus controls in every third edge, in units of `UNIT_OF_Z`
+_EFFECT: Final = -1.0
+# Slopes of age, sex and motion, rms over edges, in `UNIT_OF_Z` per public unit
 SLOPES: Final = (0.1, 0.1, 0.25)
 # Public units: (age - 54) / 18 years, (motion - .25 mm) / .125 mm
 AGE, FD = (54.0, 18.0), (0.25, 0.125)
-# Smallest eigenvalue of a matrix of correlations
-MIN_EIGENVALUE: Final = 0.05
+# Of a matrix of correlations
+_MIN_EIGENVALUE: Final = 0.05
 
-COLUMNS: Final = ("participant_id", "dx", "age", "sex", "fd_mean")
+_COLUMNS: Final = ("participant_id", "dx", "age", "sex", "fd_mean")
 GROUP: Final = "dx: patient, control"
 COVARIATES: Final = "age 18:90, sex female/male, fd_mean 0:.5"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Compared:
+class TwoGroups:
     """All people of a study, in the order of their numbers."""
 
     edges: tuple[str, ...]  # q names
-    effect: Array  # (q,) patients less controls, Fisher z
-    correlations: Array  # (M, R, R) of the time courses of each person
-    patient: Array  # (M,) 1 or 0
-    age: Array  # years
-    female: Array  # 1 or 0
-    fd: Array  # mm
+    effect: Array  # (q,): patients minus controls, Fisher z
+    correlations: Array  # (M, R, R): of the time courses of each person
+    patient: Array  # (M,): 1 or 0
+    age: Array  # (M,): years
+    female: Array  # (M,): 1 or 0
+    fd: Array  # (M,): mm
 
     def rows(self, members: Sequence[int]) -> list[tuple[str, ...]]:
-        """Return the rows of ``participants.tsv`` of people by their numbers, from 0."""
+        """Return the rows of ``participants.tsv`` for people with these numbers, from 0."""
         return [
             (
                 f"sub-{m + 1:03d}",
@@ -60,16 +60,16 @@ class Compared:
         ]
 
     def write_table(self, folder: Path, members: Sequence[int]) -> None:
-        lines = ["\t".join(row) for row in (COLUMNS, *self.rows(members))]
+        lines = ["\t".join(row) for row in (_COLUMNS, *self.rows(members))]
         (folder / "participants.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def mixed(self, m: int, courses: Data) -> Data:
-        """Return independent courses (R, T) with the correlations of person m."""
+        """Give independent time courses (R, T) the correlations of person m."""
         return np.asarray(np.linalg.cholesky(self.correlations[m]) @ courses, dtype=np.float32)
 
 
-def compared(networks: tuple[str, ...], owners: tuple[int, ...], seed: int) -> Compared:
-    """Draw the people of all sites; 40 to 60 % at every site are patients."""
+def draw_two_groups(networks: tuple[str, ...], owners: tuple[int, ...], seed: int) -> TwoGroups:
+    """Draw people of the sites `owners`; 40 to 60 % at every site are patients."""
     rng = np.random.default_rng([seed, 5])
     names, site = edge_names(networks), np.array(owners)
     M, q = len(owners), len(names)
@@ -83,10 +83,10 @@ def compared(networks: tuple[str, ...], owners: tuple[int, ...], seed: int) -> C
     fd = np.minimum(0.15 * np.exp(0.3 * side + 0.4 * rng.standard_normal(M)), 0.5)
     x = np.stack([(age - AGE[0]) / AGE[1], 2 * female - 1, (fd - FD[0]) / FD[1]], axis=1)
     slopes = np.array(SLOPES)[:, None] * rng.standard_normal((3, q))
-    effect = np.where(np.arange(q) % 3 == 0, EFFECT, 0.0)
-    z = MEAN + SPREAD * rng.standard_normal(q) + OWN * rng.standard_normal((M, q))
+    effect = np.where(np.arange(q) % 3 == 0, _EFFECT, 0.0)
+    z = MEAN + SD_OF_EDGES * rng.standard_normal(q) + SD_OF_PEOPLE * rng.standard_normal((M, q))
     z += UNIT_OF_Z * (np.outer(side, effect) + x @ slopes)
-    return Compared(
+    return TwoGroups(
         edges=names,
         effect=UNIT_OF_Z * effect,
         correlations=np.array([_correlations(row, len(networks)) for row in z]),
@@ -98,10 +98,10 @@ def compared(networks: tuple[str, ...], owners: tuple[int, ...], seed: int) -> C
 
 
 def _correlations(z: Array, R: int) -> Array:
-    """Return a correlation matrix (R, R) with these Fisher z, or one near if none exists."""
+    """Return a correlation matrix (R, R) with these Fisher z, or a near one if none exists."""
     upper = np.eye(R)
     upper[np.triu_indices(R, 1)] = np.tanh(z)
     values, vectors = np.linalg.eigh(np.triu(upper, 1) + upper.T)
-    near = (vectors * np.maximum(values, MIN_EIGENVALUE)) @ vectors.T
+    near = (vectors * np.maximum(values, _MIN_EIGENVALUE)) @ vectors.T
     scale = np.sqrt(np.diag(near))
     return np.asarray(near / np.outer(scale, scale))

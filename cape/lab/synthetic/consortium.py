@@ -1,16 +1,16 @@
 """Write a synthetic consortium: one folder per site, the owner's settings, the ground truth.
 
-``brain``      4-D NIfTI images on an MNI152 grid with named networks; the demo of the README.
-``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free).
-``realistic``  the same with autocorrelation, noise and differing amplitudes; the others of
-               `cape.lab.synthetic.presets` are this one with one thing changed.
+``brain``      4-D NIfTI images on an MNI152 grid with named networks, as in the README
+``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free)
+``realistic``  the same with autocorrelation, noise and individual amplitudes; the others of
+               `cape.lab.synthetic.presets` change one property of it
 ``groups``     as ``brain``, of patients and controls whose connectivity differs
-               (`cape.lab.synthetic.compared`).
-``two-sided``  images of brains whose networks are mostly the same on both sides, over smooth noise
-               (`cape.lab.synthetic.resting`); ``smooth``: the noise alone.
-``records``    a table per site, two views of one person a row, for capecca and the PCAs.
+               (`cape.lab.synthetic.compared`)
+``two-sided``  images of brains with mostly symmetric networks over smooth noise
+               (`cape.lab.synthetic.resting`); ``smooth``: the noise alone
+``records``    a table per site, with two views of one person per row, for capecca and the PCAs
 
-Everything is drawn from the seed: equal arguments give equal bytes.
+Equal arguments, with an equal seed, give equal bytes.
 """
 
 from __future__ import annotations
@@ -28,34 +28,35 @@ from cape.data.space import Grid, grid_of, mask_space
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
-from cape.lab.synthetic.compared import COVARIATES, GROUP, Compared, compared
+from cape.lab.synthetic.compared import COVARIATES, GROUP, TwoGroups, draw_two_groups
 from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
     N_PARCELS,
     SPACE,
     Layout,
-    Shelf,
+    SiteWriter,
     finish_site,
     maps_in_layout,
     write_subject,
 )
 from cape.lab.synthetic.presets import AUTOCORRELATION, PRESETS
-from cape.lab.synthetic.resting import two_sided
+from cape.lab.synthetic.resting import two_sided_study
 from cape.settings.config import Config
+from cape.settings.option import out_of_range
 
-TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parent / "templates"
 OnWritten = Callable[[int, int], None]
 
 # Lognormal sd of the amplitude of a network over subjects
-HETEROGENEITY = 0.3
+_HETEROGENEITY = 0.3
 
-# Images of brains with named networks
-NAMED = ("brain", "groups")
-# Images of symmetric brains, and of smooth noise alone
+# Presets with named networks
+_NAMED = ("brain", "groups")
+# Presets of symmetric brains, or of their smooth noise alone
 TWO_SIDED = ("two-sided", "smooth")
 
-# Subjects, time points, components by default
+# Default numbers of subjects, time points, components
 DEFAULTS: dict[str, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
     "groups": (240, 100, 6),
@@ -64,24 +65,24 @@ DEFAULTS: dict[str, tuple[int, int, int]] = {
     "records": (4000, 1, 3),
 }
 
-# Subjects of `brain` have (1 - this) to (1 + this) times `n_timepoints` volumes: runs of real sites
-# differ in length, and code that assumes otherwise must fail.
+# Subjects of `brain` have (1 - this) to (1 + this) times `n_timepoints` volumes, because lengths of
+# real runs differ.
 SPREAD_OF_T = 0.15
 
-# Edge of the square images of the presets of matrices, pixels; d of the basis in their settings
+# Presets of matrices: edge of the square images, pixels; d of the basis in their settings
 IMAGE_EDGE = 30
 IMAGE_BASIS = 100
 
 # Columns of the tables of `records`: brain networks, then behaviour
 N_X, N_Y = 10, 8
 
-# Canonical correlations of the planted pairs of `records`, evenly spaced between the two.
-STRONGEST, WEAKEST = 0.8, 0.4
+# Range of the canonical correlations of `records`, which are evenly spaced
+MAX_CORRELATION, MIN_CORRELATION = 0.8, 0.4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Summary of a consortium that `write_consortium` wrote."""
+    """Sizes of a written consortium."""
 
     folder: Path  # of the consortium
     preset: str
@@ -98,7 +99,7 @@ class Request:
     preset: str = "brain"
     n_sites: int = 4
     n_subjects: int = 0
-    site_sizes: tuple[int, ...] = ()  # subjects of each site, instead of the two fields before
+    site_sizes: tuple[int, ...] = ()  # subjects of each site, in place of the two fields above
     n_timepoints: int = 0
     n_networks: int = 0
     # Images only; `layout` applies to `brain` and `groups`
@@ -115,14 +116,14 @@ class Request:
 
     @property
     def names(self) -> tuple[str, ...]:
-        if self.preset in NAMED:
+        if self.preset in _NAMED:
             return tuple(NETWORKS)[: self.n_networks]
         letter = {"records": "P", **dict.fromkeys(TWO_SIDED, "N")}.get(self.preset, "S")
         return tuple(f"{letter}{k:02d}" for k in range(1, self.n_networks + 1))
 
     @property
     def grid(self) -> Grid:
-        # The grid of the public mask of the settings: the images must pass a site's checks.
+        # Use the public mask of the settings: the images must pass a site's checks.
         config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{self.grid_mm}mm")
         return grid_of(mask_space(config))
 
@@ -130,12 +131,12 @@ class Request:
 def write_consortium(out: Path, request: Request, progress: OnWritten | None = None) -> Summary:
     """Write ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site into `out`.
 
-    Layout fmriprep gets no settings, which `cape init` writes, and no truth.
+    Layout fmriprep has no truth, as real studies, and no settings, which `cape init` writes.
     ConfigError: impossible sizes, an unknown preset, or a folder that is not empty.
     """
     preset = request.preset
     if preset not in DEFAULTS:
-        raise _impossible("preset", preset, ", ".join(DEFAULTS), "choose one of them.")
+        raise out_of_range("preset", preset, ", ".join(DEFAULTS), "choose one of them.")
     subjects, timepoints, networks = DEFAULTS[preset]
     request = replace(
         request,
@@ -148,7 +149,7 @@ def write_consortium(out: Path, request: Request, progress: OnWritten | None = N
     for site in range(len(request.site_sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
-    if request.layout != "fmriprep":  # a study as real people have it has no truth
+    if request.layout != "fmriprep":
         truth: dict[str, Any] = {"A": maps, "names": np.array(request.names)}
         if request.preset == "groups":
             people = _people(request)
@@ -169,27 +170,23 @@ def write_consortium(out: Path, request: Request, progress: OnWritten | None = N
 
 
 def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
-    """Return falling site sizes that sum to `n_subjects`, each about 2/3 of the one before."""
+    """Return decreasing site sizes with the sum `n_subjects`, each about 2/3 of the one before."""
     if not 1 <= n_sites <= n_subjects:
         allowed = f"1 to {n_subjects} (n_subjects)"
-        raise _impossible("n_sites", n_sites, allowed, "give every site a subject.")
+        raise out_of_range("n_sites", n_sites, allowed, "give every site a subject.")
     weights = (2 / 3) ** np.arange(n_sites)
-    # Set one subject per site aside first: rounding must leave no site empty.
+    # Each site gets one subject first: rounding must leave no site empty.
     ends = np.rint(np.cumsum(weights) / weights.sum() * (n_subjects - n_sites)).astype(int)
     return tuple(int(n) + 1 for n in np.diff(ends, prepend=0))
 
 
-def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -> ConfigError:
-    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
-
-
 def _check(request: Request, out: Path) -> None:
-    """Refuse impossible requests before writing: half a folder would pass for a consortium."""
+    """Refuse impossible requests before files are written."""
     n, tables = request.n_networks, request.preset == "records"
-    named = dict.fromkeys(NAMED, len(NETWORKS))
+    named = dict.fromkeys(_NAMED, len(NETWORKS))
     largest = {**named, "records": min(N_X, N_Y), "paper": 24}.get(request.preset, 50)
     shortest = max(10, n + 3)
-    layouts = LAYOUTS if request.preset in NAMED else LAYOUTS[:1]
+    layouts = LAYOUTS if request.preset in _NAMED else LAYOUTS[:1]
     for name, got, fits, allowed in (
         ("site_sizes", request.site_sizes, min(request.site_sizes) >= 1, "1 or more each"),
         ("n_networks", n, 2 <= n <= largest, f"2 to {largest}"),
@@ -211,9 +208,9 @@ def _check(request: Request, out: Path) -> None:
         ),
     ):
         if not fits:
-            raise _impossible(name, got, allowed)
+            raise out_of_range(name, got, allowed)
     if request.templates and (tables or request.layout in ("matrix", "atlas")):
-        problem = "templates are made for images and for matrices of images"
+        problem = "templates need images or matrices of images"
         raise ConfigError("E012", problem=problem, do="choose another preset or layout.")
     if out.is_dir() and any(out.iterdir()):
         problem = "the folder for the synthetic consortium is not empty"
@@ -226,7 +223,7 @@ def _check(request: Request, out: Path) -> None:
 def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
     """Write one 4-D image per subject; return maps (D, R)."""
     grid, R = request.grid, request.n_networks
-    shelves: dict[int, Shelf] = {}
+    writers: dict[int, SiteWriter] = {}
     voxel_mm = request.voxel_mm if request.layout == "fmriprep" else 0.0
     maps = network_maps(grid, request.names)
     scanner = Scanner(grid=grid, maps=maps, tr=request.tr, voxel_mm=voxel_mm)
@@ -234,45 +231,45 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> Array:
     rng = np.random.default_rng([request.seed, 1])
     n_subjects, longest = len(request.owners), int(request.n_timepoints * (1 + SPREAD_OF_T))
     courses = garch_sources(rng, n_subjects, R, longest, ar=AUTOCORRELATION)
-    strength = np.exp(HETEROGENEITY * rng.standard_normal((n_subjects, R, 1)))
+    strength = np.exp(_HETEROGENEITY * rng.standard_normal((n_subjects, R, 1)))
     courses *= strength.astype(np.float32)
     shortest = int(np.ceil(request.n_timepoints * (1 - SPREAD_OF_T)))
     lengths = rng.integers(shortest, longest, size=n_subjects, endpoint=True)
     for m, site in enumerate(request.owners):
-        # One generator per subject: an image does not depend on the other subjects.
+        # With one generator per subject, an image does not depend on other subjects.
         subject_rng = np.random.default_rng([request.seed, 2, m])
         S = courses[m, :, : lengths[m]]
         values = scanner.series(subject_rng, S if people is None else people.mixed(m, S))
         storage = STORAGES[site % len(STORAGES)]
-        shelves[site] = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
-        write_subject(request.layout, shelves[site], m, values, subject_rng)
+        writers[site] = SiteWriter(folder=out / f"local{site}", scanner=scanner, storage=storage)
+        write_subject(request.layout, writers[site], m, values, subject_rng)
         progress(m + 1, n_subjects)
-    for site, shelf in shelves.items():
+    for site, writer in writers.items():
         members = tuple(m for m, owner in enumerate(request.owners) if owner == site)
-        finish_site(request.layout, shelf, members)
+        finish_site(request.layout, writer, members)
         if people is not None:
-            people.write_table(shelf.folder, members)
+            people.write_table(writer.folder, members)
     return maps_in_layout(request.layout, grid, maps)
 
 
-def _people(request: Request) -> Compared:
-    return compared(request.names, request.owners, request.seed)
+def _people(request: Request) -> TwoGroups:
+    return draw_two_groups(request.names, request.owners, request.seed)
 
 
 def _write_two_sided(out: Path, request: Request, progress: OnWritten) -> Array:
-    """Write one 4-D image per subject; return maps (D, R), which `smooth` does not contain."""
+    """Write one 4-D image per subject; return maps (D, R), which are absent from `smooth`."""
     grid = request.grid
-    study = two_sided(
+    study = two_sided_study(
         grid, request.n_networks, seed=request.seed, networks=request.preset == "two-sided"
     )
     scanner = Scanner(grid=grid, maps=study.maps, tr=request.tr)
     for m, site in enumerate(request.owners):
         X = study.subject(m, request.n_timepoints)
-        # In units of a scanner: about 1 % of the baseline.
+        # As of a scanner: about 1 % of the baseline.
         values = np.asarray(BASELINE + 0.01 * BASELINE * X / X.std(), dtype=np.float32)
         storage = STORAGES[site % len(STORAGES)]
-        shelf = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
-        write_subject("files", shelf, m, values, np.random.default_rng([request.seed, 2, m]))
+        writer = SiteWriter(folder=out / f"local{site}", scanner=scanner, storage=storage)
+        write_subject("files", writer, m, values, np.random.default_rng([request.seed, 2, m]))
         progress(m + 1, len(request.owners))
     return study.maps
 
@@ -298,10 +295,10 @@ def _write_matrices(out: Path, request: Request, progress: OnWritten) -> Array:
 def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
     """Write one table per site; return the loadings of the planted pairs (D, K).
 
-    All columns have mean 0 and variance 1, so that the public range -3 to 3 fits.
+    All columns have mean 0 and variance 1, which fits the public range -3 to 3.
     """
     owners = request.owners
-    planted = tuple(np.linspace(STRONGEST, WEAKEST, request.n_networks))
+    planted = tuple(np.linspace(MAX_CORRELATION, MIN_CORRELATION, request.n_networks))
     study = two_views(request.seed, n_records=len(owners), n_x=N_X, n_y=N_Y, correlations=planted)
     header = [f"network_{i:02d}" for i in range(1, N_X + 1)]
     header += [f"score_{i:02d}" for i in range(1, N_Y + 1)]
@@ -318,7 +315,7 @@ def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
 
 
 WRITERS = {
-    **dict.fromkeys(NAMED, _write_brain),
+    **dict.fromkeys(_NAMED, _write_brain),
     **dict.fromkeys(TWO_SIDED, _write_two_sided),
     **dict.fromkeys(PRESETS, _write_matrices),
     "records": _write_records,
@@ -326,10 +323,7 @@ WRITERS = {
 
 
 def write_templates(out: Path, request: Request, maps: Array) -> None:
-    """Write template maps with the requested correlation to the true ones into every site's folder.
-
-    They stand for a published atlas, which is partly right.
-    """
+    """Write maps that correlate with the true ones, as a published atlas would, to every site."""
     rng = np.random.default_rng([request.seed, 3])
     folders = [out / f"local{site}" for site in range(len(request.site_sizes))]
     white = rng.standard_normal(maps.shape)
@@ -352,7 +346,7 @@ def write_templates(out: Path, request: Request, maps: Array) -> None:
         nib.save(image, folder / "templates.nii.gz")
 
 
-# -- the texts beside them -----------------------------------------------------------------------
+# -- texts ---------------------------------------------------------------------------------------
 
 
 def _write_texts(out: Path, request: Request) -> None:
@@ -360,7 +354,7 @@ def _write_texts(out: Path, request: Request) -> None:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=False,  # noqa: S701 - plain texts
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -368,7 +362,7 @@ def _write_texts(out: Path, request: Request) -> None:
         keep_trailing_newline=True,
     )
     shortest, n_sites = 1.0, len(request.site_sizes)
-    if request.preset in NAMED:
+    if request.preset in _NAMED:
         shortest = 1 - SPREAD_OF_T
     elif request.preset in PRESETS:
         shortest = min(1.0, PRESETS[request.preset].lengths[0])

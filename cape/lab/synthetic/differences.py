@@ -1,7 +1,7 @@
 """Differences between the subjects of a synthetic study in maps and artefacts.
 
-Each subject has its own random generators: it is the same in blocks of any size and studies of any
-number of sites.
+Each subject has its own random generators and does not depend on the size of blocks or the number
+of sites.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.lab.synthetic.presets import Preset
 
-# Number of sites that `site_effect` imitates: equal parts of the subjects, in order
+# Sites of `site_effect`: equal parts of the subjects, in order
 N_SITES = 4
 
-# Step between the networks that lie elsewhere in the subgroup
+# In the subgroup every so many networks lie elsewhere
 ELSEWHERE = 3
 
-# Norm of the artefact of a spike over the norm of a volume's signal
-SPIKE = 5.0
+# Norm of a spike's artefact over that of a volume's signal
+_SPIKE = 5.0
 
-# Smoothness of random fields, pixels; about that of the presets' blobs
+# Smoothness of random fields, pixels, similar to the presets' blobs
 FIELD_WIDTH = 2.0
 
 
 def random_fields(rng: np.random.Generator, n: int, count: int) -> Array:
-    """Draw Gaussian random fields on an image of n x n, shape (n * n, count), columns of norm 1."""
-    place = np.arange(n)
-    axis = np.exp(-((place[:, None] - place[None, :]) ** 2) / (2 * FIELD_WIDTH**2))
+    """Draw Gaussian random fields (n * n, count) on an image of n x n, columns of norm 1."""
+    x = np.arange(n)
+    axis = np.exp(-((x[:, None] - x[None, :]) ** 2) / (2 * FIELD_WIDTH**2))
     white = rng.standard_normal((n, n, count))
     fields = np.einsum("ai,bj,ijk->abk", axis, axis, white, optimize=True).reshape(n * n, count)
     return np.asarray(fields / np.linalg.norm(fields, axis=0))
@@ -53,7 +53,7 @@ class Differences:
         return m * N_SITES // self.n_subjects
 
     def in_subgroup(self, m: int) -> bool:
-        # The subgroup is spread evenly over the subjects, so over all sites.
+        # Spread the subgroup evenly over the subjects, and so over all sites.
         share = self.preset.subgroup
         return int((m + 1) * share) > int(m * share)
 
@@ -83,7 +83,7 @@ class Differences:
             added += field @ rng.standard_normal((1, n_times))
         if kind.spikes:
             at = np.flatnonzero(rng.random(n_times) < kind.spikes)
-            added[:, at] += SPIKE * np.sqrt(power) * random_fields(rng, edge, len(at))
+            added[:, at] += _SPIKE * np.sqrt(power) * random_fields(rng, edge, len(at))
         return added if kind.site_effect or kind.spikes else None
 
 

@@ -1,7 +1,7 @@
-"""Synthetic studies with known maps and sources; every draw in a fixed order.
+"""Synthetic studies with known maps and sources.
 
-`generate` makes the presets (`cape.lab.synthetic.presets`) in a public basis.  These are not fMRI
-data: blobs stand for networks, GARCH processes for time courses (capeDJICA, Imtiaz et al., Sec. V).
+`generate` draws a preset (`cape.lab.synthetic.presets`) in a public basis.  Blobs stand for
+networks, GARCH processes for time courses (capeDJICA, Imtiaz et al., Sec. V).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy.typing as npt
 
 from cape.algorithms.basis import dct_image
 from cape.algorithms.estimators import Array, Data
-from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.differences import Differences, random_fields
 from cape.lab.synthetic.presets import Preset
+from cape.settings.option import out_of_range
 
-# Discarded first samples, after which the volatility does not depend on its start
+# Discarded first samples: later volatility does not depend on the start
 BURN_IN = 50
 
-# alpha + beta of the GARCH(1, 1) sources.
+# alpha + beta of the GARCH(1, 1) sources
 PERSISTENCE = 0.9
 
-# Tries after which the list of accepted maps starts afresh
+# Tries after which the list of accepted maps is emptied
 TRIES = 400
-# Largest number of lists: 26 maps of `paper` on 30 x 30 took 11 to 220, 28 took more than 400.
+# Largest number of lists: 26 maps of `paper` on 30 x 30 took 11 to 220, 28 took over 400.
 LISTS = 400
 
 
@@ -37,15 +37,15 @@ class Study:
     """A synthetic study before its observation noise is drawn."""
 
     A: Array  # (D, R): true maps
-    B: Array  # (D, d): public basis the data are seen in
-    S: Data  # (M, R, T): true time courses, time mean removed, 0 after the end of a subject
+    B: Array  # (D, d): public basis of the data
+    S: Data  # (M, R, T): true time courses without time mean, 0 after a subject's last time point
     noise_std: float  # of every entry in the basis
-    rng_state: dict[str, object]  # after the sources, so that noise can be drawn in blocks
+    rng_state: dict[str, object]  # after drawing the sources; blocks of noise start from it
     differences: Differences | None = None  # None: all subjects have the maps A
     lengths: npt.NDArray[np.intp] | None = None  # (M,): time points; None: all have T
 
     def blocks(self, size: int) -> Iterator[Data]:
-        """Yield subjects in the basis, (size, d, T) float32 each, the same draws for any size."""
+        """Yield subjects in the basis, (size, d, T) float32 each; draws do not depend on size."""
         rng = np.random.default_rng()
         rng.bit_generator.state = self.rng_state
         in_basis = (self.B.T @ self.A).astype(np.float32)
@@ -74,7 +74,7 @@ class Study:
             yield block[0] if self.lengths is None else block[0, :, : self.lengths[m]]
 
     def subjects(self) -> Data:
-        """Return all subjects in the basis, (M, d, T) float32: 4 M d T bytes; T is the longest."""
+        """Return all subjects in the basis, (M, d, T) float32 (4 M d T bytes); T is the longest."""
         return np.concatenate(list(self.blocks(max(1, len(self.S) // 8))))
 
     def in_voxels(self) -> Study:
@@ -83,10 +83,10 @@ class Study:
 
 
 def blob_maps(rng: np.random.Generator, n: int, n_components: int, preset: Preset) -> Array:
-    """Draw maps of one or two Gaussian blobs each, shape (n * n, R), before their strength.
+    """Draw maps (n * n, R) of one or two Gaussian blobs, columns of norm 1.
 
-    A map is accepted if its |cos| with every earlier map is below the bound; after every 400th try
-    the list starts afresh.  Columns have norm 1.  ConfigError: no room for so many maps.
+    A map is accepted if its |cos| with every earlier map is below the bound.  Every 400th try
+    empties the list.  ConfigError: no room for so many maps.
     """
     row, column = np.indices((n, n), dtype=np.float64)
     accepted: list[Array] = []
@@ -99,9 +99,7 @@ def blob_maps(rng: np.random.Generator, n: int, n_components: int, preset: Prese
             size = f"{n} x {n}"
             allowed = f"as many maps as find room on {size} with |cos| below {preset.max_cosine:g}"
             do = "ask for fewer, or choose another preset."
-            raise ConfigError(
-                "E011", setting="n_networks", got=n_components, allowed=allowed, do=do
-            )
+            raise out_of_range("n_networks", n_components, allowed, do)
         image = np.zeros((n, n))
         for _ in range(rng.integers(1, 3)):
             centre = rng.uniform(3, n - 4, 2)
@@ -140,10 +138,10 @@ def garch_sources(
 ) -> Data:
     """Draw AR(1) time courses (M, R, T) with GARCH(1, 1) volatility and unit variance.
 
-    `ar` in (-1, 1); `alpha` is the range of the reaction to the last innovation, alpha + beta = .9.
+    `ar` lies in (-1, 1); `alpha` is the range of GARCH's alpha over components, alpha + beta = .9.
     Time means are not removed.
     """
-    # The order of draws defines a study: alpha of each component, then sample by sample.
+    # Keep the order of draws, which defines a study: alpha of each component, then the samples.
     a = rng.uniform(*alpha, n_components)
     b = PERSISTENCE - a
     w = 1.0 - PERSISTENCE
@@ -174,7 +172,7 @@ def generate(
     n_basis: int = 100,
 ) -> Study:
     """Draw a study: maps, strengths, sources, amplitudes, in this order; D = image_size^2."""
-    # Offsets separate the random streams of this module's generators.
+    # Offsets separate this module's random streams.
     rng = np.random.default_rng(1000 + seed)
     apart = np.random.default_rng([4004, seed])  # for draws that `realistic` does not make
     if preset.fields:
@@ -207,10 +205,10 @@ def generate(
         lengths = apart.integers(shortest, longest, size=n_subjects, endpoint=True)
         within = np.arange(longest) < lengths[:, None, None]
         S *= within
-        # Subtract the mean over a subject's own time points; later ones stay 0.
+        # Subtract the mean over a subject's own time points; later values stay 0.
         S -= (S.sum(axis=2) / lengths[:, None])[..., None] * within
     else:
-        # Sites centre their data in time, so the true sources are centred too.
+        # Sites centre their data in time: centre the true sources too.
         S -= S.mean(axis=2, keepdims=True)
     elsewhere = blob_maps(apart, image_size, n_components, preset) if preset.subgroup else maps
     differences = Differences(
@@ -232,11 +230,11 @@ def generate(
 
 
 def correlated_maps(maps: Array, smooth_noise: Array, r: float) -> Array:
-    """Return maps (D, R) of std 1 that correlate exactly r in 0..1 with the given ones."""
+    """Return maps (D, R) of std 1 whose correlation with `maps` is exactly r, 0 to 1."""
     truth = maps - maps.mean(axis=0)
     truth /= np.linalg.norm(truth, axis=0)
     rest = smooth_noise - smooth_noise.mean(axis=0)
-    # Orthogonal to the truth: the correlation is exactly r.
+    # Orthogonal to the truth, so that the correlation is exactly r
     rest -= truth * np.sum(truth * rest, axis=0)
     rest /= np.linalg.norm(rest, axis=0)
     mixed = r * truth + np.sqrt(1.0 - r * r) * rest
@@ -259,10 +257,10 @@ class TwoViews:
 def two_views(
     seed: int, *, n_records: int, n_x: int, n_y: int, correlations: tuple[float, ...]
 ) -> TwoViews:
-    """Draw Gaussian records whose two views share len(correlations) pairs of factors.
+    """Draw Gaussian records whose two views share K = len(correlations) pairs of factors.
 
-    Mixing matrices are random with singular values from 1 to 2; columns are then scaled to unit
-    variance, which does not change canonical correlations.
+    Mixing matrices are random with singular values from 1 to 2.  Scaling columns to unit variance
+    keeps the canonical correlations.
     """
     rng = np.random.default_rng(3000 + seed)
     K = len(correlations)
@@ -271,7 +269,7 @@ def two_views(
     mixing = [_conditioned(rng, n) for n in (n_x, n_y)]
     A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in mixing)
     covariance = np.block([[A @ A.T, A @ cross @ B.T], [B @ cross.T @ A.T, B @ B.T]])
-    # A factor of the whole covariance gives exactly the planted correlations between the views.
+    # A root of the joint covariance gives exactly the planted correlations.
     root = np.linalg.cholesky(covariance)
     return TwoViews(
         records=rng.standard_normal((n_records, n_x + n_y)) @ root.T,
@@ -282,6 +280,6 @@ def two_views(
 
 
 def _conditioned(rng: np.random.Generator, n: int) -> Array:
-    # Singular values from 1 to 2: every direction of a view can be found.
+    # With singular values from 1 to 2, every direction of a view can be found.
     left, right = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
     return np.asarray((left * np.linspace(1.0, 2.0, n)) @ right)

@@ -1,6 +1,6 @@
-"""Presets of the synthetic matrices: difficulties of a study.
+"""Presets of the synthetic matrices.
 
-Every preset but `paper` changes one thing of `realistic`, so that two runs show its cost.
+Every preset except `paper` changes one property of `realistic`: two runs show its cost.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cape.frozen import dataclass
 # AR(1) coefficient of time courses and noise, as in fMRI at a TR of about 2 s
 AUTOCORRELATION = 0.4
 
-# alpha of GARCH: without reaction to the last innovation time courses are stationary Gaussian.
+# With alpha = 0 of GARCH, time courses are stationary Gaussian.
 STATIONARY: Final = (0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """Difficulties of a synthetic study."""
+    """Statistical properties of a synthetic study."""
 
     blob_sd: tuple[float, float]  # range of blob standard deviations, pixels
     max_cosine: float  # largest |cos| of two maps
@@ -31,12 +31,12 @@ class Preset:
     innovations: Literal["normal", "laplace"] = "normal"
     sub_gaussian: float = 0.0  # share of the sources with uniform innovations and no volatility
     correlation: float = 0.0  # of the time courses of neighbours 1 and 2, 3 and 4, ...
-    fields: bool = False  # Gaussian random fields as maps, which are not sparse
-    jitter: float = 0.0  # sd of the place of a network in a subject, pixels, along each axis
-    lengths: tuple[float, float] = (1.0, 1.0)  # range of T over subjects, parts of `n_timepoints`
-    site_effect: float = 0.0  # power of a site's own artefact, and lognormal sd of its gains
+    fields: bool = False  # maps are Gaussian random fields, which are not sparse
+    jitter: float = 0.0  # sd of a network's position over subjects, pixels, along each axis
+    lengths: tuple[float, float] = (1.0, 1.0)  # range of T over subjects, in `n_timepoints`
+    site_effect: float = 0.0  # power of a site's artefact, and lognormal sd of its gains
     spikes: float = 0.0  # share of volumes with an artefact of 5 times the signal (head motion)
-    subgroup: float = 0.0  # share of subjects in whom every third network lies elsewhere
+    subgroup: float = 0.0  # share of subjects whose every third network lies elsewhere
 
 
 _REALISTIC = Preset(
@@ -55,9 +55,9 @@ PRESETS: Final[dict[str, Preset]] = {
     "realistic": _REALISTIC,
     "weak": replace(_REALISTIC, alpha=(0.05, 0.10)),
     "heavy": replace(_REALISTIC, innovations="laplace"),
-    # All rotations of these time courses are equivalent: no run may claim one.
+    # All rotations of these time courses are equivalent: a run must not claim one.
     "gaussian": replace(_REALISTIC, alpha=STATIONARY, heterogeneity=0.0),
-    # Gaussian in every subject; amplitudes that differ between subjects separate the sources.
+    # Gaussian in every subject; individual amplitudes separate the sources.
     "gaussian-het": replace(_REALISTIC, alpha=STATIONARY),
     "sub-gaussian": replace(_REALISTIC, sub_gaussian=0.3),
     "correlated": replace(_REALISTIC, correlation=0.3),

@@ -1,1 +1,1 @@
-"""The mathematics of computations that are here for comparison."""
+"""Algorithms of the papers, for comparison."""

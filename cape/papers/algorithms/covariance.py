@@ -1,7 +1,7 @@
-"""The common subspace of the papers, from covariances (capePCA), and the whitening it gives away.
+"""The papers' common subspace from covariances (capePCA), and whitening by its eigenvalues.
 
 Alg. 3 of Imtiaz et al., clipped per subject instead of per time point.  The product averages
-projectors, and whitens by a release of its own (docs/deviations.md, no. 19).
+projectors and has a separate release for whitening (docs/deviations.md, no. 19).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
-# Smallest eigenvalue used, as a share of the largest; noise may make it < 0.
-EIGEN_FLOOR = 1e-3
+# Smallest usable eigenvalue, as a share of the largest; noise may make eigenvalues negative.
+MIN_EIGENVALUE_SHARE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CovariancePca(ProjectorPca):
     """capePCA (Imtiaz et al., Alg. 3): mean of second moments, clipped per subject.
 
-    Deviation: the record is a subject, not a time point with ||x|| <= 1; X_m X_m'/T_m is scaled
-    into a Frobenius ball of radius `clip` <= 1 (its trace is 1), and the sum is over subjects.
+    Deviation: the record is a subject, not a time point with ||x|| <= 1.  X_m X_m'/T_m, of trace 1,
+    is scaled into a Frobenius ball of radius `clip` <= 1 and summed over subjects.
     """
 
     clip: float
@@ -44,24 +44,24 @@ def leading_factor(moment: Array, rank: int) -> Array:
 
     Negative eigenvalues count as 0.  Alg. 1 of DPdisPCA (Imtiaz and Sarwate) and of DP-djICA.
     """
-    # Deviation: the SVD of the authors' scripts takes a large negative noise eigenvalue for a
-    # direction, docs/deviations.md no. 11.
+    # Deviation: the authors' scripts use an SVD, which takes a large negative eigenvalue of the
+    # noise for a direction (docs/deviations.md, no. 11).
     values, vectors = np.linalg.eigh(moment)
     top = np.argsort(values)[::-1][:rank]
     return np.asarray(vectors[:, top] * np.sqrt(np.maximum(values[top], 0.0)))
 
 
 def scale_from_eigenvalues(values: Array) -> Array:
-    """1/sqrt(share of each eigenvalue), (k,): unit-trace subjects become white."""
-    values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))
+    """Return 1/sqrt(share of each eigenvalue), shape (k,), which whitens unit-trace subjects."""
+    values = np.maximum(values, max(MIN_EIGENVALUE_SHARE * float(values[0]), 1e-12))
     return np.asarray(np.sqrt(values.sum() / values))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class EigenWhitening:
-    """Whitening from the eigenvalues released by `CovariancePca`: post-processing, no round."""
+    """Whitening from the eigenvalues released by `CovariancePca`; needs no round."""
 
-    eigenvalues: Array  # (d,): of the released subspace; none while planning
+    eigenvalues: Array  # (d,): of the released subspace; empty while planning
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         return ()

@@ -1,13 +1,15 @@
 """djICA of Baker et al., without privacy: local and global PCA, one sphere, Infomax in blocks.
 
-The record is a site here: a site concatenates its subjects, reduces them by its own PCA, and later
-takes one block of its columns per round.  Sums of sites are all that is shared, and nothing is
-added to them, so no result of this module protects anybody.
+The record is a site: it concatenates its subjects, reduces them by its own PCA, and later takes one
+block of its columns per round.  Sums over sites carry no noise and protect no subject.
 
-Deviations: one sphere for all sites instead of one per site (whose mixings would then differ);
-subjects are centred and scaled to unit trace one by one instead of by a pooled mean; the number of
-blocks of an epoch follows from the mean number of columns of a site instead of the smallest, and a
-smaller site begins its columns again; on full batches the rate follows from the last two gradients.
+Deviations:
+
+- One sphere for all sites: with one per site the mixings would differ.
+- Each subject is centred and scaled to unit trace; the paper uses a pooled mean.
+- The number of blocks of an epoch follows from the mean number of columns of a site, in the paper
+  from the smallest.  A smaller site starts its columns again.
+- On full batches the rate follows from the last two gradients.
 """
 
 from __future__ import annotations
@@ -37,32 +39,31 @@ from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import CovariancePca
 from cape.papers.algorithms.infomax import Ascent, relative_gradients, restart, split_mean
 
-# Bound of a matrix of trace 1 at most: only there for the integers of the sum.
+# Bound of a matrix of trace 1 at most; the integers of the sum need one.
 TRACE_BOUND = 2.0
 
-# Unit of the number of columns in the release of the sphere; a site may have 8 million.
+# Unit of the number of columns in the release of the sphere; a site may have 8 million columns.
 COLUMN_UNIT = 2.0**20
 
-# Smallest eigenvalue that the sphere divides by, as a share of the largest.
-SPHERE_FLOOR = 1e-6
+# Smallest divisor of the sphere, as a share of the largest eigenvalue
+MIN_SPHERE_SHARE = 1e-6
 
-# Squared change of an epoch above which the rate is lowered by `JUMP_FACTOR`.
-JUMP = 1e9
+# Squared change of an epoch above which the rate is multiplied by `JUMP_FACTOR`
+MAX_CHANGE = 1e9
 JUMP_FACTOR = 0.8
 
-# Turn of the step of an epoch, beyond which the rate is lowered.
+# Angle between the steps of two epochs above which the rate is multiplied by `ANNEAL_FACTOR`
 ANNEAL_ANGLE = np.deg2rad(60.0)
-
 ANNEAL_FACTOR = 0.9
 
-# Range of the step length of full batches, and the largest norm of a step (relative to W).
+# Range of the step length of full batches, and the largest norm of a step, relative to W
 MIN_LENGTH, MAX_LENGTH, MAX_STEP = 0.1, 20.0, 1.0
 
 
 def local_moment(X: Array, n_local: int) -> Array:
     """Return P P' (d, d) of one site's columns X (d, N_s), P = U_k Sigma_k^(1/2) its local PCA."""
-    # Summed over sites it has the same eigenvectors as [P_1 ... P_S] has left singular vectors:
-    # stacking, as Baker et al. do, and summing, as masks need it, are the same global PCA.
+    # Baker et al. stack [P_1 ... P_S]; masks need sums.  Eigenvectors of the sum are left singular
+    # vectors of the stack, so both are the same global PCA.
     gram = X @ X.T
     if n_local >= len(X):
         return gram
@@ -73,15 +74,15 @@ def local_moment(X: Array, n_local: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackedPca(CovariancePca):
-    """Global PCA from the local PCAs of sites: a site answers, with its share of all subjects."""
+    """Global PCA from the local PCAs of sites, weighted by their numbers of subjects."""
 
-    n_local: int  # k >= R directions kept by a site
-    n_subjects: int  # M: a sum over sites arrives as its M-th part
-    clip: float = 1.0  # of the parts of one subject; the site's moment has `TRACE_BOUND`
+    n_local: int  # k >= R, directions that a site keeps
+    n_subjects: int  # M; `step` gets the sum over sites divided by M
+    clip: float = 1.0  # of one subject; the site's moment has `TRACE_BOUND`
     private: bool = False
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the single release: svec of a d x d matrix of trace 1 at most."""
+        """Return the release: svec of a d x d matrix of trace 1 at most."""
         size = rows * (rows + 1) // 2
         return (PlannedRelease(size=size, clip=TRACE_BOUND, shape="psd", weight=1.0),)
 
@@ -107,7 +108,7 @@ class GlobalSphere:
     n_sites: int  # S
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the single release: svec of a k x k matrix, and a number of columns."""
+        """Return the release: svec of a k x k matrix, and a number of columns."""
         # A moment of trace 1 at most, and up to 8 units of columns.
         clip = sqrt(TRACE_BOUND**2 + 8.0**2)
         return (
@@ -122,7 +123,7 @@ class GlobalSphere:
         release = self.schedule(len(state.U))[0]
 
         def answer(stack: Data) -> Array:
-            # What is not finite is counted as a zero answer by `clip_rows`, without a warning.
+            # `clip_rows` replaces rows that are not finite by zeros; numpy need not warn.
             with np.errstate(all="ignore"):
                 Z = stack.astype(np.float64)
                 moments = svec(Z @ Z.swapaxes(1, 2))
@@ -133,11 +134,11 @@ class GlobalSphere:
 
     def step(self, state: Sphere, mean: Array, noise_std: float) -> Sphere:
         """Return U = C^(-1/2) of the sum C over sites."""
-        # A mean over subjects arrives, the record is a site.
+        # The record is a site: turn the mean over subjects into the sum over sites.
         total = self.n_subjects * mean
         values, vectors = np.linalg.eigh(smat(total[:-1]))
-        least = max(SPHERE_FLOOR * float(values[-1]), 1e-12)
-        U = (vectors / np.sqrt(np.maximum(values, least))) @ vectors.T
+        floor = max(MIN_SPHERE_SHARE * float(values[-1]), 1e-12)
+        U = (vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T
         record = step_record(total[:-1], noise_std, step_norm=float(np.linalg.norm(U - state.U)))
         n_columns = max(1, round(float(total[-1]) * COLUMN_UNIT / self.n_sites))
         return Sphere(U=np.asarray(U), look=state.look + 1, n_columns=n_columns, record=record)
@@ -151,26 +152,26 @@ class EpochState(Unmixing):
     """State of djICA's solver."""
 
     epoch: int = 0  # epochs since the start or the last restart
-    kept: Array  # (k, k): the step that angles are measured against
-    restarts: int = 0  # blow-ups so far
-    # (2, k^2 + k): mean gradient and step of the last round of full batches; 0 before the second
+    kept: Array  # (k, k): the reference step for angles
+    restarts: int = 0  # after divergence
+    # (2, k^2 + k): mean gradient and step of the last full batch; 0 before the second
     last: Array
 
 
 def default_block(n_columns: int) -> int:
-    """Return floor(sqrt(N_s / 20)) columns of a block, 1 at least (Baker et al.)."""
+    """Return floor(sqrt(N_s / 20)) columns of a block, at least 1 (Baker et al.)."""
     return max(1, floor(sqrt(n_columns / 20.0)))
 
 
 def default_rate(n_components: int) -> float:
-    """Return .015 / ln R, the rate of sums over blocks (Baker et al.)."""
+    """Return .015 / ln R, the rate for sums over blocks (Baker et al.)."""
     return 0.015 / log(max(n_components, 2))
 
 
 def public_order(epoch: int, n: int) -> npt.NDArray[np.intp]:
-    """Return an order of n columns that everybody can compute, another in every epoch."""
-    # From a hash, not from a generator of NumPy: its streams may change between versions, and the
-    # model must not depend on a host.
+    """Return a public random order (n,) of the columns in this epoch."""
+    # Use a hash: streams of NumPy's generators may change between versions, and all hosts must
+    # compute the same model.
     words = hashlib.shake_256(f"djica {epoch} {n}".encode()).digest(8 * n)
     return np.argsort(np.frombuffer(words, dtype="<u8"), kind="stable")
 
@@ -178,33 +179,31 @@ def public_order(epoch: int, n: int) -> npt.NDArray[np.intp]:
 def _length(state: EpochState, mean: Array) -> float:
     """Return the step length of a full batch: the inverse curvature along the last step."""
     gradient, step = state.last
-    bend = float(step @ (gradient - mean))
-    # Before the second round, and where the contrast is not concave, the length stays.
-    if not bend > 0.0:
+    curvature = float(step @ (gradient - mean))
+    # Keep the length before the second round and where the contrast is not concave.
+    if not curvature > 0.0:
         return state.rho
-    return float(np.clip(step @ step / bend, MIN_LENGTH, MAX_LENGTH))
+    return float(np.clip(step @ step / curvature, MIN_LENGTH, MAX_LENGTH))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DjicaInfomax(Ascent):
     """Infomax on sums over sites, block by block or on all columns at once.
 
-    `learning_rate` is that of sums over blocks, or of the first mean gradient.
+    `learning_rate` applies to sums over blocks, or to the first mean gradient.
 
-    Block-stochastic: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block; the
-    order of a site's columns is drawn anew for every epoch, from a public seed.  Full batch: the
-    mean gradient over all subjects, W += rho mean(I + (1 - 2y) z') W; every round is an epoch.  A
-    fixed rho needs 170 to 2000 rounds there; that of Barzilai and Borwein (1988), which costs no
-    further number, 20 to 100, about twice the time of FastICA (docs/computations/djica.md).
+    Blocks: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block.  A site's columns
+    have another public order in every epoch.  Full batch: W += rho mean(I + (1 - 2y) z') W over all
+    subjects; a round is an epoch.  A fixed rho needs 170 to 2000 rounds, the rho of Barzilai and
+    Borwein (1988) 20 to 100, about twice the time of FastICA (docs/computations/djica.md).
     """
 
     block: int  # columns of a block, 0 for all
-    n_columns: int  # mean columns of a site
+    n_columns: int  # mean over sites
     n_subjects: int  # M
-    # Blocks: rho *= .9 when the step of an epoch turns by more than 60 degrees from the kept one
-    anneal: bool
-    # Stop when the squared mean gradient (full batch) or the squared change of an epoch (blocks) is
-    # below, from the third epoch on
+    anneal: bool  # blocks: rho *= .9 if an epoch's step turns by over 60 degrees from the kept one
+    # From the third epoch on, stop if the squared mean gradient (full batch) or the squared change
+    # of an epoch (blocks) is smaller.
     tolerance: float
 
     @property
@@ -226,28 +225,27 @@ class DjicaInfomax(Ascent):
         )
 
     def query(self, state: EpochState) -> SubjectQuery:
-        """Ask for the mean relative gradient: of each subject, or of each site's next block."""
+        """Ask for the mean relative gradient of each subject, or of each site's next block."""
         release = self.release(len(state.b))
 
         def answer(stack: Data) -> Array:
-            chosen = self._next_block(state.round, stack) if self.block else stack
+            columns = self._next_block(state.round, stack) if self.block else stack
             with np.errstate(all="ignore"):
-                rows = relative_gradients(state.W, state.b, chosen).rows
+                rows = relative_gradients(state.W, state.b, columns).rows
             return clip_rows(rows, release.clip)
 
         return release.query(answer)
 
     def _next_block(self, done: int, stack: Data) -> Data:
-        """Return the columns of one block of each record, (n, R, block); by public numbers only."""
+        """Return the columns of one block of each record, (n, R, block), in public order."""
         n_columns = stack.shape[2]
         epoch, index = divmod(done, self.epoch_length)
-        order = public_order(epoch, n_columns)
-        places = np.arange(index * self.block, (index + 1) * self.block) % n_columns
-        return np.ascontiguousarray(stack[:, :, order[places]])
+        positions = np.arange(index * self.block, (index + 1) * self.block) % n_columns
+        return np.ascontiguousarray(stack[:, :, public_order(epoch, n_columns)[positions]])
 
     def step(self, state: EpochState, mean: Array, noise_std: float) -> EpochState:
-        """Return the state after a round: guarded step; at the end of an epoch, its judgement."""
-        # Blocks: sums over sites and columns.  Full batch: the mean over subjects.
+        """Return the state after a round; at the end of an epoch, anneal and test convergence."""
+        # Blocks step by sums over sites and columns, full batches by the mean over subjects.
         rho = state.rho if self.block else _length(state, mean)
         change = rho * (self.n_subjects * self.block if self.block else 1) * mean
         if not self.block:
@@ -277,7 +275,7 @@ class DjicaInfomax(Ascent):
         return after
 
     def _restarted(self, state: EpochState, record: StepRecord) -> EpochState:
-        """Return W = I with a lower rate; "diverged" when the rate is used up."""
+        """Return W = I with a lower rate; "diverged" if the rate is below its minimum."""
         again = restart(state, record)
         if again is None or state.round + 1 >= self.n_rounds:
             return replace(state, round=state.round + 1, status="diverged", record=record)
@@ -290,10 +288,10 @@ class DjicaInfomax(Ascent):
         )
 
     def _epoch_ended(self, state: EpochState) -> EpochState:
-        """Anneal and stop by the change of the epoch; W at its beginning is `anchor`."""
+        """Anneal, and stop if W changed little since `anchor`, its value at the epoch's start."""
         d = state.W - state.anchor
         change, epoch, kept, rho = float(np.vdot(d, d)), state.epoch + 1, state.kept, state.rho
-        if change > JUMP:
+        if change > MAX_CHANGE:
             rho *= JUMP_FACTOR
         if epoch == 1:
             kept = d

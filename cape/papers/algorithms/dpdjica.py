@@ -1,12 +1,11 @@
-"""DP-djICA of 2016 (Imtiaz et al., CISS), for comparison: its noise does not give what it claims.
+"""DP-djICA of 2016 (Imtiaz et al., CISS), for comparison: its claimed privacy does not hold.
 
-`WishartPca` passes a subspace from site to site, each adding E E' with Gaussian E (Alg. 1 and 2).
-A neighbour whose second moment is not below the other's plus the noise makes some outputs
-impossible, so the best statement is (epsilon, 1 - exp(-epsilon)), which is no guarantee.
-`LaplaceInfomax` adds Laplace noise to every source estimate (Alg. 3); its scale rests on an L1
-bound of one time point, and at that scale nothing is learned.
+`WishartPca` passes a subspace from site to site; each adds E E' with Gaussian E (Alg. 1 and 2).
+Some outputs are impossible for a neighbouring dataset, so at best (epsilon, 1 - exp(-epsilon))
+holds, which is no guarantee.  `LaplaceInfomax` adds Laplace noise to every source estimate (Alg.
+3).  Its scale comes from an L1 bound of one time point; with that much noise no source is found.
 
-Noise arrives as data: the caller draws it, these functions are pure.
+The functions are pure: the caller draws the noise and passes it as data.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import leading_factor
 from cape.papers.algorithms.infomax import Ascent, ascend, split_mean
 
-# Eigenvalues of a parcel below this share of the largest are no directions.
-PARCEL_TOLERANCE = 1e-9
+# Smallest eigenvalue of a direction in a parcel, as a share of the largest
+MIN_PARCEL_SHARE = 1e-9
 
 
 def private_local_pca(moment: Array, E: Array, k: int) -> Array:
     """Return P = U_k Sigma_k^(1/2) (d, k) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016).
 
-    The moment C = X X' (d, d) is not divided by the number of columns, ||x|| <= 1; columns of
-    E (d, d + 1) are N(0, I/(2 epsilon)): our reading, the printed covariance is mangled.
+    C = X X' (d, d) with ||x|| <= 1 is not divided by the number of columns.  Columns of E
+    (d, d + 1) are N(0, I/(2 epsilon)): our reading of a garbled covariance in print.
     """
     return np.ascontiguousarray(leading_factor(moment + E @ E.T, k))
 
 
 def bounded_columns(stack: Data, longest: float) -> Data:
-    """Return columns of norm 1 at most: x / max(||x||, longest); zeros for what is not finite."""
+    """Return x / max(||x||, longest) of every column; zeros for subjects that are not finite."""
     with np.errstate(all="ignore"):
-        # In double precision: float32 squares overflow from 2e19 on, and data may hold that.
+        # Use double precision: float32 squares overflow above 2e19.
         norms = np.linalg.norm(stack.astype(np.float64), axis=1, keepdims=True)
         scaled = stack / np.maximum(norms, longest)
     usable = np.isfinite(scaled).all(axis=(1, 2), keepdims=True)
@@ -57,42 +56,42 @@ def bounded_columns(stack: Data, longest: float) -> Data:
 
 
 def uniforms(words: bytes) -> Array:
-    """Return one number in (0, 1) for every 8 bytes."""
-    # 53 bits, the middle of each step: never 0 or 1, where the logarithms below are infinite.
+    """Return one uniform number in (0, 1) for every 8 bytes."""
+    # The middle of each of 2^53 steps is never 0 or 1, where the logarithms below are infinite.
     whole = (np.frombuffer(words, dtype="<u8") >> 11).astype(np.float64)
     return np.asarray((whole + 0.5) * 2.0**-53)
 
 
 def laplace(u: Array) -> Array:
-    """Return Laplace noise of scale 1 from uniform numbers, the same shape."""
+    """Return Laplace noise of scale 1 from uniform numbers of the same shape."""
     return np.asarray(-np.sign(u - 0.5) * np.log1p(-2.0 * np.abs(u - 0.5)))
 
 
 def gaussian(u: Array) -> Array:
-    """Return standard normal noise from an even number of uniform ones (Box and Muller), flat."""
+    """Return n standard normal numbers (n,) from n uniform ones, n even (Box and Muller)."""
     radius, angle = np.sqrt(-2.0 * np.log(u[0::2])), 2.0 * np.pi * u[1::2]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parcel(Subspace):
-    """The parcel on its way, and the subspace once the last site has it."""
+    """The parcel on its way, and the subspace after the last site."""
 
-    P: Array  # (d, k): P(j) of the last site that had it
-    stops: int  # sites it has been to
+    P: Array  # (d, k): P(j) of the latest site
+    stops: int  # visited sites
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WishartPca:
     """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016).
 
-    The record is the site that has the parcel; the others answer zeros, so that a sum carries it.
+    The record is the site that holds the parcel; the others answer zeros, so the sum is the parcel.
     """
 
     n_components: int  # r
     n_local: int  # k
-    n_sites: int  # as many stops
-    n_subjects: int  # M: a sum arrives as its M-th part
+    n_sites: int  # number of stops
+    n_subjects: int  # M; `step` gets the sum over sites divided by M
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return one sum per stop: d x k numbers."""
@@ -118,8 +117,8 @@ class WishartPca:
     def query(self, state: Parcel) -> SubjectQuery:
         """Ask for P(j).
 
-        The stack holds one record (1, d, 3 d + 2): second moment, then two draws of E.  All zeros:
-        not this site's turn.
+        The stack holds one record (1, d, 3 d + 2): the second moment, then two draws of E.  It is
+        zero at the other sites.
         """
         release = self.schedule(len(state.V))[0]
         d = len(state.V)
@@ -139,7 +138,7 @@ class WishartPca:
         P = private_local_pca(moment, noise[0], k)
         if state.stops == 0:
             return P
-        # Alg. 2: the site's own parcel beside the one that came, and the PCA of the two.
+        # Alg. 2: the PCA of the site's own parcel and the received one.
         both = np.concatenate([P, state.P], axis=1)
         return private_local_pca(both @ both.T, noise[1], k)
 
@@ -150,15 +149,15 @@ class WishartPca:
         record = step_record(P.ravel(), noise_std, step_norm=float(np.linalg.norm(P)))
         if stops < self.n_sites:
             return replace(state, P=P, stops=stops, record=record)
-        # After the last stop: columns of a parcel are directions times roots of eigenvalues.
+        # Columns of a parcel are directions times roots of eigenvalues.
         lengths = np.sum(P**2, axis=0)
-        real = int(np.count_nonzero(lengths > PARCEL_TOLERANCE * max(float(lengths[0]), 1e-300)))
+        real = int(np.count_nonzero(lengths > MIN_PARCEL_SHARE * max(float(lengths[0]), 1e-300)))
         r = max(1, min(self.n_components, real))
         eigenvalues = np.zeros(d)
         eigenvalues[:k] = lengths
         V = unit_columns(P[:, :r])
         if not np.any(P):
-            V = state.V  # no site had data that can be computed with
+            V = state.V  # no site had usable data
         return replace(
             state, P=P, stops=stops, V=V, eigenvalues=eigenvalues, status="unguarded", record=record
         )
@@ -168,12 +167,12 @@ class WishartPca:
 
 
 def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Array]:
-    """Return mean gradients of Alg. 3 (Imtiaz et al. 2016) of every subject.
+    """Return mean gradients of every subject by Alg. 3 (Imtiaz et al. 2016).
 
-    (I + (1 - 2Y) Z'/T) W (n, r, r) and mean 1 - 2y (n, r), from reduced data X (n, r, T) and
-    Laplace noise E of the scale in force.
+    (I + (1 - 2Y) Z'/T) W (n, r, r) and mean 1 - 2y (n, r), from reduced data X (n, r, T) and scaled
+    Laplace noise E of the same shape.
     """
-    # Deviation: the printed I is N_i I, the number of columns; means instead of sums.
+    # Deviation: the paper sums over N_i columns and has N_i I in place of I.
     Z = W @ X.astype(np.float64) + b[:, None] + E
     Y = -np.tanh(Z / 2.0)  # 1 - 2 g(z)
     T = X.shape[2]
@@ -184,7 +183,7 @@ def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Ar
 class LaplaceInfomax(Ascent):
     """Infomax on source estimates with Laplace noise (Alg. 3, Imtiaz et al. 2016)."""
 
-    round_epsilon: float  # epsilon of one round and one time point, as printed
+    round_epsilon: float  # as printed: of one round and one time point
 
     def query(self, state: Unmixing) -> SubjectQuery:
         """Ask for the gradients under noise.
@@ -193,8 +192,7 @@ class LaplaceInfomax(Ascent):
         """
         r = len(state.b)
         release = self.release(r)
-        # Noise of the scale 1 arrives with the data: the printed sensitivity of Z, ||W||_1, is
-        # known here only.
+        # The printed sensitivity of Z is ||W||_1.
         scale = float(np.linalg.norm(state.W, 1)) / self.round_epsilon
 
         def answer(stack: Data) -> Array:
@@ -207,7 +205,6 @@ class LaplaceInfomax(Ascent):
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
         G, h = split_mean(mean, len(state.b))
-        # The noise holds W near its start, which looks settled although nothing was learned: no
-        # two rounds are compared.
+        # The noise keeps W near its start, which would look converged: compare no rounds.
         stop_rule = StopRule(n_rounds=self.n_rounds, look_back=self.n_rounds + 1, private=True)
         return replace(ascend(state, G, h, stop_rule, mean, noise_std), anchor=state.anchor)

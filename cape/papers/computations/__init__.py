@@ -1,1 +1,1 @@
-"""Computations for comparison: found by name like all others."""
+"""Computations of the papers, for comparison; loaded by name like all others."""

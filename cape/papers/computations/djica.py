@@ -1,9 +1,9 @@
-"""Decentralized joint ICA of Baker et al. (2015, 2019), no privacy: what others compare with.
+"""Decentralized joint ICA of Baker et al. (2015, 2019), without privacy, for comparison.
 
-Local PCA at every site, global PCA of the stacked local ones, one sphere for all, then Infomax on
-sums over sites, block by block (as its authors do) or on all columns in every round.  Labelled
-"none": nothing is added to the sums, and a site that runs it must allow it in its policy
-(``allow_not_private``).  A site is the record here; see `cape.papers.algorithms.djica`.
+Local PCA at every site, global PCA of the stacked local ones, one sphere for all sites, then
+Infomax on sums over sites, block by block (as in the papers) or on all columns in every round.  The
+sums carry no noise: the label is "none", and a site's policy must allow it (``allow_not_private``).
+A site is the record; see `cape.papers.algorithms.djica`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 
 _NAME = "djica"
-# Of the first mean gradient on doubled white data; later ones choose their own.
+# Rate of the first mean gradient on doubled white data; later rates follow from the gradients.
 FULL_BATCH_RATE = 0.5
 
 
@@ -63,7 +63,7 @@ class DjicaConfig(OpenConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DjicaModel(IcaModel):
-    """As of every joint ICA; sphere and solver carry more."""
+    """The model of a joint ICA with djICA's sphere and solver."""
 
     whitener: Sphere | None = None
     unmixing: EpochState | None = None
@@ -82,7 +82,7 @@ def _solver_of(config: DjicaConfig, n_subjects: int, n_columns: int) -> DjicaInf
     block = 0
     rate = config.learning_rate or FULL_BATCH_RATE
     if config.batch == "block":
-        # Baker et al. choose both by the size of a site; sums over blocks need a smaller rate.
+        # As in Baker et al.; sums over blocks need a smaller rate.
         block = min(config.block or default_block(n_columns), max(n_columns, 1))
         rate = config.learning_rate or default_rate(config.n_components)
     return DjicaInfomax(
@@ -116,7 +116,7 @@ def _sphere(config: DjicaConfig, model: IcaModel) -> GlobalSphere:
 
 
 def _solver(config: DjicaConfig, model: IcaModel) -> DjicaInfomax:
-    # The size of a block follows from what the sphere released: the mean number of columns.
+    # The sphere released the mean number of columns, which sets the size of a block.
     return _solver_of(config, joined(model).n_subjects, _SPHERE.released(model).n_columns)
 
 
@@ -126,16 +126,16 @@ def _solver(config: DjicaConfig, model: IcaModel) -> DjicaInfomax:
 def _as_one_record(site: Site, subjects: Stacks | View, n_subjects: int | None) -> Stacks:
     """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
 
-    With M a subject's columns are scaled by 1/sqrt(T_m M), so that X X' is its part of the mean of
-    all subjects' second moments; with None they stay as they are.
+    With M, columns of a subject are scaled by 1/sqrt(T_m M): X X' is then its part of the mean
+    second moment of all subjects.  With None they are not scaled.
     """
     parts = []
     for array in chunks(subjects):
         scale = 1.0 if n_subjects is None else 1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)
-        # A NumPy double would turn the array into doubles, of twice the memory.
+        # A float64 factor would double the memory.
         parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
     columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    # A site whose subjects all failed answers, as one column of zeros.
+    # A site without usable subjects answers as one column of zeros.
     if columns.shape[1] == 0:
         columns = np.zeros((len(columns), 1), dtype=np.float32)
     return Stacks(arrays=(columns[np.newaxis],), labels=((site.id,),))
@@ -151,10 +151,10 @@ def _reduced(site: Site, model: IcaModel) -> Stacks:
 
 
 def _whitened(site: Site, model: IcaModel) -> Stacks:
-    """Return doubled white data later on: of each subject, or of the site side by side."""
+    """Return white data, which the solver doubles: of each subject, or of the site side by side."""
     rows = _SPHERE.released(model).U @ subspace(model).V.T
     white = mapped(site, model, "whitened", rows)
-    # Full batch: a record is a subject, as for the product.  Blocks run over a whole site.
+    # The record is a subject for full batches, a site for blocks.
     if settings_of(DjicaConfig, site.config).batch == "full":
         return white
     return _as_one_record(site, white, None)
@@ -171,7 +171,7 @@ def _final_state(config: DjicaConfig, model: IcaModel) -> FinalState:
     return unmixed(model, _SPHERE.released(model).U)
 
 
-# The stages of `capedjica`, with other questions to other records.
+# The stages of `capedjica` with other estimators
 _ITERATE = replace(ITERATE, state=EpochState, estimator=_solver, input=_whitened, close=_close)
 _SPHERE = replace(
     WHITENING,

@@ -1,10 +1,10 @@
 """DPdisPCA (Imtiaz and Sarwate, Alg. 1): each site sends a part of its own noisy second moment.
 
-The full noise at every site, the leading R directions of the noisy moment, scaled by the roots of
-their eigenvalues (negative ones count as 0), and the aggregator averages: D R numbers a site
-instead of D (D + 1) / 2, at the price of S times the noise variance and of what truncation loses.
-Sites are seen one by one, which their own noise allows; there are no drop-outs.  ``private=false``
-sums whole second moments under masks, without truncation.
+Each site adds the full noise and sends the leading R directions of its moment, scaled by the roots
+of their eigenvalues (negative ones count as 0); the aggregator averages.  A site sends D R numbers
+instead of D (D + 1) / 2, at S times the noise variance and with a loss by truncation.  The
+aggregator sees each site's reply, protected by its own noise; no site may drop out.
+``private=false`` sums whole second moments under masks, without truncation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cape.computations.tables.capepca import (
     plan_run,
     verify,
 )
-from cape.errors import ConfigError, MessageError
+from cape.errors import MessageError
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED
 from cape.papers.algorithms.covariance import leading_factor
@@ -38,7 +38,7 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import nothing_for_sites, report
 from cape.protocol.secure_sum import Next, Release, carried, first_refusal, releases_are_local
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.option import option
+from cape.settings.option import option, out_of_range
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,15 +51,10 @@ class DpDisPcaConfig(CapePcaConfig):
 
     def check(self) -> None:
         CapePcaConfig.check(self)
-        # What no site sends cannot be found in the mean of what they send.
         if self.n_sent < self.n_directions:
-            raise ConfigError(
-                "E011",
-                setting="n_sent",
-                got=self.n_sent,
-                allowed=f"at least n_directions = {self.n_directions}",
-                do="what no site sends cannot be found.",
-            )
+            allowed = f"at least n_directions = {self.n_directions}"
+            do = "the run finds at most as many directions as a site sends."
+            raise out_of_range("n_sent", self.n_sent, allowed, do)
 
 
 def _plan_run(
@@ -68,12 +63,11 @@ def _plan_run(
     run_plan = plan_run(config, n_sites, n_subjects, space)
     n_sent, d = config.n_sent, run_plan.n_basis
     if n_sent > d:
-        do = f"the data have {d} directions."
-        raise ConfigError("E011", setting="n_sent", got=n_sent, allowed=f"up to {d}", do=do)
+        raise out_of_range("n_sent", n_sent, f"up to {d}", f"the data have {d} directions.")
     return run_plan
 
 
-# -- how its sums travel -------------------------------------------------------------------------
+# -- the carrier ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +81,7 @@ class Reduced:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ReducedSum:
-    """A site sends a function of its noisy sum only, which costs no more."""
+    """The site sends a function of its noisy sum, which costs no further budget."""
 
     release: Release[Any]
 
@@ -112,7 +106,7 @@ class _ReducedSum:
         mean = np.zeros(size)
         for entry in roster.sites:
             sent = replies[entry.site].values
-            # The array comes from a site: its shape decides how much is allocated here.
+            # Check the shape before allocating: the array comes from a site.
             if sent.shape != shape:
                 problem = f"a site sent {sent.shape} numbers, needed {shape}"
                 raise MessageError("E202", problem=problem)

@@ -1,9 +1,9 @@
 """DP-djICA of 2016 (Imtiaz et al., CISS), for comparison in simulations; it is not private.
 
 PrivateLocalPCA with Wishart noise, PrivateGlobalPCA passed from site to site in random order,
-Laplace noise in the rounds of Infomax.  What is claimed does not hold (see the page of this
-computation in docs/), so the label is "none", the ledger stays empty, and every site refuses it
-unless its own policy holds a simulation seed, which real sites do not have.
+Laplace noise in the rounds of Infomax.  The claimed privacy does not hold
+(docs/computations/dpdjica.md): the label is "none" and the ledger stays empty.  Sites refuse the
+run unless their own policy holds a simulation seed, which real sites do not have.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WARNING = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DpDjicaConfig(OpenConfig):
-    """Settings of dpdjica; `epsilon` and `delta` mean nothing here."""
+    """Settings of dpdjica; `epsilon` and `delta` are not used."""
 
     pca_epsilon: float = option(1.0, low=1e-3, high=1e6)
     round_epsilon: float = option(1.0, low=1e-3, high=1e6)
@@ -64,7 +64,7 @@ class DpDjicaConfig(OpenConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DpDjicaModel(IcaModel):
-    """As of every joint ICA; the subspace carries the parcel."""
+    """The model of a joint ICA whose subspace is the parcel."""
 
     subspace: Parcel | None = None
 
@@ -102,8 +102,8 @@ _PLANNER = OpenPlanner(schedules=_schedules, warning=WARNING)
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    # Only simulations have a policy that seeds the noise, so neither the owner nor the aggregator
-    # can bring real data into such a run.
+    # Only policies of simulations seed the noise: no owner or aggregator can start such a run on
+    # real data.
     if site.noise.label != "seeded":
         raise PrivacyBudgetError("E256", computation=_NAME, site=site.id)
     _PLANNER.verify(site, roster)
@@ -117,16 +117,16 @@ def _parcel(config: DpDjicaConfig, model: IcaModel) -> WishartPca:
 
 
 def _drawn(site: Site, purpose: str, n: int) -> Array:
-    # Noise on floats does for what guarantees nothing anyway; that of `privacy` is exact.
+    # Without a guarantee, noise on floats is enough; `cape.privacy` draws exact noise.
     source = site.noise.stream(purpose, site.transcript)
     return uniforms(source.token_bytes(8 * n))
 
 
 def _visited(site: Site, model: IcaModel) -> str:
-    """Return the site that has the parcel in this round: a random order, the same for all."""
+    """Return the site that holds the parcel in this round."""
     roster = broadcast_roster(model)
     run = site.digest(roster)
-    # By a hash of the roster: nobody can choose a place, and every party computes the same.
+    # The order follows from a hash of the roster: no party can choose it, all compute the same.
     order = sorted(
         hashlib.sha256(run + s.site.encode()).digest() + s.site.encode() for s in roster.sites
     )
@@ -136,7 +136,7 @@ def _visited(site: Site, model: IcaModel) -> str:
 def _second_moment(site: Site, model: IcaModel) -> Stacks:
     """Return [X X', E, E'], (1, d, 3 d + 2), at the site with the parcel; zeros elsewhere."""
     d = n_basis(model)
-    # The sum over sites carries the parcel: all but one of them answer zeros.
+    # All sites but one answer zeros, so the sum over sites is the parcel.
     record = np.zeros((1, d, 3 * d + 2), dtype=np.float32)
     if _visited(site, model) == site.id:
         config = settings_of(DpDjicaConfig, site.config)
@@ -151,17 +151,17 @@ def _second_moment(site: Site, model: IcaModel) -> Stacks:
 
 
 def _scale(model: IcaModel) -> Array:
-    """Return what whitens the released directions, (r,), by what was released with them."""
+    """Return the scale (r,) that whitens the released directions, from their eigenvalues."""
     released = subspace(model)
     return scale_from_eigenvalues(released.eigenvalues[: released.V.shape[1]])
 
 
 def _noisy(site: Site, model: IcaModel) -> Stacks:
-    """Return [X; E], (n, 2 r, T): data with ||x|| <= 1/(2 sqrt d), fresh Laplace noise below."""
+    """Return [X; E], (n, 2 r, T): data with ||x|| <= 1/(2 sqrt d) above fresh Laplace noise."""
     rows = _scale(model)[:, None] * subspace(model).V.T
     stacks = mapped(site, model, "reduced", rows)
     d, r = n_basis(model), len(rows)
-    # ||x|| <= 1/(2 sqrt d) is the bound for which the printed sensitivity is stated.
+    # The printed sensitivity assumes this bound.
     longest = settings_of(DpDjicaConfig, site.config).norm_clip * np.sqrt(r)
     arrays = []
     for i, stack in enumerate(stacks.arrays):
@@ -182,7 +182,7 @@ def _final_state(config: DpDjicaConfig, model: IcaModel) -> FinalState:
     return unmixed(model, np.diag(_scale(model)))
 
 
-# The stages of `capedjica`, with other questions to other records.
+# The stages of `capedjica` with other estimators
 _ITERATE = replace(ITERATE, estimator=_solver, input=_noisy, close=_close)
 _PARCEL = replace(
     PCA,

@@ -1,8 +1,8 @@
 """Joint temporal ICA with the papers' own algorithms (Imtiaz et al., Alg. 3 and 4), for comparison.
 
-The stages, the accounting and the files of `capedjica`; the subspace comes from covariances, the
+Stages, accounting and files are those of `capedjica`.  The subspace comes from covariances, the
 whitening from their eigenvalues, and the rounds are Infomax, clipped time point by time point.
-Each may be replaced by the one of `capedjica` (``pca``, ``whitening``, ``solver``, ``prewhiten``).
+Settings (``pca``, ``whitening``, ``solver``, ``prewhiten``) choose those of `capedjica` instead.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ from cape.settings.config import PRODUCT
 from cape.settings.option import option
 
 _NAME = "paperdjica"
-# Choices of the papers -> how many times the G of the default they need, as in
-# `cape.forecast.temporal`
-EFFORT: dict[tuple[str, object], float] = {("solver", "infomax"): 75.0, ("pca", "covariance"): 6.0}
+# Choices of the papers -> factor on the default's required G, as in `cape.forecast.temporal`
+PAPER_EFFORT: dict[tuple[str, object], float] = {
+    ("solver", "infomax"): 75.0,
+    ("pca", "covariance"): 6.0,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +75,7 @@ class PaperDjicaConfig(CapeDjicaConfig):
         CapeDjicaConfig.check(self)
         if self.whitening == "eigen" and self.pca != "covariance":
             problem = "whitening=eigen needs the eigenvalues of pca=covariance"
-            do = "eigenvalues of projectors say nothing of variances: whitening=log-euclidean."
+            do = "choose whitening=log-euclidean; eigenvalues of projectors are no variances."
             raise ConfigError("E012", problem=problem, do=do)
 
     def make_pca(self) -> Estimator[Subspace]:
@@ -111,17 +113,17 @@ class PaperDjicaConfig(CapeDjicaConfig):
 
 
 def _after_pca(config: PaperDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
-    # A free set is made from projectors.
+    # The spatial set needs the mean projector.
     return with_free_set(config, model, mean) if config.pca == "projector" else subspace(model)
 
 
 def _rule(config: PaperDjicaConfig, n_basis: int) -> ForecastRule:
-    # Asked before a run and after it: a round should not pay for this import.
+    # Imported here, so that rounds do not pay for it.
     from cape.forecast import temporal as forecast
 
-    chosen = forecast.settings_of_rule(config.settings(), {**EFFORT, **forecast.EFFORT})
+    chosen = forecast.settings_of_rule(config.settings(), {**PAPER_EFFORT, **forecast.EFFORT})
     chosen["spatial_start"] &= config.solver != "infomax"
-    # Its own defaults: leaving one of them out would choose it again, or contradict another.
+    # Omitting a setting would restore the papers' choice or contradict another: name the product.
     chosen["back"] = f"computation: {PRODUCT}"
     return replace(rule(config, n_basis), **chosen)
 
@@ -134,7 +136,7 @@ PLANNER = IcaPlanner(
     rule=_rule,
 )
 
-# With whitening=eigen, which makes no release, the solver follows at once: both are successors.
+# whitening=eigen makes no release, so both stages are successors.
 _PCA = replace(PCA, successors=(WHITENING, ITERATE), hand_over=_after_pca)
 
 COMPUTATION = Computation(

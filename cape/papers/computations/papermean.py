@@ -1,8 +1,8 @@
 """Private mean with the papers' own noise (Imtiaz et al., Alg. 1 and 2): `capemean` as printed.
 
-Gaussian zero-sum noise hides the sums of sites in place of masks: r = S seed variances in the
-papers (``seed_ratio=0``).  Every site's noisy sum is seen, and charged so.  What is asked, and what
-comes out, is that of `capemean`.
+Gaussian zero-sum noise hides the sums of sites in place of masks, with r = S in the papers
+(``seed_ratio=0``).  The charge assumes that the aggregator sees every site's noisy sum.  Releases
+and results are those of `capemean`.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class PaperMeanConfig(ZeroSumSettings, CapeMeanConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaperMeanModel(CapeMeanModel):
-    """As of capemean, with T of Alg. 1 during a release."""
+    """The model of capemean, with T of Alg. 1 during a release."""
 
     seed_sum: SeedSum | None = field(default=None, metadata={"omittable": True})
 
     def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
         line = CapeMeanModel.progress(self, config, ledger, cursor)
         planned = self.roster.plan if self.roster else ()
-        # A release with Gaussian noise takes an exchange more.
+        # A release with Gaussian zero-sum noise takes one more exchange.
         return replace(line, exchanges=line.exchanges + sum(e.seed_ratio > 0 for e in planned))
 
 

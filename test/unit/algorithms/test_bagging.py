@@ -11,7 +11,7 @@ from cape.algorithms.linalg import smat
 from cape.algorithms.scores import match_maps
 from cape.computations import load
 from cape.data.space import grid_of, mask_space
-from cape.lab.synthetic.resting import two_sided
+from cape.lab.synthetic.resting import two_sided_study
 from cape.settings.resolved import resolve
 from cape.space.public_basis import public_basis
 
@@ -30,7 +30,7 @@ def brains() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     config = load("capegica").config.from_input(given)
     space = mask_space(config)
     B = public_basis(resolve(config), space, D)
-    study = two_sided(grid_of(space), 20, seed=78_001)
+    study = two_sided_study(grid_of(space), 20, seed=78_001)
     F = np.zeros((D, D))
     for m in range(20):
         Y = B.T @ study.subject(m, 120).astype(float)

@@ -10,7 +10,7 @@ import pytest
 from cape.algorithms import contrast
 from cape.algorithms.contrast import Contrast, Contrasted, estimates
 from cape.algorithms.group_design import Groups, weights
-from cape.lab.synthetic import groups as synthetic
+from support import group_study as synthetic
 
 PUBLIC = Groups(people=np.array([30, 50, 20]), cases=np.array([10, 30, 9]))
 

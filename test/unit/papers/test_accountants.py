@@ -13,8 +13,8 @@ from cape.errors import ConfigError
 from cape.papers.accountants import ACCOUNTANTS, compare_accountants, paper_deltas
 from cape.papers.correlated import printed_factor, view_factor
 from cape.papers.formulas import (
+    NoiseSharers,
     Releases,
-    Sites,
     basic_composition,
     classic_delta,
     classic_epsilon,
@@ -265,7 +265,7 @@ def test_the_tail_bound_is_valid_and_loose():
 
 def sites(n_sites, colluders, ratio):
     f = view_factor(n_sites=n_sites, colluders=colluders, ratio=ratio)
-    return Sites(n_sites=n_sites, colluders=colluders, factor=f)
+    return NoiseSharers(n_sites=n_sites, colluders=colluders, factor=f)
 
 
 def test_theorem_1_as_printed_takes_its_own_mu_and_is_caught():

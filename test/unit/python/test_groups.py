@@ -9,14 +9,14 @@ import pytest
 
 import cape
 from cape.errors import CapeError
-from cape.lab.synthetic.groups import draw, population
 from cape.python.groups import _write_table as write_table
+from support.group_study import draw, population
 
 GROUP, COVARIATES = "dx: patient, control", "age 12.5:87.5, sex one/two, motion -2:2"
 
 
 def study(n_sites: int, n_people: int, effect: float, seed: int = 3) -> dict[str, dict]:
-    """Tables of a study of `cape.lab.synthetic.groups`: one outcome, which differs by `effect`."""
+    """Tables of a study of `support.group_study`: one outcome, which differs by `effect`."""
     people, rng = population(10), np.random.default_rng(seed)
     drawn = draw(people, "motion .4 sd", n_people=n_people, n_sites=n_sites, rng=rng, effect=0.0)
     block = people.blocks[1]

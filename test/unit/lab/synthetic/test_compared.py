@@ -7,7 +7,7 @@ import csv
 import numpy as np
 
 from cape.algorithms.person_outcomes import edges
-from cape.lab.synthetic.compared import COVARIATES, GROUP, compared
+from cape.lab.synthetic.compared import COVARIATES, GROUP, draw_two_groups
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.comparison import parse_covariates, parse_group
 
@@ -15,7 +15,7 @@ NETWORKS = ("a", "b", "c", "d", "e", "f")
 
 
 def test_groups_differ_in_the_planted_edges_alone_once_covariates_are_taken_out() -> None:
-    people = compared(NETWORKS, (0,) * 3000 + (1,) * 2000, seed=3)
+    people = draw_two_groups(NETWORKS, (0,) * 3000 + (1,) * 2000, seed=3)
     i, j = np.triu_indices(6, 1)
     z = np.arctanh(people.correlations[:, i, j])
     x = [people.patient, people.age, people.female, people.fd, np.ones(5000)]
@@ -29,7 +29,7 @@ def test_groups_differ_in_the_planted_edges_alone_once_covariates_are_taken_out(
 
 
 def test_courses_have_the_connectivity_of_their_person() -> None:
-    people = compared(NETWORKS, (0,) * 4, seed=1)
+    people = draw_two_groups(NETWORKS, (0,) * 4, seed=1)
     white = np.random.default_rng(0).standard_normal((6, 20000)).astype(np.float32)
     i, j = np.triu_indices(6, 1)
     wanted = np.arctanh(people.correlations[2][i, j])
