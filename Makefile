@@ -86,12 +86,13 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 		mv $(OUT)/consortium $(wildcard $(OUT)/run.json) $(OUT)/local* $$kept/ && echo "The earlier run is kept in $$kept."; }
 	$(BIN)/cape simulate $(OUT)/brain --through process --out $(OUT) --epsilon $(EPSILON) --delta $(DELTA)
 
-test: $(DEV)  ## all fast tests, then the statistical ones
+test: $(DEV)  ## the fast tests
 	$(BIN)/python -m pytest $(SIDE)
-	$(BIN)/python -m pytest $(SIDE) -m "statistical and not trust and not slow"
 
-test-long: $(DEV)  ## every order of many steps, and programs typed as a user types them: minutes
-	$(BIN)/python -m pytest $(SIDE) -m long
+# Tests that need another program, or that run at night alone, have targets of their own.
+APART = docker or engine or flare or cluster or browser or slow or trust
+test-long: $(DEV)  ## whole runs, attacks, audits, statistical tests, programs typed as a user types them: minutes
+	$(BIN)/python -m pytest $(SIDE) -m "(long or statistical) and not ($(APART))"
 
 test-fresh:  ## README's two commands as a plain user of an empty Debian 13, then 12; root on Debian, see the script
 	for suite in $(SUITES); do packaging/fresh.sh "$$suite" $(FRESH) || exit 1; done

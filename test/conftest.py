@@ -31,6 +31,24 @@ DRAWN = (
     "test/e2e/test_report", "test/e2e/test_surfaces", "test/project/test_figures",
 )  # fmt: skip
 
+# Whole runs, from files to pages, and what takes longer than two seconds: `make test-long`.
+LONG = (
+    "test/adversary/", "test/audit/", "test/e2e/", "test/faults/", "test/golden/",
+    "test/unit/algorithms/test_contrast_bounds", "test/unit/algorithms/test_quality",
+    "test/unit/cli/test_progress", "test/unit/data/test_bad_files",
+    "test/unit/planning/test_people_corpus", "test/unit/simulation/test_resume",
+)  # fmt: skip
+# One run through every driver stays among the fast tests.
+SHORT = ("test/e2e/test_drivers.py", "test/e2e/test_one_round.py", "test/e2e/test_serve.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark tests of whole runs as long, before `-m` chooses."""
+    for item in items:
+        if item.nodeid.startswith(LONG) and not item.nodeid.startswith(SHORT):
+            item.add_marker(pytest.mark.long)
+
 
 def pytest_terminal_summary(terminalreporter):
     """Count the commands of the documentation that were typed (test/e2e/test_docs_commands.py)."""

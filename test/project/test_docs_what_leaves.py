@@ -12,6 +12,7 @@ from support.scripts import script
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::cape.errors.NoiseWarning")
 def test_the_table_of_messages_is_that_of_a_run(tmp_path: Path, no_pages: None) -> None:
     """If this fails: python packaging/what_leaves.py."""

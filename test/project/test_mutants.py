@@ -30,6 +30,7 @@ def test_every_replacement_applies_and_names_a_test_that_exists(mutant) -> None:
     assert re.search(rf"^def {bare}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
 
 
+@pytest.mark.long
 def test_only_a_test_that_ran_and_failed_counts(tmp_path) -> None:
     """A test that cannot be collected or found is no evidence, nor is one that passes."""
     (tmp_path / "a.py").write_text("x = 1\n")

@@ -180,6 +180,7 @@ def test_the_address_for_reports_stands_in_one_place() -> None:
 # -- release -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_two_builds_are_equal_byte_for_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ class AskedTwice(transports.NewProcess):
         return answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name == PRODUCT else pytest.mark.slow) for name in names()],
@@ -167,6 +168,7 @@ def test_b_every_message_and_model_survives_encoding(name, aggregation) -> None:
         assert encode_run(back) == encode_run(state)
 
 
+@pytest.mark.long
 @every_computation
 @settings(max_examples=300)
 @given(data=st.data())
@@ -432,6 +434,7 @@ def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
     return total.tolist()
 
 
+@pytest.mark.long
 @every_computation
 @settings(max_examples=30)
 @given(one=one_subject(), other=one_subject(), place=st.integers(0, 2))
@@ -634,6 +637,7 @@ runpy.run_path({program!r}, run_name="__main__")
 """
 
 
+@pytest.mark.long
 @every_computation
 def test_k_a_release_imports_four_packages_only(name, recording, tmp_path) -> None:
     if name != "capedjica":

@@ -289,6 +289,7 @@ def test_what_cannot_travel_is_refused_by_the_budget_and_in_join(monkeypatch) ->
 LEVER = re.compile(r"(?:lower|raise) (\w+) to (\d+)(?: with (\w+)=(\d+))?|take at most (\d+) sites")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limit", "n_sites", "settings", "levers"),
     [

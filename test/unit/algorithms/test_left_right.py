@@ -204,6 +204,7 @@ def null(space) -> Null:
     return null_of(config(), space, D, mirror_of(config(), space, D), R)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "low", "high"), [
     ("both sides, one time course", 10.0, np.inf),
     ("both sides, two time courses", -np.inf, -3.0),

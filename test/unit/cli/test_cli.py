@@ -619,6 +619,7 @@ def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str
     assert "No noise: this run gives no privacy." in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_budget_says_how_long_a_run_waits_by_its_exchanges(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

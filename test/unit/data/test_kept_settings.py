@@ -114,6 +114,7 @@ def variants(kind: type[Config], turn: int) -> list[dict[str, object]]:
     return [{}, *own, *[*each, *resolved, *pairs][turn % 4 :: 4]]
 
 
+@pytest.mark.long
 def test_another_reduced_array_has_another_name(base, tmp_path):
     contents: dict[str, bytes] = {}
     n_entries = dict.fromkeys(cape.computations.names(), 0)

@@ -14,6 +14,7 @@ PLANNED = {"epsilon": 1.0, "delta": 1e-5}
 ONE_COLLUDER = {**PLANNED, "assumed_colluders": 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("outcomes", "pattern", "epsilon", "se"),
     [

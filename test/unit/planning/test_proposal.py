@@ -68,6 +68,7 @@ def test_a_file_that_names_none_is_for_whatever_has_all_its_settings(tmp_path: P
     assert (settings.computation.name, settings.config.n_components) == ("capedjica", 6)
 
 
+@pytest.mark.long
 def test_python_takes_columns_for_temporal_and_voxels_for_spatial_ica() -> None:
     rng = np.random.default_rng(1)
     mask = mask_space(Config.from_input({**BUDGET, "mask": "MNI152-10mm"}))

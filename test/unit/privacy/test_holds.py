@@ -59,6 +59,7 @@ LONGER = {
 LONG = {"three", "both set back"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] * (n in LONG)) for n in EVERYTHING]
 )
@@ -253,6 +254,7 @@ def play(rng: random.Random, gap: float, spread: float) -> tuple[set[int], bool]
     return finished, lost
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spread", [0.3, 1.0])
 @pytest.mark.parametrize("gap", [0.01, 10.0, 60.0])
 def test_of_two_runs_that_overlap_one_finishes_but_in_half_a_percent_of_pairs(gap, spread) -> None:

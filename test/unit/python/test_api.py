@@ -333,6 +333,7 @@ def test_it_works_with_a_nilearn_masker_on_images() -> None:
     assert model.transform([image()])[0].shape == (40, 2)
 
 
+@pytest.mark.long
 @FEW
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_runs(path, capsys) -> None:

@@ -40,6 +40,7 @@ def ask(sites, **how) -> cape.GroupResult:
     return cape.compare_groups(sites, **how)
 
 
+@pytest.mark.long
 def test_what_is_planted_is_found_with_the_error_that_the_budget_said(tmp_path: Path) -> None:
     """Issue 32: the standard error of `cape budget` within 15 % of a whole run's."""
     found = ask(study(4, 1000, 0.6), out=tmp_path / "out", seed=7)

@@ -301,6 +301,7 @@ def test_the_template_escapes_too(folders, tmp_path):
     assert "&lt;script&gt;" in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("status", "words"),
     [

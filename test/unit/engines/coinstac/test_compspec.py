@@ -331,6 +331,7 @@ def inputspec(name: str) -> list[dict[str, Any]]:
     return listed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", names())
 def test_a_demonstration_runs_as_its_inputspec_says(name: str, tmp_path: Path, no_pages) -> None:
     """Forms without ``computation`` once ran capedjica, at the price of the run that was meant."""

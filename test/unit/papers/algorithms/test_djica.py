@@ -208,6 +208,7 @@ def run(estimator: DjicaInfomax, stacks: list[np.ndarray], n_subjects: int):
     return state
 
 
+@pytest.mark.long
 @pytest.mark.oracle
 def test_full_batch_equals_fastica_and_picard_on_the_same_reduced_data() -> None:
     from picard import picard

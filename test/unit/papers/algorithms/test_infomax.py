@@ -230,6 +230,7 @@ def whitened(study: Study) -> tuple[np.ndarray, np.ndarray]:
     return (whitener @ S).astype(np.float32), whitener
 
 
+@pytest.mark.long
 @pytest.mark.oracle
 @pytest.mark.parametrize(
     ("study", "limit"),
