@@ -159,7 +159,7 @@ image-papers:  ## the same with the papers' computations, under a name of its ow
 	$(MAKE) image NAME=coinstac-cape-papers MORE="--build-arg LEFT_OUT=lab"
 
 test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers; root on Debian, see the script
-	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and not trust"
+	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and not (trust or slow)"
 
 test-flare: $(FLARE)  ## NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback
 	$(BIN)/python -m pytest -m "flare and not slow" test/e2e/test_flare.py test/e2e/test_docs_commands.py

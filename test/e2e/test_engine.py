@@ -24,7 +24,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.computations import names
+from cape.computations import module_of, names
 from cape.computations.capedjica import CapeDjicaConfig
 from cape.engines.coinstac import compspec
 from cape.engines.coinstac.site import SITE_INPUTS
@@ -402,7 +402,18 @@ def refused(run: Played, code: str) -> None:
     assert not any("Traceback" in error or "/input/" in error for error in run.errors)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != compspec.PRODUCT])
+def others() -> list[Any]:
+    """Return the other computations; those of the papers run at night: same documents."""
+    return [
+        pytest.param(
+            name, marks=[pytest.mark.slow] * module_of(name).__name__.startswith("cape.papers")
+        )
+        for name in names()
+        if name != compspec.PRODUCT
+    ]
+
+
+@pytest.mark.parametrize("name", others())
 def test_the_folder_of_every_other_computation_runs_in_the_engine(name, tmp_path):
     """Its compspec, its inputspec, its data: what COINSTAC's simulator is pointed at."""
     folder = ROOT / "compspecs" / name
