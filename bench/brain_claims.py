@@ -25,7 +25,7 @@ import numpy as np
 from cape import frozen
 from cape.algorithms import left_right as lr
 from cape.algorithms.bagging import bagged
-from cape.algorithms.claims import Calibration, cohort, counted, numbers
+from cape.algorithms.claims import Calibration, cohort, countable, predictors
 from cape.algorithms.linalg import smat
 from cape.algorithms.scores import match_maps
 from cape.algorithms.spatial import SpatialIca, spatial_ica
@@ -33,7 +33,7 @@ from cape.computations import load
 from cape.computations.ica import recipe
 from cape.computations.ica.mirror import mirror_of, null_of
 from cape.data.space import grid_of, mask_space
-from cape.forecast.one_release import spatial_basis, spatial_components
+from cape.forecast.one_release import spatial_basis_size, spatial_components
 from cape.lab.synthetic.brain import voxel_positions
 from cape.lab.synthetic.resting import TwoSided, in_time, two_sided_study
 from cape.protocol.wire import decode_document
@@ -101,7 +101,7 @@ class Level:
 
 def level(g: float) -> Level:
     R = spatial_components(g)
-    d = spatial_basis(g, R)
+    d = spatial_basis_size(g, R)
     config = config_of(epsilon=1.0, n_components=R)
     mirror = mirror_of(config, SPACE, d)
     return Level(
@@ -222,7 +222,7 @@ def claimed(
 ) -> dict[str, Any] | None:
     """Return what a run with this release claims and what is true of it; None without claims."""
     test, R = at.test(F), at.R
-    if test.z < lr.CLEAR:
+    if test.z < lr.CLEAR_Z:
         return None
     q = cohort(F, test, noise_std=at.noise_std, n_subjects=COHORT, rank=R)
     recipe.CALIBRATED = dataclasses.replace(recipe.CALIBRATED, rule=rule)
@@ -232,7 +232,7 @@ def claimed(
     )  # fmt: skip
     C, maps = found.V @ found.mixing, found.claims.maps
     A, B = at.basis @ C, at.basis
-    known = numbers(A, C, at.mirror.J, stability=np.array([m.stability for m in maps]), q=q)
+    known = predictors(A, C, at.mirror.J, stability=np.array([m.stability for m in maps]), q=q)
     r = np.abs(unit(A).T @ unit(truth)).max(axis=1)
     image_r = np.abs(unit(B @ (at.mirror.J @ C)).T @ unit(truth)).max(axis=1)
     once = bagged(F, B, R, noise_std=0.0, J=at.mirror.J).C
@@ -243,7 +243,7 @@ def claimed(
         "word": [m.word for m in maps], "sharp": [m.sharp for m in maps],
         "pair": [m.pair for m in maps], "r": r.tolist(), "image_r": image_r.tolist(),
         "stability": float(np.mean([m.stability for m in maps])),
-        "networks": len(counted(found.claims)), "settled": found.converged,
+        "networks": len(countable(found.claims)), "settled": found.converged,
         "bagged": float(match_maps(A, truth).mean),
         "once": float(match_maps(B @ once, truth).mean),
     }  # fmt: skip

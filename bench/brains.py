@@ -182,7 +182,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.computations import load
     from cape.computations.ica.mirror import mirror_of, null_of
     from cape.data.space import grid_of, mask_space
-    from cape.forecast.one_release import spatial_basis
+    from cape.forecast.one_release import spatial_basis_size
     from cape.lab.synthetic.resting import two_sided_study
     from cape.settings.resolved import resolve
     from cape.space.public_basis import public_basis
@@ -191,7 +191,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     given = {"mask": MASK, "n_components": R}
     config = load("capegica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **given})
     space = mask_space(config)
-    grid, d = grid_of(space), spatial_basis(g, R)
+    grid, d = grid_of(space), spatial_basis_size(g, R)
     mirror = mirror_of(config, space, d)
     J = mirror.weighed
     B, null = public_basis(resolve(config), space, d), null_of(config, space, d, mirror, R)
@@ -224,8 +224,8 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     worst = max(of_noise.values(), key=np.mean)
     return {
         "g": g, "d": d, "R": R, "noise": 1000 * len(of_noise), "brains": 100,
-        "noise_passes": int(sum((found >= lr.CLEAR).sum() for found in of_noise.values())),
-        "brains_pass": int((of_brains >= lr.CLEAR).sum()),
+        "noise_passes": int(sum((found >= lr.CLEAR_Z).sum() for found in of_noise.values())),
+        "brains_pass": int((of_brains >= lr.CLEAR_Z).sum()),
         "noise_mean": float(worst.mean()),
         "noise_max": float(max(found.max() for found in of_noise.values())),
         "noise_by_mm": {str(sigma): float(found.mean()) for sigma, found in of_noise.items()},

@@ -22,7 +22,7 @@ from cape.data.discovery import list_site
 from cape.data.issues import Findings
 from cape.report.surfaces import read_cifti
 from cape.settings.config import Config
-from cape.space.public_basis import places_of
+from cape.space.public_basis import grayordinate_points
 
 SIZES = (64, 130, 240, 300, 400)
 SIGMAS = (12.0, 20.0, 30.0)
@@ -35,13 +35,15 @@ def main(folder: Path, files: list[Path]) -> None:
     space = list_site(folder, {}, config, Findings("bench")).space
     if space is None:
         raise SystemExit("no structure and spheres in this folder")
-    places = places_of(space)
+    places = grayordinate_points(space)
     rng = np.random.default_rng(1)
     targets = {}
     for sigma in SMOOTHNESS:
         white = rng.standard_normal((space.n_features, FIELDS))
         # The kernel of sigma / sqrt 2 twice is that of sigma.
-        targets[f"field {sigma:g} mm"] = surface_kernel.smooth(places, white, sigma / np.sqrt(2))
+        targets[f"field {sigma:g} mm"] = surface_kernel.smooth_points(
+            places, white, sigma / np.sqrt(2)
+        )
     for path in files:
         maps = read_cifti(path)
         targets[path.name.split(".")[0]] = maps - maps.mean(axis=0)

@@ -35,7 +35,7 @@ from cape.computations.ica.recipe import rotated
 from cape.data.cleaning import clean
 from cape.data.runs import Series
 from cape.data.space import grid_of, mask_space
-from cape.forecast.one_release import spatial_basis, spatial_components
+from cape.forecast.one_release import spatial_basis_size, spatial_components
 from cape.lab.synthetic.resting import two_sided_study
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, means_by_parcel
@@ -91,7 +91,7 @@ def measure(
         ]
         for g in budgets:
             R = min(spatial_components(g), len(truth) // 4)
-            d = min(spatial_basis(g, R), len(truth)) if basis == "kernel" else len(truth)
+            d = min(spatial_basis_size(g, R), len(truth)) if basis == "kernel" else len(truth)
             B = public_basis(how, space, d) if basis == "kernel" else None
             Y = [X if B is None else B.T @ X for X in cleaned]
             noise_std = math.sqrt(2.0 * R) / g

@@ -1,6 +1,6 @@
 """Products of three matrices, one for each axis, with a volume: interpolation and smoothing.
 
-Each matrix is kept in bands: rows that belong together see few of the columns.
+Each matrix is stored in bands of rows that are nonzero in few columns.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 
-# Rows of a matrix that are computed together.
-BAND: Final = 16
+BAND: Final = 16  # rows of a band
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AxisBand:
-    """Rows `new` of the matrix of one axis, and the columns `old` outside which they are 0."""
+    """Rows `new` of the matrix of one axis, which are 0 outside the columns `old`."""
 
     new: slice
     old: slice
@@ -34,15 +33,15 @@ class AxisProducts:
     """Three matrices (n_new, n_old), for the axes of a volume in C order, the slowest first."""
 
     bands: tuple[Bands, Bands, Bands]
-    # The volume after one, two and three products.  Kept, because a fresh page of memory costs
-    # more than the numbers that are written to it.
+    # The volume after one, two and three products: reused memory, since fresh pages are slower
+    # than the products.
     steps: tuple[Array, Array, Array]
 
     @classmethod
     def of(
         cls, first: Array, second: Array, third: Array, *, work: tuple[Array, Array] | None = None
     ) -> AxisProducts:
-        """`work`: memory for the products in turn; the volume may lie in the other one."""
+        """Return the products; `work` is memory for them, the second part may hold the volume."""
         (x, _), (y, old_y), (z, old_z) = first.shape, second.shape, third.shape
         shapes = (x, old_y, old_z), (x, y, old_z), (x, y, z)
         if work is None:
@@ -52,9 +51,9 @@ class AxisProducts:
         return cls(bands=(_bands(first), _bands(second), _bands(third)), steps=(one, two, three))
 
     def of_volume(self, volume: Array) -> Array:
-        """Return the product with a finite, contiguous volume; it lasts until the next one."""
+        """Return the product with a finite, contiguous volume, valid until the next call."""
         first, second, third = self.steps
-        # The slowest axis first: its products are wide, and leave less for the other two.
+        # The slowest axis first: its products are wide, and the result is smaller.
         old, new = volume.reshape(len(volume), -1), first.reshape(len(first), -1)
         for band in self.bands[0]:
             np.matmul(band.weights, old[band.old], out=new[band.new])
@@ -72,7 +71,7 @@ def start_of(memory: Array, shape: tuple[int, ...]) -> Array:
 
 
 def support(matrix: Array) -> slice:
-    """Columns between the first and the last that are not 0; the first if all are."""
+    """Slice from the first to the last nonzero column; the first column if all are 0."""
     used = np.flatnonzero(matrix.any(axis=0))
     return slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 1)
 

@@ -1,9 +1,9 @@
-"""Public bases B, shape (D, d): what subjects are projected on before anything is released.
+"""Public bases B, shape (D, d), on which subjects are projected before any release.
 
-Functions of public things alone (a grid, a mask, a label image).  Columns are orthonormal and
-nested: the first d' columns of the d basis are the d' basis.  Privacy bounds hold for any B.
-Deviation: capePCA (Imtiaz et al., Alg. 3) works on D x D second moments of the voxels; here the
-released matrix is d x d and the noise (D/d) times smaller.
+They follow from a grid, a mask or a label image alone.  Columns are orthonormal and nested: the
+first d' columns of the d basis are the d' basis.  Privacy bounds hold for any B.  Deviation:
+capePCA (Imtiaz et al., Alg. 3) works on D x D second moments of the voxels; here the released
+matrix is d x d and the noise (D/d) times smaller.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 
-# Decimal digits of a frequency that count in the order of columns: ties must be exact ties.
+# Decimal digits of a frequency that decide the order of columns, so that ties are exact
 SORT_DIGITS = 12
 
-# Smallest diagonal entry of R over the largest: below it a column is a combination of others.
+# Minimum diagonal entry of R over the largest; a smaller one shows dependent columns.
 MIN_DIAGONAL = 1e-9
 
 
@@ -28,18 +28,18 @@ def cosines(n: int, n_frequencies: int) -> Array:
 
 
 def lowest_cosines(voxels: npt.NDArray[np.intp], n: int, *, digits: int | None = None) -> Array:
-    """Product cosines over the bounding box of voxels (D, 3), at the voxels, shape (D, n).
+    """Product cosines of the bounding box of voxels (D, 3), at the voxels, shape (D, n).
 
-    By ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2``, of which `digits` count; ties by a, b, c.
+    Ordered by ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` to `digits` decimals; ties by a, b, c.
     """
     i, j, k = (voxels - voxels.min(axis=0)).T
     nx, ny, nz = (int(size) for size in np.ptp(voxels, axis=0) + 1)
     a, b, c = (axis.ravel() for axis in np.indices((nx, ny, nz)))
     order = (a / nx) ** 2 + (b / ny) ** 2 + (c / nz) ** 2
-    chosen = np.lexsort((c, b, a, order if digits is None else np.round(order, digits)))[:n]
-    columns: Array = cosines(nx, nx)[i][:, a[chosen]]
-    columns *= cosines(ny, ny)[j][:, b[chosen]]
-    columns *= cosines(nz, nz)[k][:, c[chosen]]
+    first = np.lexsort((c, b, a, order if digits is None else np.round(order, digits)))[:n]
+    columns: Array = cosines(nx, nx)[i][:, a[first]]
+    columns *= cosines(ny, ny)[j][:, b[first]]
+    columns *= cosines(nz, nz)[k][:, c[first]]
     return columns
 
 
@@ -58,17 +58,17 @@ def refused_size(
 def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
     """2-D product cosine basis (D, d) of an image, pixels row by row; exactly orthonormal.
 
-    Ordered by the larger of the two frequencies relative to its axis, then by row and column.
+    Ordered by the larger of the two frequencies relative to their axes, then by row and column.
     """
     n_rows, n_columns = image_shape
     check_size(n_basis, n_rows * n_columns)
     a, b = (axis.ravel() for axis in np.indices(image_shape))
     band = np.round(np.maximum(a / n_rows, b / n_columns), SORT_DIGITS)
-    chosen = np.lexsort((b, a, band))[:n_basis]
+    first = np.lexsort((b, a, band))[:n_basis]
     down, across = cosines(n_rows, n_rows), cosines(n_columns, n_columns)
     down /= np.linalg.norm(down, axis=0)
     across /= np.linalg.norm(across, axis=0)
-    products = down[:, None, a[chosen]] * across[None, :, b[chosen]]
+    products = down[:, None, a[first]] * across[None, :, b[first]]
     return np.ascontiguousarray(products.reshape(n_rows * n_columns, n_basis))
 
 
@@ -76,7 +76,7 @@ def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
     """3-D cosine basis (D, d) inside a mask (nx, ny, nz), voxels in C order; orthonormal.
 
     QR with a positive diagonal makes `lowest_cosines` unique and nested.  ConfigError (E011) if the
-    mask does not carry that many columns.
+    mask has too few voxels for that many independent columns.
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
@@ -92,14 +92,14 @@ def _orthonormal(columns: Array) -> Array:
 
 
 def spanned_by(maps: Array) -> Array:
-    """Orthonormal columns (D, K) that span the given maps, nested; E011 if they are dependent."""
+    """Orthonormal nested columns (D, K) that span the maps; ConfigError (E011) if dependent."""
     return _orthonormal(maps / np.maximum(np.linalg.norm(maps, axis=0), 1e-300))
 
 
 def led_by(leaders: Array, basis: Array) -> Array:
-    """Basis (D, d > K) that begins with the span of `leaders` (D, K) and goes on with `basis`.
+    """Basis (D, d > K) whose first columns span `leaders` (D, K); the rest comes from `basis`.
 
-    What the leaders hold is taken out.  ConfigError (E011) if d <= K, or for dependent columns.
+    ConfigError (E011) if d <= K, or if columns are dependent.
     """
     n, d = leaders.shape[1], basis.shape[1]
     if d <= n:

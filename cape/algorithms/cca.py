@@ -1,10 +1,11 @@
 """Canonical correlations of two views from one private second moment: capeCCA.
 
-A record is z = [x ; y], columns mapped from public ranges to [-1, 1], each view divided by the root
-of its number of columns, and z cut to a public norm, which bounds one subject's part in the mean of
-z z'.  With ``c > 0`` a constant entry c is appended: the release then holds the means, which centre
-the covariances.  Source: Imtiaz and Sarwate, capeCCA (Alg. 1).  Deviations (docs/deviations.md no.
-21): joint scaling; whitened cross-covariance, not an asymmetric matrix.
+A record is z = [x ; y].  Columns are mapped from public ranges to [-1, 1], each view is divided by
+the root of its number of columns, and z is clipped to a public norm, which bounds one subject's
+influence on the mean of z z'.  With ``c > 0`` a constant entry c is appended, so that the release
+also holds the means, which centre the covariances.  Source: Imtiaz and Sarwate, capeCCA (Alg. 1).
+Deviations (docs/deviations.md no. 21): joint scaling; whitened cross-covariance, not an asymmetric
+matrix.
 """
 
 from __future__ import annotations
@@ -25,34 +26,35 @@ from cape.algorithms.estimators import (
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
-MIN_EIGENVALUE = 1e-9  # eigenvalues below this share of the largest are rounding, not variance
+# Eigenvalues below this share of the largest are rounding, not variance.
+MIN_EIGENVALUE_SHARE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canonical:
-    """Pairs of directions of two views."""
+    """Canonical pairs of two views."""
 
-    # Weights; variates U' x and V' y have unit variance.  Largest weight of a column of U positive.
+    # Weights: the variates U' x and V' y have unit variance.  The entry of largest magnitude of
+    # each column of U is positive.
     U: Array  # (D_x, K)
     V: Array  # (D_y, K)
     correlations: Array  # (K,): descending, in 0..1
-    # What noise of the given std alone gives as the largest correlation at most, on average
-    noise_bound: float
+    noise_bound: float  # bound of the largest correlation, on average, of the noise alone
 
 
 def canonical_pairs(
     covariance: Array, n_x: int, n_pairs: int, *, noise_std: float = 0.0, ridge: float = 0.0
 ) -> Canonical:
-    """Canonical pairs of a joint covariance (D, D) of z = [x ; y]; symmetric, maybe noisy.
+    """Canonical pairs of a joint covariance (D, D) of z = [x ; y], symmetric and possibly noisy.
 
-    `n_x` rows of the first view; `noise_std` of an entry off the diagonal; `ridge` is added to the
-    diagonal of C_xx and C_yy, in units of their mean eigenvalue.
+    The first `n_x` rows are the first view.  `noise_std` is the noise of an entry off the diagonal.
+    `ridge` is added to the diagonals of C_xx and C_yy, in units of their mean eigenvalue.
     """
     x, y = slice(0, n_x), slice(n_x, len(covariance))
     A = _inverse_root(covariance[x, x], noise_std=noise_std, ridge=ridge)
     B = _inverse_root(covariance[y, y], noise_std=noise_std, ridge=ridge)
-    # Deviation: Alg. 1 takes eigenvectors of Cxx^-1 Cxy Cyy^-1 Cyx, the authors' scripts its
-    # left singular vectors; the same directions come from this symmetric form, stably.
+    # Deviation: Alg. 1 takes eigenvectors of Cxx^-1 Cxy Cyy^-1 Cyx, the authors' scripts its left
+    # singular vectors.  This symmetric form gives the same directions and is stable.
     left, s, right = np.linalg.svd(A @ covariance[x, y] @ B)
     U, V = A @ left[:, :n_pairs], B @ right[:n_pairs].T
     peaks = np.argmax(np.abs(U), axis=0)
@@ -66,19 +68,19 @@ def canonical_pairs(
 
 
 def _chevet(A: Array, B: Array) -> float:
-    """Bound of the mean norm of A E B, E of independent standard normals (Chevet)."""
+    """Chevet's bound of the mean spectral norm of A E B, E of independent standard normals."""
     a, b = (float(np.linalg.norm(M, 2)) for M in (A, B))
     return a * float(np.linalg.norm(B)) + b * float(np.linalg.norm(A))
 
 
 def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
-    """C^(-1/2) with small eigenvalues raised first."""
+    """Return C^(-1/2) after raising small eigenvalues."""
     values, vectors = top_eigenspace((C + C.T) / 2.0)
-    # Below the edge of the noise spectrum an eigenvalue is noise, and its inverse root would blow
-    # it up: the semicircle of the noise ends at 2 noise_std sqrt(D).
+    # Eigenvalues below the edge of the noise, 2 noise_std sqrt(D) (semicircle law), are noise, and
+    # their inverse roots would be huge.
     values = values + ridge * max(float(np.mean(values)), 0.0)
     largest = max(float(values[0]), np.finfo(float).tiny)
-    floor = max(2.0 * noise_std * np.sqrt(len(C)), MIN_EIGENVALUE * largest)
+    floor = max(2.0 * noise_std * np.sqrt(len(C)), MIN_EIGENVALUE_SHARE * largest)
     return np.asarray((vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T)
 
 
@@ -90,8 +92,8 @@ class CanonicalState:
     V: Array  # (D_y, K)
     correlations: Array  # (K,)
     noise_bound: float  # as in `Canonical`
-    mean: Array  # (D,): of every column: released, or the middles of the ranges
-    # (D,): of every column, from the released covariance; 0 where noise made the variance negative
+    mean: Array  # (D,): released means of the columns, or the middles of their ranges
+    # (D,): from the released covariance; 0 where noise made the variance negative
     std: Array
     covariance: Array  # (D, D): released, centred
     status: ReleaseStatus
@@ -102,12 +104,12 @@ class CanonicalState:
 class SecondMomentCca:
     """Canonical pairs of all subjects from one release: the mean of [z ; c] [z ; c]'."""
 
-    low: tuple[float, ...]  # public range of every column, both views
+    low: tuple[float, ...]  # (D,) public ranges of the columns of both views
     high: tuple[float, ...]
     n_x: int  # D_x
     n_pairs: int  # K
-    norm_bound: float  # largest norm of z, at most 1
-    constant: float  # c; 0: ranges are centred at the means already
+    norm_bound: float  # bound of the norm of z, at most 1
+    constant: float  # c; 0: the middles of the ranges are the means
     ridge: float  # as in `canonical_pairs`
 
     def units(self) -> Array:
@@ -115,11 +117,11 @@ class SecondMomentCca:
         n_y = len(self.low) - self.n_x
         columns = np.where(np.arange(len(self.low)) < self.n_x, self.n_x, n_y)
         half = (np.array(self.high) - np.array(self.low)) / 2.0
-        # ||x|| <= 1/sqrt 2 and ||y|| <= 1/sqrt 2 when every column is at an end of its range.
+        # ||x|| = ||y|| = 1/sqrt 2 if every column is at an end of its range.
         return np.asarray(half * np.sqrt(2.0 * columns))
 
     def _release(self) -> PlannedRelease:
-        # ||z z'||_F = ||z||^2, and the constant entry adds its square.
+        # ||z z'||_F = ||z||^2, to which the constant entry adds c^2.
         n = len(self.low) + (1 if self.constant else 0)
         clip = self.norm_bound**2 + self.constant**2
         return PlannedRelease(size=n * (n + 1) // 2, clip=clip, shape="psd", weight=1.0)
@@ -149,7 +151,7 @@ class SecondMomentCca:
         usable = np.isfinite(x).all(axis=(1, 2)) & (x.shape[2] > 0)
         x = np.where(usable[:, None, None], x, 0.0)
         low, high = (np.array(ends)[:, None] for ends in (self.low, self.high))
-        # Ranges are public, so cutting at their ends tells nothing of what lay beyond.
+        # Clipping at public ends tells nothing of the values beyond them.
         inside = np.clip(x, low, high).sum(axis=2) / max(1, x.shape[2])
         middle = (np.array(self.low) + np.array(self.high)) / 2.0
         z = clip_rows((inside - middle) / self.units(), self.norm_bound)
@@ -162,14 +164,14 @@ class SecondMomentCca:
         """Take the canonical pairs of the released covariance, in units of the data."""
         moment, middle = smat(mean), (np.array(self.low) + np.array(self.high)) / 2.0
         D = len(self.low)
-        # The last column holds c times the means, from the same release.
+        # The last column holds c times the means.
         m = moment[:D, D] / self.constant if self.constant else np.zeros(D)
         covariance = moment[:D, :D] - np.outer(m, m)
         pairs = canonical_pairs(
             covariance,
             self.n_x,
             self.n_pairs,
-            # Off the diagonal svec counts an entry sqrt(2) times.
+            # svec multiplies entries off the diagonal by sqrt(2).
             noise_std=noise_std / np.sqrt(2.0),
             ridge=self.ridge,
         )

@@ -1,11 +1,12 @@
-"""How likely a spatial map is a network that other people have too: one calibrated rule.
+"""Claims: how likely is a spatial map a network that other people have, by one calibrated rule.
 
-A run cannot ask other people.  It can measure how stable a map is under its own noise, how skewed
-and how symmetric it is, and how much people have in common.  The rule was fitted on data with other
-people to compare with, in good cohorts and in mixed ones; its constants are data (`Calibration`).
-Smooth noise has stable maps too, so a run claims maps only if its left-right test is clear.
+A run cannot compare its maps with other people.  It can measure how stable a map is under its own
+noise, how skewed and symmetric it is, and how much its people have in common.  The rule was fitted
+on data with other people for comparison, in good and in mixed cohorts; its constants are data
+(`Calibration`).  Maps of smooth noise are stable too, so a run makes claims only if its left-right
+test is clear.
 
-Averaging both sides gives a network on one side a mirror image.  The release before averaging tells
+Averaging both sides gives a one-sided network a mirror image.  The release before averaging tells
 the two apart.
 """
 
@@ -21,16 +22,15 @@ from cape.algorithms.left_right import LeftRight
 from cape.algorithms.linalg import unit_columns
 from cape.frozen import dataclass
 
-Word = Literal["yes", "likely", "uncertain", "image"]
+ClaimWord = Literal["yes", "likely", "uncertain", "image"]
 
 MAX_SKEWNESS = 3.0
 MIN_SHARED, MAX_COHORT = 0.1, 1.5
-GOOD_COHORT = 1.1  # q from which one-sided maps are not suspicious
-REFERENCE_BASIS = 64  # d at which the last constant of `strict` counts nothing
-# |r| of one map with the mirror image of another from which the two are a pair
-MIRROR_PAIR = 0.7
-MIN_MAPS = 50  # for a share to be stated: its standard error is .07 at most
-IMAGE_Z = 4.0  # z from which the weaker one is the image of the other
+GOOD_COHORT = 1.1  # minimum q at which one-sided maps are not suspicious
+REFERENCE_BASIS = 64  # d at which the last term of `strict` is 0
+MIRROR_PAIR = 0.7  # minimum |r| of a map with the mirror image of its pair
+MIN_MAPS = 50  # needed to state a share: its standard error is then at most .07
+IMAGE_Z = 4.0  # minimum z at which the weaker map of a pair is an image of the other
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,25 +41,25 @@ class Calibration:
     strict: tuple[float, ...]  # logistic of P(|r| > .7): the same and log2(d / 64)
     yes: float
     likely: float
-    sharp: float  # P(|r| > .7) from which a map is called sharp
-    sharp_basis: int  # smallest d of which that was right
+    sharp: float  # minimum P(|r| > .7) of a sharp map
+    sharp_basis: int  # minimum d at which that held
     low_g: float  # G below which `found` is at most `low_cap`
     low_cap: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cohort:
-    """Statements about a cohort with at least this q."""
+    """Statements about cohorts with at least this q."""
 
     q: float
-    carry: str
+    carry: str  # how many people carry networks
     check: str  # advice
-    like: tuple[str, ...]  # the measured cohorts that had such a q, or may have
+    like: tuple[str, ...]  # names of measured cohorts that may have such a q
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """Claims in one kind of cohort: number of maps of each word, and the share that was true."""
+class MeasuredClaims:
+    """Claims in one kind of cohort: per word, the number of maps and the share of true ones."""
 
     cohort: str
     claimed: float
@@ -76,15 +76,15 @@ class Calibrated:
 
     rule: Calibration
     cohort: tuple[Cohort, ...]  # by falling q, the last from 0 on
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredClaims, ...]
 
     def cohort_at(self, q: float) -> Cohort:
         return next(row for row in self.cohort if q >= row.q)
 
     def right(self, q: float, word: str) -> tuple[float, float] | None:
-        """Return the least and the largest share of such maps that was true in cohorts of this q.
+        """Return the smallest and largest share of true claims of this word at this q.
 
-        None where one of them had too few of these maps to tell.
+        None if a measured cohort like this had too few such claims.
         """
         like = self.cohort_at(q).like
         rows = [getattr(row, word) for row in self.measured if row.cohort in like]
@@ -94,11 +94,11 @@ class Calibrated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
+class MapClaim:
     """The claim about one map."""
 
-    word: Word  # "image": of another map's network; it claims nothing and counts nowhere
-    found: float | None  # P(|r| > .5) with a network of other people; None of an image
+    word: ClaimWord  # "image": a mirror image of another map; it is no claim and never counted
+    found: float | None  # P(|r| > .5) with a network of other people; None for an image
     strict: float | None  # P(|r| > .7)
     sharp: bool
     stability: float  # mean |r| with itself under other draws of the noise
@@ -110,18 +110,18 @@ class Claims:
     """Claims about the maps of a run, in their order, and about its cohort."""
 
     cohort: float  # q: share of what people have in common that is the same on both sides
-    maps: tuple[Claim, ...]
+    maps: tuple[MapClaim, ...]
 
 
 def cohort(F: Array, test: LeftRight, *, noise_std: float, n_subjects: int, rank: int) -> float:
     """Return q from a released mean F (d, d) of projectors of this rank, before any mirroring.
 
-    Smooth noise leaves F its energy and lowers its statistic: the statistic alone cannot tell few
-    good people from a cohort that shares little.
+    Both few people with networks and a cohort that shares little lower the test's statistic; the
+    energy of F tells the two apart.
     """
     d, M = len(F), n_subjects
     energy = (float(np.sum(F * F)) - noise_std**2 * d * (d + 1) / 2.0) / rank
-    # Overlap of the projectors of two different people: the part of a person with itself is off.
+    # Mean overlap of the projectors of two different people
     shared = (energy - 1.0 / M) / (1.0 - 1.0 / M) if M > 1 else energy
     return float(np.clip((test.statistic - test.null) / max(shared, MIN_SHARED), 0.0, MAX_COHORT))
 
@@ -140,8 +140,8 @@ def claims_of(
     voxels: bool,
     rule: Calibration,
 ) -> Claims:
-    """Apply the rule to each map (D, k), ``B C``; F (d, d) is the release before any mirroring."""
-    known = numbers(maps, C, J, stability=stability, q=q)
+    """Apply the rule to the maps (D, k), ``B C``; F (d, d) is the release before any mirroring."""
+    known = predictors(maps, C, J, stability=stability, q=q)
     found = _logistic(np.array(rule.found) @ known)
     size = np.clip(math.log2(len(F) / REFERENCE_BASIS), -1.0, 2.0)
     strict = _logistic(np.array(rule.strict) @ np.stack([*known, np.full(len(found), size)]))
@@ -152,7 +152,7 @@ def claims_of(
     return Claims(
         cohort=q,
         maps=tuple(
-            Claim(
+            MapClaim(
                 word="image" if image[k] else _word(float(found[k]), rule),
                 found=None if image[k] else float(found[k]),
                 strict=None if image[k] else float(strict[k]),
@@ -170,22 +170,22 @@ def claims_of(
     )
 
 
-def numbers(maps: Array, C: Array, J: Array, *, stability: Array, q: float) -> Array:
-    """Return the rule's predictors of each map, (5, k): 1, stability, skewness, q, doubt."""
+def predictors(maps: Array, C: Array, J: Array, *, stability: Array, q: float) -> Array:
+    """Return the predictors of the rule for each map, (5, k): 1, stability, skewness, q, doubt."""
     A = maps - maps.mean(axis=0)
     skewness = np.minimum(np.abs(np.mean((A / A.std(axis=0)) ** 3, axis=0)), MAX_SKEWNESS)
     c = unit_columns(C)
     even = np.clip(np.sum(c * (J @ c), axis=0), 0.0, 1.0)
-    # A map on one side is suspicious in a doubtful cohort only.
+    # One-sided maps are suspicious in doubtful cohorts only.
     doubt = (1.0 - even) * max(GOOD_COHORT - q, 0.0)
     return np.stack([np.ones_like(even), stability, skewness, np.full_like(even, q), doubt])
 
 
 def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[list[int], list[bool]]:
-    """Return for each map (d, k) its mirror image among the others, from 1, and which are images.
+    """Return the pair of each map (d, k), from 1, or 0, and whether the map is an image.
 
-    ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F, z
-    from the odd one, whose noise is independent: of a network on both sides z is N(0, 1).
+    ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F and
+    z from the odd part, whose noise is independent: z of a network on both sides is N(0, 1).
     """
     c = unit_columns(C)
     likeness = np.abs(c.T @ J @ c)
@@ -196,31 +196,31 @@ def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[lis
     for k, other in enumerate(best.tolist()):
         if best[other] == k and likeness[k, other] >= MIRROR_PAIR:
             pair[k] = other + 1
-            # Both say the same, with opposite signs.
+            # The two z have opposite signs.
             image[k] = bool((z[k] - z[other]) / 2.0 <= -IMAGE_Z)
     return pair, image
 
 
-def counted(claims: Claims) -> list[Claim]:
-    """Return the claims that count: no images, and the likelier of an undecided mirror pair."""
-    kept = []
-    for number, one in enumerate(claims.maps, 1):
-        if one.word == "image":
+def countable(claims: Claims) -> list[MapClaim]:
+    """Return the claims that count: no images, and the likelier one of an undecided pair."""
+    counted = []
+    for number, claim in enumerate(claims.maps, 1):
+        if claim.word == "image":
             continue
-        other = claims.maps[one.pair - 1] if one.pair else None
-        if other is not None and other.found is not None and one.found is not None:
-            # Equal ones count where they come first.
-            if (other.found, -one.pair) > (one.found, -number):
+        other = claims.maps[claim.pair - 1] if claim.pair else None
+        if other is not None and other.found is not None and claim.found is not None:
+            # The first of two equally likely ones counts.
+            if (other.found, -claim.pair) > (claim.found, -number):
                 continue
-        kept.append(one)
-    return kept
+        counted.append(claim)
+    return counted
 
 
 def _no_pairs(n: int) -> tuple[list[int], list[bool]]:
     return [0] * n, [False] * n
 
 
-def _word(found: float, rule: Calibration) -> Word:
+def _word(found: float, rule: Calibration) -> ClaimWord:
     return "yes" if found >= rule.yes else "likely" if found >= rule.likely else "uncertain"
 
 

@@ -1,7 +1,7 @@
-"""Sign and order of components: one rule, decided once, from released maps only.
+"""Sign and order of components, decided once by one rule, from released maps only.
 
-The aggregator calls `arrange` on the maps A; everybody applies the resulting integers with
-`apply_order`, so no host's rounding flips a map.  Scale is left as released.
+The aggregator calls `arrange` on the maps A.  All parties apply the resulting integers with
+`apply_order`, so the rounding of no host flips a map.  The scale does not change.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 
-# Below this |mean z^3| a map has no clear side, and its strongest feature decides.
-SKEWNESS_DECIDES = 0.05
+# Minimum |mean z^3| that decides the sign of a map; below it, the strongest feature does.
+MIN_SKEWNESS = 0.05
 
-# Relative difference up to which two numbers count as equal, so that rounding decides nothing.
+# Maximum relative difference of numbers that count as equal, so that rounding decides nothing
 TIE = 1e-12
 
 
 def z_scores(A: Array) -> Array:
-    """Columns of the maps (D, R) with mean 0 and std 1 over the features; constant ones are 0."""
+    """Scale maps (D, R) to mean 0 and std 1 over the features; constant maps become 0."""
     centred = A - A.mean(axis=0)
     std = np.sqrt(np.mean(centred**2, axis=0))
-    # Relative to the map: the std of a constant map is rounding, not 0.
+    # Relative to the map, because rounding gives a constant map a positive std.
     flat = std <= TIE * np.max(np.abs(A), axis=0, initial=0.0)
     z: Array = np.where(flat, 0.0, centred / np.where(flat, 1.0, std))
     return z
@@ -39,7 +39,7 @@ def variance_explained(A: Array) -> Array:
 
 
 def peaks(z: Array) -> npt.NDArray[np.intp]:
-    """Lowest index of the largest absolute entry of each column, shape (R,)."""
+    """Index of the largest absolute entry of each column, (R,); ties: the lowest."""
     size = np.abs(z)
     first: npt.NDArray[np.intp] = np.argmax(size >= size.max(axis=0) * (1.0 - TIE), axis=0)
     return first
@@ -48,23 +48,22 @@ def peaks(z: Array) -> npt.NDArray[np.intp]:
 def arrange(A: Array, strength: Array | None = None) -> tuple[int, ...]:
     """Signed order of the components of maps (D, R): +-(k + 1) for the old component k.
 
-    Descending `strength` (R,), by default variance explained; equal ones by the lower peak index.
-    The sign makes the skewness of the map positive, or, if that is below 0.05, its largest |z|.
+    By descending `strength` (R,), by default the variance explained; ties by the lower peak index.
+    The sign makes the skewness of the map positive or, if |skewness| < 0.05, its largest |z|.
     """
     z = z_scores(A)
     at = peaks(z)
     skewness = np.mean(z**3, axis=0)
     at_peak = z[at, np.arange(A.shape[1])]
-    # Networks are mostly one-sided; a symmetric map is decided by its strongest feature.
-    side = np.where(np.abs(skewness) >= SKEWNESS_DECIDES, skewness, at_peak)
+    sign = np.where(np.abs(skewness) >= MIN_SKEWNESS, skewness, at_peak)
     return tuple(
-        int(-(k + 1) if side[k] < 0 else k + 1)
+        int(-(k + 1) if sign[k] < 0 else k + 1)
         for k in _descending(variance_explained(A) if strength is None else strength, at.tolist())
     )
 
 
 def apply_order(order: Sequence[int], matrix: Array, axis: int) -> Array:
-    """Put components along `axis` (A: 1; W, W_total, time courses: 0) into signed `order`."""
+    """Put the components along `axis` (A: 1; W, W_total, time courses: 0) in signed `order`."""
     index = np.abs(np.asarray(order, dtype=np.intp)) - 1
     shape = [1] * matrix.ndim
     shape[axis] = index.size
@@ -74,13 +73,13 @@ def apply_order(order: Sequence[int], matrix: Array, axis: int) -> Array:
 
 
 def _descending(share: Array, peak: Sequence[int]) -> list[int]:
-    """Sort indices by descending share; runs of equal shares by peak, then by index."""
-    # A plain sort would let rounding decide between equal shares, differently on two hosts.
-    left = sorted(range(share.size), key=lambda k: -share[k])
-    done: list[int] = []
-    while left:
-        first = share[left[0]]
-        tied = [k for k in left if share[k] >= first * (1.0 - TIE)]
-        done += sorted(tied, key=lambda k: (peak[k], k))
-        left = left[len(tied) :]
-    return done
+    """Sort indices by descending share; equal shares by peak, then by index."""
+    # In a plain sort rounding would decide between equal shares, differently on two hosts.
+    remaining = sorted(range(share.size), key=lambda k: -share[k])
+    order: list[int] = []
+    while remaining:
+        largest = share[remaining[0]]
+        tied = [k for k in remaining if share[k] >= largest * (1.0 - TIE)]
+        order += sorted(tied, key=lambda k: (peak[k], k))
+        remaining = remaining[len(tied) :]
+    return order

@@ -1,8 +1,8 @@
-"""The one shape of every private step: ask each subject a question, bound it, average, step.
+"""The form of every private step: ask each subject a question, bound the answer, average, step.
 
-PCA, whitening and both solvers differ in the question and in the step, in nothing else.  An
-estimator knows no site, no phase, no noise generator and no budget: `cape.protocol` sums the
-clipped answers, adds the noise, and hands the noisy mean back to `Estimator.step`.
+Estimators such as PCA, whitening and solvers differ in the question and the step only.  An
+estimator knows no site, phase, noise generator or budget: `cape.protocol` sums the clipped answers,
+adds the noise, and passes the noisy mean to `Estimator.step`.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ Floats = npt.NDArray[np.floating]  # of either precision
 _Shape = Literal["ball", "psd"]
 ReleaseStatus = Literal["waiting", "released", "budget_exhausted"]
 
-# Clip norm of runs with ``private=false``: far above any answer, only there to bound integers.
+# Clip norm of runs with ``private=false``, far above any answer: it only bounds the integers.
 UNCLIPPED = 4096.0
 
-# Bytes of a line of the cache, and of the longest vectors.
-ALIGNED = 64
+# Bytes of a cache line, and of the longest vector registers
+LINE_BYTES = 64
 
-# Squared norms in this range were computed without overflow or underflow that matters.
+# Range of squared norms whose computation did not overflow or underflow
 SAFE_SQUARE = (1e-200, 1e200)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRelease:
-    """One release as planned before the run: everything the accountant needs to know."""
+    """One release as planned before the run, with all that its cost depends on."""
 
-    size: int  # largest length n of one answer (shorter ones are allowed and cost the same)
-    clip: float  # C, L2 bound of one subject's answer; a public constant
-    # Replace-one distance of two answers: 2 C, or sqrt(2) C ("psd") for svec of PSD matrices
+    size: int  # maximum length n of an answer; a shorter one costs the same
+    clip: float  # C, public L2 bound of one subject's answer
+    # Maximum distance of two answers: 2 C ("ball"), or sqrt(2) C ("psd": svec of PSD matrices)
     shape: _Shape
-    # Share of the mu^2 of this estimator, relative to the other releases of the same one
-    weight: float
+    weight: float  # share of the estimator's mu^2, relative to its other releases
 
     def query(self, answer: Callable[[Data], Array]) -> SubjectQuery:
-        """Put a question whose answers are as planned here."""
+        """Return a question whose answers are as planned."""
         return SubjectQuery(size=self.size, clip=self.clip, shape=self.shape, answer=answer)
 
 
@@ -55,23 +54,23 @@ class SubjectQuery:
     size: int  # exact; this and the next two as in `PlannedRelease`
     clip: float
     shape: _Shape
-    # ``answer(stack) -> (n_subjects, size)`` for a stack of equally long subjects, shape
-    # (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed, and
-    # a test compares every row with the answer of its subject alone.
+    # ``answer(stack) -> (n_subjects, size)`` for a stack (n_subjects, rows, T), float32, of
+    # subjects of equal length.  Row m depends on subject m alone: stacks are for speed, and a test
+    # compares each row with the answer of its subject alone.
     answer: Callable[[Data], Array]
-    # What does not split into persons: ``part(stack) -> (size,)`` of all subjects of a site.  One
-    # subject moves the sum of the answers and this by at most 2 C, up to rounding.
+    # A term that is no sum over subjects: ``part(stack) -> (size,)`` of all subjects of a site.
+    # One subject changes the sum of the answers plus this by at most 2 C, up to rounding.
     part: Callable[[Data], Array] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRecord:
-    """What the last step looked like; released quantities only."""
+    """The last step in numbers; released quantities only."""
 
     statistic_norm: float  # L2 norm of the noisy mean
-    noise_norm: float  # norm expected of the noise alone
-    step_norm: float  # size of the update, in the units of the state
-    # Mean |cos| of the rows of W now and some rounds before, 0 while unknown (solvers only)
+    noise_norm: float  # expected norm of the noise alone
+    step_norm: float  # norm of the update, in the units of the state
+    # Solvers: mean |cos| between the rows of W now and some rounds before; 0 while unknown
     stability: float = 0.0
 
 
@@ -79,7 +78,7 @@ NO_STEP = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
 
 
 def step_record(mean: Array, noise_std: float, *, step_norm: float) -> StepRecord:
-    """Record of a step on a released mean (n,), whose entries carry noise of that std."""
+    """Record of a step on a released mean (n,) whose entries have noise of this std."""
     return StepRecord(
         statistic_norm=float(np.linalg.norm(mean)),
         noise_norm=float(noise_std * np.sqrt(len(mean))),
@@ -88,23 +87,23 @@ def step_record(mean: Array, noise_std: float, *, step_norm: float) -> StepRecor
 
 
 def aligned(n: int, kind: npt.DTypeLike, *, at: int = 0) -> npt.NDArray[np.floating]:
-    """Zeros (n,) in memory whose entry `at` begins at a multiple of 64 bytes.
+    """Zeros (n,) whose entry `at` is at an address that is a multiple of 64 bytes.
 
-    NumPy promises 16: then a vector of 64 bytes lies across two lines, and a pass over arrays that
-    fit the cache takes twice as long.
+    NumPy aligns to 16 bytes only.  A vector of 64 bytes then lies across two cache lines, and a
+    pass over arrays in the cache takes twice as long.
     """
     size = np.dtype(kind).itemsize
-    memory = np.zeros(n + ALIGNED // size, dtype=kind)
-    first = (-(memory.ctypes.data // size) - at) % (ALIGNED // size)
+    memory = np.zeros(n + LINE_BYTES // size, dtype=kind)
+    first = (-(memory.ctypes.data // size) - at) % (LINE_BYTES // size)
     return memory[first : first + n]
 
 
 def clip_rows(rows: Array, bound: float) -> Array:
-    """Rows (n_rows, n) in float64, scaled into the L2 ball of radius `bound` > 0, up to rounding.
+    """Scale rows (n_rows, n) into the L2 ball of radius `bound` > 0, up to rounding; float64.
 
-    Rows that are not finite become 0.  The exact clip is `cape.secagg.field`.
+    Rows that are not finite become 0.  The exact clip is in `cape.secagg.field`.
     """
-    # Rows contiguous and summed one by one: the result must not depend on the layout of the stack.
+    # Contiguous rows, summed one by one, so that the result does not depend on the stack's layout
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     with np.errstate(all="ignore"):
         norm2 = np.add.reduce(rows * rows, axis=1)
@@ -118,7 +117,7 @@ def clip_rows(rows: Array, bound: float) -> Array:
 
 def _clip_extreme(row: Array, bound: float) -> Array:
     """Clip one row whose squared norm may overflow, underflow or be NaN."""
-    # Scaled by its largest entry first, so 1e300 does not overflow.
+    # Divided by its largest entry first, so that the square of 1e300 does not overflow
     peak = float(np.max(np.abs(row), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:
         return np.zeros_like(row)
@@ -134,19 +133,19 @@ class Estimator(Protocol[S]):
     """A frozen dataclass built from settings; every method is pure."""
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """All planned releases in order, for subjects with at most `rows` rows."""
+        """Return all planned releases in order, for subjects with at most `rows` rows."""
 
     def start(self, rows: int) -> S:
-        """State before the first release, for subjects with `rows` rows."""
+        """Return the state before the first release, for subjects with `rows` rows."""
 
     def query(self, state: S) -> SubjectQuery:
-        """Next question, from public values only."""
+        """Return the next question, from public values only."""
 
     def step(self, state: S, mean: Array, noise_std: float) -> S:
-        """State after a release: post-processing, costs no budget.
+        """Return the state after a release; this is post-processing and costs no budget.
 
         `mean` has shape (size,); `noise_std` is the true std of the noise on each entry.
         """
 
     def done(self, state: S) -> bool:
-        """Tell whether all planned releases were made: public counters only, never data."""
+        """Return whether all planned releases were made, from public counters only."""

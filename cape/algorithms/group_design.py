@@ -1,9 +1,9 @@
-"""Who is compared with whom: public counts by site and group, weights of people, halves of sites.
+"""Design of a comparison of groups: public counts, weights of people, halves of sites.
 
-A neighbouring data set replaces one person by another of the same site and the same group, so all
-that stands here is public.  With p_s the share of cases at site s and w_s = .5 / max(p_s, 1 - p_s),
-a person weighs r = w_s (g - p_s): |r| <= 1/2, and the r of a site sum to 0, so whatever is common
-to a site drops out.  A site with one group only adds zeros.
+A neighbouring data set replaces one person by another of the same site and group, so all values
+here are public.  Let p_s be the share of cases at site s and w_s = .5 / max(p_s, 1 - p_s).  A
+person has the weight r = w_s (g - p_s).  |r| <= 1/2, and the r of a site sum to 0, so effects
+common to a site cancel.  A site with one group only adds zeros.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Groups:
-    """Public numbers of people who are asked, in the order of the sites."""
+    """Public numbers of the people asked, in the order of the sites."""
 
     people: Counts  # (S,) n_s
-    cases: Counts | None  # (S,) of them with g = 1; None where groups are data too (strict form)
+    cases: Counts | None  # (S,) people with g = 1; None in the strict form, where groups are data
 
     @property
     def n(self) -> int:
@@ -50,19 +50,19 @@ class Groups:
 
     @property
     def between(self) -> float:
-        """Variance over all people of a difference of 1 between the groups."""
+        """Variance over all people of the group indicator g."""
         share = float(np.sum(self.people * _share(self)) / self.n)
         return share * (1.0 - share)
 
     @property
     def effective_sites(self) -> float:
-        """Weight of one site's own effect in the answer: sum (n D)^2 / (sum n D)^2."""
+        """Variance of the answer per variance of the sites' effects: sum (n D)^2 / (sum n D)^2."""
         each = self.people * self.separation
         return float(np.sum(each**2) / np.sum(each) ** 2)
 
 
 def weights(case: npt.NDArray[np.integer]) -> Array:
-    """Return r (n,) of the people of one site who are asked; `case` (n,) is 1 or 0."""
+    """Return r (n,) of the people asked at one site; `case` (n,) is 1 or 0."""
     p = float(np.mean(case)) if len(case) else 0.0
     return np.asarray(_weight(np.array(p)) * (case - p), dtype=np.float64)
 
@@ -78,10 +78,10 @@ def _weight(p: Array) -> Array:
 
 
 def half_of_sites(seed: bytes, sites: Sequence[str], people: Counts) -> Flags:
-    """Return which sites are in half A: one of each pair of like size, by the public seed.
+    """Return which sites are in half A: by the public seed, one of each pair of similar size.
 
-    For answers about sites like these: a pattern that is tested where it was found points at the
-    effects of these sites.  The last site of an odd number is in half A.
+    An answer for sites like these needs halves of sites: tested at the sites where it was found, a
+    pattern would show effects of these sites.  The last of an odd number of sites is in half A.
     """
     order = sorted(range(len(sites)), key=lambda s: (-int(people[s]), sites[s].encode()))
     inside = np.zeros(len(sites), dtype=bool)

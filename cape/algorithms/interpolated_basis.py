@@ -1,9 +1,9 @@
-"""A public basis of a fine mask, from one on a coarser grid: B = P C, never formed (D x d).
+"""A public basis of a fine mask, interpolated from a coarser grid: B = P C, never formed (D x d).
 
-P interpolates linearly from nodes every few voxels to the voxels of the mask, and C (nodes, d) is
-a basis on the nodes, turned so that the columns of B are orthonormal.  Columns stay nested.  Basis
-functions are smooth, so the span is nearly that of the basis on the voxels themselves: test and
-docs/howto-inputs.md say how nearly.
+P interpolates linearly from nodes every few voxels to the voxels of the mask.  C (nodes, d) is a
+basis on the nodes, transformed so that the columns of B are orthonormal; they stay nested.  Basis
+functions are smooth, so the span is close to that of the basis on the voxels; docs/howto-inputs.md
+says how close.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from cape.algorithms.axis_products import AxisProducts
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 
-# Distance of nodes, mm, at most half of it off; and at least two voxels.
+# Distance of nodes in mm, rounded to whole voxels, at least two
 NODES_MM: Final = 4.0
-# Volumes, or columns of B, that are held at once.
-_COLUMNS: Final = 8
+_COLUMNS: Final = 8  # volumes copied at a time
 
 Mask = npt.NDArray[np.bool_]
 
@@ -33,8 +32,8 @@ class InterpolatedBasis:
     """B = P C, shape (D, d), with orthonormal columns."""
 
     inside: Mask  # (nx, ny, nz): the mask in its bounding box, voxels in C order
-    axes: tuple[Array, Array, Array]  # P of each axis, (voxels, nodes)
-    used: Mask  # nodes that any voxel of the mask sees
+    axes: tuple[Array, Array, Array]  # factor of P along each axis, (voxels, nodes)
+    used: Mask  # nodes with a weight at some voxel of the mask
     coefficients: Array  # C, (nodes used, d)
 
     @property
@@ -90,7 +89,7 @@ def interpolated(
     n_basis: int,
     build: Callable[[Mask, tuple[float, float, float], int], Array],
 ) -> InterpolatedBasis:
-    """Return the basis of a mask from the one that `build` gives of nodes, their edges and d."""
+    """Return the basis of a mask; `build` makes that of the nodes from their mask, edges and d."""
     voxels = np.argwhere(mask)
     inside = mask[tuple(map(slice, voxels.min(axis=0), voxels.max(axis=0) + 1))]
     steps = node_steps(voxel_mm)
@@ -99,14 +98,14 @@ def interpolated(
     used = np.asarray(weight > 0)
     edges = (voxel_mm[0] * steps[0], voxel_mm[1] * steps[1], voxel_mm[2] * steps[2])
     C = build(used, edges, n_basis)
-    # B'B = C' (P'P) C, and P'P joins neighbouring nodes only.
+    # B'B = C' (P'P) C, and P'P is nonzero for neighbouring nodes only.
     upper = np.linalg.cholesky(C.T @ _gram(inside, (x, y, z), used, C)).T
     C = np.ascontiguousarray(np.linalg.solve(upper.T, C.T).T)
     return InterpolatedBasis(inside=inside, axes=(x, y, z), used=used, coefficients=C)
 
 
 def _linear(n: int, step: int) -> Array:
-    """Linear interpolation of n voxels from nodes every `step`, shape (n, nodes)."""
+    """Matrix (n, nodes) that interpolates n voxels linearly from nodes at every `step` voxels."""
     place = np.arange(n) / step
     lower = np.floor(place).astype(np.intp)
     part = place - lower
@@ -124,7 +123,7 @@ def _gram(inside: Mask, axes: tuple[Array, Array, Array], used: Mask, C: Array) 
     product = np.zeros_like(C)
     volume = inside.astype(np.float64)
     for shift in itertools.product((-1, 0, 1), repeat=3):
-        # Sum over voxels of the weight of a node times that of its neighbour.
+        # The sum over voxels of a node's weight times its neighbour's.
         pairs = [_shifted(matrix, by) * matrix for matrix, by in zip(axes, shift, strict=True)]
         joint = AxisProducts.of(*(pair.T for pair in pairs)).of_volume(volume)[used]
         window = tuple(slice(1 + by, 1 + by + n) for by, n in zip(shift, used.shape, strict=True))
@@ -138,7 +137,7 @@ def _gram(inside: Mask, axes: tuple[Array, Array, Array], used: Mask, C: Array) 
 
 
 def _shifted(matrix: Array, by: int) -> Array:
-    """Column a of the result is column a + `by`; zeros outside."""
+    """Shift columns: column a of the result is column a + `by`, or 0 outside."""
     out = np.zeros_like(matrix)
     n = matrix.shape[1]
     out[:, max(0, -by) : n - max(0, by)] = matrix[:, max(0, by) : n + min(0, by)]
@@ -146,7 +145,7 @@ def _shifted(matrix: Array, by: int) -> Array:
 
 
 def _ends(rows: Array) -> tuple[tuple[npt.NDArray[np.intp], Array], ...]:
-    """Nodes and weights of both ends of each row of a linear interpolation."""
+    """Return the two nodes of each row of a linear interpolation, with their weights."""
     lower = np.argmax(rows > 0, axis=1)
     upper = np.minimum(lower + 1, rows.shape[1] - 1)
     at = np.arange(len(rows))

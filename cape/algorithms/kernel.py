@@ -1,9 +1,9 @@
 """The template-free kernel basis: leading eigenvectors of a Gaussian kernel over the features.
 
-``K_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))``, x the places of voxels or pixels: the smooth patterns
-that a mask can carry, public, orthonormal and nested.  Eigenvectors are unique up to sign, and up
-to a rotation where eigenvalues coincide; `settled` gives every host the same columns.  Deviation:
-within rounding, not on bytes; privacy bounds hold for any basis.
+``K_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))``, x the positions of voxels, pixels or parcels.  The
+eigenvectors are the smooth patterns that a mask can hold; they are public, orthonormal and nested.
+They are unique up to sign, and up to a rotation among equal eigenvalues; `settled` fixes both, so
+all hosts have the same columns up to rounding.  The privacy bounds hold for any basis.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from cape.algorithms.linalg import along_axes, polar
 from cape.frozen import dataclass
 
 SIGMA_MM = 12.0  # width of the kernel in a brain, mm
-# The same for spatial components: the narrower kernel's patterns vanish at the rim of the mask
+# Width for spatial components: patterns of a narrower kernel vanish at the edge of the mask.
 SPATIAL_SIGMA_MM = 30.0
-WIDE_MM = 20.0  # from here on a brain carries so few modes that the kernel is taken apart exactly
+WIDE_MM = 20.0  # minimum width at which a brain has few enough modes for an exact decomposition
 _MIN_MODE = 1e-11  # modes of the bounding box below this share of the strongest are rounding
-_MIN_EIGENVALUE = 1e-9  # eigenvalues below this share of the largest are not told from rounding
+_MIN_EIGENVALUE = 1e-9  # eigenvalues below this share of the largest are rounding
 SIGMA_PIXELS = 2.0  # width of the kernel in a 2-D image, pixels
 TIED = 1e-6  # neighbouring eigenvalues closer than this share of the larger count as equal
-RESIDUAL = 1e-10  # largest residual of an eigenvector, over its eigenvalue
+MAX_RESIDUAL = 1e-10  # maximum norm of an eigenvector's residual, over its eigenvalue
 
-MAX_STEPS = 60
-DEGREE = 6  # of the polynomial between two looks at the residual
-_COLUMNS = 32  # columns whose volumes are held at once
+MAX_BLOCK_STEPS = 60
+DEGREE = 6  # of the Chebyshev polynomial between two checks of the residual
+_COLUMNS = 32  # columns processed at a time
 
 
 def kernel_image(image_shape: tuple[int, int], n_basis: int) -> Array:
-    """Kernel basis (D, d) of an image, row by row; falling eigenvalue, ties by row, column."""
+    """Kernel basis (D, d) of an image, row by row, by falling eigenvalue; ties by row, column."""
     check_size(n_basis, image_shape[0] * image_shape[1])
     (down, lower), (across, upper) = (_axis(n) for n in image_shape)
     strength = np.multiply.outer(lower, upper)
     a, b = (index.ravel() for index in np.indices(image_shape))
     order = np.round(np.log(np.maximum(strength.ravel(), 1e-300)), 9)
-    chosen = np.lexsort((b, a, -order))[:n_basis]
-    products = down[:, None, a[chosen]] * across[None, :, b[chosen]]
+    first = np.lexsort((b, a, -order))[:n_basis]
+    products = down[:, None, a[first]] * across[None, :, b[first]]
     return np.ascontiguousarray(products.reshape(-1, n_basis))
 
 
@@ -50,13 +50,13 @@ def _axis(n: int) -> tuple[Array, Array]:
     """Eigenvectors (n, n) and eigenvalues (n,) of the kernel of one axis of pixels."""
     values, vectors = np.linalg.eigh(_gaussian(n, 1.0 / SIGMA_PIXELS))
     values, vectors = values[::-1], vectors[:, ::-1]
-    # The f-th eigenvector swings like the f-th cosine: that settles its sign.
-    side = np.sum(vectors * cosines(n, n), axis=0)
-    return vectors * np.where(side < 0.0, -1.0, 1.0), np.maximum(values, 0.0)
+    # The f-th eigenvector gets the sign of the f-th cosine, which it resembles.
+    sign = np.sum(vectors * cosines(n, n), axis=0)
+    return vectors * np.where(sign < 0.0, -1.0, 1.0), np.maximum(values, 0.0)
 
 
 def _gaussian(n: int, step: float) -> Array:
-    """Kernel of n places a `step` apart, in units of sigma, shape (n, n)."""
+    """Kernel (n, n) of positions at intervals of `step`, in units of sigma."""
     place = step * np.arange(n)
     return np.asarray(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2))
 
@@ -69,30 +69,34 @@ def _axes(
 
 def spatial_sigma(mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float]) -> float:
     """Return the width (mm) for spatial components: 30 in a brain, less in a part of one."""
-    # A quarter of the edge of a cube as large as the mask; of a whole brain (1.9 litres) 31 mm.
+    # A quarter of the edge of a cube with the mask's volume: 31 mm for a whole brain (1.9 litres).
     volume = float(np.prod(voxel_mm)) * int(mask.sum())
     return min(SPATIAL_SIGMA_MM, float(np.cbrt(volume)) / 4.0)
 
 
 def kernel_points(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_MM) -> Array:
-    """Kernel basis (D, d) of few places (D, 3), mm: parcels by their centres.
+    """Kernel basis (D, d) of a few positions (D, 3) in mm, such as centres of parcels.
 
-    Directions past what is told from rounding follow from those before by one fixed rule.
+    A fixed rule adds columns if d exceeds the number of eigenvalues above rounding.
     """
     check_size(n_basis, len(places))
-    squares = np.sum(places**2, axis=1)
-    apart = np.maximum(squares[:, None] + squares[None, :] - 2.0 * places @ places.T, 0.0)
-    values, vectors = np.linalg.eigh(np.exp(-apart / (2.0 * sigma_mm**2)))
+    values, vectors = np.linalg.eigh(gaussian(places, sigma_mm))
     values, vectors = values[::-1], vectors[:, ::-1]
-    told = min(int(np.count_nonzero(values > _MIN_EIGENVALUE * values[0])), n_basis)
-    U = settled(vectors[:, : told + 1], values[: told + 1])[:, :told]
-    if told == n_basis:
+    n = min(int(np.count_nonzero(values > _MIN_EIGENVALUE * values[0])), n_basis)
+    U = settled(vectors[:, : n + 1], values[: n + 1])[:, :n]
+    if n == n_basis:
         return np.ascontiguousarray(U)
-    rows = np.arange(1.0, len(U) + 1.0)
-    irregular = np.cos(np.multiply.outer(rows, np.sqrt(np.arange(2.0, 2.0 + n_basis - told))))
+    irregular = _irregular(len(U), n_basis - n)
     rest = np.linalg.qr(irregular - U @ (U.T @ irregular))[0]
-    rest -= U @ (U.T @ rest)  # twice, since little of an irregular column may be left
+    rest -= U @ (U.T @ rest)  # again: the first difference may be small against its rounding
     return np.ascontiguousarray(np.concatenate([U, np.linalg.qr(rest)[0]], axis=1))
+
+
+def gaussian(places: Array, sigma_mm: float) -> Array:
+    """Kernel (n, n) of positions (n, 3) in mm."""
+    squares = np.sum(places**2, axis=1)
+    distance = np.maximum(squares[:, None] + squares[None, :] - 2.0 * places @ places.T, 0.0)
+    return np.asarray(np.exp(-distance / (2.0 * sigma_mm**2)))
 
 
 def kernel_mask(
@@ -103,9 +107,9 @@ def kernel_mask(
 ) -> Array:
     """Kernel basis (D, d) inside a mask (nx, ny, nz), voxels in C order, by falling eigenvalue.
 
-    Block iteration from the lowest cosines: the kernel is applied axis by axis over the bounding
-    box, never formed (D x D).  Wide kernels go by the modes of the box (`_by_modes`).  `voxel_mm`
-    are the edges of a voxel.
+    Block iteration starts from the lowest cosines and applies the kernel axis by axis over the
+    bounding box; the (D, D) kernel is never formed.  Wide kernels use the modes of the box
+    (`_by_modes`).  `voxel_mm` are the edges of a voxel.
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
@@ -115,14 +119,14 @@ def kernel_mask(
     axes = _axes(box, voxel_mm, sigma_mm)
     width = min(len(voxels), n_basis + max(30, n_basis // 2))
     U = np.linalg.qr(lowest_cosines(voxels, width))[0]
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_BLOCK_STEPS):
         KU = _apply(box, axes, U)
         values, turn = np.linalg.eigh(U.T @ KU)
         values, turn = values[::-1], turn[:, ::-1]
         U, KU = U @ turn, KU @ turn
         residual = (KU - U * values)[:, :n_basis]
-        off = np.linalg.norm(residual, axis=0) / np.maximum(values[:n_basis], 1e-300)
-        if float(off.max()) <= RESIDUAL:
+        relative = np.linalg.norm(residual, axis=0) / np.maximum(values[:n_basis], 1e-300)
+        if float(relative.max()) <= MAX_RESIDUAL:
             break
         U = np.linalg.qr(_filtered(box, axes, U, KU, cut=float(values[-1])))[0]
     return settled(U[:, : n_basis + 1], values[: n_basis + 1])[:, :n_basis]
@@ -134,7 +138,7 @@ def smooth(
     columns: Array,
     sigma_mm: float = SIGMA_MM,
 ) -> Array:
-    """``K columns``, shape (D, n): the kernel of `kernel_mask` applied to columns."""
+    """Apply the kernel of `kernel_mask`: ``K columns``, shape (D, n)."""
     return _apply(mask, _axes(mask, voxel_mm, sigma_mm), columns)
 
 
@@ -147,10 +151,10 @@ def smooth_mirrored(
     midline_mm: float,
     sigma_mm: float,
 ) -> Array:
-    """``K' columns``, ``K'_ij = exp(-|x_i - M x_j|^2 / (2 sigma^2))``, M the mirror in x.
+    """Return ``K' columns``, ``K'_ij = exp(-|x_i - M x_j|^2 / (2 sigma^2))``, M the mirror in x.
 
-    `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  It works in mm:
-    a mirrored voxel need not fall on a voxel.
+    `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  The mirror
+    image of a voxel may lie between voxels.
     """
     axes = _axes(mask, voxel_mm, sigma_mm)
     x = (first_mm + voxel_mm[0] * np.arange(mask.shape[0]) - midline_mm) / sigma_mm
@@ -159,7 +163,7 @@ def smooth_mirrored(
 
 
 def smooth_image(image_shape: tuple[int, int], columns: Array) -> Array:
-    """Kernel of `kernel_image` applied to columns, shape (D, n)."""
+    """Apply the kernel of `kernel_image`: ``K columns``, shape (D, n)."""
     down, across = (_gaussian(n, 1.0 / SIGMA_PIXELS) for n in image_shape)
     images = columns.reshape(*image_shape, -1)
     return np.asarray(np.einsum("ai,bj,ijn->abn", down, across, images, optimize=True)).reshape(
@@ -180,12 +184,12 @@ def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
 def _by_modes(
     box: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], sigma_mm: float, n_basis: int
 ) -> Array:
-    """Leading eigenvectors (D, d) at a box's voxels; E011 past what is told from rounding."""
-    # Block iteration fails here: a wide kernel's spectrum falls by 1e6 within the basis.
-    modes = box_modes(box, voxel_mm, sigma_mm, weakest=_MIN_MODE)
-    carried = int(np.count_nonzero(modes.values > _MIN_EIGENVALUE * modes.values[0]))
-    if n_basis > carried:
-        raise refused_size(n_basis, f"1 to {carried} in this mask", "lower n_basis.")
+    """Leading eigenvectors (D, d) at a box's voxels; E011 if d exceeds those above rounding."""
+    # Block iteration would fail: the spectrum of a wide kernel falls by 1e6 within the basis.
+    modes = box_modes(box, voxel_mm, sigma_mm, min_share=_MIN_MODE)
+    limit = int(np.count_nonzero(modes.values > _MIN_EIGENVALUE * modes.values[0]))
+    if n_basis > limit:
+        raise refused_size(n_basis, f"1 to {limit} in this mask", "lower n_basis.")
     return modes.eigenvectors(box, n_basis)
 
 
@@ -194,37 +198,37 @@ def box_modes(
     voxel_mm: tuple[float, float, float],
     sigma_mm: float,
     *,
-    weakest: float,
+    min_share: float,
 ) -> Modes:
-    """Take the kernel inside a box apart, without modes below `weakest` of the strongest."""
+    """Decompose the kernel inside a box, without modes below `min_share` of the strongest."""
     kernels = tuple(axis.tobytes() for axis in _axes(inside, voxel_mm, sigma_mm))
-    return _modes_of(inside.tobytes(), inside.shape, kernels, weakest)
+    return _modes_of(inside.tobytes(), inside.shape, kernels, min_share)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Modes:
-    """A kernel inside a box as ``K = F F'``, F the box's own modes, and F'F taken apart.
+    """Decomposition of a kernel inside a box: ``K = F F'``, F the modes of the box, via F'F.
 
-    A mode is a product of one function of each axis, so F is never formed: with F'F, its products
-    are sums over one axis after the other.
+    A mode is a product of three functions, one of each axis.  F is never formed: products with F
+    and F'F are computed axis by axis.
     """
 
     axes: tuple[Array, ...]  # eigenvectors of each axis: (nx, p), (ny, q), (nz, r)
-    chosen: npt.NDArray[np.intp]  # (m, 3): one of each axis, in order
-    root: Array  # (m,): of the strengths
-    values: Array  # (m,): of F'F, and so of K; falling
-    vectors: Array  # (m, m)
+    chosen: npt.NDArray[np.intp]  # (m, 3): for each mode an eigenvector of each axis, in order
+    root: Array  # (m,): roots of the strengths
+    values: Array  # (m,): eigenvalues of F'F, which are those of K; falling
+    vectors: Array  # (m, m): eigenvectors of F'F
 
     def eigenvectors(self, box: npt.NDArray[np.bool_], n: int) -> Array:
         """Return the leading eigenvectors (D, n) of K at the voxels of a box."""
-        # One more, if it is not rounding, to tell whether the last two have equal eigenvalues.
-        told = int(np.count_nonzero(self.values > _MIN_MODE * self.values[0]))
-        values = self.values[: min(n + 1, told)]
+        # One more, unless it is rounding, shows whether the last two eigenvalues are equal.
+        limit = int(np.count_nonzero(self.values > _MIN_MODE * self.values[0]))
+        values = self.values[: min(n + 1, limit)]
         turn = self.vectors[:, : len(values)] / np.sqrt(values)
         return orthonormal(self._times(box, turn), values, n)
 
     def _times(self, box: npt.NDArray[np.bool_], columns: Array) -> Array:
-        """``F columns``, shape (D, n)."""
+        """Return ``F columns``, shape (D, n)."""
         out = np.empty((int(box.sum()), columns.shape[1]))
         sizes = [vectors.shape[1] for vectors in self.axes]
         for first in range(0, columns.shape[1], _COLUMNS):
@@ -235,10 +239,10 @@ class Modes:
         return out
 
 
-# A run asks for the widest basis and for its own: taking the kernel apart takes seconds.
+# Cached: a run asks for the widest basis and for its own, and a decomposition takes seconds.
 @functools.lru_cache(maxsize=2)
 def _modes_of(
-    inside: bytes, shape: tuple[int, ...], kernels: tuple[bytes, ...], weakest: float
+    inside: bytes, shape: tuple[int, ...], kernels: tuple[bytes, ...], min_share: float
 ) -> Modes:
     box = np.frombuffer(inside, dtype=bool).reshape(shape)
     pairs = [
@@ -246,10 +250,10 @@ def _modes_of(
     ]
     x, y, z = (np.maximum(values, 0.0) for values, _ in pairs)
     strength = np.multiply.outer(np.multiply.outer(x, y), z)
-    chosen = np.argwhere(strength > weakest * strength.max())
+    chosen = np.argwhere(strength > min_share * strength.max())
     root = np.sqrt(strength[tuple(chosen.T)])
     lowest = chosen.min(axis=0)
-    axes = tuple(vectors[:, least:] for (_, vectors), least in zip(pairs, lowest, strict=True))
+    axes = tuple(vectors[:, first:] for (_, vectors), first in zip(pairs, lowest, strict=True))
     chosen -= lowest
     values, vectors = np.linalg.eigh(_gram(box, axes, chosen) * np.multiply.outer(root, root))
     return Modes(
@@ -264,10 +268,10 @@ def _modes_of(
 def _gram(
     box: npt.NDArray[np.bool_], axes: tuple[Array, ...], chosen: npt.NDArray[np.intp]
 ) -> Array:
-    """Inner products (m, m) over the voxels of a box of the modes, each of strength 1.
+    """Inner products (m, m) of the modes over the voxels of a box, for modes of strength 1.
 
-    ``sum_i x_a x_a' sum_j y_b y_b' sum_k z_c z_c'`` from the right; the sums over k and over j are
-    made once for each pair of functions.
+    ``sum_i x_a x_a' sum_j y_b y_b' sum_k z_c z_c'`` from the right.  The sums over k and j are
+    computed once for each pair of functions.
     """
     x = axes[0]
     (y, y_at), (z, z_at) = (_pairs(vectors) for vectors in axes[1:])
@@ -286,7 +290,7 @@ def _gram(
 
 
 def _pairs(vectors: Array) -> tuple[Array, npt.NDArray[np.intp]]:
-    """Products (n, p (p + 1) / 2) of two functions of an axis; where each pair stands, (p, p)."""
+    """Products (n, p (p + 1) / 2) of pairs of an axis's functions; column of each pair, (p, p)."""
     p = vectors.shape[1]
     first, second = np.triu_indices(p)
     at = np.empty((p, p), dtype=np.intp)
@@ -295,8 +299,8 @@ def _pairs(vectors: Array) -> tuple[Array, npt.NDArray[np.intp]]:
 
 
 def orthonormal(U: Array, values: Array, n: int) -> Array:
-    """Return n columns of U (D, n or one more), near orthonormal, made so exactly and `settled`."""
-    # The triangle of Cholesky is that of QR: columns stay as nested as the eigenvectors are.
+    """Orthonormalise U (D, n or n + 1), which nearly is; return n columns of it, `settled`."""
+    # Cholesky gives the triangle of QR, so the columns stay nested.
     Q = U @ np.linalg.inv(np.linalg.cholesky(U.T @ U)).T
     return np.ascontiguousarray(settled(Q, values[: Q.shape[1]])[:, :n])
 
@@ -304,7 +308,7 @@ def orthonormal(U: Array, values: Array, n: int) -> Array:
 def _filtered(
     box: npt.NDArray[np.bool_], axes: list[Array], U: Array, KU: Array, *, cut: float
 ) -> Array:
-    """T_m(2 K / cut - 1) U, which dampens all eigenvectors below `cut` (Chebyshev)."""
+    """Chebyshev filter T_m(2 K / cut - 1) U, which damps all eigenvectors below `cut`."""
     if cut <= 0.0:
         return KU
     before, now = U, 2.0 / cut * KU - U
@@ -314,12 +318,12 @@ def _filtered(
 
 
 def settled(U: Array, values: Array) -> Array:
-    """Eigenvectors with sign, and rotation among equal eigenvalues, fixed by one rule.
+    """Eigenvectors U (D, n) with fixed signs, and a fixed rotation among equal eigenvalues.
 
-    The product of a group of equals with fixed, irregular columns becomes symmetric and positive.
+    The product of a group of equals with fixed irregular columns is made symmetric and positive.
     """
     rows = np.arange(1.0, len(U) + 1.0)
-    # Most columns are alone in their group: they need a sign.
+    # Most columns have an eigenvalue of their own and need a sign only.
     settled = U * np.where(np.cos(np.sqrt(2.0) * rows) @ U < 0.0, -1.0, 1.0)
     first = 0
     while first < U.shape[1]:
@@ -327,8 +331,13 @@ def settled(U: Array, values: Array) -> Array:
         while last < U.shape[1] and values[last - 1] - values[last] <= TIED * values[last - 1]:
             last += 1
         if last > first + 1:
-            irregular = np.cos(np.multiply.outer(rows, np.sqrt(np.arange(2.0, 2.0 + last - first))))
             group = U[:, first:last]
-            settled[:, first:last] = group @ polar(group.T @ irregular)
+            settled[:, first:last] = group @ polar(group.T @ _irregular(len(U), last - first))
         first = last
     return settled
+
+
+def _irregular(n_rows: int, n: int) -> Array:
+    """Return cos(i sqrt(2)), cos(i sqrt(3)), ...: columns (n_rows, n) without a pattern."""
+    rows = np.arange(1.0, n_rows + 1.0)
+    return np.asarray(np.cos(np.multiply.outer(rows, np.sqrt(np.arange(2.0, 2.0 + n)))))

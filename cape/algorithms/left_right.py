@@ -1,9 +1,10 @@
-"""Left and right: the mirror of a public basis, and the test that asks whether there is a brain.
+"""Left and right: the mirror of a public basis, and a test whether a release shows a brain.
 
-Networks of a resting brain are mostly the same on both sides; noise is not.  With J, the mirror
-``(x, y, z) -> (-x, y, z)`` in the basis, ``T = tr(J F)`` counts even patterns of a released mean F
-of projectors + and odd ones -.  What privacy adds to T is exactly normal, and what subjects of
-smooth noise give is simulated from public numbers.  Free post-processing, before any mirroring.
+Networks of a resting brain are mostly the same on both sides; noise is not.  Let J be the mirror
+``(x, y, z) -> (-x, y, z)`` in the basis and F a released mean of projectors.  ``T = tr(J F)``
+counts even patterns of F as positive and odd ones as negative.  The privacy noise of T is exactly
+normal, and T of subjects of smooth noise is simulated from public numbers.  The test is
+post-processing, before any mirroring, and costs no privacy.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import along_axes
 from cape.frozen import dataclass
 
-CLEAR = 4.0  # z from which a run is taken to show a brain
-NOTHING = 2.0  # z below which nothing was found
-# How far noise may lie from what is simulated, over R: no number of people averages it away.  Noise
-# with sharp borders (blocks of 30 mm moved, of people and of smooth fields) lay .023 above at G 200
-# and 400, rms .025, at most .042, and not at G 50 and 100; brains .28 to .62 (docs/separations.md)
+CLEAR_Z = 4.0  # minimum z of the verdict "brain"
+NOTHING_Z = 2.0  # z below which the verdict is "nothing"
+# Std of T, over R, between real noise and the simulated one, which no number of people averages
+# out.  Noise with sharp borders (30 mm blocks of people and of smooth fields, moved) lay .023 above
+# the simulation at G 200 and 400 (rms .025, at most .042) and not above it at G 50 and 100; brains
+# lay .28 to .62 above it (docs/separations.md).
 BORDERS = 0.025
 
-# The public simulation of subjects without any brain: smoothness (mm), white noise beside a field
-# of unit deviation, people per cell, scans, AR(1) in time
+# The public simulation of subjects without a brain: smoothness (mm), white noise beside a field of
+# unit deviation, people per cell, scans, AR(1) in time
 SIGMAS_MM = (6.0, 9.0, 12.0, 16.0, 22.0)
-WHITE = (0.4, 1.2)
-PEOPLE = 12
+WHITE_LEVELS = (0.4, 1.2)
+PEOPLE_PER_CELL = 12
 SCANS = 148
 AR = 0.4
 _SEED = 20_261_122
-_FLOOR = 0.3  # least deviation to divide by, in medians: as in `cape.data.cleaning`
+_MIN_DEVIATION = 0.3  # divisor of a feature, in medians: as in `cape.data.cleaning`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -41,8 +43,7 @@ class Mirror:
     """The mirror M in coordinates of a basis."""
 
     J: Array  # (d, d): orthogonal and symmetric, even directions +1, odd ones -1
-    # (d, d): the same where the mask is symmetric; directions without a partner count less
-    weighed: Array
+    weighed: Array  # (d, d): J on a symmetric mask; directions without a partner count less
 
 
 def mirror(B: Array, KB: Array, MB: Array) -> Mirror:
@@ -52,7 +53,7 @@ def mirror(B: Array, KB: Array, MB: Array) -> Mirror:
 
 
 def swap(partner: npt.NDArray[np.intp]) -> Mirror:
-    """Return the mirror of parcels: `partner` (D,) holds the other side's index, -1 without one."""
+    """Return the mirror of parcels; `partner` (D,) is the index on the other side, or -1."""
     n = len(partner)
     weighed = np.zeros((n, n))
     paired = np.flatnonzero(partner >= 0)
@@ -60,8 +61,8 @@ def swap(partner: npt.NDArray[np.intp]) -> Mirror:
     return Mirror(J=weighed + np.diag((partner < 0).astype(float)), weighed=weighed)
 
 
-def within(B: Array, pairs: Mirror) -> Mirror:
-    """Return the mirror of features in coordinates of a basis B (D, d) that is smooth in space."""
+def project_mirror(B: Array, pairs: Mirror) -> Mirror:
+    """Return the mirror of features in coordinates of a basis B (D, d)."""
     J, weighed = _of_signs(B.T @ pairs.J @ B).J, _of_signs(B.T @ pairs.weighed @ B).weighed
     return Mirror(J=J, weighed=weighed)
 
@@ -80,22 +81,22 @@ def mirrored(F: Array, J: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftRight:
-    """Result of the test; statistics are divided by R, their largest possible value."""
+    """Result of the test; statistics are divided by R, their maximum."""
 
     z: float
     statistic: float  # T of the released mean
-    null: float  # of the smooth noise that comes nearest to a brain
-    null_std: float  # of one such subject
+    null: float  # largest mean T of smooth noise
+    null_std: float  # largest std of T of one subject of smooth noise
 
     @property
     def verdict(self) -> str:
         """Return ``brain``, ``unclear`` or ``nothing``."""
-        return "brain" if self.z >= CLEAR else "unclear" if self.z >= NOTHING else "nothing"
+        return "brain" if self.z >= CLEAR_Z else "unclear" if self.z >= NOTHING_Z else "nothing"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Null:
-    """T of subjects made of smooth noise: largest mean and deviation over the simulated cells."""
+    """T of subjects of smooth noise: largest mean and largest std over the simulated cells."""
 
     mean: float
     std: float
@@ -116,15 +117,15 @@ def left_right(
     )
 
 
-# Draws one subject's field of a given smoothness at n places, (n, n_times), of unit deviation
-# In quotes: `numpy.random` is not to be imported by every round.
+# Draws one subject's field (n, n_times) of unit deviation at n positions.  The generator's type is
+# quoted, so that rounds do not import `numpy.random`.
 Field = Callable[["np.random.Generator", int], Array]
 
 
 def voxel_fields(
     inside: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], sigma_mm: float
 ) -> Field:
-    """Fields at the voxels inside a box; covariance ``exp(-|x - x'|^2 / (2 sigma^2))``."""
+    """Return fields at the voxels inside a box, covariance ``exp(-|x - x'|^2 / (2 sigma^2))``."""
     roots = []
     for n, mm in zip(inside.shape, voxel_mm, strict=True):
         place = np.arange(n) * mm / sigma_mm
@@ -150,10 +151,10 @@ def simulated_null(
     n_components: int,
     global_signal: bool,
 ) -> Null:
-    """Return T of subjects without a brain, from a public seed.
+    """Simulate T of subjects without a brain from a public seed.
 
-    ``field_of(sigma)`` draws at n places; `white` (n,) is how much of the white noise of a voxel a
-    place has, `basis` (n, d) are the rows of the public basis there.
+    ``field_of(sigma)`` draws fields at n positions.  `white` (n,) is the share of a voxel's white
+    noise at each position; `basis` (n, d) are the rows of the public basis there.
     """
     rng = np.random.default_rng(_SEED)
     lag = np.subtract.outer(np.arange(SCANS), np.arange(SCANS))
@@ -162,26 +163,26 @@ def simulated_null(
     means, spreads = [], []
     for sigma in SIGMAS_MM:
         draw = field_of(sigma)
-        for level in WHITE:
-            found = []
-            for _ in range(PEOPLE):
+        for level in WHITE_LEVELS:
+            statistics = []
+            for _ in range(PEOPLE_PER_CELL):
                 X = draw(rng, SCANS)
                 X = (X + level * white[:, None] * rng.standard_normal(X.shape)) @ in_time.T
                 X = _cleaned(X, global_signal=global_signal)
                 U = _leading(X if basis is None else basis.T @ X, n_components)
-                found.append(float(np.sum(U * (J @ U))))
-            means.append(float(np.mean(found)))
-            spreads.append(float(np.std(found, ddof=1)))
+                statistics.append(float(np.sum(U * (J @ U))))
+            means.append(float(np.mean(statistics)))
+            spreads.append(float(np.std(statistics, ddof=1)))
     return Null(mean=max(means), std=max(spreads))
 
 
 def _cleaned(X: Array, *, global_signal: bool) -> Array:
-    """Clean by the recipe of spatial maps, as `cape.data.cleaning` does it to files."""
+    """Clean by the recipe of spatial maps, as `cape.data.cleaning` cleans files."""
     line = np.linspace(-1.0, 1.0, X.shape[1])
     trend = np.linalg.qr(np.stack([np.ones_like(line), line, line**2], axis=1))[0]
     X = X - (X @ trend) @ trend.T
     spread = X.std(axis=1, keepdims=True)
-    X /= np.maximum(spread, _FLOOR * np.median(spread))
+    X /= np.maximum(spread, _MIN_DEVIATION * np.median(spread))
     if global_signal:
         signal = X.mean(axis=0)
         X -= np.outer(X @ signal / (signal @ signal), signal)

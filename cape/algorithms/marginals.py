@@ -1,9 +1,10 @@
 """Mean and histogram of every column (feature) over subjects: the two simplest estimators.
 
-Each subject answers from its own matrix X_m (D, T_m), with equal weight whatever T_m is.  Values
-outside the public range [low, high] count as its end (mean), or in the two open bins (histogram).
-Source: Imtiaz et al., Alg. 2 with the mean of [0, 1] as its example.  Deviation: sums over subjects
-are divided by the public M, so that sites of unequal size need no weights (H = 1 in Remark 3).
+Each subject answers from its own matrix X_m (D, T_m) and has the same weight, whatever T_m is.
+Values outside the public range [low, high] count as its end (mean) or in one of the two open bins
+(histogram).  Source: Imtiaz et al., Alg. 2, whose example is the mean of values in [0, 1].
+Deviation: sums over subjects are divided by the public M, so sites of unequal size need no weights
+(H = 1 in Remark 3).
 """
 
 from __future__ import annotations
@@ -30,11 +31,10 @@ from cape.frozen import dataclass
 class ColumnStatistic:
     """State of both estimators; released quantities only."""
 
-    # (D,) or (D * (n_bins + 2),): means in units of the data; or fractions, column after column,
-    # the bin below `low` first and the one above `high` last.  Unbiased, hence not forced into
-    # their range.
+    # (D,): means in units of the data; or (D * (n_bins + 2),): fractions, column after column, from
+    # the bin below `low` to the one above `high`.  Unbiased, so noise may take them out of range.
     values: Array
-    noise_std: float  # std of the noise on every value, known exactly; 0 without noise
+    noise_std: float  # exact std of the noise on every value; 0 without noise
     status: ReleaseStatus
     record: StepRecord
 
@@ -43,7 +43,8 @@ class ColumnStatistic:
 class ColumnMean:
     """Mean of each column: one release of D numbers.
 
-    Answers are in [-1, 1]^D (units of half the range): norm at most sqrt(D), no loss to a clip.
+    Answers lie in [-1, 1]^D, in units of half the range: the norm is at most sqrt(D) without a
+    clip.
     """
 
     low: float
@@ -76,8 +77,8 @@ class ColumnMean:
 class ColumnHistogram:
     """Histogram of each column: one release of D (n_bins + 2) fractions of a subject's time points.
 
-    Fractions of a column are >= 0 with sum 1: norms are at most sqrt(D), inner products of two
-    answers >= 0, so their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
+    Fractions of a column are >= 0 with sum 1.  Hence norms are at most sqrt(D), inner products of
+    two answers are >= 0, and their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
     """
 
     low: float
@@ -96,7 +97,7 @@ class ColumnHistogram:
         return self.schedule(rows)[0].query(self._answer)
 
     def edges(self) -> Array:
-        """Edges of the closed bins, (n_bins + 1,); `high` itself is in the last of them."""
+        """Edges (n_bins + 1,) of the closed bins; `high` itself is in the last bin."""
         return np.linspace(self.low, self.high, self.n_bins + 1)
 
     def _answer(self, stack: Data) -> Array:
@@ -110,7 +111,7 @@ class ColumnHistogram:
         return np.where(usable[:, np.newaxis], counts / T, 0.0)
 
     def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
-        # As they are: negative fractions are noise, and cutting them would be a bias.
+        # Setting negative fractions to 0 would be a bias.
         return _released(mean, noise_std)
 
     def done(self, state: ColumnStatistic) -> bool:
@@ -118,7 +119,7 @@ class ColumnHistogram:
 
 
 def _checked(stack: Data) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Stack (n, D, T) that can be computed with, and which subjects count, (n,)."""
+    """Return the stack (n, D, T) with zeros for unusable subjects, and the usable ones, (n,)."""
     x = np.asarray(stack, dtype=np.float64)
     if x.shape[2] == 0:
         return np.zeros((*x.shape[:2], 1)), np.zeros(len(x), dtype=np.bool_)

@@ -1,9 +1,10 @@
 """First stage: the common subspace V of all subjects, from one private mean of d x d matrices.
 
-`ProjectorPca` averages the projectors on each subject's own leading subspace: every direction of a
-subject weighs the same and the norm is sqrt(R), so nothing needs a clip bound.
+`ProjectorPca` averages the projectors on each subject's own leading subspace.  All directions of a
+subject have the same weight, and the norm of a projector is sqrt(R), so no clip bound has to be
+chosen.
 
-Subjects arrive as Y_m = B' X_m, shape (d, T_m) float32, time mean removed, covariance of trace 1.
+Subjects are Y_m = B' X_m, shape (d, T_m) float32, without their time mean, covariance of trace 1.
 """
 
 from __future__ import annotations
@@ -32,50 +33,50 @@ from cape.frozen import dataclass
 
 SubspaceStatus = Literal["pending", "gap", "reduced", "no_gap", "unguarded"]
 
-# Eigenvalues of a subject below this share of the trace are rounding, not directions.
+# Eigenvalues of a subject below this share of the trace are rounding.
 _RANK_TOLERANCE = 1e-7
 
-# From this size on a few leading eigenvectors are found faster than all: 1.7 times at 250, 2 times
-# at 400, not at 150 (measured).
-_LARGE = 250
+# Minimum size of a matrix whose leading eigenvectors are computed alone: 1.7 times as fast at 250,
+# 2 times at 400, no gain at 150 (measured)
+_MIN_PARTIAL = 250
 
-# Without noise: eigenvalues of the mean below this share of the largest are no directions.
+# Without noise: eigenvalues of the mean below this share of the largest are rounding.
 NUMERICAL_RANK = 1e-6
 
-# A spectral gap counts from this share of the noise edge on (measured: true gaps .2 and more).
+# Minimum spectral gap, over the noise edge (measured: true gaps have .2 and more)
 MIN_GAP = 0.15
 
-# No direction is cut whose eigenvalue is above this and the noise of what is left: common to a
-# third of the subjects it is a network, and the drop before it one between networks.
+# The guard never cuts a direction whose eigenvalue is above this and above the noise of the
+# remaining directions: it is common to a third of the subjects, so it is a network.
 COMMON = 0.35
 
-# Fewest directions, in parts of R, that are cut.  One or two in the noise may be networks that a
-# site's own artefact has pushed there (kept, they came back with r .67 to .85); as noise they cost
-# the other maps .01.
+# Minimum number of directions to cut, over R.  One or two directions in the noise may be networks
+# that an artefact of one site has pushed there (once kept, they came back with r .67 to .85).  If
+# they are noise, keeping them costs the other maps .01.
 MIN_CUT = 0.15
 
-# Up to so many components the guard would rather lose one of them than find one too many.
+# Maximum of components for which the guard cuts none
 FEW_COMPONENTS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class FreeSet:
-    """Spatial components of a temporal run's released mean of images, by the recipe of brains."""
+    """Spatial components of the mean that a temporal run releases, by the spatial recipe."""
 
     directions: Array  # (k, n): in the kernel basis of spatial maps, in final order and sign
-    converged: bool  # whether the rotation settled
-    test: LeftRight | None  # None where left and right cannot be compared
+    converged: bool  # whether the rotation converged
+    test: LeftRight | None  # None if left and right cannot be compared
     mirrored: bool
     claims: Claims | None  # in the order of the maps; None unless the test is clear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspace:
-    """Common subspace of all subjects; everything here is released or follows from it."""
+    """Common subspace of all subjects: released quantities, and what follows from them."""
 
     V: Array  # (d, k): orthonormal columns; k <= n_components after the rank guard
     eigenvalues: Array  # (d,): of the released mean, descending
-    edge: float  # top of the spectrum of the noise alone, ``2 sigma_off sqrt(d)``; 0 without noise
+    edge: float  # largest eigenvalue of the noise alone, ``2 sigma_off sqrt(d)``; 0 without noise
     # Largest drop between neighbouring eigenvalues near n_components, over `edge` (0 if none)
     gap_ratio: float
     noise_std: float  # std of the noise on each svec entry of the mean
@@ -83,14 +84,14 @@ class Subspace:
     # large or the budget too small; "unguarded": the guard does not apply
     status: SubspaceStatus
     record: StepRecord
-    # Spatial maps of the same release, for the report alone
+    # Spatial maps of the same release, for the report only
     free: FreeSet | None = field(default=None, metadata={"omittable": True})
 
     @property
     def overlap(self) -> float:
-        """How much of the subjects' own subspaces is common: 1 if they are all the same.
+        """Overlap of the subjects' own subspaces: 1 if they are all the same.
 
-        Norm of the mean projector over sqrt(k), without the expected energy of the noise.
+        The norm of the mean projector over sqrt(k), less the expected energy of the noise.
         """
         d, k = self.V.shape
         energy = float(np.sum(self.eigenvalues**2)) - self.noise_std**2 * d * (d + 1) / 2.0
@@ -99,8 +100,8 @@ class Subspace:
     def common(self, directions: Array) -> Array:
         """Share of each column of `directions` (k, n) that subjects have in common, shape (n,).
 
-        Mean squared cosine with the subjects' own subspaces.  An observed eigenvalue x over the
-        mean of the rest is theta + (edge/2)^2 / theta; one inside the noise counts half of itself.
+        This is the mean squared cosine with the subjects' own subspaces.  An observed eigenvalue,
+        less the mean of the rest, is x = theta + (edge/2)^2 / theta; inside the noise, theta = x/2.
         """
         k, half = self.V.shape[1], self.edge / 2.0
         rest = self.eigenvalues[k:]
@@ -122,22 +123,21 @@ class Rank:
 
 
 def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
-    """Choose how many directions to keep from the released spectrum (d,); costs no budget.
+    """Choose the number of directions from the released spectrum (d,); this costs no budget.
 
-    Surplus directions are noise, and whitening blows them up.  The largest drop l_j - l_(j+1) over
-    floor(R/2) <= j <= R decides if it is at least .15 of the noise edge (0 without noise), but
-    never cuts a direction above .35 and the edge of d - k directions, nor fewer than .15 R of them,
-    and none at all of R <= 5.
+    Surplus directions are noise, which whitening would amplify.  The cut is at the largest drop l_j
+    - l_(j+1), floor(R/2) <= j <= R, if it is at least .15 of the noise edge (0 without noise).  No
+    direction above both .35 and the edge of d - k directions is cut, no fewer than .15 R directions
+    are cut, and none if R <= 5.
     """
     R = n_components
     if edge <= 0.0:
-        # Deviation: without noise there is no edge to compare with; only rounding is cut off.
-        real = int(np.count_nonzero(eigenvalues[:R] > NUMERICAL_RANK * eigenvalues[0]))
-        k = max(1, real)
+        # Deviation: without noise there is no edge, and only rounding is cut.
+        k = max(1, int(np.count_nonzero(eigenvalues[:R] > NUMERICAL_RANK * eigenvalues[0])))
         return Rank(k=k, gap_ratio=0.0, status="unguarded" if k == R else "reduced")
     if len(eigenvalues) <= R:
         return Rank(k=R, gap_ratio=0.0, status="unguarded")
-    # A drop far below R would be a weak fit to few components, not the number that was asked for.
+    # A cut far below R would give a weak fit with few components, not the requested number.
     first = max(1, R // 2)
     drops = eigenvalues[first - 1 : R] - eigenvalues[first : R + 1]
     best = int(np.argmax(drops))
@@ -147,7 +147,7 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
     k = first + best
     if k == R:
         return Rank(k=R, gap_ratio=ratio, status="gap")
-    # Noise has only the directions that are left: its top is as much below the edge of all.
+    # The noise is left with d - k directions, which lowers its edge.
     top = edge * float(np.sqrt(1.0 - k / len(eigenvalues)))
     if R <= FEW_COMPONENTS or R - k < MIN_CUT * R or eigenvalues[k] > max(top, COMMON):
         return Rank(k=R, gap_ratio=ratio, status="no_gap")
@@ -155,15 +155,15 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
 
 
 def leading_projector(Y: Array, n_components: int) -> Array:
-    """Projector U U' (d, d) on at most R leading directions of one subject (d, T), mean removed.
+    """Projector U U' (d, d) on at most R leading directions of a centred subject (d, T).
 
-    A Gram product (PSD, norm sqrt(rank)); zeros when Y is zero or not finite.
+    It is PSD with norm sqrt(rank), and 0 if Y is zero or not finite.
     """
     d, T = Y.shape
     peak = float(np.max(np.abs(Y), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:
         return np.zeros((d, d))
-    Y = Y / peak  # so that the Gram matrix of huge numbers does not overflow
+    Y = Y / peak  # so that the Gram matrix does not overflow
     # The smaller Gram matrix has the same nonzero eigenvalues.
     gram = Y.T @ Y if T < d else Y @ Y.T
     values, vectors = _leading(gram, n_components)
@@ -176,10 +176,10 @@ def leading_projector(Y: Array, n_components: int) -> Array:
 def _leading(gram: Array, n_components: int) -> tuple[Array, Array]:
     """Return the largest eigenvalues, rising, of a symmetric matrix, and their vectors (n, R)."""
     n, R = len(gram), min(n_components, len(gram))
-    if n < _LARGE or not np.all(np.isfinite(gram)):
+    if n < _MIN_PARTIAL or not np.all(np.isfinite(gram)):
         values, vectors = np.linalg.eigh(gram)
         return values[-R:], vectors[:, -R:]
-    # Imported here: most runs have fewer directions, and their rounds do not wait for it.
+    # Imported here, because most runs have fewer directions and do not need it.
     from scipy.linalg import eigh
 
     values, vectors = eigh(gram, subset_by_index=(n - R, n - 1), check_finite=False)
@@ -188,17 +188,15 @@ def _leading(gram: Array, n_components: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectorPca:
-    """Top eigenvectors of the noisy mean of the subjects' projectors on their own top-R subspace.
-
-    No answer is ever longer than the bound, whatever the data are.
+    """Leading eigenvectors of the noisy mean of projectors on each subject's own top-R subspace.
 
     Deviation: replaces the second moments of Alg. 3 (Imtiaz et al.), whose eigenvalues span a
-    factor of 20 and more, so that weak directions drown in the noise.
+    factor of 20 and more, so that weak directions would be lost in the noise.
     """
 
     n_components: int  # R
-    private: bool  # false: bounds are only there for the integers of the secure sum
-    within_bound: ClassVar[bool] = True
+    private: bool  # false: bounds only serve the integers of the secure sum
+    within_bound: ClassVar[bool] = True  # no answer is ever longer than the bound
 
     @property
     def bound(self) -> float:
@@ -206,7 +204,7 @@ class ProjectorPca:
         return float(np.sqrt(self.n_components))
 
     def matrix(self, Y: Array) -> Array:
-        """Matrix of one subject, Y of shape (d, T): positive semidefinite."""
+        """Return the positive semidefinite matrix (d, d) of one subject Y (d, T)."""
         return leading_projector(Y, self.n_components)
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
@@ -228,17 +226,17 @@ class ProjectorPca:
         release = self.schedule(len(state.V))[0]
 
         def answer(stack: Data) -> Array:
-            with np.errstate(all="ignore"):  # a subject that is not finite becomes a row of zeros
+            with np.errstate(all="ignore"):  # subjects that are not finite become rows of zeros
                 rows = [svec(self.matrix(Y)) for Y in stack.astype(np.float64)]
             return clip_rows(np.array(rows), release.clip)
 
         return release.query(answer)
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
-        """Top eigenvectors of the released mean (Alg. 3, line 6 of Imtiaz et al.), rank guarded."""
+        """Take the leading eigenvectors of the released mean (Alg. 3, line 6 of Imtiaz et al.)."""
         eigenvalues, vectors = top_eigenspace(smat(mean))
         d = len(eigenvalues)
-        # Off-diagonal entries of smat(noise) have std s/sqrt2: semicircle of radius sqrt(2 d) s.
+        # Off-diagonal entries of smat(noise) have std s/sqrt2: semicircle radius sqrt(2 d) s.
         edge = 2.0 * noise_std / np.sqrt(2.0) * np.sqrt(d)
         rank = rank_guard(eigenvalues, min(self.n_components, d), edge)
         return Subspace(

@@ -1,8 +1,8 @@
-"""Outcomes of one person that groups are compared in: connectivity, spectra, amplitudes.
+"""Outcomes of one person that are compared between groups: connectivity, spectra, amplitudes.
 
-Each follows from one person's data and public maps alone, and nothing of it is a release.  Time
-courses are (R, T); what cannot be computed (a constant course, a sampling too slow) is NaN, and its
-person adds zeros.  Band power and fALFF want courses without a low-pass filter.
+They follow from one person's data and public maps and are not released.  Time courses are (R, T).
+An outcome that cannot be computed (constant course, sampling too slow) is NaN, and the person adds
+zeros.  Band power and fALFF need courses without a low-pass filter.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from cape.algorithms.estimators import Array, Data
 from cape.algorithms.subjects import connectivity, fisher, spectrum
 from cape.settings.comparison import Measure
 
-# Hz; fALFF is what slow amplitudes are of all (Zou et al. 2008, J. Neurosci. Methods 172)
+# Hz; fALFF is the share of slow amplitudes in those up to MAX_HZ (Zou et al. 2008, J. Neurosci.
+# Methods 172)
 SLOW: Final = (0.01, 0.08)
-FASTEST: Final = 0.25
+MAX_HZ: Final = 0.25
 
-# Hz: the two parts that a repetition time of 2 s reaches
-BANDS: Final = ((0.01, 0.1), (0.1, 0.25))
+# Hz: two bands that a repetition time of 2 s reaches
+POWER_BANDS: Final = ((0.01, 0.1), (0.1, 0.25))
 
 
 def outcome_names(measure: Measure) -> tuple[str, ...]:
-    """Return the names of the K outcomes, which do not depend on data."""
+    """Return the names of the K outcomes."""
     networks = measure.networks
     if measure.kind == "fnc":
         return edge_names(networks)
@@ -33,7 +34,7 @@ def outcome_names(measure: Measure) -> tuple[str, ...]:
         n_edges = len(networks) * (len(networks) - 1) // 2
         return domain_means(np.zeros(n_edges), measure.domains)[0]
     if measure.kind == "power":
-        spans = [f"{low:g}-{high:g} Hz" for low, high in BANDS]
+        spans = [f"{low:g}-{high:g} Hz" for low, high in POWER_BANDS]
         return tuple(f"{name} {span}" for name in networks for span in spans)
     return networks
 
@@ -47,26 +48,26 @@ def outcomes_of_person(measure: Measure, S: Array, tr: float) -> Array:
     if measure.kind == "domains":
         return domain_means(edges(S), measure.domains)[1]
     if measure.kind == "power":
-        return log_band_power(S, tr, BANDS).ravel()
+        return log_band_power(S, tr, POWER_BANDS).ravel()
     return falff(S, tr) if measure.kind == "falff" else log_amplitudes(S)
 
 
 def courses(X: Data, maps: Array) -> Array:
     """Time courses (R, T) of public maps (D, R) in data (D, T): least squares with a constant.
 
-    The first step of dual regression (Filippini et al. 2009, PNAS 106).
+    This is the first step of dual regression (Filippini et al. 2009, PNAS 106).
     """
     return np.asarray(regressor(maps).T @ X.astype(np.float64))
 
 
 def regressor(maps: Array) -> Array:
-    """Return B (D, R): `courses` of data X are B' X."""
+    """Return B (D, R) with which `courses` of data X are B' X."""
     centred = maps.astype(np.float64) - maps.mean(axis=0, dtype=np.float64)
     return np.asarray(np.linalg.pinv(centred).T)
 
 
 def edges(S: Array) -> Array:
-    """Fisher z of the correlation of every pair of courses, (R (R - 1) / 2,), rows first."""
+    """Fisher z of the correlations of all pairs of courses, (R (R - 1) / 2,), row by row."""
     z = fisher(connectivity(S))
     constant = ~(S.std(axis=1) > 0.0)  # or not finite
     z[constant, :] = z[:, constant] = np.nan
@@ -81,14 +82,14 @@ def edge_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def domain_means(z: Array, domains: Sequence[str]) -> tuple[tuple[str, ...], Array]:
-    """Return names and means of the edges (as of `edges`) inside and between named domains.
+    """Return names and means of edges z (see `edges`) within and between named domains.
 
-    In the order in which domains are first named; a domain of one network has no inside.
+    Domains are in the order of their first network; a domain of one network has no edges within.
     """
     named = list(dict.fromkeys(domains))
-    place = np.array([named.index(domain) for domain in domains])
+    domain_of = np.array([named.index(domain) for domain in domains])
     rows, columns = np.triu_indices(len(domains), 1)
-    ends = np.sort(np.stack([place[rows], place[columns]]), axis=0)
+    ends = np.sort(np.stack([domain_of[rows], domain_of[columns]]), axis=0)
     names, means = [], []
     firsts, seconds = np.triu_indices(len(named))
     for i, j in zip(firsts.tolist(), seconds.tolist(), strict=True):
@@ -100,9 +101,9 @@ def domain_means(z: Array, domains: Sequence[str]) -> tuple[tuple[str, ...], Arr
 
 
 def log_band_power(S: Array, tr: float, bands: Sequence[tuple[float, float]]) -> Array:
-    """Decadic logarithm of the part of a course's power in each band (Hz), shape (R, bands).
+    """Decadic logarithm of the share of a course's power in each band (Hz), shape (R, bands).
 
-    Of the part, as an image's scale is the scanner's; power from 0 on, its mean taken out.
+    A share does not depend on the scale of the image.  The total excludes frequency 0.
     """
     if tr <= 0.0 or S.shape[1] < 2:
         return np.full((len(S), len(bands)), np.nan)
@@ -111,7 +112,7 @@ def log_band_power(S: Array, tr: float, bands: Sequence[tuple[float, float]]) ->
 
 
 def log_shares(power: Array, frequency: Array, bands: Sequence[tuple[float, float]]) -> Array:
-    """Return the same of spectra (R, F), whose frequencies (F,) in Hz begin at 0."""
+    """Return `log_band_power` of spectra (R, F), whose frequencies (F,) in Hz begin at 0."""
     total = power[:, 1:].sum(axis=1)
     shares = []
     for low, high in bands:
@@ -124,25 +125,25 @@ def log_shares(power: Array, frequency: Array, bands: Sequence[tuple[float, floa
 
 
 def falff(S: Array, tr: float) -> Array:
-    """Amplitudes of .01 to .08 Hz over those up to .25 Hz, shape (R,), of the whole courses.
+    """Amplitudes at .01 to .08 Hz over those up to .25 Hz, shape (R,), of the whole courses.
 
-    NaN where courses are sampled too seldom to reach .25 Hz (`tr` above 2 s).
+    NaN if the sampling does not reach .25 Hz (`tr` above 2 s).
     """
     T = S.shape[1]
     frequency = np.fft.rfftfreq(T, tr) if tr > 0 and T else np.zeros(1)
-    if frequency[-1] <= 0 or frequency[-1] < FASTEST - 1.0 / (T * tr):
+    if frequency[-1] <= 0 or frequency[-1] < MAX_HZ - 1.0 / (T * tr):
         return np.full(len(S), np.nan)
     amplitude = np.abs(np.fft.rfft(S - S.mean(axis=1, keepdims=True), axis=1))
     slow = (frequency >= SLOW[0]) & (frequency <= SLOW[1])
-    whole = (frequency > 0) & (frequency <= FASTEST)
+    whole = (frequency > 0) & (frequency <= MAX_HZ)
     total = amplitude[:, whole].sum(axis=1)
-    part = np.full(len(S), np.nan)
-    np.divide(amplitude[:, slow].sum(axis=1), total, out=part, where=total > 0)
-    return part
+    share = np.full(len(S), np.nan)
+    np.divide(amplitude[:, slow].sum(axis=1), total, out=share, where=total > 0)
+    return share
 
 
 def log_amplitudes(S: Array) -> Array:
-    """Natural logarithm of the standard deviation of every course, shape (R,)."""
+    """Natural logarithm of the standard deviation of each course, shape (R,)."""
     spread = S.std(axis=1)
     log = np.full(len(S), np.nan)
     np.log(spread, out=log, where=spread > 0)

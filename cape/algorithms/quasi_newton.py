@@ -34,7 +34,7 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, unit_rows
-from cape.algorithms.verdict import judge
+from cape.algorithms.verdict import judge_run
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:  # a round does not pay for its import
@@ -393,7 +393,7 @@ class QuasiNewton:
                 information=before.information + (self.dither / noise_std) ** 2,
             )
         if state.status == "not_judged" and self.dither > 0.0:
-            found = judge(
+            found = judge_run(
                 state.response,
                 state.information,
                 n_components=R,

@@ -1,7 +1,6 @@
-"""Which maps belong together, and how good an estimate is when the truth is known.
+"""Matching of maps, and the error of an estimate when the truth is known.
 
-Definitions follow the papers: ISI is what capeDJICA (Imtiaz et al., Sec. V) calls q_NGI, by our
-reading, because its source could not be obtained.
+ISI is our reading of q_NGI of capeDJICA (Imtiaz et al., Sec. V), whose code could not be obtained.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from cape.frozen import dataclass
 
 
 def isi(gain: Array) -> float:
-    """Return q_NGI of W_total A (L, L): 0 is perfect, .35 random at order 20, 1 the worst.
+    """Return q_NGI of W_total A (L, L): 0 is perfect, .35 random for L = 20, 1 the worst.
 
-    Invariant to permutation, signs and one common factor; the rows of W must be scaled to unit
-    source variance (`unit_rows` in whitened coordinates) and nothing else.
+    It is invariant to permutation, signs and one common factor.  The rows of W must be scaled to
+    unit source variance (`unit_rows` in whitened coordinates).
     """
     p = np.abs(gain)
     n = len(p)
@@ -28,10 +27,10 @@ def isi(gain: Array) -> float:
 
 
 def best_pairs(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return rows and columns of the one-to-one matching of greatest score; NaN counts as 0.
+    """Return rows and columns of the one-to-one matching with the largest sum; NaN counts as 0.
 
-    Shortest augmenting paths (Jonker and Volgenant, Computing 1987), since a round imports no
-    scipy; a test compares the two.
+    By shortest augmenting paths (Jonker and Volgenant, Computing 1987), because a round imports no
+    scipy.  A test compares the two.
     """
     if score.shape[0] > score.shape[1]:
         columns, rows = best_pairs(score.T)
@@ -39,7 +38,7 @@ def best_pairs(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]
         return rows[order], columns[order]
     cost = -np.nan_to_num(score)
     n, m = cost.shape
-    u, v = np.zeros(n), np.zeros(m)  # what each row and column pays at least
+    u, v = np.zeros(n), np.zeros(m)  # dual variables of rows and columns
     row_of, column_of = np.full(m, -1), np.full(n, -1)
     for row in range(n):
         path, length, reached = _shortest_path(cost, u, v, row_of, row)
@@ -48,7 +47,7 @@ def best_pairs(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]
             u[row_of[column]] += length[end] - length[column]
         u[row] += length[end]
         v[reached] -= length[end] - length[reached]
-        # Turn the path round: each of its columns goes to the row before it.
+        # Reverse the path: each of its columns is matched to the row before it.
         column = end
         while True:
             before = path[column]
@@ -62,16 +61,16 @@ def best_pairs(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]
 def _shortest_path(
     cost: Array, u: Array, v: Array, row_of: npt.NDArray[np.intp], row: int
 ) -> tuple[npt.NDArray[np.intp], Array, list[int]]:
-    """Return the row before each column, the lengths to columns, and columns up to a free one."""
+    """Return each column's predecessor row and path length, and the columns up to a free one."""
     m = len(v)
     path, length, reached = np.full(m, -1), np.full(m, np.inf), list[int]()
-    left, so_far = np.ones(m, dtype=bool), 0.0
+    is_open, distance = np.ones(m, dtype=bool), 0.0
     while True:
-        through = so_far + cost[row] - u[row] - v
-        shorter = left & (through < length)
+        through = distance + cost[row] - u[row] - v
+        shorter = is_open & (through < length)
         path[shorter], length[shorter] = row, through[shorter]
-        column = int(np.argmin(np.where(left, length, np.inf)))
-        left[column], so_far = False, float(length[column])
+        column = int(np.argmin(np.where(is_open, length, np.inf)))
+        is_open[column], distance = False, float(length[column])
         reached.append(column)
         if row_of[column] < 0:
             return path, length, reached
@@ -82,10 +81,10 @@ def _shortest_path(
 class Matching:
     """One-to-one matching of estimated to true maps."""
 
-    # (n_matched,) each: columns that belong together
+    # (n_matched,) each: columns of the pairs
     truth: npt.NDArray[np.intp]
     estimate: npt.NDArray[np.intp]
-    correlation: Array  # (n_matched,): Pearson correlation of each pair, with sign
+    correlation: Array  # (n_matched,): signed Pearson correlation of each pair
 
     @property
     def mean(self) -> float:
@@ -94,9 +93,9 @@ class Matching:
 
 
 def match_maps(estimate: Array, truth: Array) -> Matching:
-    """Match maps (D, K) to true maps (D, R) by |Pearson correlation| (Hungarian method).
+    """Match maps (D, K) to true maps (D, R) by |Pearson correlation|, in min(K, R) pairs.
 
-    min(K, R) pairs are formed; constant columns correlate 0.
+    The correlation of a constant column is 0.
     """
     true_rows = unit_rows((truth - truth.mean(axis=0)).T)
     r = true_rows @ unit_rows((estimate - estimate.mean(axis=0)).T).T

@@ -1,9 +1,9 @@
 """PCA from one private second moment of bounded records: capePCA and DPdisPCA.
 
-Each subject answers with the second moment of its own columns x (paper: one record each), cut to
-``||x|| <= norm_bound``, a public constant, and divided by it.  Sources: Imtiaz and Sarwate, capePCA
-(Alg. 3 of capeDJICA) and DPdisPCA (Alg. 1: each site sends the leading part of its own noisy second
-moment).  Scaling by subject, as in joint ICA, is `cape.algorithms.pca`.
+Each subject answers with the second moment of its own columns x (in the papers one record), clipped
+to ``||x|| <= norm_bound``, a public constant, and divided by it.  Sources: Imtiaz and Sarwate,
+capePCA (Alg. 3 of capeDJICA) and DPdisPCA (Alg. 1: each site sends the leading part of its own
+noisy second moment).  `cape.algorithms.pca` scales each subject instead, for joint ICA.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Principal:
     V: Array  # (D, K): orthonormal columns, leading direction first
     # (D,): of the released second moment in units of the data, descending; negative ones are noise
     eigenvalues: Array
-    edge: float  # top of the spectrum of the noise alone in units of the data, 0 without noise
+    edge: float  # largest eigenvalue of the noise alone, in units of the data; 0 without noise
     noise_std: float  # of an entry of the released svec, in units of the data
     status: ReleaseStatus
     record: StepRecord
@@ -42,9 +42,8 @@ class Principal:
 class SecondMomentPca:
     """Leading eigenvectors of the mean over subjects of X_m X_m' / T_m, columns bounded."""
 
-    n_components: int  # K, directions kept
-    # Columns longer than it are shrunk to it; a public constant in units of the data
-    norm_bound: float
+    n_components: int  # K
+    norm_bound: float  # public bound of a column's norm, in units of the data
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         return (PlannedRelease(size=rows * (rows + 1) // 2, clip=1.0, shape="psd", weight=1.0),)
@@ -80,7 +79,8 @@ class SecondMomentPca:
         return Principal(
             V=np.ascontiguousarray(vectors[:, : self.n_components]),
             eigenvalues=eigenvalues,
-            # Off-diagonal entries of smat(noise) have std s / sqrt 2: semicircle of 2 sqrt(D) that.
+            # Off-diagonal entries of smat(noise) have std s / sqrt 2: semicircle radius sqrt(2 D)
+            # s.
             edge=float(power * noise_std * np.sqrt(2.0 * D)),
             noise_std=float(power * noise_std),
             status="released",

@@ -34,18 +34,20 @@ if TYPE_CHECKING:
 
     Basis = Array | InterpolatedBasis | BlockBasis
 
-Score = Literal["tanh", "skewness"]
-Step = Callable[[Array, int], Array]  # a rotation (k, k) and the number of its step -> the next one
+SpatialScore = Literal["tanh", "skewness"]
+_Step = Callable[
+    [Array, int], Array
+]  # a rotation (k, k) and the number of its step -> the next one
 
 # "skewness": y^2, which found more of real networks (docs/separations.md).
-ITERATIONS: Mapping[Score, int] = {"tanh": 150, "skewness": 400}
+ITERATIONS: Mapping[SpatialScore, int] = {"tanh": 150, "skewness": 400}
 _TOLERANCE = 1e-5  # FastICA ends when no row of the rotation turned by more than this (1 - |cos|)
 DEPENDENT = 1e-10  # smallest singular value of independent maps, over the largest
 MAX_FEATURES = 2000  # features on which sparseness is judged; more would only cost time
 
 N_SURROGATES = 20
 _SURROGATE_SEED = 20_260_101
-MARGIN = 3.0  # standard deviations above the surrogates from which maps count as sparse
+SPARSE_Z = 3.0  # standard deviations above the surrogates from which maps count as sparse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -58,7 +60,7 @@ class Rotation:
     converged: bool  # whether the rotation settled within `ITERATIONS`
 
 
-def spatial_ica(maps: Array, *, score: Score = "tanh") -> Rotation:
+def spatial_ica(maps: Array, *, score: SpatialScore = "tanh") -> Rotation:
     """Rotate centred, whitened maps (D, k) until they are independent in space.
 
     Symmetric FastICA (Hyvarinen 1999) from the maps themselves, so equal maps give equal
@@ -90,7 +92,7 @@ def third_moments(Z: Array) -> Array:
     return np.stack([Z.T @ (Z * column[:, None]) for column in Z.T]) / len(Z)
 
 
-def _tanh_step(Z: Array) -> Step:
+def _tanh_step(Z: Array) -> _Step:
     """Q <- polar(E[z g(y)'] - Q E[g'(y)]), y = Q'z: all columns at once, no order among them."""
 
     def step(Q: Array, _: int) -> Array:
@@ -100,7 +102,7 @@ def _tanh_step(Z: Array) -> Step:
     return step
 
 
-def _skewness_step(moments: Array) -> Step:
+def _skewness_step(moments: Array) -> _Step:
     """Q <- polar(M + a Q), M = E[z (y^2)'], a = mean |diag(Q'M)| but 0 in the first step.
 
     FastICA has no shift (g = y^2, E[g'(y)] = 2 E[y] = 0).  Without it the rotation walks in circles
@@ -146,7 +148,7 @@ def skewness(maps: Array) -> Array:
 
 
 def sparseness(
-    basis: Basis | None, V: Array, mixing: Array, *, score: Score = "tanh"
+    basis: Basis | None, V: Array, mixing: Array, *, score: SpatialScore = "tanh"
 ) -> Sparseness:
     """Compare spatial components with those of random subspaces of the same smoothness.
 
@@ -160,11 +162,13 @@ def sparseness(
         kurtosis=observed,
         surrogate=middle,
         surrogate_std=spread,
-        fits=observed > middle + MARGIN * spread,
+        fits=observed > middle + SPARSE_Z * spread,
     )
 
 
-def _compared(basis: Basis | None, V: Array, mixing: Array, score: Score) -> tuple[Array, Array]:
+def _compared(
+    basis: Basis | None, V: Array, mixing: Array, score: SpatialScore
+) -> tuple[Array, Array]:
     """Return the kurtosis of the components (k,), and that of surrogates (N_SURROGATES, k)."""
     d, k = V.shape
     n_features = d if basis is None else basis.shape[0]
@@ -179,7 +183,7 @@ def _compared(basis: Basis | None, V: Array, mixing: Array, score: Score) -> tup
 
 # A run asks where its rounds begin and again at its end: the rotations take seconds.
 @functools.lru_cache(maxsize=2)
-def _surrogates(basis: bytes, sizes: bytes, k: int, score: Score) -> Array:
+def _surrogates(basis: bytes, sizes: bytes, k: int, score: SpatialScore) -> Array:
     """Kurtosis of the components of random subspaces; basis (n, d), sizes (d,)."""
     size = np.frombuffer(sizes)
     B = np.frombuffer(basis).reshape(-1, len(size))
@@ -212,7 +216,7 @@ MIN_SPREAD = 0.15
 
 # Maps with one side are found better by their skewness, maps with two not at all: share of the
 # kurtosis of tanh components that those of skewness keep, .97 and .72 where it was measured.
-ONE_SIDED = 0.85
+MIN_KURTOSIS_KEPT = 0.85
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,7 +251,7 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
     peaked, skewed = (
         float(np.median(kurtosis(maps @ rotation))) for rotation in (mixing, one_sided)
     )
-    directions = U @ (one_sided if skewed >= ONE_SIDED * peaked else mixing)
+    directions = U @ (one_sided if skewed >= MIN_KURTOSIS_KEPT * peaked else mixing)
     W = polar((directions / np.linalg.norm(directions, axis=0)).T)
     sparse = np.flatnonzero(kurtosis(maps @ np.linalg.inv(W @ U)) >= np.median(null))
     return SpatialStart(W=W, gate=True, sparse=tuple(sparse.tolist()))

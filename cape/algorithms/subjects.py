@@ -1,4 +1,4 @@
-"""Numbers of single subjects, for the site's own eyes: maps, connectivity, spectra."""
+"""Results of single subjects, which only their site sees: maps, connectivity, spectra."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 
-SEGMENT = 64  # longest segment of a spectrum, time points: 32 frequencies above 0
+MAX_SEGMENT = 64  # time points of a spectrum's segment: 32 frequencies above 0
 LOW_HZ, HIGH_HZ = 0.10, (0.15, 0.25)  # bands whose power is compared
-LIMIT_R = 1.0 - 1e-9  # Fisher z of 1 is infinite
-NOISE_SEED = 20_261_122  # of the subject of noise; public, so that pages can be made again
+MAX_R = 1.0 - 1e-9  # Fisher z of 1 is infinite
+NOISE_SUBJECT_SEED = 20_261_122  # public, so that pages can be made again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,9 +25,9 @@ class Spectrum:
 
 
 def subject_maps(X: Data, S: Data) -> Array:
-    """Z-maps (D, R): least squares of time courses (R, T) on data (D, T); 0 where none fits.
+    """Z-maps (D, R): regression of data (D, T) on time courses (R, T); 0 where it is not finite.
 
-    The second step of dual regression; the first is the common unmixing matrix.
+    This is the second step of dual regression; the common unmixing matrix replaces the first.
     """
     courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
     with np.errstate(all="ignore"):
@@ -36,24 +36,24 @@ def subject_maps(X: Data, S: Data) -> Array:
 
 
 def agreement(own: Array, common: Array) -> Array:
-    """Correlation of every map (D, R) of a subject with the common one, shape (R,)."""
+    """Correlation of each map (D, R) of a subject with the common map, shape (R,)."""
     return np.asarray(np.mean(z_scores(own) * z_scores(common), axis=0))
 
 
 def noise_agreement(smooth: Callable[[Array], Array], common: Array, n_times: int) -> Array:
-    """`agreement` (R,) of a subject that is nothing but noise, by the same two regressions.
+    """`agreement` (R,) of a subject of noise alone, by the same two regressions.
 
-    `smooth` makes white columns (D, T) as smooth as data are; `common` (D, R).  The maps are fitted
-    to the time courses that the maps themselves draw from the noise, so they agree with themselves.
+    `smooth` makes white columns (D, T) as smooth as data; `common` (D, R) are the common maps.  The
+    agreement is not 0, because the common maps also give the time courses.
     """
-    rng = np.random.default_rng(NOISE_SEED)
+    rng = np.random.default_rng(NOISE_SUBJECT_SEED)
     X = smooth(rng.standard_normal((len(common), n_times))).astype(np.float32)
     courses = np.linalg.pinv(common).astype(np.float32) @ X
     return agreement(subject_maps(X, courses), common)
 
 
 def connectivity(S: Data | Array) -> Array:
-    """Correlations of the time courses (R, T), shape (R, R); 0 for constant ones."""
+    """Correlations (R, R) of time courses (R, T); 0 for constant ones."""
     courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
     length = np.linalg.norm(courses, axis=1, keepdims=True)
     unit = np.divide(courses, length, out=np.zeros_like(courses), where=length > 0)
@@ -61,23 +61,24 @@ def connectivity(S: Data | Array) -> Array:
 
 
 def fisher(r: Array) -> Array:
-    return np.arctanh(np.clip(r, -LIMIT_R, LIMIT_R))
+    return np.arctanh(np.clip(r, -MAX_R, MAX_R))
 
 
 def spectrum(S: Data | Array, tr: float) -> Spectrum:
-    """Power density of every time course (R, T) by Welch's method; `tr` in s, 0 if unknown.
+    """Power density of each time course (R, T) by Welch's method; `tr` in s, 0 if unknown.
 
-    Hann windows of at most 64 points, overlap half, own means out; they may span two joined runs.
+    Hann windows of at most 64 points overlap by half; the mean of each is removed.  They may span
+    two joined runs.
     """
     T = S.shape[1]
-    n = min(SEGMENT, T)
+    n = min(MAX_SEGMENT, T)
     window = np.hanning(n + 1)[:n] if n > 1 else np.ones(1)
     starts = range(0, T - n + 1, max(1, n // 2))
     parts = np.stack([S[:, first : first + n].astype(np.float64) for first in starts])
     parts = (parts - parts.mean(axis=2, keepdims=True)) * window
     rate = 1.0 / tr if tr > 0 else 1.0
     density = np.abs(np.fft.rfft(parts, axis=2)) ** 2 / (rate * max(float(window @ window), 1e-12))
-    density[:, :, 1 : (n + 1) // 2] *= 2.0  # one-sided: negative frequencies are folded in
+    density[:, :, 1 : (n + 1) // 2] *= 2.0  # one-sided: add the power at negative frequencies
     frequency: Array = np.asarray(np.fft.rfftfreq(n, 1.0 / rate), dtype=np.float64)
     return Spectrum(frequency=frequency, power=density.mean(axis=0))
 
@@ -86,20 +87,20 @@ def dynamic_range(found: Spectrum) -> Array:
     """Peak of each spectrum over the smallest power at higher frequencies, dB, shape (R,).
 
     After Allen et al. (2011, Front. Syst. Neurosci. 5, 2), who take the difference; the ratio does
-    not depend on the scale of a time course.  0 where nothing lies above the peak.
+    not depend on the scale of a time course.  0 if the peak is at the highest frequency.
     """
-    # Without 0, where the mean was taken out.
+    # Without frequency 0, at which the mean was removed.
     power = np.maximum(found.power[:, 1:], 1e-300)
     at = power.argmax(axis=1)
-    least = [row[k:].min() for row, k in zip(power, at.tolist(), strict=True)]
+    minima = [row[k:].min() for row, k in zip(power, at.tolist(), strict=True)]
     peak = power[np.arange(len(power)), at]
-    return np.asarray(10.0 * np.log10(peak / np.array(least)))
+    return np.asarray(10.0 * np.log10(peak / np.array(minima)))
 
 
 def low_to_high(found: Spectrum, tr: float) -> Array | None:
     """Power below 0.10 Hz over that of 0.15 to 0.25 Hz, shape (R,) (Allen et al. 2011).
 
-    None where the repetition time is unknown or the spectrum does not reach the upper band.
+    None if the repetition time is unknown or the spectrum does not reach the upper band.
     """
     low = (found.frequency > 0.0) & (found.frequency < LOW_HZ)
     high = (found.frequency >= HIGH_HZ[0]) & (found.frequency <= HIGH_HZ[1])

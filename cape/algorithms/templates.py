@@ -1,8 +1,8 @@
 """Private dual regression: how the consortium's data change public template maps.
 
-Every subject regresses the templates on its data, and its data on the resulting time courses.
-The release is the mean deviation E of those maps from the centre C, which the same steps make of
-smooth noise.  Only E comes from the data: a result like the templates is no evidence by itself.
+Each subject's data are regressed on the templates, and then on the resulting time courses.  The
+release is the mean deviation E of those maps from the centre C, which the same steps give for
+smooth noise.  Only E comes from the data: similarity to the templates is no evidence by itself.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from cape.algorithms.estimators import (
 from cape.algorithms.linalg import unit_columns
 from cape.frozen import dataclass
 
-MAX_TEMPLATES = 20  # more were not measured; the released vector grows with each
-CLIP_PER_TEMPLATE = 0.3  # c = .3 sqrt(K), norm of one subject's clipped deviation
+MAX_TEMPLATES = 20  # more were not measured
+CLIP_PER_TEMPLATE = 0.3  # c = .3 sqrt(K), bound of one subject's deviation
 
-# Norm of one subject's deviation before clipping, over sqrt(K); a public constant.
+# Typical norm of one subject's deviation before clipping, over sqrt(K)
 TYPICAL_PER_TEMPLATE = 0.75
 
 RIDGE = 1e-3
 N_NOISE_SUBJECTS = 20
 NOISE_TIMEPOINTS = 200
-NOISE_SEED = 20_260_102
+CENTRE_SEED = 20_260_102
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TemplateBasis:
-    """Public values before the run: the templates in the basis, and the centre without data."""
+    """Public values before the run: the templates in the basis, and the centre."""
 
     templates: Array  # (d, K): ``B' T``
-    centre: Array  # (d, K): C, columns of norm 1: mean regression of smooth noise
+    centre: Array  # (d, K): C, the mean maps of smooth noise; columns of norm 1
 
     @classmethod
     def of(cls, templates: Array, noise_root: Array) -> TemplateBasis:
-        """Basis of templates (d, K), given a root (d, d) of the covariance of smooth noise."""
-        rng = np.random.default_rng(NOISE_SEED)  # public: no data, no secret
+        """Simulate the centre of templates (d, K) from a root (d, d) of the noise covariance."""
+        rng = np.random.default_rng(CENTRE_SEED)  # public: no data, no secret
         noise = rng.standard_normal((N_NOISE_SUBJECTS, len(templates), NOISE_TIMEPOINTS))
         maps = regressed(noise_root @ noise, templates)
         return cls(templates=templates, centre=unit_columns(maps.mean(axis=0)))
 
 
 def regressed(stack: Array, templates: Array) -> Array:
-    """Regress maps (n_subjects, d, K) of each subject (d, T) by dual regression, unit columns.
+    """Regress subjects (n_subjects, d, T): maps (n_subjects, d, K) with unit columns.
 
-    Time mean removed.  Zeros for one that is not finite, or whose regression is singular.
+    The time mean is removed.  Maps are 0 if a subject is not finite or its regression singular.
     """
     K = templates.shape[1]
     if stack.shape[2] == 0:
         return np.zeros((len(stack), *templates.shape))
     with np.errstate(all="ignore"):
         peak = np.max(np.abs(stack), axis=(1, 2), keepdims=True, initial=0.0)
-        # Only directions matter below, so subjects of any scale can be brought to 1.
+        # The scale of a subject does not change its maps.
         scaled = stack / np.where(peak > 0.0, peak, 1.0)
         courses = np.linalg.pinv(templates) @ scaled
         courses = courses - courses.mean(axis=2, keepdims=True)
         spread = courses.std(axis=2, keepdims=True)
         courses = courses / np.where(spread > 0.0, spread, 1.0)
         gram = courses @ np.swapaxes(courses, 1, 2)
-        # Templates that overlap give nearly dependent courses; without it noise would decide.
+        # Overlapping templates give nearly dependent courses, which amplify noise.
         ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] / K * np.eye(K)
         gram, cross = gram + ridge, scaled @ np.swapaxes(courses, 1, 2)
         usable = np.isfinite(gram).all(axis=(1, 2)) & np.isfinite(cross).all(axis=(1, 2))
@@ -84,32 +84,30 @@ def regressed(stack: Array, templates: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateMaps:
-    """State of the stage; released quantities and public ones."""
+    """State of the stage; released and public quantities."""
 
-    maps: Array  # (d, K): in the basis: centre plus deviation, in the order of the templates
-    evidence: Array  # (d, K): E after shrinkage, scaled: what the data say
-    centre: Array  # (d, K): what the same steps give without data
-    # Per template, the share of the released deviation that its noise leaves (0: nothing)
-    kept: tuple[float, ...]
-    # Per template, norm of the released deviation over the norm expected of its noise alone
-    strength: tuple[float, ...]
+    maps: Array  # (d, K): centre plus evidence, in the basis, in the order of the templates
+    evidence: Array  # (d, K): E after shrinkage and scaling, the contribution of the data
+    centre: Array  # (d, K): C
+    kept: tuple[float, ...]  # per template: factor of the shrinkage of E
+    strength: tuple[float, ...]  # per template: norm of E over the expected norm of its noise
     released: bool
-    # Other than "released" where a site refused
+    # Differs from "released" if a site refused
     status: ReleaseStatus = field(default="released", metadata={"omittable": True})
     record: StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TemplateRegression:
-    """Mean deviation of the subjects' regressed maps from smooth noise, one release.
+    """Mean deviation of the subjects' regressed maps from the centre: one release.
 
-    Sensitivity: every subject's deviation is scaled into a ball of radius c whatever its data, so
-    replacing one subject moves the sum by at most 2 c.
+    Sensitivity: each subject's deviation is clipped to a ball of radius c, so replacing one subject
+    changes the sum by at most 2 c.
     """
 
     n_templates: int  # K
     private: bool  # false: no clipping
-    basis: TemplateBasis | None = None  # none while planning
+    basis: TemplateBasis | None = None  # None while planning
 
     @property
     def clip(self) -> float:
@@ -138,22 +136,22 @@ class TemplateRegression:
 
         def answer(stack: Data) -> Array:
             maps = regressed(stack.astype(np.float64), known.templates)
-            # A subject that could not be regressed is the zero vector, not minus the centre.
-            there = np.any(maps != 0.0, axis=(1, 2))
-            rows = np.where(there[:, None, None], maps - known.centre, 0.0)
+            # The answer of a subject without maps is 0, not minus the centre.
+            has_maps = np.any(maps != 0.0, axis=(1, 2))
+            rows = np.where(has_maps[:, None, None], maps - known.centre, 0.0)
             return clip_rows(rows.reshape(len(stack), -1), release.clip)
 
         return release.query(answer)
 
     def step(self, state: TemplateMaps, mean: Array, noise_std: float) -> TemplateMaps:
-        """Shrink every column of the mean deviation (James-Stein) and add it to the centre."""
+        """Shrink each column of the mean deviation (James-Stein) and add it to the centre."""
         known = self._known()
         E = mean.reshape(known.centre.shape)
         noise2 = len(E) * noise_std**2
         energy = np.maximum(np.sum(E**2, axis=0), 1e-300)
         kept = np.maximum(0.0, 1.0 - noise2 / energy)
         typical = TYPICAL_PER_TEMPLATE * np.sqrt(self.n_templates)
-        evidence = kept * E / (min(self.clip, typical) / typical)  # undo the usual clipping
+        evidence = kept * E / (min(self.clip, typical) / typical)  # undo the typical clipping
         strength = np.sqrt(energy / noise2) if noise2 > 0.0 else np.full(self.n_templates, np.inf)
         return TemplateMaps(
             maps=known.centre + evidence,

@@ -1,7 +1,7 @@
-"""The state and the round that all solvers share.
+"""State and round of all solvers.
 
-`quasi_newton` and those of the papers differ in the question and in the step; the norm guard, the
-stability figure and the status are the same and live here.
+`quasi_newton` and the solvers of the papers differ in question and step.  They share the norm
+guard, the stability and the status.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SolverStatus = Literal[
     "diverged",
 ]
 
-# Norm guard: solutions have norms of a few times sqrt(R); a run past this is blowing up.
+# Bound of |W|: solutions have norms of a few times sqrt(R), so a run beyond this diverges.
 MAX_NORM = 1e4
 
 
@@ -36,34 +36,34 @@ class Unmixing:
 
     W: Array  # (k, k): unmixing matrix of the solver's input: whitened data, scaled
     b: Array  # (k,): bias; 0 for `QuasiNewton`
-    rho: float  # step length of the last round, or the learning rate in force
+    rho: float  # step length of the last round, or the current learning rate
     round: int  # rounds done
-    # (k, k): W some rounds ago, for `stability`.  With annealing (never in a private run): the step
-    # that angles are measured against.
+    # (k, k): W some rounds ago, for `stability`; with annealing (never in a private run) the step
+    # against which angles are measured
     anchor: Array
     # Mean |cos| between the rows of W and of the previous anchor when the anchor was last renewed,
     # in whitened coordinates; 0 while unknown
     stability: float
     status: SolverStatus
-    # Signed order of the components, counted from 1; filled in at the end of the run
+    # Signed order of the components, counted from 1; set at the end of the run
     order: tuple[int, ...] = ()
-    # Of a quasi-Newton solver.  Variance of an angle after a spatial start; and what the answers
-    # say of the dither (`verdict.judge`): (R (R - 1)/2,), and its information of every pair
+    # Quasi-Newton only: variance of an angle after a spatial start; response to the dither and its
+    # information (`verdict.of_answers`)
     variance: float = 0.0
     response: Array = field(default_factory=lambda: np.zeros(0))
     information: float = 0.0
-    # Components that were confirmed, from 0, in the order of the solver.  Judged once, by the
-    # aggregator: the rounding of another host must not confirm another map.
+    # Confirmed components, from 0, in the order of the solver.  The aggregator judges them once:
+    # the rounding of another host must not confirm another map.
     confirmed: tuple[int, ...] = field(default=(), metadata={"omittable": True})
     record: StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A proposed state of the solver: W of shape (k, k), b of shape (k,)."""
+    """A proposed state of the solver."""
 
-    W: Array
-    b: Array
+    W: Array  # (k, k)
+    b: Array  # (k,)
 
     def legal(self) -> bool:
         finite = bool(np.all(np.isfinite(self.W)) and np.all(np.isfinite(self.b)))
@@ -72,21 +72,21 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopRule:
-    """How long a solver runs and how it judges itself; public constants."""
+    """Public constants that end a run."""
 
     n_rounds: int  # J
     look_back: int  # rounds between the two matrices that `stability` compares
-    private: bool  # true: its own noisy steps never end a run
+    private: bool  # true: noisy steps never end a run early
 
 
 def unit_rows(W: Array) -> Array:
-    """W with rows of norm 1; rows of zeros stay.  Shape (k, n)."""
+    """Scale the rows of W (k, n) to norm 1; zero rows stay zero."""
     norms = np.linalg.norm(W, axis=1, keepdims=True)
     return np.asarray(W / np.where(norms > 0.0, norms, 1.0))
 
 
 def row_agreement(W: Array, earlier: Array) -> float:
-    """Mean |cos| between equal rows of two matrices, shapes (k, k)."""
+    """Mean |cos| between corresponding rows of two matrices (k, k)."""
     return float(np.mean(np.abs(np.sum(unit_rows(W) * unit_rows(earlier), axis=1))))
 
 
@@ -98,20 +98,20 @@ def advance(
     settled: bool,
     record: StepRecord,
 ) -> Unmixing:
-    """State after a round: guarded step, stability, status.
+    """Return the state after a round: guarded step, stability, status.
 
-    `propose` gives the step with a factor on its length; `settled` says that the solver's tolerance
-    was met, which counts without privacy only; the stability in `record` is filled in here.
+    `propose` returns the step for a factor on its length.  `settled`: the solver's tolerance is
+    met, which counts without privacy only.  The stability in `record` is set here.
     """
     done = state.round + 1
-    # Halving once is post-processing of the same release; if that is too large as well, the run
-    # ends with the last good W.
+    # Halving the step is post-processing of the same release.  If the half step is too large as
+    # well, the run ends with the last good W.
     step = next((s for s in map(propose, (1.0, 0.5)) if s.legal()), None)
     if step is None:
         record = replace(record, step_norm=0.0, stability=state.stability)
         return replace(state, round=done, status="diverged", record=record)
     stability, anchor = state.stability, state.anchor
-    # One stored matrix is enough if it is renewed at rounds congruent to J: the last one is then.
+    # The anchor is renewed at rounds congruent to J, so the last round has a stability.
     if (stop_rule.n_rounds - done) % stop_rule.look_back == 0:
         if done >= stop_rule.look_back:
             stability = row_agreement(step.W, anchor)
@@ -133,5 +133,5 @@ def status_after(done: int, stop_rule: StopRule, *, settled: bool) -> SolverStat
         return "converged"
     if done < stop_rule.n_rounds:
         return "running"
-    # Rows that stay put under noise show that steps are short, not that sources were found.
+    # Under noise, rows that do not move show short steps, not that sources were found.
     return "not_judged" if stop_rule.private else "max_rounds"

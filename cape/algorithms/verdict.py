@@ -1,11 +1,12 @@
-"""Did the rounds separate anything?  The answer is the curvature of the contrast where they end.
+"""Verdict of a temporal run: whether the rounds separated anything.
 
-Rounds ask at W turned by a public angle D of +-delta for every pair of components.  Near an optimum
-the answer is K = 2 kappa (angle + D): its product with D, weighed by the noise, estimates c, about
-2 kappa.  D is public and balanced, so if K is noise only, c over its error is exactly N(0, 1).
-The run is judged first, and where it passes, every component: it must be sparse where the rounds
-began or curved by itself, and common to the subjects.  Thresholds are measured
-(docs/temporal-ica.md).  Post-processing of released answers, and free.
+It rests on the curvature of the contrast at the end of the rounds.  Rounds ask at W turned by a
+public angle D = +-delta for every pair of components.  Near an optimum the answer is K = 2 kappa
+(angle + D), so the product of K and D, weighted by the noise, estimates c, about 2 kappa.  D is
+public and balanced: if K is noise alone, c over its standard error is exactly N(0, 1).
+The run is judged first.  If it passes, each component is judged: it must be sparse at the start of
+the rounds, or curved by itself, and common to the subjects.  Thresholds were measured
+(docs/temporal-ica.md).  All of this is post-processing of released answers and costs no privacy.
 """
 
 from __future__ import annotations
@@ -23,32 +24,31 @@ from cape.frozen import dataclass
 RunVerdict = Literal["converged", "unconfirmed", "not_separated"]
 JUDGED: Final = ("converged", "unconfirmed", "not_separated")
 
-# Smallest z and c of a run: with an open gate and a wide dither, with an open gate, and with a shut
-# one, where rounds come from nowhere and may end in a place that is curved by chance.
+# Minimum delta of a wide dither
 WIDE = 0.05
+# Minimum z and c of a run: gate open and wide dither, gate open, gate shut.  With a shut gate the
+# rounds have no start of their own and may end where the contrast is curved by chance.
 _OPEN_WIDE, _OPEN, _SHUT = (3.2, 0.065), (4.0, 0.065), (4.0, 0.12)
 
-# With a shut gate rounds also settle on the axes of what whitening has left, which are curved by up
-# to .7 of its mean squared log eigenvalue on smooth noise (measured, where this threshold is above
-# the plain one); sources must show more.
+# With a shut gate, minimum c over the mean squared log eigenvalue that whitening left.  Rounds can
+# settle on the axes of that residual, whose curvature on smooth noise was up to .7 of it.
 PER_RESIDUAL = 1.0
 
-# Part of the least c that must be left without the component that is curved most: one of spikes had
-# 65 errors by itself and lent c .13 to nineteen that were noise (.025 without it).
+# Share of the minimum c that must remain without the most curved component.  A component of spikes
+# with z 65 once raised c of nineteen components of noise to .13 (.025 without it).
 WITHOUT_FIRST = 0.7
 
-# With a shut gate the run is also judged by what all maps together have in common: drifts of five
-# components once had c .23 there, with an overlap below this.  Least overlap with the wide dither,
-# and with the narrow one until c of a component has this standard error.
+# Minimum overlap of subjects with a shut gate: with a wide dither; and with a narrow one, until c
+# of a component has this standard error.  Drifts of five components had c .23 and less overlap.
 _OVERLAP_WIDE, _OVERLAP, SURE_ERROR = 0.95, 0.9, 0.03
 
-# z of a component's own curvature from which time alone speaks for it: gate open, gate shut
+# Minimum z of a component's own curvature that confirms it by time alone: gate open, gate shut
 OWN_Z = {True: 3.0, False: 0.0}
 
-# Least share of a confirmed component that subjects have in common, and the least mean of all that
-# are confirmed.  Of 833 networks 11 had less, directions beyond the networks there are .3 to .68.
-# Maps that every subject has elsewhere may be curved in time as well: their mean was .69 to .71,
-# that of networks .80 and more, also where they lie elsewhere by a pixel.
+# Minimum share that subjects have in common: of a confirmed component, and in the mean of all
+# confirmed ones.  Of 833 networks 11 had less than the first; directions beyond the networks had .3
+# to .68.  Maps that lie elsewhere in every subject may be curved in time as well: their mean was
+# .69 to .71, that of networks .80 and more, even if displaced by a pixel.
 MIN_COMMON, MIN_MEAN_COMMON = 0.68, 0.76
 
 
@@ -59,9 +59,9 @@ class Confirmation:
     gate: bool  # whether rounds began at the spatial components of the released subspace
     curvature: float  # c, about 2 kappa where something was separated
     z: float  # c over its standard error
-    component_curvature: tuple[float, ...]  # c_i, of the pairs with component i
-    component_error: float  # standard error of every c_i
-    confirmed: tuple[int, ...] = ()  # components that were confirmed, from 0
+    component_curvature: tuple[float, ...]  # c_i, from the pairs with component i
+    component_error: float  # standard error of each c_i
+    confirmed: tuple[int, ...] = ()  # confirmed components, from 0
 
     @property
     def status(self) -> RunVerdict:
@@ -70,17 +70,17 @@ class Confirmation:
         return "unconfirmed" if self.gate else "not_separated"
 
     def ordered(self, order: Sequence[int]) -> Confirmation:
-        """Put components into a signed order, counted from 1."""
-        before = [abs(k) - 1 for k in order]
+        """Put components in a signed order, counted from 1."""
+        old = [abs(k) - 1 for k in order]
         return replace(
             self,
-            component_curvature=tuple(self.component_curvature[i] for i in before),
-            confirmed=tuple(at for at, i in enumerate(before) if i in self.confirmed),
+            component_curvature=tuple(self.component_curvature[i] for i in old),
+            confirmed=tuple(new for new, i in enumerate(old) if i in self.confirmed),
         )
 
     @property
     def components(self) -> tuple[str, ...]:
-        """A word for every component."""
+        """The verdict on each component, as words."""
         others = {
             "converged": "not confirmed",
             "unconfirmed": "spatial set",
@@ -93,10 +93,10 @@ class Confirmation:
 def of_answers(
     response: Array, information: float, *, n_components: int, gate: bool
 ) -> Confirmation:
-    """Return the curvatures of R components, none of which is confirmed yet.
+    """Return the curvatures of R components, without confirming any.
 
-    `response` (R (R - 1)/2,): sum over the dithered rounds of D_ij K_ij / s^2; `information`: sum
-    of delta^2 / s^2, the same for all pairs.
+    `response` (R (R - 1)/2,) is the sum over the dithered rounds of D_ij K_ij / s^2, `information`
+    that of delta^2 / s^2, the same for all pairs.
     """
     R, scale = n_components, max(information, np.finfo(float).tiny)
     n_pairs, partners = max(len(response), 1), max(R - 1, 1)
@@ -111,7 +111,7 @@ def of_answers(
     )
 
 
-def judge(
+def judge_run(
     response: Array,
     information: float,
     *,
@@ -123,29 +123,29 @@ def judge(
     common: Array | None = None,
     overlap: float = 1.0,
 ) -> Confirmation:
-    """Judge a run of R components by its answers (`of_answers`), and each component.
+    """Judge a run of R components, and each component, by the answers (`of_answers`).
 
-    `residual`: what whitening left (`Whitener`); `sparse`: components that were sparse where the
-    rounds began (`SpatialStart`); `common` (R,): share of each map that subjects have in common, if
-    it is known; `overlap`: that of all maps together (`Subspace`).  Without a dithered round
-    nothing was separated.
+    `residual` is that of whitening (`Whitener`).  `sparse` are the components that were sparse at
+    the start of the rounds (`SpatialStart`).  `common` (R,) is the share of each map that subjects
+    have in common, if known; `overlap` is that of all maps together (`Subspace`).  Without a
+    dithered round, no component is confirmed.
     """
     R = n_components
     found = of_answers(response, information, n_components=R, gate=gate)
-    least_z, least_c = (_OPEN_WIDE if dither >= WIDE else _OPEN) if gate else _SHUT
-    least_overlap = 0.0
+    min_z, min_c = (_OPEN_WIDE if dither >= WIDE else _OPEN) if gate else _SHUT
+    min_overlap = 0.0
     if not gate:
-        least_c = max(least_c, PER_RESIDUAL * residual)
+        min_c = max(min_c, PER_RESIDUAL * residual)
         sure = found.component_error <= SURE_ERROR
-        least_overlap = _OVERLAP_WIDE if dither >= WIDE else 0.0 if sure else _OVERLAP
-    # c_ij = k_i + k_j, so partners lend curvature to a component without a source.  This
-    # difference and its error both have the factor (R - 2)/(R - 1): of two none speaks alone.
+        min_overlap = _OVERLAP_WIDE if dither >= WIDE else 0.0 if sure else _OVERLAP
+    # c_ij = k_i + k_j, so a component without a source gets curvature from its partners.  This
+    # difference and its error both have the factor (R - 2)/(R - 1): with R = 2 both are 0.
     own = np.asarray(found.component_curvature) - found.curvature * R / (2.0 * max(R - 1, 1))
     passed = (
-        found.z >= least_z
-        and found.curvature >= least_c
-        and overlap >= least_overlap
-        and _without_first(response, information, own) >= WITHOUT_FIRST * least_c
+        found.z >= min_z
+        and found.curvature >= min_c
+        and overlap >= min_overlap
+        and _without_first(response, information, own) >= WITHOUT_FIRST * min_c
     )
     speaks = own >= OWN_Z[gate] * found.component_error
     if gate:
@@ -157,7 +157,7 @@ def judge(
 
 
 def _without_first(response: Array, information: float, own: Array) -> float:
-    """Return c of the pairs without the component that is curved most; inf of one pair."""
+    """Return c of the pairs without the most curved component; inf if there is one pair."""
     R = len(own)
     if R <= 2:
         return np.inf

@@ -1,9 +1,9 @@
-"""Second stage: a common whitener U of the reduced data, and the per-subject reduction before it.
+"""Second stage: the common whitener U of the reduced data, and the reduction of each subject.
 
-`LogEuclidean` releases the mean logarithm of the subjects' covariances, a few looks.  Solvers then
-search rotations.
-Deviation: Alg. 4 (Imtiaz et al.) feeds V_R' X to Infomax as it is; djICA (Baker et al.) whitens
-every site by its own covariance, which makes the sites' mixings differ.
+`LogEuclidean` releases the mean logarithm of the subjects' covariances in a few looks.  A solver
+then only has to find a rotation.
+Deviation: Alg. 4 (Imtiaz et al.) passes V_R' X to Infomax unwhitened.  djICA (Baker et al.) whitens
+each site by its own covariance, which makes the mixings of the sites differ.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from cape.frozen import dataclass
 
 Prewhiten = Literal["ar1", "none"]
 
-# Smallest covariance eigenvalue used in a logarithm (data have unit variance on average).
+# Minimum of the covariance eigenvalues in a logarithm (data have unit variance on average)
 LOG_FLOOR = 1e-4
 
-# Share of the clip from which a released mean is taken to be cut by it
-CUT = 0.9
+# Norm of a released mean, over the clip, from which the clip is taken to have shortened it
+CLIPPED = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,29 +43,30 @@ class Whitener:
 
     U: Array  # (k, k): whitened data are ``U Z0``
     look: int  # releases made
-    # (k, k): where the rounds of the solver begin if `gate` is open; of `spatial_start`, after the
-    # last look
+    # (k, k): start of the solver's rounds if `gate` is open; from `spatial_start`, after the last
+    # look
     origin: Array = field(default_factory=lambda: np.zeros((0, 0)))
     gate: bool = False
     # Rows of `origin`, from 0, whose maps are sparser than half of those of noise
     sparse: tuple[int, ...] = field(default=(), metadata={"omittable": True})
-    # Expected mean square of the log eigenvalues that are left: what a run without anything to
-    # separate still has to find, because the contrast is curved around the axes of that rest
+    # Expected mean square of the remaining log eigenvalues.  The contrast is curved around their
+    # axes even without sources, so the verdict has to exceed this.
     residual: float = 0.0
     record: StepRecord
 
 
 def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) -> Data:
-    """One subject (d, T) in the subspace V (d, k): filtered, scaled to unit trace, float32.
+    """Reduce one subject (d, T) to the subspace V (d, k), filter it and scale it to unit trace.
 
-    Shape (k, T - 1) with "ar1", else (k, T).  One AR(1) number for all channels leaves the mixing
-    unchanged and whitens time courses.  A subject that is zero or not finite counts as zeros.
+    The shape is (k, T - 1) with "ar1", else (k, T); float32.  One AR(1) coefficient for all
+    channels whitens time courses without changing the mixing.  A subject that is zero or not finite
+    becomes zeros.
     """
     with np.errstate(all="ignore"):
         Z = V.T @ Y.astype(np.float64)
     peak = float(np.max(np.abs(Z), initial=0.0))
     if np.isfinite(peak) and peak > 0.0:
-        Z = Z / peak  # no square of a huge number below
+        Z = Z / peak  # so that squares do not overflow
         Z -= Z.mean(axis=1, keepdims=True)
     else:
         Z = np.zeros_like(Z)
@@ -74,14 +75,14 @@ def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) 
         phi = float(np.vdot(Z[:, 1:], Z[:, :-1])) / power if power > 0.0 else 0.0
         Z = Z[:, 1:] - phi * Z[:, :-1]
     if Z.shape[1] == 0:
-        return np.asarray(Z, dtype=np.float32)  # no time point: the zero vector in every sum
+        return np.asarray(Z, dtype=np.float32)  # no time points: 0 in every sum
     power = float(np.vdot(Z, Z)) / Z.shape[1]
     return np.asarray(Z / np.sqrt(power) if power > 0.0 else Z, dtype=np.float32)
 
 
 def whiten(U: Array, Z0: Data) -> Data:
-    """``U Z0`` in float32: (k, T) for one subject, (n_subjects, k, T) for a stack."""
-    if U.ndim != 2:  # an axis more would turn one subject into many
+    """Return ``U Z0`` in float32: (k, T) for one subject, (n_subjects, k, T) for a stack."""
+    if U.ndim != 2:  # a third axis would turn one subject into several
         raise ValueError(f"U has shape {U.shape}, needed (k, k)")
     return np.asarray(U.astype(np.float32) @ Z0, dtype=np.float32)
 
@@ -90,7 +91,7 @@ def whiten(U: Array, Z0: Data) -> Data:
 class LogEuclidean:
     """Whitening by the mean logarithm of the subjects' covariances."""
 
-    n_looks: int  # L releases, each about the data whitened so far
+    n_looks: int  # L releases, each on the data as whitened so far
     clip: float  # c_W, Frobenius bound of one subject's log covariance
     private: bool  # false: no clipping, no shrinkage
 
@@ -113,36 +114,33 @@ class LogEuclidean:
         return release.query(answer)
 
     def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
-        """Shrink the released mean logarithm (James-Stein), then U <- expm(-A/2) U."""
-        energy = float(mean @ mean)
-        # A mean that is mostly noise is shrunk strongly: the step goes to 0, not astray.
-        shrink = max(0.0, 1.0 - noise_std**2 * len(mean) / max(energy, 1e-12))
+        """Shrink the released mean logarithm to A (James-Stein), then U <- expm(-A/2) U."""
+        energy, noise = float(mean @ mean), noise_std**2 * len(mean)
+        shrink = max(0.0, 1.0 - noise / max(energy, 1e-12))
         A = shrink * smat(mean)
-        record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0))
-        left = _left(energy, noise_std**2 * len(mean), self.clip)
         return replace(
             state,
             U=sym_exp(-A / 2.0) @ state.U,
             look=state.look + 1,
-            residual=left / len(A),
-            record=record,
+            residual=_residual(energy, noise, self.clip) / len(A),
+            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(A) / 2.0)),
         )
 
     def done(self, state: Whitener) -> bool:
         return state.look >= self.n_looks
 
 
-def _left(energy: float, noise: float, clip: float) -> float:
-    """Return the expected squared norm that a shrunk step leaves of the mean logarithm.
+def _residual(energy: float, noise: float, clip: float) -> float:
+    """Return the expected squared norm of the mean logarithm after a shrunk step.
 
-    Energy e and noise n, squared norms.  With the shrink f = 1 - n/e, f^2 n of the noise goes into
-    the step and (1 - f)^2 (e - n) of the mean does not: together n (1 - (1 - f)^2).
+    Energy e and noise n are squared norms.  The shrinkage f = 1 - n/e lets f^2 n of the noise into
+    the step and keeps (1 - f)^2 (e - n) of the mean out of it: together n (1 - (1 - f)^2).
     """
     signal = energy - noise
     if signal <= 0.0:
         return 0.0
-    # A mean near the clip was cut by an unknown amount: assume that all of it is left.
-    if signal > (CUT * clip) ** 2:
+    # The clip shortened a mean near it by an unknown amount: assume that the step removed nothing.
+    if signal > (CLIPPED * clip) ** 2:
         return energy
     return noise * (1.0 - (noise / energy) ** 2)
 

@@ -24,7 +24,7 @@ from cape.algorithms.group_design import Groups, half_of_sites, weights
 from cape.algorithms.person_outcomes import outcome_names
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.cost import Part
+from cape.privacy.cost import Half
 from cape.privacy.halves import size_of_half
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
@@ -278,7 +278,7 @@ class ComparedSource(Protocol):
         """
 
 
-def people_of(site: Site, space: FeatureSpace) -> Stacks:
+def comparison_rows(site: Site, space: FeatureSpace) -> Stacks:
     """Return [K outcomes, p covariates, g] of all listed people: one array (n, K + p + 1, 1).
 
     Missing outcomes are NaN.
@@ -305,13 +305,13 @@ def _one_stack(rows: Array, labels: tuple[str, ...]) -> Stacks:
     return Stacks(arrays=(people,), labels=(labels,))
 
 
-def cells_of(site: Site, space: FeatureSpace) -> dict[str, str]:
+def cell_by_person(site: Site, space: FeatureSpace) -> dict[str, str]:
     """Return the group of every person, by label.
 
     A site pins the groups in `join` (E161): after a change of groups, newly drawn halves would
     overlap the earlier ones.
     """
-    people = people_of(site, space)
+    people = comparison_rows(site, space)
     named = {1.0: FIRST, 0.0: SECOND}
     cells = [named.get(g, NEITHER) for g in people.arrays[0][:, -1, 0].tolist()]
     return dict(zip(people.labels[0], cells, strict=True))
@@ -319,7 +319,7 @@ def cells_of(site: Site, space: FeatureSpace) -> dict[str, str]:
 
 def counts(site: Site) -> tuple[int, ...]:
     """Return the numbers of people in the first and the second group."""
-    return _counted(cells_of(site, site.source.space))
+    return _counted(cell_by_person(site, site.source.space))
 
 
 def _counted(cells: Mapping[str, str]) -> tuple[int, int]:
@@ -390,18 +390,18 @@ def verify(site: Site, roster: Roster) -> None:
     verify_plan(site, roster, stages(config), n_basis=_n_basis(config, roster.space))
     if not config.strict:
         own = next(entry for entry in roster.sites if entry.site == site.id)
-        if own.counts != _counted(cells_of(site, roster.space)):
+        if own.counts != _counted(cell_by_person(site, roster.space)):
             problem = "the roster has other counts of this site's groups than it said"
             raise PrivacyBudgetError("E231", site=site.id, problem=problem)
 
 
-def part_of(config: CapeContrastConfig, *, score: bool) -> Part:
+def part_of(config: CapeContrastConfig, *, score: bool) -> Half:
     if not config.is_pattern(len(config.asked_outcomes)):
         return ""
     return "B" if score else "A"
 
 
-def asked_of(config: CapeContrastConfig, seed: str, entry: RosterEntry, part: Part) -> list[int]:
+def asked_of(config: CapeContrastConfig, seed: str, entry: RosterEntry, part: Half) -> list[int]:
     """Return the numbers of the first and second group that a release uses at a site."""
     if config.sites == "random":
         return list(entry.counts)  # halves are whole sites
@@ -411,7 +411,7 @@ def asked_of(config: CapeContrastConfig, seed: str, entry: RosterEntry, part: Pa
     ]
 
 
-def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Part) -> Groups:
+def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Half) -> Groups:
     """Return the public numbers of people in a release."""
     entries = roster.sites
     if config.strict:
@@ -442,7 +442,7 @@ def _asked(config: CapeContrastConfig, roster: Roster, seed: str, *, score: bool
     )
 
 
-def pattern_of(config: CapeContrastConfig, model: ContrastModel) -> Array:
+def pattern_weights(config: CapeContrastConfig, model: ContrastModel) -> Array:
     """Return w (K,), per outcome in its unit: the unit vector estimated by half A."""
     question = question_of(config, model)
     beta = estimates(question, CONTRAST.released(model)).estimate / np.array(question.scales)
@@ -456,12 +456,12 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool = False) -> Stacks
     """Return [outcomes, covariates, r] of all people; r is NaN for those in neither group."""
     config = settings_of(CapeContrastConfig, site.config)
     roster = joined(model)
-    people = people_of(site, roster.space)
+    people = comparison_rows(site, roster.space)
     rows, K = people.arrays[0][:, :, 0].astype(np.float64), len(config.asked_outcomes)
     middles = [one.middle for one in config.asked_outcomes]
     u, x, g = rows[:, :K] - middles, rows[:, K:-1], rows[:, -1]
     if score:
-        u = (u @ pattern_of(config, model))[:, None]
+        u = (u @ pattern_weights(config, model))[:, None]
     if config.strict:
         r = g / 4 if isinstance(config.asked_group, Range) else g - 0.5
     else:
@@ -479,7 +479,7 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool = False) -> Stacks
 
 
 def _cells(site: Site, model: ContrastModel) -> Mapping[str, str]:
-    return cells_of(site, joined(model).space)
+    return cell_by_person(site, joined(model).space)
 
 
 # -- the result ----------------------------------------------------------------------------------
@@ -510,7 +510,7 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
         state=state,
         score=asked_score,
         score_state=score,
-        weights=pattern_of(config, model) if pattern else None,
+        weights=pattern_weights(config, model) if pattern else None,
     )
 
 
@@ -521,7 +521,7 @@ def of_site(site: Site, model: ContrastModel) -> SiteOutcome:
 def _own_people(site: Site, model: ContrastModel) -> Table:
     """Return the table that a site sees: the values used of each of its own people."""
     config = settings_of(CapeContrastConfig, site.config)
-    people, covariates = people_of(site, joined(model).space), config.asked_covariates
+    people, covariates = comparison_rows(site, joined(model).space), config.asked_covariates
     columns = (*covariates, config.asked_group)
     rows = []
     for label, row in zip(people.labels[0], people.arrays[0][:, :, 0].tolist(), strict=True):

@@ -74,8 +74,8 @@ class CapeDjicaConfig(LeftRightConfig):
 
     def check(self) -> None:
         LeftRightConfig.check(self)
-        numbers("shares", self.shares, 3)
-        numbers("clip_schedule", self.clip_schedule, 2)
+        parse_numbers("shares", self.shares, 3)
+        parse_numbers("clip_schedule", self.clip_schedule, 2)
 
     # These are methods because `cape.papers.computations.paperdjica` overrides them: the same
     # stages with other algorithms.
@@ -110,7 +110,7 @@ class CapeDjicaConfig(LeftRightConfig):
         return self.private and self.score == "volatility"
 
 
-def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
+def parse_numbers(name: str, text: str, count: int) -> tuple[float, ...]:
     """Return the numbers of ``"0.4,0.3,0.3"``, () for ``"auto"``; positive, else ConfigError."""
     if text == "auto":
         return ()
@@ -134,11 +134,11 @@ def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedCo
     """Return the public constants of a run: fitted to R and G, unless set by the owner."""
     g = effective_g(config, n_sites, n_subjects) if config.private else None
     fixed = tuned_constants(config.n_components, g)
-    if weights := numbers("shares", config.shares, 3):
+    if weights := parse_numbers("shares", config.shares, 3):
         fixed = replace(fixed, mu2_weights=(weights[0], weights[1], weights[2]))
     if config.n_looks:
         fixed = replace(fixed, n_looks=config.n_looks)
-    if clips := numbers("clip_schedule", config.clip_schedule, 2):
+    if clips := parse_numbers("clip_schedule", config.clip_schedule, 2):
         fixed = replace(fixed, clips=clips)
     return replace(fixed, step_limit=config.step_limit) if config.step_limit else fixed
 

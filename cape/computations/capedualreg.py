@@ -48,13 +48,13 @@ class CapeDualRegConfig(IcaConfig):
 
     def recipe(self) -> Recipe:
         # Imported here: only the plan needs the forecast.
-        from cape.forecast.one_release import template_basis
+        from cape.forecast.one_release import template_basis_size
 
         return Recipe(
             # Maps must be as smooth as the noise that they are compared with.
             smooth_basis="kernel",
             templates=True,
-            widest=template_basis(math.inf, self.n_components),
+            widest=template_basis_size(math.inf, self.n_components),
             max_components=self.n_components,
         )
 
@@ -115,9 +115,9 @@ def check_space(config: CapeDualRegConfig, space: FeatureSpace) -> None:
 
 
 def choose_n_basis(config: CapeDualRegConfig, space: FeatureSpace, g: float) -> int:
-    from cape.forecast.one_release import template_basis
+    from cape.forecast.one_release import template_basis_size
 
-    return min(template_basis(g, config.n_components), space.n_features)
+    return min(template_basis_size(g, config.n_components), space.n_features)
 
 
 def rule(config: CapeDualRegConfig, n_basis: int) -> ForecastRule:

@@ -152,9 +152,9 @@ def releases(
 
 
 def choose_n_basis(config: CapeGicaConfig, space: FeatureSpace, g: float) -> int:
-    from cape.forecast.one_release import spatial_basis
+    from cape.forecast.one_release import spatial_basis_size
 
-    return min(spatial_basis(g, config.n_components), space.n_features)
+    return min(spatial_basis_size(g, config.n_components), space.n_features)
 
 
 def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
@@ -199,7 +199,7 @@ def _status(test: LeftRight | None) -> str:
 
 def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
     """Return the maps of the run with their claims."""
-    from cape.algorithms.bagging import SCORE
+    from cape.algorithms.bagging import BAG_SCORE
 
     state: SpatialComponents = SPATIAL.released(model)
     roster = joined(model)
@@ -210,7 +210,7 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
         A=apply_order(order, maps @ state.mixing, 1),
         converged=state.converged,
         # For brains the left-right test is stronger, and also applies to coarse maps.
-        sparseness=sparseness(B, V, state.mixing, score=SCORE)
+        sparseness=sparseness(B, V, state.mixing, score=BAG_SCORE)
         if state.test is None and has_neighbours(roster.space)
         else None,
         test=state.test,

@@ -29,7 +29,7 @@ from cape.settings.config import Config
 from cape.space.feature_space import FeatureSpace
 from cape.space.grayordinates import (
     LEFT,
-    MAX_POINTS,
+    MAX_STRUCTURE_POINTS,
     RIGHT,
     Part,
     Structure,
@@ -165,7 +165,7 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
 def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
 
-    axes = axes_of(xml, MAX_POINTS)
+    axes = axes_of(xml, MAX_STRUCTURE_POINTS)
     known = isinstance(axes[1], BrainModelAxis | ParcelsAxis)
     return axes, structure_of_axis(axes[1]) if known else None
 

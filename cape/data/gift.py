@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.algorithms.person_outcomes import BANDS, domain_means, log_shares, outcome_names
+from cape.algorithms.person_outcomes import POWER_BANDS, domain_means, log_shares, outcome_names
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.matrices import read_variable
 from cape.data.tables import (
@@ -78,7 +78,7 @@ def _outcomes(path: Path, measure: Measure, n: int) -> Array:
     if measure.kind == "power":
         frequency = _variable(content, FREQUENCIES).ravel()
         power = _of_people(content, SPECTRA, n, (frequency.size, R))
-        return np.stack([log_shares(one.T, frequency, BANDS).ravel() for one in power])
+        return np.stack([log_shares(one.T, frequency, POWER_BANDS).ravel() for one in power])
     rows, columns = np.triu_indices(R, 1)
     z = _of_people(content, CONNECTIVITY, n, (R, R))[:, rows, columns]
     if measure.kind == "domains":

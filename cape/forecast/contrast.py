@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from cape.algorithms.contrast import (
+    MAX_WHOLE_JACOBIAN,
     OCTAVES,
-    WHOLE_JACOBIAN,
     Contrast,
     Contrasted,
     Estimates,
@@ -100,7 +100,7 @@ def _typical(question: Contrast, state: Contrasted, look: str) -> Array:
         return svec(0.9 * np.eye(p))
     if look == "pull":
         pull = 0.5 * (1 - slope) / outcomes
-        if outcomes > WHOLE_JACOBIAN:
+        if outcomes > MAX_WHOLE_JACOBIAN:
             return np.full(1, outcomes * pull - 0.5)
         return svec(pull * np.eye(outcomes))
     if look == "squares":

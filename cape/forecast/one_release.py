@@ -45,7 +45,7 @@ ROWS_PER_COMPONENT: Final = 0.3
 MIN_TEMPLATE_G: Final = 50.0
 
 
-def spatial_basis(g: float, n_components: int) -> int:
+def spatial_basis_size(g: float, n_components: int) -> int:
     """Return d of a spatial run: that of its G, or more to leave room for R components."""
     return _basis({row[0]: row[1] for row in SPATIAL_SIZES}, g, n_components)
 
@@ -64,7 +64,7 @@ def room_for(n_basis: int) -> int:
     return int(ROWS_PER_COMPONENT * n_basis)
 
 
-def template_basis(g: float, n_templates: int) -> int:
+def template_basis_size(g: float, n_templates: int) -> int:
     """Return d of a template run: that of its G, or more to leave room for K templates."""
     return _basis(dict(TEMPLATE_SIZES), g, n_templates)
 

@@ -14,11 +14,11 @@ from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
 # Components independent in time, independent in space, or led by templates
-Kind = Literal["temporal", "spatial", "template"]
-Answer = Literal["no", "perhaps", "yes"]
+ComponentKind = Literal["temporal", "spatial", "template"]
+ForecastAnswer = Literal["no", "perhaps", "yes"]
 
 # The three answers as every command and page prints them
-WORDS: Final[dict[Answer, str]] = {"no": "No", "perhaps": "Perhaps", "yes": "Yes"}
+ANSWER_WORDS: Final[dict[ForecastAnswer, str]] = {"no": "No", "perhaps": "Perhaps", "yes": "Yes"}
 
 MAX_COMPONENTS: Final = 50
 
@@ -68,7 +68,7 @@ class Forecast:
     g: float  # G of the run; inf without noise
     needed: float  # smallest G with the answer "yes"
     possible: float  # smallest G with the answer "perhaps"
-    answer: Answer
+    answer: ForecastAnswer
     usable: bool  # the answer is not "no"; other runs are refused unless the owner accepts them
     largest_n_components: int  # largest R at this G, 0 if none is
     smallest_epsilon: float  # smallest total epsilon for this number of components, all else equal
@@ -83,7 +83,7 @@ class Forecast:
 class Advice:
     """The answer to "will it work?", and each single change that would make it a yes."""
 
-    answer: Answer
+    answer: ForecastAnswer
     reason: str  # the rest of the sentence that begins with the answer
     changes: tuple[str, ...]  # each by itself is enough; empty if nothing needs to change
     synthetic_data: str  # results on synthetic data with this answer, one sentence
@@ -94,7 +94,7 @@ class Advice:
     @property
     def sentence(self) -> str:
         """The answer and its reason."""
-        return f"{WORDS[self.answer]}: {self.reason}."
+        return f"{ANSWER_WORDS[self.answer]}: {self.reason}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ class CurvePoint:
 
     epsilon: float
     g: float
-    answer: Answer
+    answer: ForecastAnswer
     largest_n_components: int  # with the answer "yes"
     expected_q: float | None
 
@@ -124,7 +124,7 @@ class ForecastRule(ABC):
         """Return the smallest G with the answer "perhaps"; below, a run is refused."""
         return self.needed_g()
 
-    def answer(self, g: float) -> Answer:
+    def answer(self, g: float) -> ForecastAnswer:
         if g >= self.needed_g():
             return "yes"
         return "perhaps" if g >= self.refused_below() else "no"
@@ -147,7 +147,7 @@ class ForecastRule(ABC):
 
     def sentence(self, g: float) -> str:
         """Return the answer at G and its reason, as every command and page prints them."""
-        return f"{WORDS[self.answer(g)]}: {self.reason(g)}."
+        return f"{ANSWER_WORDS[self.answer(g)]}: {self.reason(g)}."
 
     @abstractmethod
     def synthetic_data(self, g: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from cape.algorithms.quasi_newton import dense_g, subspace_g
 from cape.errors import ConfigError
 from cape.forecast.one_release import MIN_CLEAR_G, MIN_TEMPLATE_G
-from cape.forecast.rule import MAX_COMPONENTS, Answer, ForecastRule, RunSize
+from cape.forecast.rule import MAX_COMPONENTS, ForecastAnswer, ForecastRule, RunSize
 from cape.frozen import dataclass
 
 # u(R): components R -> G from which nine of ten synthetic sets of focal maps come back with q < .1
@@ -24,7 +24,7 @@ LIKELY_ABOVE_30: Final = 4.9  # a component, untested
 
 # G / u(R) -> share of runs on synthetic focal maps that end with a confirmed map: 343 runs of R 5
 # to 30, one curve for all (bench/verdicts.py)
-CHANCE: Final[dict[float, float]] = {
+CONFIRMED_SHARE: Final[dict[float, float]] = {
     0.5: 0.0, 0.55: 0.12, 0.64: 0.12, 0.72: 0.4, 0.8: 0.55, 0.88: 0.8, 0.97: 0.95, 1.2: 1.0,
 }  # fmt: skip
 # Below this part of u(R) the answer is "no": about one run in ten confirms a map
@@ -36,13 +36,13 @@ SMOOTH_FROM: Final = 1.2
 # the G that networks of any shape need if all subjects have them in the same place and no direction
 # of the subspace is lost.  Networks displaced by a pixel had q .18 at factor 1.03 (gate shut), .08
 # at 1.45.
-MARGIN: Final = 1.4
+SURE_FACTOR: Final = 1.4
 
 # Fewer rounds than this were not measured.
 MIN_ROUNDS: Final = 20
 
 # Settings other than the default -> factor on G for the same q (R = 20: docs/results.md)
-EFFORT: Final[dict[tuple[str, object], float]] = {
+EFFORT_FACTORS: Final[dict[tuple[str, object], float]] = {
     ("score", "tanh"): 2.0,
     ("prewhiten", "none"): 1.14,
 }
@@ -80,7 +80,7 @@ Q_AT: Final[dict[float, float]] = {
 
 
 # Results on synthetic data by answer (docs/results.md)
-SYNTHETIC: Final[dict[Answer, str]] = {
+SYNTHETIC: Final[dict[ForecastAnswer, str]] = {
     "no": "On synthetic focal maps 2 of 50 runs with so small a G confirmed a map.",
     "perhaps": "On synthetic data 65 of 70 runs at G 110 and 170 (R 20) had q < .1 where maps were "
     "focal, 1 of 4 where they were smooth.",
@@ -98,7 +98,7 @@ def likely_g(n_components: int) -> float:
 
 def sure_g(n_components: int) -> float:
     """Return u_yes(R), the G from which all kinds of synthetic data had q < .1."""
-    return MARGIN * max(dense_g(n_components), subspace_g(n_components))
+    return SURE_FACTOR * max(dense_g(n_components), subspace_g(n_components))
 
 
 def energy_inside(n_basis: int, energies: Mapping[float, float] = BRAIN_ENERGY) -> float:
@@ -128,7 +128,7 @@ def choose_n_basis(
 
 
 def settings_of_rule(
-    settings: Mapping[str, object], efforts: Mapping[tuple[str, object], float] = EFFORT
+    settings: Mapping[str, object], efforts: Mapping[tuple[str, object], float] = EFFORT_FACTORS
 ) -> dict[str, Any]:
     """Return the fields of a `TemporalRule` that follow from the settings of a run."""
     given = [item for item in efforts if settings.get(item[0]) == item[1]]
@@ -173,9 +173,9 @@ class TemporalRule(ForecastRule):
 
     def chance(self, g: float) -> float:
         """Return the share of runs on synthetic focal maps that confirm a map at G."""
-        return _between(CHANCE, g / self.likely_g())
+        return _between(CONFIRMED_SHARE, g / self.likely_g())
 
-    def answer(self, g: float) -> Answer:
+    def answer(self, g: float) -> ForecastAnswer:
         answer = ForecastRule.answer(self, g)
         return "perhaps" if self.unmeasured and answer == "yes" else answer
 

@@ -14,7 +14,7 @@ from cape.computations.ica.settings import IcaConfig, sized
 from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.data.space import mask_space
 from cape.errors import ConfigError
-from cape.forecast.rule import Advice, CurvePoint, Forecast, Kind, RunSize
+from cape.forecast.rule import Advice, ComponentKind, CurvePoint, Forecast, RunSize
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.planning.comparison_budget import (
@@ -272,7 +272,7 @@ def _check_drop_outs(config: Config, n_sites: int) -> None:
         raise ConfigError("E152", problem=problem, do=do)
 
 
-def _why_sizes(kind: Kind, config: IcaConfig, asked: int, g: float, *, whole: bool) -> str:
+def _why_sizes(kind: ComponentKind, config: IcaConfig, asked: int, g: float, *, whole: bool) -> str:
     if kind == "template":
         return "R is the number of templates."
     at = f"G {g:.0f}" if math.isfinite(g) else "the data, as there is no noise"
@@ -318,7 +318,7 @@ def _needs(
     )
 
 
-def _space(kind: Kind, config: IcaConfig) -> FeatureSpace:
+def _space(kind: ComponentKind, config: IcaConfig) -> FeatureSpace:
     if _has_bundled_mask(config):
         space = mask_space(config)
     elif config.image_shape:

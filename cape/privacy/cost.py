@@ -28,10 +28,10 @@ from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, root_up
 
 Noise = Literal["correlated", "local"]
-Shape = Literal["ball", "psd"]
+VectorShape = Literal["ball", "psd"]
 Viewer = Literal["outsider", "one_site", "aggregator"]
 # Who is asked: all people, or one half of the people of every site
-Part = Literal["", "A", "B"]
+Half = Literal["", "A", "B"]
 
 # Sums for display are rounded to units of 2^-256, far below the last bit of any float mu.
 BITS: Final = 256
@@ -144,7 +144,7 @@ class Costly(Protocol):
     """A planned or charged release: its cost, and the people who bear it."""
 
     @property
-    def part(self) -> Part: ...
+    def part(self) -> Half: ...
 
     @property
     def cost(self) -> Cost: ...
@@ -167,7 +167,7 @@ def total_of(releases: Iterable[Costly], *, bits: int = BITS) -> Cost:
     return largest_cost(total_cost(costs, bits=bits) for costs in by_half(releases))
 
 
-def within(releases: Iterable[Costly], limit: Cost) -> bool:
+def all_within(releases: Iterable[Costly], limit: Cost) -> bool:
     """Tell exactly (`fits`) whether each person bears at most `limit`."""
     return all(fits(costs, limit) for costs in by_half(releases))
 
@@ -212,7 +212,7 @@ class Event:
     round: int  # round within the phase, from 1
     field: str  # name of the released vector
     # Set that holds one subject's vector: a ball, or svec of PSD matrices within a ball
-    shape: Shape
+    shape: VectorShape
     size: int  # d, length of the vector
     log2_gamma: int  # units per 1.0 are gamma = 2^log2_gamma
     clip_int: int  # C_int, bound of the L2 norm of one subject's integer vector, in units
@@ -227,7 +227,7 @@ class Event:
     # where masks modulo 2^64 hide all but the sum.
     seed_ratio: int = dataclasses.field(default=0, metadata={"omittable": True})
     # The half whose vectors are summed; those of the other half are zero
-    part: Part = dataclasses.field(default="", metadata={"omittable": True})
+    part: Half = dataclasses.field(default="", metadata={"omittable": True})
 
     def __post_init__(self) -> None:
         # A float or a bool would make the cost inexact, so the type is checked, too.

@@ -14,17 +14,17 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from cape.privacy.cost import Part
+from cape.privacy.cost import Half
 
-HALVES: Final[tuple[Part, Part]] = ("A", "B")
+HALVES: Final[tuple[Half, Half]] = ("A", "B")
 
 
-def halves(seed: str, site: str, cells: Mapping[str, str]) -> dict[str, Part]:
+def halves(seed: str, site: str, cells: Mapping[str, str]) -> dict[str, Half]:
     """Return the half of every name; `cells` says in which cell it is.
 
     Order of names does not matter, nor does another cell.
     """
-    half_of: dict[str, Part] = {}
+    half_of: dict[str, Half] = {}
     for cell in sorted(set(cells.values())):
         names = [name for name, its_cell in cells.items() if its_cell == cell]
         names.sort(key=lambda name: (_drawn(seed, site, cell, name), name))
@@ -33,7 +33,7 @@ def halves(seed: str, site: str, cells: Mapping[str, str]) -> dict[str, Part]:
     return half_of
 
 
-def size_of_half(seed: str, site: str, cell: str, n_people: int, part: Part) -> int:
+def size_of_half(seed: str, site: str, cell: str, n_people: int, part: Half) -> int:
     """Return how many people of a cell a release asks; public, like the size of the cell."""
     if not part:
         return n_people

@@ -30,7 +30,7 @@ Ending = Literal["finished", "failed", "closed"]
 # in: go on; wait: there will be room once open runs have ended; spent: waiting does not help;
 # closed: the run has ended; yielded: it lost its place and there is no room to come back; lost: the
 # ledger lacks the run or one of its charges
-Word = Literal["in", "wait", "spent", "closed", "yielded", "lost"]
+DecisionWord = Literal["in", "wait", "spent", "closed", "yielded", "lost"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class Clock:
 class Decision:
     """An answer; if it is "in", whether a line is written, and which runs yield."""
 
-    word: Word
+    word: DecisionWord
     writes: bool = False
     yields: tuple[str, ...] = ()
     plan: Cost = FREE  # the requested cost

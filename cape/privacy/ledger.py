@@ -21,7 +21,7 @@ from typing import Final, cast
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
-from cape.privacy.cost import INFINITE, Cost, Event, Part, Shape, total_of, within
+from cape.privacy.cost import INFINITE, Cost, Event, Half, VectorShape, all_within, total_of
 
 LedgerEntry = dict[str, object]
 
@@ -154,7 +154,7 @@ class Ledger:
             return "a run without noise has no private release." if event.private else ""
         if not event.private:
             return "a release without noise needs private=false."
-        if not within((*self.events, event), self.budget.cost):
+        if not all_within((*self.events, event), self.budget.cost):
             return f"{_DO_RAISE}."
         return ""
 
@@ -191,11 +191,11 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
             ledger = ledger.charge(event)
         return
     releases = plan.releases
-    if within(releases, budget.cost):
+    if all_within(releases, budget.cost):
         return
     # The number that fits tells the owner how far off the settings are.
     fitting = 0
-    while within(releases[: fitting + 1], budget.cost):
+    while all_within(releases[: fitting + 1], budget.cost):
         fitting += 1
     asked = total_of(releases)
     # The text rounds epsilon to 6 digits: a little more, so that the shown value suffices.
@@ -302,7 +302,7 @@ def _event(entry: Mapping[str, object]) -> Event:
         phase=cast(str, entry["phase"]),
         round=cast(int, entry["round"]),
         field=cast(str, entry["field"]),
-        shape=cast(Shape, entry["kind"]),
+        shape=cast(VectorShape, entry["kind"]),
         size=cast(int, entry["d"]),
         log2_gamma=cast(int, entry["log2_gamma"]),
         clip_int=cast(int, entry["C_int"]),
@@ -310,7 +310,7 @@ def _event(entry: Mapping[str, object]) -> Event:
         variance=cast(int, entry["s2"]),
         shares=cast(int, entry["h"]),
         seed_ratio=cast(int, entry.get("seed_ratio", 0)),
-        part=cast(Part, entry.get("part", "")),
+        part=cast(Half, entry.get("part", "")),
     )
 
 

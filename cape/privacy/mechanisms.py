@@ -17,7 +17,7 @@ from typing import Final
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.cost import Event, Part, Shape, impossible
+from cape.privacy.cost import Event, Half, VectorShape, impossible
 
 # Noise std of 2^10 units: below it the grid of the integers begins to show in delta.
 MIN_VARIANCE: Final = 2**20
@@ -35,7 +35,7 @@ _NOISE_UNITS: Final = 2**22
 _CLIP_PER_ROUNDING: Final = 50
 
 
-def integer_sensitivity(shape: Shape, clip_int: int, size: int) -> int:
+def integer_sensitivity(shape: VectorShape, clip_int: int, size: int) -> int:
     """Delta_int: the largest L2 distance of two integer vectors that one subject can send."""
     if shape == "ball":
         # By the triangle inequality.
@@ -51,13 +51,13 @@ def plan_event(
     phase: str,
     round: int,
     field: str,
-    shape: Shape,
+    shape: VectorShape,
     size: int,
     clip: float,
     mu: float,
     shares: int,
     seed_ratio: int = 0,
-    part: Part = "",
+    part: Half = "",
 ) -> Event:
     """Choose the integers of a release that costs at most mu^2 to the headline viewer, exactly.
 
@@ -105,11 +105,11 @@ def plan_event_without_noise(
     phase: str,
     round: int,
     field: str,
-    shape: Shape,
+    shape: VectorShape,
     size: int,
     clip: float,
     n_subjects: int,
-    part: Part = "",
+    part: Half = "",
 ) -> Event:
     """Choose the integers of a release of a run with ``private=false``: variance 0.
 

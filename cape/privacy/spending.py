@@ -15,7 +15,7 @@ from itertools import compress
 from typing import Final, Literal
 
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, INFINITE, Cost, Costly, Part, largest_cost, total_cost, total_of
+from cape.privacy.cost import FREE, INFINITE, Cost, Costly, Half, largest_cost, total_cost, total_of
 
 # A ledger of years holds tens of thousands of charges: each is rounded up to a multiple of 2^-128,
 # far below the resolution of any limit, so that sums keep one denominator.
@@ -31,10 +31,10 @@ class Charge:
     field: str
     mu2: str
     cost: Cost
-    part: Part = ""
+    part: Half = ""
 
     @classmethod
-    def of(cls, *, phase: str, round: int, field: str, mu2: str, part: Part = "") -> Charge:
+    def of(cls, *, phase: str, round: int, field: str, mu2: str, part: Half = "") -> Charge:
         """Charge of a line; ValueError if mu2 is neither "p/q" nor "infinite"."""
         cost = sum_up((Cost.parse(mu2),))
         return cls(phase=phase, round=round, field=field, mu2=mu2, cost=cost, part=part)
@@ -47,7 +47,7 @@ class Charge:
 
 # asked: it joined and holds nothing; held: its whole plan is reserved, charged or not; yielded:
 # another run has its place; finished, failed, closed: it ended.
-State = Literal["asked", "held", "yielded", "finished", "failed", "closed"]
+SpendingState = Literal["asked", "held", "yielded", "finished", "failed", "closed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class RunSpending:
     owner: str = ""  # who started it, as the engine names them
     question: str = ""  # digest of the settings
     charges: tuple[Charge, ...] = ()  # in order
-    state: State = "asked"
+    state: SpendingState = "asked"
     plan: Cost = FREE  # cost of all its releases, from its hold on
     # For people: the date of this state, and who ended the run, why
     since: str = ""
@@ -100,7 +100,7 @@ def borne(releases: Iterable[Costly]) -> Cost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Total:
+class SpentTotal:
     """Sum of some runs, at the smallest of their deltas."""
 
     runs: int
@@ -158,14 +158,14 @@ class Spending:
             sets.add(frozenset(other.run for other in compress(others, counted)))
         return sets
 
-    def of(self, run: RunSpending) -> Total:
+    def of(self, run: RunSpending) -> SpentTotal:
         """Total spent on the people of a run, by it and all others."""
         beside = self.others_by_person(run)
         charged = {
             other.run: other for other in self.runs if other.charges and other.run != run.run
         }
         counted = [charged[name] for name in charged.keys() & frozenset[str]().union(*beside)]
-        return Total(
+        return SpentTotal(
             runs=1 + len(counted),
             cost=sum_up((run.cost, largest_sum(beside, {one.run: one.cost for one in counted}))),
             # Epsilon at the smallest delta holds at every larger one, too.

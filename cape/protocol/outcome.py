@@ -15,10 +15,10 @@ from cape.algorithms.estimators import Array, Data
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Confirmation
-from cape.forecast.rule import Kind
+from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
-from cape.privacy.spending import Total
+from cape.privacy.spending import SpentTotal
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Roster, RoundRecord
 from cape.settings.option import Value
@@ -123,7 +123,7 @@ class IcaOutcome(Outcome):
     budget_exhausted | diverged.
     """
 
-    kind: Kind
+    kind: ComponentKind
     stability: float
     V: Array
     U: Array
@@ -177,7 +177,7 @@ class SiteOutcome:
     time_courses: Iterator[tuple[str, Data]]  # yields (label, S_m (k, T_m)) subject by subject
     ledger: Ledger
     # Total spent by all runs on the same people, if the site keeps a ledger of them
-    all_runs: Total | None = None
+    all_runs: SpentTotal | None = None
     # With ``key_trust=first-use``: sites whose keys were new in this run and relayed by the
     # aggregator, and the epsilon of this site's people if it invented these sites
     first_contacts: tuple[str, ...] | None = None

@@ -9,7 +9,7 @@ from cape.algorithms.estimators import PlannedRelease
 from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
-from cape.privacy.cost import Event, Part
+from cape.privacy.cost import Event, Half
 from cape.privacy.ledger import Budget, Plan, check_plan, split_mu
 from cape.privacy.mechanisms import (
     check_overflow,
@@ -41,7 +41,7 @@ class PlannedStage:
     releases: tuple[PlannedRelease, ...]
     mu2_weight: float
     fixed_mu: float = 0.0
-    part: Part = ""
+    part: Half = ""
 
 
 def noise_shares_of(config: Config, n_sites: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cape.algorithms.claims import Claims, counted
+from cape.algorithms.claims import Claims, countable
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
@@ -285,7 +285,7 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
 
 
 def _claim_figures(claims: Claims) -> ClaimFigures:
-    counts = counted(claims)
+    counts = countable(claims)
     words = {
         word: sum(one.word == word for one in counts) for word in ("yes", "likely", "uncertain")
     }

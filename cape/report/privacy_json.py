@@ -15,9 +15,9 @@ from cape.privacy.cost import (
     INFINITE,
     Cost,
     Event,
+    Half,
     Noise,
-    Part,
-    Shape,
+    VectorShape,
     Viewer,
     largest_cost,
     total_cost,
@@ -36,7 +36,7 @@ RELATION_OF_GROUPS = "replace-one, by a person of the same site and group"
 
 def running(events: Iterable[Event]) -> Iterator[tuple[Event, Cost]]:
     """Yield every release with the cost of all releases up to it."""
-    sums: dict[Part, Cost] = dict.fromkeys(("", "A", "B"), FREE)
+    sums: dict[Half, Cost] = dict.fromkeys(("", "A", "B"), FREE)
     for event in events:
         # Each sum is rounded up by less than 2^-256: exact fractions would grow with every release.
         sums[event.part] = total_cost((sums[event.part], event.cost))
@@ -112,7 +112,7 @@ class ReleaseRow:
     phase: str
     round: int
     field: str
-    shape: Shape
+    shape: VectorShape
     size: int
     log2_gamma: int
     clip: float
@@ -123,7 +123,7 @@ class ReleaseRow:
     s2: str
     shares: int
     seed_ratio: int = dataclasses.field(default=0, metadata=UNLESS_EMPTY)
-    part: Part = dataclasses.field(default="", metadata=UNLESS_EMPTY)
+    part: Half = dataclasses.field(default="", metadata=UNLESS_EMPTY)
     noise_std_share: float  # of one site
     noise_std_mean: float  # of the decoded mean
     # p/q in lowest terms: exact, so that a reader can add up the releases.

@@ -10,7 +10,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.delimited import split_lines
-from cape.forecast.rule import Kind
+from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
 from cape.report import files
 from cape.report.comparison import Comparison, Tables, read_tables
@@ -166,7 +166,7 @@ class VerdictFigures:
 class ModelFigures:
     """The model of a run, and the figures of its additional sets of maps."""
 
-    kind: Kind
+    kind: ComponentKind
     spatial: SpatialFit | None = None
     left_right: LeftRightFigures | None = None  # of brains, before any mirroring
     claims: ClaimFigures | None = None  # of brains, where the left-right test is clear
@@ -209,7 +209,7 @@ class MapResults(Results):
     separation: ModelFigures
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ComponentKind:
         return self.separation.kind
 
 

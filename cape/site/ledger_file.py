@@ -28,7 +28,7 @@ from cape.privacy import holds
 from cape.privacy.cost import INFINITE, Cost, Event
 from cape.privacy.holds import DAY, Clock, Decision, Ending, Limits
 from cape.privacy.ledger import Budget
-from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, Total, borne, sum_up
+from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, SpentTotal, borne, sum_up
 from cape.protocol import wire
 from cape.settings.config import Config
 from cape.site.access import Access, AccessRecords, clock_of, make_place, record_request
@@ -211,7 +211,7 @@ class LifetimeLedgerFile:
             raise self._unusable("it does not know this run")
         return run
 
-    def total(self, nonce: str) -> Total | None:
+    def total(self, nonce: str) -> SpentTotal | None:
         spending = self.spending()
         run = spending.find(nonce)
         return None if run is None else spending.of(run)

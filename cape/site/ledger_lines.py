@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from cape.errors import CapeError, StateLostError
 from cape.frozen import dataclass
-from cape.privacy.cost import Cost, Part
+from cape.privacy.cost import Cost, Half
 from cape.privacy.holds import Ending
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, sum_up
 from cape.protocol import wire
@@ -96,7 +96,7 @@ class ChargeLine(_Line):
     round: int
     field: str
     mu2: str
-    part: Part = dataclasses.field(default="", metadata={"omittable": True})  # "": all are asked
+    part: Half = dataclasses.field(default="", metadata={"omittable": True})  # "": all are asked
 
     def charge(self) -> Charge:
         return Charge.of(**{name: getattr(self, name) for name in CHARGE})

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import ALIGNED
+from cape.algorithms.estimators import LINE_BYTES
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
@@ -104,7 +104,7 @@ def _write_arrays(file: BinaryIO, key: str, contents: str, stacks: Stacks) -> No
     parts: list[bytes | memoryview] = [json.dumps(wire.encode(head, ArraysHead)).encode() + b"\n"]
     at = CHECKSUM + len(parts[0])
     for array, fortran in zip(stacks.arrays, is_fortran, strict=True):
-        parts.append(bytes(-at % ALIGNED))
+        parts.append(bytes(-at % LINE_BYTES))
         parts.append(_bytes_of(np.ascontiguousarray(array.T if fortran else array)))
         at += len(parts[-2]) + len(parts[-1])
     checksum = 0
@@ -124,7 +124,7 @@ def _read_arrays(file: BinaryIO, key: str, contents: str, *, is_checked: bool) -
     at, whole, arrays = file.tell(), _mapped(file), []
     for shape, kind, order in zip(head.shapes, head.dtypes, head.orders, strict=True):
         dtype = np.dtype(kind)
-        at += -at % ALIGNED
+        at += -at % LINE_BYTES
         size = math.prod(shape)
         # A damaged head may declare any size.
         if dtype.kind != "f" or min(shape, default=0) < 0:

@@ -20,8 +20,8 @@ from cape.frozen import dataclass
 from cape.settings.documents import parse_json
 
 # Vertices and voxels of a structure; fsLR at 59,000 vertices a side with 1.6 mm voxels has 170,494.
-MAX_POINTS: Final = 400_000
-MAX_PARTS: Final = 10_000
+MAX_STRUCTURE_POINTS: Final = 400_000
+MAX_STRUCTURE_PARTS: Final = 10_000
 MAX_NAME: Final = 100
 # Bytes before packing: every party carries the packed text from round to round in its 4 MiB cache.
 MAX_STRUCTURE_BYTES: Final = 2**22
@@ -86,12 +86,14 @@ class Structure:
     def summary(self) -> str:
         if self.names:
             return f"{len(self.names)} parcels"
-        parts = (f"{part.structure.lower()} {len(part.index)}" for part in self.parts[:MAX_SHOWN])
-        more = len(self.parts) - MAX_SHOWN
+        parts = (
+            f"{part.structure.lower()} {len(part.index)}" for part in self.parts[:MAX_SUMMARY_PARTS]
+        )
+        more = len(self.parts) - MAX_SUMMARY_PARTS
         return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
 
 
-MAX_SHOWN: Final = 4
+MAX_SUMMARY_PARTS: Final = 4
 
 
 def structure_of(parts: tuple[Part, ...], names: tuple[str, ...] = ()) -> Structure:
@@ -128,12 +130,12 @@ def unpacked(raw: bytes) -> Structure:
     if max(map(len, names), default=0) > MAX_NAME or len(set(names)) < len(names):
         raise FoundError("names of parcels that are too long, or stand twice")
     declared = [_declared(entry) for entry in head["parts"]]
-    if not 0 < len(declared) <= MAX_PARTS:
-        raise FoundError(f"{len(declared)} parts, allowed 1 to {MAX_PARTS}")
+    if not 0 < len(declared) <= MAX_STRUCTURE_PARTS:
+        raise FoundError(f"{len(declared)} parts, allowed 1 to {MAX_STRUCTURE_PARTS}")
     points = sum(n for *_, n, _ in declared)
     widths = [(1 if n_vertices else 3) * n for _, n_vertices, _, n, _ in declared]
     spheres = [3 * n for _, n_vertices, _, n, given in declared if given and n_vertices]
-    if points > MAX_POINTS or len(rest) != 4 * sum(widths) + 2 * sum(spheres):
+    if points > MAX_STRUCTURE_POINTS or len(rest) != 4 * sum(widths) + 2 * sum(spheres):
         raise FoundError("not as many points as it says")
     numbers = np.frombuffer(rest[: 4 * sum(widths)], dtype="<i4").astype(np.int32)
     places = np.frombuffer(rest[4 * sum(widths) :], dtype="<i2").astype(np.int16)
@@ -161,7 +163,7 @@ def _declared(entry: Any) -> tuple[str, int, int, int, bool]:
     whole = all(type(number) is int for number in (n_vertices, parcel, n))
     if not whole or not isinstance(name, str) or not re.fullmatch(r"[A-Z_]{1,60}", name):
         raise FoundError("a part without a name or with numbers that are none")
-    if n < 1 or not 0 <= n_vertices <= MAX_POINTS or type(given) is not bool:
+    if n < 1 or not 0 <= n_vertices <= MAX_STRUCTURE_POINTS or type(given) is not bool:
         raise FoundError("a part without points")
     return name, n_vertices, parcel, n, given
 

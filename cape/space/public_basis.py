@@ -18,18 +18,18 @@ from cape.space.feature_space import FeatureSpace, coordinates
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
     from cape.algorithms.interpolated_basis import InterpolatedBasis
-    from cape.algorithms.surface_kernel import BlockBasis, Points
+    from cape.algorithms.surface_kernel import BlockBasis, PointSet
 
 Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 
 # Maximum of voxels with B as an array (D, d) in memory; above it, B is interpolated.
 MAX_DENSE_FEATURES: Final = 70_000
 # Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
-RIM: Final = 1.15
+RIM_FACTOR: Final = 1.15
 # Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm).
 BRAIN_MODES: Final = 2000
 # Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
-ROWS: Final = 8192
+PROJECTED_ROWS: Final = 8192
 # Columns of a basis that is not formed that are smoothed at once.
 _COLUMNS: Final = 8
 # Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
@@ -95,7 +95,7 @@ _BUILD: Final[dict[BasisKind, _Build]] = {
 }
 
 
-class Shelf(Protocol):
+class BasisCache(Protocol):
     """A cache of bases between processes; the name of a basis has all of its parameters."""
 
     def get(self, what: str, n_rows: int) -> Array | None:
@@ -104,10 +104,10 @@ class Shelf(Protocol):
     def put(self, what: str, B: Array) -> None: ...
 
 
-_shelves: list[Callable[[], Shelf]] = []
+_shelves: list[Callable[[], BasisCache]] = []
 
 
-def keep_on(shelf: Callable[[], Shelf]) -> None:
+def keep_on(shelf: Callable[[], BasisCache]) -> None:
     """Cache bases of masks in this process on a shelf that is opened when a basis is asked for.
 
     Called by programs of one party.
@@ -136,7 +136,7 @@ def _smooth_basis(
         from cape.algorithms.surface_kernel import grayordinate_basis
 
         sigma = kernel.SPATIAL_SIGMA_MM if wide else kernel.SIGMA_MM
-        return grayordinate_basis(places_of(space), n_basis, sigma)
+        return grayordinate_basis(grayordinate_points(space), n_basis, sigma)
     if space.kind == "mask":
         inside = space.labels() > 0
         build = _BUILD[kind]
@@ -158,26 +158,26 @@ def _smooth_basis(
     return B
 
 
-def places_of(space: FeatureSpace) -> tuple[Points, ...]:
+def grayordinate_points(space: FeatureSpace) -> tuple[PointSet, ...]:
     """Return where grayordinates lie: the hemispheres, then all voxels."""
-    from cape.algorithms.surface_kernel import Points
+    from cape.algorithms.surface_kernel import PointSet
     from cape.space.grayordinates import LEFT, RIGHT
 
-    hemispheres: list[Points] = []
+    hemispheres: list[PointSet] = []
     rows, voxels = [], []
     for part, chosen in space.structure().blocks():
         at = np.arange(chosen.start, chosen.stop)
         if part.n_vertices:
             side = {LEFT: "left", RIGHT: "right"}.get(part.structure, part.structure)
             sphere, vertex = part.on_sphere(), part.index.astype(np.intp)
-            hemispheres.append(Points(rows=at, sphere=sphere, vertex=vertex, side=side))
+            hemispheres.append(PointSet(rows=at, sphere=sphere, vertex=vertex, side=side))
         else:
             rows.append(at)
             voxels.append(part.index.astype(np.intp))
     if not voxels:
         return tuple(hemispheres)
     joined = np.concatenate(voxels)
-    volume = Points(
+    volume = PointSet(
         rows=np.concatenate(rows),
         voxels=joined,
         mm=voxel_mm(space),
@@ -189,9 +189,9 @@ def places_of(space: FeatureSpace) -> tuple[Points, ...]:
 def smoothed(space: FeatureSpace, columns: Array) -> Array:
     """Return ``K columns`` (D, n), as smooth as the surrogates of spatial maps are."""
     if space.kind == "grayordinates":
-        from cape.algorithms.surface_kernel import smooth
+        from cape.algorithms.surface_kernel import smooth_points
 
-        return smooth(places_of(space), columns, kernel.SIGMA_MM)
+        return smooth_points(grayordinate_points(space), columns, kernel.SIGMA_MM)
     if space.kind == "mask":
         return kernel.smooth(space.labels() > 0, voxel_mm(space), columns)
     if space.kind == "matrix" and len(space.shape) == 2:
@@ -226,7 +226,7 @@ def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> in
     if space.kind == "mask" and rows > MAX_DENSE_FEATURES:
         from cape.algorithms.interpolated_basis import node_steps
 
-        rows = round(RIM * rows / np.prod(node_steps(voxel_mm(space))))
+        rows = round(RIM_FACTOR * rows / np.prod(node_steps(voxel_mm(space))))
     if wide:
         # Measured: F'F while it is taken apart; five copies of B while it is made orthonormal.
         square = 8 * BRAIN_MODES**2
@@ -245,8 +245,8 @@ def project(values: Data, B: Basis | None) -> Data:
         return B.adjoint(values).astype(np.float32)
     # Sums in doubles: in float32 the result would depend on the order of 70,000 voxels.
     total = np.zeros((B.shape[1], values.shape[1]))
-    for first in range(0, values.shape[0], ROWS):
-        rows = slice(first, first + ROWS)
+    for first in range(0, values.shape[0], PROJECTED_ROWS):
+        rows = slice(first, first + PROJECTED_ROWS)
         total += B[rows].T @ values[rows].astype(np.float64)
     return total.astype(np.float32)
 

@@ -137,14 +137,14 @@ def test_verdict_and_start_cost_nothing_and_change_no_promise(tmp_path, monkeypa
 
 
 def test_components_are_judged_once_and_all_parties_have_the_same_word(monkeypatch) -> None:
-    judged, judge = [], quasi_newton.judge
+    judged, judge_run = [], quasi_newton.judge_run
 
     def recorded(*answers, **known):
-        found = dataclasses.replace(judge(*answers, **known), confirmed=(2, 0))
+        found = dataclasses.replace(judge_run(*answers, **known), confirmed=(2, 0))
         judged.append(known)
         return found
 
-    monkeypatch.setattr(quasi_newton, "judge", recorded)
+    monkeypatch.setattr(quasi_newton, "judge_run", recorded)
     run = Consortium(**LONGER).play()
     assert len(judged) == 1
     for model in (run.state.model, *(r.model for r in run.runs.values())):
@@ -169,10 +169,13 @@ def test_components_are_judged_once_and_all_parties_have_the_same_word(monkeypat
 @pytest.mark.parametrize("pca", ["projector", "covariance"])
 def test_only_eigenvalues_of_projectors_say_what_a_map_has_in_common(pca, monkeypatch) -> None:
     """Of covariances they are shares of the variance: no map of them would ever be confirmed."""
-    judged, judge = [], quasi_newton.judge
-    monkeypatch.setattr(
-        quasi_newton, "judge", lambda *a, **known: judged.append(known) or judge(*a, **known)
-    )
+    judged, judge_run = [], quasi_newton.judge_run
+
+    def recorded(*given, **known):
+        judged.append(known)
+        return judge_run(*given, **known)
+
+    monkeypatch.setattr(quasi_newton, "judge_run", recorded)
     settings = {"whitening": "log-euclidean", "solver": "quasi-newton", "pca": pca}
     Consortium("paperdjica", **LONGER, **settings).play()
     (known,) = judged

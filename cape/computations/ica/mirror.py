@@ -22,17 +22,17 @@ from cape.space.feature_space import FeatureSpace, coordinates
 from cape.space.public_basis import (
     Basis,
     basis_kind,
+    grayordinate_points,
     kernel_width,
-    places_of,
     public_basis,
     untruncated,
     voxel_mm,
 )
 
-ALIGNED = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
+MAX_TILT = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
 MIN_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where the midplane is
 MIN_PARTNERS = 0.5  # share of voxels that have a partner on the other side
-WHITE_MM = 10.0  # edge of the voxels whose white noise `left_right.WHITE` is
+WHITE_MM = 10.0  # edge of the voxels whose white noise `left_right.WHITE_LEVELS` is
 SIMULATED_MM = (
     8.0  # minimum edge of the voxels of the simulated null, approximately: maps are coarse
 )
@@ -54,7 +54,7 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
             return None
         B = public_basis(how, space, n_basis)
         pairs = left_right.swap(partner)
-        return left_right.within(B, pairs) if isinstance(B, np.ndarray) else pairs
+        return left_right.project_mirror(B, pairs) if isinstance(B, np.ndarray) else pairs
     if space.of_cifti:
         return _mirror_of_surfaces(config, space, n_basis)
     midline = midline_of(config, space)
@@ -115,7 +115,7 @@ def midline_of(config: LeftRightConfig, space: FeatureSpace) -> float | None:
     affine = np.array(space.affine).reshape(4, 4)
     step = float(affine[0, 0])
     tilted = max(np.abs(affine[0, 1:3]).max(), np.abs(affine[1:3, 0]).max())
-    if step <= 0.0 or tilted > ALIGNED * step:
+    if step <= 0.0 or tilted > MAX_TILT * step:
         return None
     inside = space.labels() > 0
     given = config.midline_mm()
@@ -239,7 +239,7 @@ def _mirror_of_surfaces(
     # Similar names do not make parcels of two sides a pair.
     if not isinstance(B, surface_kernel.BlockBasis):
         return None
-    places, midline = places_of(space), config.midline_mm()
+    places, midline = grayordinate_points(space), config.midline_mm()
     if midline is None or not surface_kernel.is_symmetric(places):
         return None
     diagonal, across = surface_kernel.mirror_in_basis(
@@ -255,25 +255,19 @@ def _grayordinates(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -
     if not isinstance(B, surface_kernel.BlockBasis):
         raise ValueError("a space without left and right")
     thin, chosen = [], []
-    for one in places_of(space):
+    for one in grayordinate_points(space):
         few = surface_kernel.thinned(one, SIMULATED_MM)
         chosen.append(one.rows[few])
         thin.append(surface_kernel.positions_mm(one)[few])
     rows = np.concatenate(chosen)
 
     def field_of(sigma: float) -> left_right.Field:
-        roots = [left_right.symmetric_root(_gaussian(xyz, sigma)) for xyz in thin]
+        roots = [left_right.symmetric_root(kernel.gaussian(xyz, sigma)) for xyz in thin]
         return lambda rng, n_times: np.concatenate(
             [root @ rng.standard_normal((len(root), n_times)) for root in roots]
         )
 
     return field_of, np.ones(len(rows)), B.rows(rows)
-
-
-def _gaussian(xyz: Array, sigma: float) -> Array:
-    squares = np.sum(xyz**2, axis=1)
-    distance = np.maximum(squares[:, None] + squares[None, :] - 2.0 * xyz @ xyz.T, 0.0)
-    return np.asarray(np.exp(-distance / (2.0 * sigma**2)))
 
 
 def _smooth_part(space: FeatureSpace) -> Array:

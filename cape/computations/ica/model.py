@@ -12,7 +12,7 @@ from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing, unit_rows
 from cape.algorithms.verdict import Confirmation
 from cape.algorithms.whitening import Whitener
-from cape.forecast.rule import Kind
+from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
 from cape.protocol.model import Model, joined
 from cape.settings.config import Config
@@ -33,7 +33,7 @@ class IcaModel(Model):
 class FinalState:
     """The final state of a run, for every model."""
 
-    kind: Kind
+    kind: ComponentKind
     V: Array  # (d, k), directions
     U: Array  # (k, k), whitener
     W: Array  # (k, k), what the solver found

@@ -11,7 +11,7 @@ from typing import Any
 
 from cape.computations.ica.settings import IcaConfig, effective_g, run_size, sized
 from cape.errors import ConfigError, ConsortiumError
-from cape.forecast.rule import ForecastRule, Kind
+from cape.forecast.rule import ComponentKind, ForecastRule
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.protocol.join import RunPlan
@@ -31,7 +31,7 @@ MAX_IDENTITY = 400
 class IcaPlanner:
     """The functions by which one computation differs in the common plan of joint ICAs."""
 
-    kind: Kind
+    kind: ComponentKind
     config: type[IcaConfig]
     # ``releases(config, n_sites=, n_subjects=, n_basis=)``: all of a run, with weights in mu^2
     releases: Callable[..., tuple[PlannedStage, ...]]

@@ -17,13 +17,13 @@ from cape.algorithms.bagging import bagged
 from cape.algorithms.claims import Calibrated, Claims, claims_of, cohort
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
-from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, left_right
+from cape.algorithms.left_right import CLEAR_Z, LeftRight, Mirror, left_right
 from cape.algorithms.linalg import smat
 from cape.algorithms.pca import FreeSet
 from cape.computations.ica.mirror import mirror_of, null_of
 from cape.computations.ica.model import IcaModel
 from cape.computations.ica.settings import LeftRightConfig, SpatialConfig
-from cape.forecast.one_release import spatial_basis, spatial_components
+from cape.forecast.one_release import spatial_basis_size, spatial_components
 from cape.frozen import dataclass
 from cape.protocol.model import joined
 from cape.protocol.outcome import SpatialSet
@@ -65,7 +65,7 @@ def rotated(
 
     `rank`: R of the projectors; `q`: `claims.cohort` of the mean as it was released.
     """
-    clear = test is not None and test.z >= CLEAR
+    clear = test is not None and test.z >= CLEAR_Z
     # Without noise there is nothing that a mirror would take away.
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
     J = mirror.J if mirror is not None and wanted else None
@@ -109,7 +109,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     R, noise_std = config.n_components, model.subspace.noise_std
     g = math.sqrt(2.0 * R) / noise_std if noise_std else math.inf
     n = min(spatial_components(g), R)
-    k = min(spatial_basis(g, n), d)
+    k = min(spatial_basis_size(g, n), d)
     brains = as_spatial(config, k)
     K, F = public_basis(resolve(brains), space, k), smat(mean)
     C = _between(K, public_basis(resolve(config), space, d), d)

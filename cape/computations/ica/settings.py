@@ -84,14 +84,14 @@ class SpatialConfig(LeftRightConfig):
 
     def recipe(self) -> Recipe:
         # The forecast is read before a run only, so a round should not pay for its import.
-        from cape.forecast.one_release import spatial_basis
+        from cape.forecast.one_release import spatial_basis_size
 
         return Recipe(
             # Maps should be as smooth as the noise they are compared with.
             smooth_basis="kernel",
             # Columns have no place in mm, and synthetic images are not left-right symmetric.
             brains=self.feature_space != "matrix",
-            widest=spatial_basis(math.inf, self.n_components),
+            widest=spatial_basis_size(math.inf, self.n_components),
             # Before G is known; what a subject is checked against.
             max_components=self.n_components or N_COMPONENTS,
         )

@@ -93,7 +93,7 @@ class CapeCcaModel(Model):
 # -- what is released ----------------------------------------------------------------------------
 
 # Appended constant over the norm bound: (1 + .25) in sensitivity buys the means
-CONSTANT = 0.5
+CONSTANT_RATIO = 0.5
 
 
 def first_view(config: CapeCcaConfig, n_columns: int) -> int:
@@ -114,7 +114,7 @@ def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
         n_x=n_x,
         n_pairs=config.n_pairs,
         norm_bound=config.norm_bound,
-        constant=CONSTANT * config.norm_bound if config.centre == "released" else 0.0,
+        constant=CONSTANT_RATIO * config.norm_bound if config.centre == "released" else 0.0,
         ridge=config.ridge,
     )
 

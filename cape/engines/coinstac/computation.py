@@ -31,7 +31,7 @@ from cape.site.files import folder_lock, write_atomically
 from cape.site.places import SitePlaces
 
 if TYPE_CHECKING:
-    from cape.space.public_basis import Shelf
+    from cape.space.public_basis import BasisCache
 
 PERMIT: Final = "Correct its permissions or its name, or mount it again; it is only read."
 
@@ -216,7 +216,7 @@ def program(role: str) -> NoReturn:
     raise SystemExit(answer_once(role))
 
 
-def _kept_bases(folder: Path) -> Shelf:
+def _kept_bases(folder: Path) -> BasisCache:
     from cape.data.kept_bases import KeptBases  # most rounds ask for no basis
 
     return KeptBases(folder)

@@ -121,7 +121,9 @@ def _rule(config: PaperDjicaConfig, n_basis: int) -> ForecastRule:
     # Imported here, so that rounds do not pay for it.
     from cape.forecast import temporal as forecast
 
-    chosen = forecast.settings_of_rule(config.settings(), {**PAPER_EFFORT, **forecast.EFFORT})
+    chosen = forecast.settings_of_rule(
+        config.settings(), {**PAPER_EFFORT, **forecast.EFFORT_FACTORS}
+    )
     chosen["spatial_start"] &= config.solver != "infomax"
     # Omitting a setting would restore the papers' choice or contradict another: name the product.
     chosen["back"] = f"computation: {PRODUCT}"

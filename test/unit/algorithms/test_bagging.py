@@ -84,7 +84,7 @@ def test_without_noise_there_is_nothing_to_draw(brains) -> None:
 
 def test_of_many_features_every_kth_one_decides(brains, monkeypatch) -> None:
     F, B, _ = brains
-    monkeypatch.setattr(bagging, "MAX_ROWS", 1100)
+    monkeypatch.setattr(bagging, "MAX_SAMPLED_ROWS", 1100)
     few = sampled_rows(B, D)
     assert np.array_equal(few, B[::2])
     assert np.array_equal(sampled_rows(None, 5), np.eye(5))

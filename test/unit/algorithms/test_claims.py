@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cape.algorithms.claims import Claim, Claims, claims_of, cohort, counted, mirror_pairs
+from cape.algorithms.claims import Claims, MapClaim, claims_of, cohort, countable, mirror_pairs
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.linalg import smat
 from cape.computations.ica.recipe import CALIBRATED
@@ -166,7 +166,7 @@ def test_the_weaker_one_of_a_pair_is_an_image_and_claims_nothing() -> None:
     found = claim_of(C, F=F)
     assert [one.word == "image" for one in found.maps] == image
     assert (found.maps[1].found, found.maps[1].strict, found.maps[1].sharp) == (None, None, False)
-    assert counted(found) == [found.maps[0], found.maps[2]]
+    assert countable(found) == [found.maps[0], found.maps[2]]
     # Not mirrored, nothing has an image.
     assert [one.pair for one in claim_of(C, F=F, mirrored=False).maps] == [0, 0, 0]
 
@@ -177,10 +177,10 @@ def test_a_pair_that_cannot_be_told_counts_once() -> None:
     pair, image = mirror_pairs(C, F, J, noise_std=STD)
     assert (pair, image) == ([2, 1, 0], [False] * 3)
     found = claim_of(C, F=F, stability=np.array([0.8, 0.9, 0.8]))
-    assert counted(found) == [found.maps[1], found.maps[2]]
-    equal = Claim(word="yes", found=0.9, strict=0.5, sharp=False, stability=0.9, pair=2)
+    assert countable(found) == [found.maps[1], found.maps[2]]
+    equal = MapClaim(word="yes", found=0.9, strict=0.5, sharp=False, stability=0.9, pair=2)
     twins = Claims(cohort=1.0, maps=(equal, dataclasses.replace(equal, pair=1)))
-    assert counted(twins) == [equal]
+    assert countable(twins) == [equal]
 
 
 def test_of_networks_on_both_sides_noise_makes_an_image_of_none() -> None:

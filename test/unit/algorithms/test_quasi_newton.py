@@ -24,7 +24,7 @@ from cape.algorithms.quasi_newton import (
 )
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import Unmixing
-from cape.algorithms.verdict import judge
+from cape.algorithms.verdict import judge_run
 from cape.algorithms.whitening import reduce_subject
 from cape.lab.synthetic.generators import garch_sources
 
@@ -441,6 +441,8 @@ def test_z_of_noise_is_standard_normal() -> None:
     estimator = solver(n_rounds=10, dither=0.03, origin=np.eye(R))
     for seed in range(200):
         state = play(estimator, R, 0.0, 0.05, seed)
-        z.append(judge(state.response, state.information, n_components=R, gate=True, dither=0.03).z)
+        z.append(
+            judge_run(state.response, state.information, n_components=R, gate=True, dither=0.03).z
+        )
     assert 0.6 < np.mean(np.square(z)) < 1.5
     assert abs(np.mean(z)) < 4.5 / np.sqrt(200)

@@ -15,7 +15,7 @@ from cape.data.discovery import list_site
 from cape.data.issues import Findings
 from cape.errors import ConfigError
 from cape.settings.resolved import resolve
-from cape.space.public_basis import noise_covariance, places_of, public_basis, smoothed
+from cape.space.public_basis import grayordinate_points, noise_covariance, public_basis, smoothed
 from support.surfaces import axis, sphere, write_owner_files
 
 CONFIG = CapeGicaConfig(epsilon=1.0, delta=1e-5, feature_space="grayordinates", n_components=4)
@@ -55,7 +55,7 @@ def _mm(one) -> np.ndarray:
 
 @pytest.mark.parametrize("sigma", [12.0, 30.0])
 def test_columns_are_the_leading_eigenvectors_of_the_kernel(space, sigma) -> None:
-    places, d = places_of(space), 60
+    places, d = grayordinate_points(space), 60
     B = surface_kernel.grayordinate_basis(places, d, sigma)
     plain = B.rows(slice(None))
     np.testing.assert_allclose(plain.T @ plain, np.eye(d), atol=1e-12)
@@ -88,7 +88,7 @@ def test_a_basis_of_blocks_acts_as_the_matrix_that_is_never_formed(space) -> Non
 
 
 def test_smooth_noise_has_the_kernels_covariance(space) -> None:
-    K = dense(places_of(space), 12.0)
+    K = dense(grayordinate_points(space), 12.0)
     columns = np.random.default_rng(1).standard_normal((space.n_features, 3))
     # 642 vertices tell no more than 625 harmonics apart.
     np.testing.assert_allclose(smoothed(space, columns), K @ columns, atol=5e-3)
@@ -99,7 +99,7 @@ def test_smooth_noise_has_the_kernels_covariance(space) -> None:
 
 
 def test_the_mirror_swaps_the_hemispheres_and_the_sides_of_the_voxels(space) -> None:
-    places = places_of(space)
+    places = grayordinate_points(space)
     assert surface_kernel.is_symmetric(places)
     B = public_basis(resolve(CONFIG), space, 40)
     assert isinstance(B, BlockBasis)
@@ -134,13 +134,13 @@ def test_no_mirror_where_vertices_are_no_pairs(tmp_path) -> None:
     nib.save(surface, path)
     space = list_site(tmp_path, {}, CONFIG, Findings("A")).space
     assert space is not None
-    assert not surface_kernel.is_symmetric(places_of(space))
+    assert not surface_kernel.is_symmetric(grayordinate_points(space))
     assert mirror.mirror_of(CONFIG, space, 20) is None
 
 
 def test_more_columns_than_the_kernel_carries_are_refused(space) -> None:
     with pytest.raises(ConfigError, match="E011"):
-        surface_kernel.grayordinate_basis(places_of(space), 4000, 30.0)
+        surface_kernel.grayordinate_basis(grayordinate_points(space), 4000, 30.0)
 
 
 def test_the_harmonics_make_the_kernel_on_the_whole_sphere() -> None:

@@ -10,7 +10,7 @@ from cape.algorithms.linalg import polar, skew, skew_exp, svec
 from cape.algorithms.pca import ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton
 from cape.algorithms.spatial import GATE_Z, MIN_SPREAD, gate_z, spatial_ica, spatial_start
-from cape.algorithms.verdict import MIN_COMMON, MIN_MEAN_COMMON, OWN_Z, judge
+from cape.algorithms.verdict import MIN_COMMON, MIN_MEAN_COMMON, OWN_Z, judge_run
 from cape.algorithms.whitening import Whitener
 from cape.lab.synthetic.generators import generate
 from cape.lab.synthetic.presets import PRESETS
@@ -20,7 +20,7 @@ def of(c: np.ndarray, information: float, **changes: object):
     """Judge a run whose pairs have the curvatures c (R (R - 1)/2,)."""
     R = round((1 + np.sqrt(1 + 8 * len(c))) / 2)
     known = {"n_components": R, "gate": True, "dither": 0.03, "sparse": range(R)}
-    return judge(c * information, information, **(known | changes))
+    return judge_run(c * information, information, **(known | changes))
 
 
 def test_curvature_and_z_are_those_of_all_pairs() -> None:
@@ -180,7 +180,7 @@ def test_what_is_common_is_the_cosine_with_the_subjects_own_subspaces() -> None:
 
 
 def test_without_a_dithered_round_nothing_is_confirmed() -> None:
-    found = judge(np.zeros(0), 0.0, n_components=1, gate=False, dither=0.03)
+    found = judge_run(np.zeros(0), 0.0, n_components=1, gate=False, dither=0.03)
     assert (found.status, found.curvature, found.z) == ("not_separated", 0.0, 0.0)
 
 

@@ -15,8 +15,8 @@ import pytest
 from cape.computations import capecontrast
 from cape.computations.capecontrast import (
     CapeContrastConfig,
+    comparison_rows,
     groups_of,
-    people_of,
     plan_run,
     stages,
     verify,
@@ -311,8 +311,10 @@ def test_without_private_results_nobody_is_read_once_more_for_a_table(monkeypatc
     """`report` read everybody for a table that the site's policy did not let it write."""
     run = helper.Consortium("capecontrast").play()
     site, asked = run.parties["local0"], []
-    read = capecontrast.people_of
-    monkeypatch.setattr(capecontrast, "people_of", lambda *given: asked.append(1) or read(*given))
+    read = capecontrast.comparison_rows
+    monkeypatch.setattr(
+        capecontrast, "comparison_rows", lambda *given: asked.append(1) or read(*given)
+    )
     own = capecontrast.of_site(site, run.state.model).people
     assert own is not None
     assert not asked
@@ -327,7 +329,7 @@ def test_who_lacks_an_outcome_or_a_group_stays_in_the_stack(tmp_path: Path) -> N
         "capecontrast", {"site0": []}, folder=data, **{**GIVEN, "min_sites": 1, "noise": "local"}
     )
     party = run.parties["site0"]
-    people = people_of(party, party.source.space)
+    people = comparison_rows(party, party.source.space)
     assert [array.shape for array in people.arrays] == [(20, 5, 1)]
     rows = people.arrays[0][:, :, 0]
     assert np.isnan(rows[5, 0])

@@ -14,7 +14,12 @@ import pytest
 
 from cape.computations import load, planner_of
 from cape.forecast import temporal
-from cape.forecast.one_release import SpatialRule, TemplateRule, spatial_basis, template_basis
+from cape.forecast.one_release import (
+    SpatialRule,
+    TemplateRule,
+    spatial_basis_size,
+    template_basis_size,
+)
 from cape.forecast.rule import Advice, RunSize
 from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
@@ -128,12 +133,12 @@ def test_spatial_runs_are_refused_doubtful_or_usable_by_g() -> None:
 
 
 def test_the_basis_follows_g_and_has_room_for_the_components() -> None:
-    sizes = [spatial_basis(g, 10) for g in (10, 50, 100, 200, 400, math.inf)]
+    sizes = [spatial_basis_size(g, 10) for g in (10, 50, 100, 200, 400, math.inf)]
     assert sizes == [40, 40, 64, 130, 240, 300]
     # Private dual regression was calibrated with smaller ones.
-    assert [template_basis(g, 10) for g in (50, 100, 200, 400)] == [40, 53, 64, 80]
-    assert spatial_basis(100, 20) == 67
-    assert all(0.3 * spatial_basis(g, 25) >= 25 for g in (50, 100, 1000))
+    assert [template_basis_size(g, 10) for g in (50, 100, 200, 400)] == [40, 53, 64, 80]
+    assert spatial_basis_size(100, 20) == 67
+    assert all(0.3 * spatial_basis_size(g, 25) >= 25 for g in (50, 100, 1000))
 
 
 def test_the_curve_holds_the_planned_budget_and_rises() -> None:

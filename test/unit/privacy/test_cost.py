@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cape.privacy.accounting import gdp_epsilon, root_up
-from cape.privacy.cost import FREE, INFINITE, Cost, fits, total_cost, total_of, within
+from cape.privacy.cost import FREE, INFINITE, Cost, all_within, fits, total_cost, total_of
 
 THIRD = Cost(mu2=Fraction(1, 3))
 HALF = Cost(mu2=Fraction(1, 2))
@@ -116,9 +116,9 @@ def test_a_person_bears_what_all_are_asked_and_what_her_half_is(asked, mu2):
     releases = [SimpleNamespace(part=part, cost=Cost(mu2=Fraction(text))) for part, text in asked]
     exact = Fraction(mu2)
     assert 0 <= total_of(releases).mu2 - exact < Fraction(len(asked) + 1, 2**256)
-    assert within(releases, Cost(mu2=exact))
+    assert all_within(releases, Cost(mu2=exact))
     if exact:
-        assert not within(releases, Cost(mu2=exact - Fraction(1, 2**900)))
+        assert not all_within(releases, Cost(mu2=exact - Fraction(1, 2**900)))
 
 
 def test_a_half_without_noise_costs_infinity():
@@ -126,4 +126,4 @@ def test_a_half_without_noise_costs_infinity():
         SimpleNamespace(part=part, cost=cost) for part, cost in [("A", HALF), ("B", INFINITE)]
     ]
     assert total_of(releases) == INFINITE
-    assert not within(releases, HALF)
+    assert not all_within(releases, HALF)
