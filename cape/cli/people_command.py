@@ -117,7 +117,7 @@ def _told(found: FolderOfPeople) -> list[str]:
             f"left out because they repeat others: {len(wholes)} files such as {wholes[0]}"
         )
     if reading.atlases:
-        texts.append(f"taken for an atlas by its name, nobody's data: {', '.join(reading.atlases)}")
+        texts.append(f"taken for an atlas by its name, not for data: {', '.join(reading.atlases)}")
     if reading.left:
         texts.append(f"not in this layout: {len(reading.left)} files such as {reading.left[0]}")
     if doubled := len(found.taken.doubled):

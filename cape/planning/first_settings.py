@@ -148,7 +148,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: AskAxis = refuse) -> Pr
         if whole.reading.level == "inferred" and whole.reading.lines
     ]
     atlases = [
-        f"{whole.folder.name}/{path} has the name of an atlas, and counts as nobody's data"
+        f"{whole.folder.name}/{path} has the name of an atlas, and does not count as data"
         for whole in sites.values()
         for path in whole.of("volume").atlases
     ]

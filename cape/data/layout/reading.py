@@ -96,7 +96,7 @@ class FolderReading:
     lines: tuple[Choice, ...] = ()  # any one of them removes the doubt
     commands: tuple[str, ...] = ()  # of other programs, to convert the files
     left: tuple[str, ...] = ()  # series that are not in this layout
-    atlases: tuple[str, ...] = ()  # volumes that count as nobody's data because of their names
+    atlases: tuple[str, ...] = ()  # volumes that do not count as data because of their names
     producer: Producer | None = None
     is_empty: bool = False  # there is no series
 

@@ -62,7 +62,7 @@ def test_a_lab_with_aal_beside_its_images_is_told_what_to_type_and_its_settings_
     assert main(["init", "my lab"]) == 0
     said = capsys.readouterr().out
     assert "my lab: 4 people" in said
-    assert "my lab/AAL.nii has the name of an atlas, and counts as nobody's data" in said
+    assert "my lab/AAL.nii has the name of an atlas, and does not count as data" in said
     assert 'mask = "MNI152' in (folder / "settings.toml").read_text()
     assert typed_after(said) == 0
     settings = tomllib.loads((folder / "settings.toml").read_text())
@@ -70,12 +70,12 @@ def test_a_lab_with_aal_beside_its_images_is_told_what_to_type_and_its_settings_
     assert settings["label_pairs"] == "1-2"
     assert "looks like" not in capsys.readouterr().out
     assert main(["people", "my lab", "--layout", "{subject}.nii"]) == 0
-    assert "taken for an atlas by its name, nobody's data: AAL.nii" in capsys.readouterr().out
+    assert "taken for an atlas by its name, not for data: AAL.nii" in capsys.readouterr().out
     given = "epsilon=3 delta=1e-5 n_sites=3 min_timepoints=30 accept_low_quality=true"
     line = [word for pair in given.split() for word in ("--set", pair)]
     assert main(["validate", "my lab", *line]) in (0, 3)
     said = capsys.readouterr().out
-    assert re.search(r"name of an atlas, and counts as nobody's data.*AAL\.nii", said, re.DOTALL)
+    assert re.search(r"name of an atlas, and does not count as data.*AAL\.nii", said, re.DOTALL)
 
 
 def test_a_folder_of_nothing_but_names_of_atlases_is_told_as_that(tmp_path, capsys):
