@@ -294,7 +294,7 @@ def _lines(
         command,
         mu_text,
         owner_text,
-        plain,
+        printable,
         state_text,
     )
     from cape.site.policy import promise_text
@@ -307,13 +307,13 @@ def _lines(
     yield f"{len(runs)} run{'s' * (len(runs) != 1)} in {path}"
     for run, fields in zip(opened.spending.runs, runs, strict=True):
         state = state_text(run, opened.file.clock)
-        who = f" by {plain(run.by)}: {plain(run.why)}" if run.state == "closed" else ""
+        who = f" by {printable(run.by)}: {printable(run.why)}" if run.state == "closed" else ""
         who = f" to run {run.by[:SHOWN_DIGITS]}" if run.state == "yielded" else who
         short = run.run[:SHOWN_DIGITS]
         yield ""
         yield (
             f"{short}  {owner_text(run.owner)}, {run.date}, {run.computation}, data set "
-            f"{plain(run.dataset)[:16]}, {len(run.people)} people"
+            f"{printable(run.dataset)[:16]}, {len(run.people)} people"
         )
         yield f"  {state}{who}, since {fields['since']}"
         yield (
@@ -339,7 +339,7 @@ def _lines(
         yield (
             f"{one['count']} exchanges of {owner_text(one['owner'])} were never answered, or "
             f"refused by the total (max_refusals {one['most']}, data set "
-            f"{plain(one['dataset']) or 'unnamed'})"
+            f"{printable(one['dataset']) or 'unnamed'})"
             + (": NO RUN OF THIS OWNER BEGINS" if full else "")
         )
         for record in one["records"]:
@@ -349,6 +349,6 @@ def _lines(
     for given in opened.spending.forgiven:
         yield ""
         yield (
-            f"Forgiven on {given.date} by {plain(given.by)}: {given.count} exchanges of "
-            f"{owner_text(given.owner)}: {plain(given.text)}"
+            f"Forgiven on {given.date} by {printable(given.by)}: {given.count} exchanges of "
+            f"{owner_text(given.owner)}: {printable(given.text)}"
         )

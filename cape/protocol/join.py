@@ -183,11 +183,11 @@ def make_roster(
         ),
         config=config.digest(),
         space=first.space,
-        n_basis=run_plan.n_basis,
+        n_basis=n_basis,
         colluders=config.colluders(n_sites),
         survivors=config.survivors(n_sites),
         seeded=any(card.noise == "seeded" for card in cards.values()),
-        plan=run_plan.releases,
+        plan=releases,
         warnings=run_plan.warnings,
     )
 

@@ -84,11 +84,6 @@ def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTab
     return aggregator_stages.KeyTable.of(setup_of(party, model), advertised)
 
 
-def key_digest(party: Site | Aggregator, model: Model) -> bytes:
-    """Return the digest of the key roster; people compare its first digits."""
-    return table_of(party, model).roster
-
-
 def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
     """Return the label of one vector of masks.
 

@@ -259,7 +259,7 @@ class Release(Generic[M]):
     def stopped(self, model: M, site: str, refusal: Refusal) -> Next:
         """Return the last good state after a site refused this release; nothing was summed."""
         if self.stage.successors:
-            raise refused_by(site, refusal)
+            raise PrivacyBudgetError(refusal or "E154", site=site)
         state = replace(self.stage.current(self.config, model), status="budget_exhausted")
         after = replace(model, **{self.stage.model_field: state})
         return self._closed(after), "report"
@@ -482,10 +482,6 @@ def carried(release: Release[M]) -> tuple[AnyPhase, ...]:
 def first_refusal(replies: Mapping[str, Any]) -> str:
     """Return the first site whose policy or budget refused; empty if none did."""
     return next((site for site, reply in replies.items() if reply.refused), "")
-
-
-def refused_by(site: str, refusal: Refusal) -> PrivacyBudgetError:
-    return PrivacyBudgetError(refusal or "E154", site=site)
 
 
 def vectors(replies: Vectors, size: int) -> list[RingVector]:

@@ -1,8 +1,8 @@
-"""What a run's messages and states weigh, in bytes, and how many sites they leave room for.
+"""Sizes of a run's messages and states in bytes, and the number of sites that fit.
 
-Each party's share grows with S at most, but for two things: the sealed shares of all sites, which
-pass the aggregator once (S k of them), and keys and lists of survivors, of which every
-state holds those of all S.  A run that cannot travel is refused in `join`, before any charge.
+A party's share grows at most in proportion to S, with two exceptions.  The sealed shares of all
+sites pass the aggregator once (S k of them).  Every state holds the keys of all S sites and the
+list of survivors.  `join` refuses a run whose messages are too large, before any charge.
 Measured: `bench/sites.py`.
 """
 
@@ -27,17 +27,17 @@ from cape.secagg.shamir import SHARE_BYTES
 from cape.secagg.stages import PAIR_BYTES, SET_BYTES
 from cape.settings.config import Config
 
-# A site's name and what stands around it: longer ones count as this
-NAME: Final = 24
-# Envelope, signs of JSON, and an answer's other fields
-HEAD: Final = 600
-# Past this S is "more than"
+# Bytes of a site's name with its JSON signs; longer names count as this
+NAME_BYTES: Final = 24
+# Bytes of the envelope, of JSON signs and of the other fields of an answer
+HEAD_BYTES: Final = 600
+# Largest S that `breaks_first` tries
 MAX_SITES: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traffic:
-    """Exchanges of one kind: how many, and the bytes of one reply and of what one site is told."""
+    """Exchanges of one kind: their number, bytes of one reply, bytes that one site receives."""
 
     phase: str
     exchanges: int
@@ -47,22 +47,22 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weight:
-    """What a run weighs at S sites, bytes."""
+    """Sizes of a run at S sites, bytes."""
 
     n_sites: int
     traffic: tuple[Traffic, ...]
     vector: int  # the longest, as 8-byte integers
-    state: int  # of every party, at the end of the run
-    document: int  # the longest that holds the replies of all sites; 0 with drop-outs
-    broadcast: int  # the longest that one site is sent: with the parts of all, or its own
+    state: int  # of a party, at the end of the run
+    document: int  # the longest with the replies of all sites; 0 with drop-outs
+    broadcast: int  # the longest to one site, with the addressed parts that the engine sends it
     site_memory: int  # messages, vectors and secrets held at once, beside program and data
     aggregator_memory: int
-    graph: GraphPlan | None  # with whom a site shares, or None: with everybody
+    graph: GraphPlan | None  # partners of the sites; None: all pairs
 
     def limits(self) -> tuple[tuple[str, int, int], ...]:
-        """Return what is limited, what it weighs here, and the limit."""
-        # With drop-outs replies come one by one; where they do not, the broadcast of what they hold
-        # is the tighter limit.
+        """Return (name, size, limit) of every limited size, bytes."""
+        # With drop-outs replies arrive one by one.  If an engine joins them, the broadcast of
+        # their content is the tighter limit.
         replies = ("the replies of all sites in one exchange", self.document, wire.MAX_DOCUMENT)
         return (
             ("the state of a party", self.state, wire.MAX_STATE),
@@ -75,66 +75,90 @@ class Weight:
 def weight_of(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int, *, addresses: bool = True
 ) -> Weight:
-    """Return what a run of these releases weighs at S sites, by the messages it would send.
+    """Return the sizes of a run of these releases at S sites, from the messages it would send.
 
-    `addresses`: as of `cape.protocol.ports.Aggregator`; true of every engine of ours in which
-    sites may drop out.
+    `addresses` as in `cape.protocol.ports.Aggregator`; it is true in all our engines in which sites
+    may drop out.
     """
     secagg = config.aggregation == "secagg"
     n_releases, longest = len(events), max((event.size for event in events), default=0)
-    # Of what is released: a few matrices of n_basis rows.
+    # Released values: a few matrices of n_basis rows.
     released = 3 * _text(8 * n_basis * int(getattr(config, "n_components", 1)))
-    entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME + 1
-    # Settings; of each release a letter in the ledger, and a row and a letter in the trace.
-    own = _settings(config) + 2 * n_releases + _text(ROW.size * n_releases) + 2 * HEAD
-    # As it is sent; a state holds it compressed, to a fifth where sites are few.
-    roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD
+    entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME_BYTES + 1
+    # Settings; per release a letter in the ledger, and a row and a letter in the trace.
+    own = _settings(config) + 2 * n_releases + _text(ROW.size * n_releases) + 2 * HEAD_BYTES
+    # Uncompressed, as sent; a state holds it compressed, to a fifth if sites are few.
+    roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD_BYTES
     vectors = [(event.phase, event.size) for event in events]
-    traffic = [Traffic(phase="join", exchanges=1, reply=2 * HEAD + _settings(config), told=roster)]
+    traffic = [
+        Traffic(phase="join", exchanges=1, reply=2 * HEAD_BYTES + _settings(config), told=roster)
+    ]
     if secagg:
         graph = plan_graph(n_sites, config.survivors(n_sites), config.colluders(n_sites))
         partners = n_sites - 1 if graph is None else graph.neighbours
         sets = n_releases + EXTRA_SETS
-        keys = _advertisement(KEY_BYTES + SET_BYTES * sets) + NAME
-        parcel = partners * (_text(PAIR_BYTES * sets + 16) + NAME + 6)
-        opened = (partners + 1) * (_text(SHARE_BYTES) + NAME + 6) + HEAD
-        names, signed = n_sites * (NAME + 3), n_sites * (_text(64) + NAME + 6)
+        keys = _advertisement(KEY_BYTES + SET_BYTES * sets) + NAME_BYTES
+        own_part = partners * (_text(PAIR_BYTES * sets + 16) + NAME_BYTES + 6)
+        opened = (partners + 1) * (_text(SHARE_BYTES) + NAME_BYTES + 6) + HEAD_BYTES
+        names, signed = n_sites * (NAME_BYTES + 3), n_sites * (_text(64) + NAME_BYTES + 6)
         taken = n_sites * (len(str(n_releases)) + 1)
         state = roster + n_sites * (keys + 67) + names * 3 + signed + taken + released + own
-        book = n_sites * (parcel + NAME + 6) + names
+        book = n_sites * (own_part + NAME_BYTES + 6) + names
         traffic += [
-            Traffic(phase="zero-sum", exchanges=1, reply=keys + HEAD, told=n_sites * keys + HEAD),
-            Traffic(phase="zero-sum.shares", exchanges=1, reply=parcel + HEAD, told=parcel + names),
+            Traffic(
+                phase="zero-sum",
+                exchanges=1,
+                reply=keys + HEAD_BYTES,
+                told=n_sites * keys + HEAD_BYTES,
+            ),
+            Traffic(
+                phase="zero-sum.shares",
+                exchanges=1,
+                reply=own_part + HEAD_BYTES,
+                told=own_part + names,
+            ),
         ]
-        traffic += _releases(vectors, told=names + HEAD)
+        traffic += _releases(vectors, told=names + HEAD_BYTES)
         sums = 3 * n_releases + 3
         traffic += [
-            Traffic(phase="*.consistency", exchanges=sums // 3, reply=HEAD, told=signed + HEAD),
-            Traffic(phase="*.unmask", exchanges=sums // 3, reply=opened, told=released + HEAD),
+            Traffic(
+                phase="*.consistency",
+                exchanges=sums // 3,
+                reply=HEAD_BYTES,
+                told=signed + HEAD_BYTES,
+            ),
+            Traffic(
+                phase="*.unmask", exchanges=sums // 3, reply=opened, told=released + HEAD_BYTES
+            ),
         ]
         document = 0
-        # Keys of all and shares of the partners, sealed and as read; the document of a state.
-        site_memory = 3 * (n_sites * keys + parcel) + 3 * state + 4 * 8 * longest
+        # Keys of all sites, shares of the partners (sealed and decoded), the document of a state.
+        site_memory = 3 * (n_sites * keys + own_part) + 3 * state + 4 * 8 * longest
         aggregator_memory = max(3 * book, n_sites * opened) + 3 * state + 6 * 8 * longest
-        broadcast = max(parcel + names if addresses else book, n_sites * keys) + HEAD
+        broadcast = max(own_part + names if addresses else book, n_sites * keys) + HEAD_BYTES
     else:
         graph = None
         key = 67 + (67 + 131 + 131 if signs(config) else 0)
         state = roster + n_sites * key + released + own
         traffic += [
-            Traffic(phase="zero-sum", exchanges=1, reply=key + HEAD, told=n_sites * key + HEAD),
-            Traffic(phase="zero-sum.probe", exchanges=1, reply=HEAD, told=HEAD),
+            Traffic(
+                phase="zero-sum",
+                exchanges=1,
+                reply=key + HEAD_BYTES,
+                told=n_sites * key + HEAD_BYTES,
+            ),
+            Traffic(phase="zero-sum.probe", exchanges=1, reply=HEAD_BYTES, told=HEAD_BYTES),
         ]
-        traffic += _releases(vectors, told=released + HEAD)
-        # Longer ones travel as files.
+        traffic += _releases(vectors, told=released + HEAD_BYTES)
+        # Longer vectors travel as files.
         inline = min(wire.MAX_TEXT, wire.ALL_INLINE // n_sites)
         inside = max((8 * size for _, size in vectors if 8 * size <= inline), default=0)
-        document = n_sites * (_text(inside) + HEAD)
-        # x, its sum with noise, the masked one and its text.
-        site_memory = 3 * state + n_sites * (NAME + 80) + 5 * 8 * longest
-        # The running sum, one reply and its text; what each site said besides.
+        document = n_sites * (_text(inside) + HEAD_BYTES)
+        # x, x with noise, the masked vector and its text.
+        site_memory = 3 * state + n_sites * (NAME_BYTES + 80) + 5 * 8 * longest
+        # The running sum, one reply and its text, the other fields of all replies.
         aggregator_memory = 3 * state + document + 6 * 8 * longest
-        broadcast = max(roster, n_sites * key, released) + HEAD
+        broadcast = max(roster, n_sites * key, released) + HEAD_BYTES
     return Weight(
         n_sites=n_sites,
         traffic=tuple(traffic),
@@ -151,39 +175,39 @@ def weight_of(
 def check_weight(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int, *, addresses: bool = True
 ) -> Weight:
-    """Return what a run weighs; ConfigError (E145) if it would not travel, with what would help."""
+    """Return the sizes of a run; ConfigError (E145), with remedies, if one exceeds its limit."""
     weigh = functools.partial(weight_of, addresses=addresses)
     weight = weigh(config, events, n_sites, n_basis)
-    less = "ask for less"
     for what, got, allowed in weight.limits():
         if got > allowed:
+            remedies = ", or ".join(_remedies(weigh, config, events, n_sites, n_basis))
             raise ConfigError(
                 "E145",
                 setting=f"{what} at {n_sites} sites",
                 got=f"{got / 2**20:.1f} MiB",
                 allowed=f"{allowed / 2**20:g} MiB",
-                do=f"{', or '.join(_levers(weigh, config, events, n_sites, n_basis)) or less}.",
+                do=f"{remedies or 'ask for less'}.",
             )
     return weight
 
 
-def _levers(
+def _remedies(
     weigh: Callable[..., Weight],
     config: Config,
     events: Sequence[Event],
     n_sites: int,
     n_basis: int,
 ) -> Iterator[str]:
-    """Yield what makes the run travel, each by itself."""
+    """Yield changes of the settings, each of which alone makes the run fit."""
 
     def fits(d: int = n_basis, *, sites: int = n_sites, n: int = len(events), **more: Any) -> bool:
-        # The subspace of a smaller basis is shorter; other releases do not depend on it.
+        # In a smaller basis the vector of the subspace is shorter; other releases do not change.
         shorter = [replace(e, size=min(e.size, d * (d + 3) // 2)) for e in events[:n]]
         limits = weigh(replace(config, **more), shorter, sites, d).limits()
         return all(got <= allowed for _, got, allowed in limits)
 
     if config.aggregation == "secagg":
-        # A graph needs room between the sites that may be lost and those that may collude.
+        # A graph exists only if few sites may be lost and few may collude.
         colluders, lost = config.colluders(n_sites), n_sites - config.survivors(n_sites)
         c = _largest(lambda c: fits(assumed_colluders=c), 1, colluders - 1)
         away = _largest(lambda away: fits(min_survivors=n_sites - away), 1, lost - 1)
@@ -207,7 +231,7 @@ def _levers(
 
 
 def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the largest n in low..high that fits, 0 if none does; fewer always fit, too."""
+    """Return the largest n in low..high that fits, 0 if none does; smaller n fit too."""
     if low > high or not fits(low):
         return 0
     while low < high:
@@ -219,7 +243,10 @@ def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
 def breaks_first(
     config: Config, events: Sequence[Event], n_sites: int, n_basis: int
 ) -> tuple[int, str]:
-    """Least S from here to `MAX_SITES` at which a run breaks, and what does; (0, "") if none."""
+    """Return the least S up to `MAX_SITES` at which a size exceeds its limit, and its name.
+
+    (0, "") if there is none.
+    """
 
     def broken(n: int) -> str:
         limits = weight_of(config, events, n, n_basis).limits()
@@ -238,7 +265,7 @@ def breaks_first(
 
 def _releases(vectors: Sequence[tuple[str, int]], *, told: int) -> list[Traffic]:
     return [
-        Traffic(phase=phase, exchanges=n, reply=_text(8 * size) + HEAD, told=told)
+        Traffic(phase=phase, exchanges=n, reply=_text(8 * size) + HEAD_BYTES, told=told)
         for (phase, size), n in Counter(vectors).items()
     ]
 
@@ -252,7 +279,7 @@ def _size(record: Any) -> int:
 
 
 def _settings(config: Config) -> int:
-    # They travel as text.
+    # Settings travel as text.
     return len(wire.dumps(wire.dumps(config.settings()).decode("ascii")))
 
 

@@ -43,6 +43,7 @@ import simplejson
 
 from cape.errors import CapeError, MessageError
 from cape.markers import Marker
+from cape.settings.documents import no_repeated_keys
 
 # Largest text of a message, bytes; drivers set the limit of a document with arrays
 MAX_TEXT: Final = 8 * 2**20
@@ -73,11 +74,8 @@ KEY: Final = "key"
 # Compressed constants that a process remembers, one per run
 MAX_CONSTANTS: Final = 8
 
-# Escape of a surrogate: half of a character
+# Escape of a surrogate, which is half of a character
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-
-MAPPINGS: Final = (dict, Mapping)
-UNIONS: Final = (types.UnionType, typing.Union)
 
 Json = Any
 T = TypeVar("T")
@@ -115,7 +113,7 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
         raise _refuse("document", f"more than {MAX_PARTS} parts")
     try:
         document = simplejson.loads(
-            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once
+            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=no_repeated_keys
         )
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
@@ -127,14 +125,6 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
             simplejson.dumps(document, ensure_ascii=False).encode()
         except UnicodeEncodeError as err:
             raise _refuse("document", "a lone surrogate") from err
-    return document
-
-
-def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    # Of a repeated key two readers could take different values.
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        raise ValueError
     return document
 
 
@@ -154,13 +144,9 @@ def _depth(document: Json) -> int:
     return depth
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-def _finite(digits: str) -> float:
-    """Return a finite float; ValueError for a number such as 1e400."""
-    number = float(digits)
+def _finite(text: str) -> float:
+    """Return a finite float; ValueError for a number such as 1e400, for NaN and Infinity."""
+    number = float(text)
     if not math.isfinite(number):
         raise ValueError("too large a number")
     return number
@@ -247,9 +233,9 @@ def _shape(hint: Any) -> _Shape:
         return _Shape("list", items=(_shape(args[0]),))
     if origin is tuple:
         return _Shape("tuple", items=tuple(map(_shape, args)))
-    if origin in MAPPINGS:
+    if origin in (dict, Mapping):
         return _Shape("mapping", items=(_shape(args[1]),))
-    if origin in UNIONS:
+    if origin in (types.UnionType, typing.Union):
         return _Shape("union", items=tuple(_shape(a) for a in args if a is not types.NoneType))
     return _Shape("any") if hint is Any else _Shape("scalar", hint)
 
@@ -465,7 +451,9 @@ def _scalar(value: Any, hint: Any, where: _Where) -> Json:
 
 def _scalar_back(document: Json, hint: Any, where: _Where) -> Any:
     # The fast path: most values look the same in JSON and Python.
-    if type(document) is hint and (hint in (str, bool) or (hint is int and _is_safe(document))):
+    if type(document) is hint and hint in (str, bool):
+        return document
+    if type(document) is hint is int and abs(document) <= SAFE_INT:
         return document
     if hint is float:
         return _scalar(document, float, where)  # JavaScript prints 1e20 and 2.0 as whole numbers
@@ -484,10 +472,6 @@ def _scalar_back(document: Json, hint: Any, where: _Where) -> Any:
     if _scalar(document, hint, where) != document:
         raise _refuse(where, "not a canonical number")  # JavaScript would have rounded it
     return document
-
-
-def _is_safe(number: int) -> bool:
-    return -SAFE_INT <= number <= SAFE_INT
 
 
 def _is_finite(value: Any) -> bool:

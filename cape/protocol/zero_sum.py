@@ -35,7 +35,7 @@ from cape.protocol.model import (
     own_subjects,
     signs,
 )
-from cape.protocol.phases import AnyPhase, Phase
+from cape.protocol.phases import AnyPhase, Phase, accept_any_form
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import keys
 from cape.secagg.field import Integers, decode_sum
@@ -161,6 +161,7 @@ class Probe:
     name = PROBE
     field = "probe"
     broadcast = Fingerprint
+    check = staticmethod(accept_any_form)
 
     def __init__(self, then: str) -> None:
         self.then = (then,)
@@ -216,9 +217,6 @@ class Probe:
                 raise SecureAggregationError("E220", problem=problem)
         return replace(model, fingerprint=shown.fingerprint, signatures=shown.signatures)
 
-    def check(self, model: Model, shown: Any) -> None:
-        """Accept any fingerprint: it holds no array."""
-
 
 # -- keys and masks of a site --------------------------------------------------------------------
 
@@ -246,9 +244,9 @@ def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
     if model.keys is not None:
         digest = keys.roster_digest(key_roster(joined(model), model.keys))
     else:
-        from cape.protocol.secagg_stages import key_digest
+        from cape.protocol.secagg_stages import table_of
 
-        digest = key_digest(party, model)
+        digest = table_of(party, model).roster
     return keys.roster_fingerprint(digest)
 
 

@@ -1,9 +1,9 @@
-"""Fixed point: one subject's real answer to bounded integers, and the modular sum back to integers.
+"""Fixed point: real answers of subjects to bounded integers, and the modular sum to integers.
 
-The clip that carries the sensitivity, in exact integer arithmetic, and the decoding of a sum modulo
-2^64; no noise, masks or sites.  Source: docs/threat-model.md, "Secure sum, step by step".
-An integer u stands for u / gamma, gamma = 2^log2_gamma: scaling a float64 by a power of two is
-exact, only the rounding to integers changes a value.
+The clip in exact integer arithmetic carries the sensitivity.  This module has no noise, masks or
+sites.  Source: docs/threat-model.md, "Secure sum, step by step".
+An integer u means u / gamma with gamma = 2^log2_gamma.  Scaling a float64 by a power of two is
+exact; only rounding to integers changes a value.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Integers = npt.NDArray[np.int64]
 Ring = npt.NDArray[np.uint64]
 _Shape = Literal["ball", "psd"]
 
-# A sum must stay below 2^62, so that its sign is never in doubt.
+# A sum must stay below 2^62, so that its sign is known.
 _MAX_LOG2_SUM: Final = 62
 
-# Far inside the exponents of float64, so that scaling can neither overflow nor lose bits.
+# Far below the largest exponent of float64: scaling can neither overflow nor lose bits.
 _MAX_LOG2_GAMMA: Final = 500
 
 # Entries quantised at a time: a block and its copies stay in the second-level cache.
@@ -41,18 +41,17 @@ def quantize(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape)
     """
     rows = np.asarray(answers, dtype=np.float64)
     rho = _float_bound(rows.shape, log2_gamma=log2_gamma, clip_int=clip_int)
-    # Step 1: an error would tell the others that this site holds a bad subject, so it counts as
-    # zeros instead.
+    # Step 1: zeros, because an error would reveal that this site has a bad subject.
     broken = ~np.all(np.isfinite(rows), axis=1)
     if broken.any():
         rows = np.where(broken[:, np.newaxis], 0.0, rows)
-    # Step 2 does the clipping of ordinary data; steps 3 and 4 carry the guarantee, for any input.
+    # Step 2 clips ordinary data; steps 3 and 4 carry the guarantee for any input.
     clipped = _float_clip(rows, rho=rho)
     return _integer_clip(clipped * 2.0**log2_gamma, clip_int=clip_int, shape=shape)
 
 
 def quantized_sum(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape) -> Integers:
-    """Exact sum of `quantize` over subjects, without holding all integers at once."""
+    """Return the exact sum of `quantize` over subjects; not all integers are in memory at once."""
     answers = np.asarray(answers, dtype=np.float64)
     total = np.zeros(answers.shape[-1], dtype=np.int64)
     for rows in _row_blocks(answers):
@@ -65,8 +64,8 @@ def quantized_sum(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _S
 def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
     """Sum masked vectors (d,) modulo 2^64 as int64, unit 1 / gamma; `bound` as of `overflow_bound`.
 
-    SecureAggregationError for nothing to sum, another form, or an entry past the bound: masks that
-    do not cancel leave a uniform number, which passes with probability 2 * bound / 2^64.
+    SecureAggregationError for no vectors, vectors of different form, or an entry past the bound.
+    Masks that do not cancel leave uniform entries; one passes with probability 2 * bound / 2^64.
     """
     if not vectors or any(
         v.dtype != np.uint64 or v.ndim != 1 or v.shape != vectors[0].shape for v in vectors
@@ -79,14 +78,14 @@ def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
         total += vector  # wraps modulo 2^64 by definition of uint64 arrays
     # Two's complement: numbers from 2^63 up are the negative ones.
     signed = total.view(np.int64)
-    # The text names neither entry nor value: a sum of a failed run may not be public.
+    # No entry and no value in the text: the sum of a failed run may not be public.
     if np.any((signed > bound) | (signed < -bound)):
         raise SecureAggregationError("E220", problem="the masks do not cancel")
     return signed
 
 
 def _float_bound(form: tuple[int, ...], *, log2_gamma: int, clip_int: int) -> float:
-    """Radius rho of the float clip; also checks the plan's integers against `form`."""
+    """Return the radius rho of the float clip, after checking the plan's integers and `form`."""
     if len(form) != 2:
         raise ConfigError("E232", problem="answers are not a matrix", do="one row per subject")
     if abs(log2_gamma) > _MAX_LOG2_GAMMA:
@@ -103,15 +102,15 @@ def _float_bound(form: tuple[int, ...], *, log2_gamma: int, clip_int: int) -> fl
 
 
 def _row_blocks(answers: _Floats) -> list[_Floats]:
-    """Cut into views of whole rows, about `_BLOCK` entries each; one empty view for no rows."""
-    # A form that `quantize` refuses is handed to it in one piece.
+    """Return views of whole rows, about `_BLOCK` entries each; one empty view for no rows."""
+    # At least one view, so that `quantize` also checks empty answers.
     n_rows = max(1, _BLOCK // max(1, answers.shape[-1]))
     return [answers[i : i + n_rows] for i in range(0, max(1, answers.shape[0]), n_rows)]
 
 
 def _float_clip(rows: _Floats, *, rho: float) -> _Floats:
-    """Scale finite rows into the ball of radius `rho`."""
-    # Divided by the peak first, so that squares of huge entries do not overflow.
+    """Return finite rows scaled into the ball of radius `rho`."""
+    # Divide by the peak first: squares of huge entries would overflow.
     peak = np.max(np.abs(rows), axis=1, initial=0.0)
     w = rows / np.where(peak > 0.0, peak, 1.0)[:, np.newaxis]
     norm = np.sqrt(np.einsum("ij,ij->i", w, w))
@@ -123,13 +122,13 @@ def _float_clip(rows: _Floats, *, rho: float) -> _Floats:
 
 
 def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> Integers:
-    """Round, then clip exactly (steps 3 and 4): alone carries the bound, for any input.
+    """Round, then clip exactly (steps 3 and 4); this alone guarantees the bound for any input.
 
-    A row leaves with squared norm n2 <= clip_int^2: with q = ceil(sqrt(n2)) each entry becomes
+    A row of squared norm n2 > clip_int^2 is scaled: with q = ceil(sqrt(n2)) each entry becomes
     floor(|u_i| clip_int / q), so the squares sum to at most n2 clip_int^2 / q^2 <= clip_int^2.
     """
     rounded = np.rint(scaled)
-    # Written so that NaN is wild, too; what passes cannot overflow the cast to int64.
+    # "not <=" includes NaN; the other values cannot overflow the cast to int64.
     wild = ~(np.max(np.abs(rounded), axis=1, initial=0.0) <= clip_int)
     if wild.any():
         rounded = np.where(wild[:, np.newaxis], 0.0, rounded)
@@ -138,7 +137,7 @@ def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> Integers:
     over = n2 > clip_int**2
     for m in np.flatnonzero(over):  # not reached after the float clip
         q = math.isqrt(int(n2[m]) - 1) + 1
-        # Flooring entries could leave the cone of PSD matrices, which the smaller sensitivity of
-        # "psd" rests on; the zero matrix is in it.
+        # The smaller sensitivity of "psd" needs PSD matrices.  Flooring entries could give another
+        # matrix; the zero matrix is PSD.
         u[m] = 0 if shape == "psd" else np.sign(u[m]) * (np.abs(u[m]) * clip_int // q)
     return u

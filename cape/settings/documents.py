@@ -16,12 +16,12 @@ UNLESS_EMPTY: Final = {"unless_empty": True}
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; ValueError if it is malformed or repeats a key."""
-    return json.loads(text, object_pairs_hook=_once)
+    return json.loads(text, object_pairs_hook=no_repeated_keys)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Readers disagree about which of two values counts.  `cape.protocol.wire` has the same check
-    # for messages, but modules below the protocol may not import it.
+def no_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the mapping of a JSON object; ValueError for a repeated key."""
+    # Readers disagree about which of two values counts.
     document = dict(pairs)
     if len(document) < len(pairs):
         raise ValueError("a key stands twice")

@@ -1,6 +1,6 @@
-"""Drop-outs on purpose: ``local2@iterate:5`` is silent from round 5 of `iterate` on.
+"""Drop-outs on purpose: ``local2@iterate:5`` does not answer from round 5 of `iterate` on.
 
-``local2@iterate.unmask:5`` from the last stage of that release; it has missed a broadcast for good.
+``local2@iterate.unmask:5`` does not answer from the last step of that release on.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Collection, Sequence
 from cape.errors import CapeError, ConfigError
 from cape.frozen import dataclass
 
-FIRST = "join"
+FIRST_PHASE = "join"
 NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
-    """One site falls silent when this phase and round are asked."""
+    """A site does not answer from this phase and round on."""
 
     site: str
     phase: str
@@ -29,21 +29,21 @@ def read_drop(text: str, *, sites: Collection[str], phases: Collection[str]) -> 
     site, at, rest = text.partition("@")
     phase, colon, number = rest.partition(":")
     round_ = int(number) if NUMBER.fullmatch(number) else 0 if colon else 1
-    # Nobody can fall silent in `join`: who takes part is settled there.
-    if site not in sites or phase not in phases or phase == FIRST or not at or round_ < 1:
+    # `join` fixes the sites of the run, so no site can drop out there.
+    if site not in sites or phase not in phases or phase == FIRST_PHASE or not at or round_ < 1:
         raise ConfigError(
             "E011",
             setting="drop",
             got=text,
             allowed=f"SITE@PHASE:ROUND with a site of {sorted(sites)} and a phase of "
-            f"{[name for name in phases if name != FIRST]}",
+            f"{[name for name in phases if name != FIRST_PHASE]}",
             do="such as local2@iterate:5.",
         )
     return Drop(site=site, phase=phase, round=round_)
 
 
 class ActiveSites:
-    """Who still answers; with `survives` (``aggregation=secagg``) a site that fails drops out."""
+    """Sites that still answer; if `survives` (``aggregation=secagg``), a failed site drops out."""
 
     def __init__(self, sites: Sequence[str], drops: Sequence[Drop], *, survives: bool) -> None:
         self.left = tuple(sites)
@@ -51,17 +51,17 @@ class ActiveSites:
 
     def restore(self, left: tuple[str, ...]) -> None:
         if not left or not set(left) <= set(self.left):
-            raise ValueError("other sites are left than take part")
+            raise ValueError("a site is left that takes no part")
         self.left = left
 
     def asked(self, phase: str, round: int) -> tuple[str, ...]:
         silent = {d.site for d in self._drops if (d.phase, d.round) == (phase, round)}
-        # For good: a site that missed a broadcast has no state to answer the next.
+        # For good: a site that missed a broadcast cannot answer the next one.
         self.left = tuple(site for site in self.left if site not in silent)
         return self.left
 
     def failed(self, site: str, phase: str, err: CapeError) -> None:
-        # The key exchange needs everybody, and one site alone is no sum.
-        if not self._survives or phase == FIRST or len(self.left) == 1:
+        # `join` needs all sites, and a sum needs more than one.
+        if not self._survives or phase == FIRST_PHASE or len(self.left) == 1:
             raise err
         self.left = tuple(other for other in self.left if other != site)

@@ -45,7 +45,7 @@ from cape.site.store import Card, MemoryStore, ReplyEntry
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredSite:
-    """A site in a checkpoint, but for the model; working arrays are made again."""
+    """A site in a checkpoint, without its model and its working arrays."""
 
     head: Head
     secrets: dict[str, bytes]
@@ -58,7 +58,7 @@ class StoredSite:
 class StoredRun:
     """All parties in a checkpoint, after a complete exchange; `request` is the last broadcast.
 
-    All sites that are left have one `model`: it stands there once, however many they are.
+    `model` is stored once, because it is equal at all sites.
     """
 
     model: Any
@@ -70,7 +70,7 @@ class StoredRun:
 
 
 def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger | None:
-    # A policy in memory names its ledger by the whole path.
+    # A policy in memory names its ledger by an absolute path.
     file = ledger_file_of(policy, Path(), site)
     if file is None or not isinstance(source, FileSource):
         return None
@@ -78,7 +78,7 @@ def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger |
 
 
 class MemoryTransport:
-    """All parties of a run; results go below `out`, without it to `outcome`."""
+    """All parties of a run; results are written below `out`, or kept in `outcome` if it is None."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class MemoryTransport:
             store = self._stores[site]
             store.secrets, store.entries = dict(party.secrets), list(party.replies)
             store.card = Card(*party.card)
-            # Files may have changed since the run was stopped: those of `join` hold.
+            # E161 if files have changed since `join`.
             source = self._parties[site].source
             if isinstance(source, FileSource) and party.contents is not None:
                 source.expect(party.contents)
@@ -168,7 +168,7 @@ class MemoryTransport:
         self._request = decode_envelope(stored.request, kind, broadcast=True)
 
     def _explain(self, site: str, err: CapeError) -> None:
-        """Put the cause where its text says it is, and for who holds the data into the text."""
+        """Write the error to the site's site-error.txt, and add its private detail to the text."""
         if self._out is not None:
             write_down(self._out / site / "output", err)
         err.explain(file=self._out is not None)
@@ -181,7 +181,6 @@ class MemoryTransport:
             party = self._parties[site]
             try:
                 self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
-            # With drop-outs a failed site is one that fell silent.
             except CapeError as err:
                 self._explain(site, err)
                 party.ended("failed")
@@ -201,6 +200,6 @@ class MemoryTransport:
 
             for site, entry in entries.items():
                 append_sent(self._out / site / "output" / "private", dataclasses.asdict(entry))
-        # All sites send the same number of bytes; one stands for them.
+        # The replies of all sites have the same number of bytes.
         size = next(iter(entries.values())).bytes
         return (None if ended else self._request.progress), size

@@ -1,4 +1,4 @@
-"""How the messages of a simulated run travel as documents; `memory` needs none."""
+"""Messages of a simulated run as JSON documents; the way `memory` needs none."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from typing import Any, Protocol
 
 from cape.data.whose import words_beside
 from cape.engines.coinstac.computation import run
-from cape.engines.coinstac.documents import MAX_DOCUMENT, for_site, inline, is_addressed
+from cape.engines.coinstac.documents import for_site, inline, is_addressed
 from cape.errors import CapeError, ReportedError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.documents import not_default, toml_text
 from cape.settings.own_words import OwnWords
-from cape.simulation.dropout import FIRST, ActiveSites
+from cape.simulation.dropout import FIRST_PHASE, ActiveSites
 from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy
 
 
 class Transport(Protocol):
-    """One way to carry messages: `exchange` plays a round and returns None when the run ended."""
+    """A way to carry messages between the parties of a run."""
 
     active: ActiveSites
 
     def state(self) -> dict[str, Any]:
-        """Where all parties stand, as a JSON document, for `restore`."""
+        """Return the state of all parties as a JSON document, for `restore`."""
 
     def restore(self, document: Mapping[str, Any]) -> None:
-        """Let all parties stand where `state` said that they stood; ValueError for nonsense."""
+        """Restore the state of all parties; ValueError or CapeError if it does not fit the run."""
 
     def exchange(self) -> tuple[Progress | None, int]:
-        """Play one round; returns the public line of the broadcast and the bytes of one reply."""
+        """Play one round; return the broadcast's progress (None: ended) and one reply's bytes."""
 
 
 class PartyRunner(Protocol):
-    """Runs one party for one round: JSON text in, JSON text out."""
+    """A function that runs one party for one round: JSON text in, JSON text out."""
 
     def places(self, party: str) -> dict[str, str]:
-        """Directories by the engine's names, as the party itself sees them."""
+        """Return the party's own paths of its directories, by the engine's names."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        """CapeError with the public text if the party failed."""
+        """Return the answer; CapeError with the public text if the party failed."""
 
 
 class _OnThisComputer:
-    """The party sees the directories that the simulation made."""
+    """Runs parties with the directories of the simulation."""
 
     def __init__(
         self,
@@ -76,29 +76,29 @@ class _OnThisComputer:
         }
 
     def own(self, party: str) -> SitePlaces:
-        """Return its own policy, and a home for this simulation alone: nobody met is remembered."""
-        own = self._work / party
-        # What was read of files outlives a simulation: commands share it.
+        """Return the party's own policy, and a home that is deleted with this simulation."""
+        folder = self._work / party
+        # Commands share the stored data, so they outlive a simulation.
         return SitePlaces(
-            policy=own / "site-policy.toml",
-            home=own / ".cape-site",
+            policy=folder / "site-policy.toml",
+            home=folder / ".cape-site",
             store=self._store,
             maps=self._maps,
         )
 
 
 class InProcess(_OnThisComputer):
-    """Calls the border function here."""
+    """Calls `run` in this process."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        return wire.dumps(run(role, wire.loads(text, MAX_DOCUMENT), self.own(party)))
+        return wire.dumps(run(role, wire.loads(text, wire.MAX_DOCUMENT), self.own(party)))
 
 
-# How often one step is started: what kills it again and again is not an accident.
-ATTEMPTS = 3
-# What local.py and remote.py hold; an installed package has neither.  TOP: this `cape` and no other
-# that is installed.
-PROGRAM = """
+# Starts of one step before a killed process is an error
+MAX_STARTS = 3
+# The code of local.py and remote.py, which an installed package lacks.  `TOP` selects this `cape`
+# among several installed ones.
+PARTY_PROGRAM = """
 import gc, sys
 gc.disable()
 top, role = sys.argv[1:]
@@ -112,17 +112,17 @@ TOP = str(Path(__file__).resolve().parents[2])
 
 
 class NewProcess(_OnThisComputer):
-    """A process per call; if killed, again up to `ATTEMPTS`: it repeats, or had sent nothing."""
+    """Starts a process per call; a killed one is started again, up to `MAX_STARTS` times."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         env = self.own(party).environment(os.environ)
-        # Hundreds of starts: without kept bytecode each one compiles the whole package again.
+        # Without stored bytecode each of hundreds of starts would compile the whole package.
         env.pop("PYTHONDONTWRITEBYTECODE", None)
-        # The journal makes it safe: what was charged is not charged again.
-        for _ in range(ATTEMPTS):
+        # Safe because of the journal: no charge is made twice.
+        for _ in range(MAX_STARTS):
             done = subprocess.run(  # noqa: S603 - this project's own programs
-                # -P: nothing of the folder in which the command was typed is imported
-                [sys.executable, "-P", "-c", PROGRAM, TOP, role],
+                # -P: modules in the working directory are not imported
+                [sys.executable, "-P", "-c", PARTY_PROGRAM, TOP, role],
                 input=text,
                 capture_output=True,
                 env=env,
@@ -130,27 +130,27 @@ class NewProcess(_OnThisComputer):
             )
             if done.returncode == 0:
                 return done.stdout
-            # A refusal is an answer, and a signal of the user's is a wish.
+            # A refusal is final, and so is a signal of the user.
             if done.returncode > 0 or -done.returncode in (signal.SIGINT, signal.SIGTERM):
                 break
         if done.returncode < 0:
             who = f"site {party}" if role == "local" else "the aggregator"
             raise StoppedError("E265", party=who, detail=f"signal {-done.returncode}")
-        said = done.stderr.decode("utf-8", "replace").strip()
-        raise ReportedError(said, error_detail(self._work / party / "output"))
+        public = done.stderr.decode("utf-8", "replace").strip()
+        raise ReportedError(public, error_detail(self._work / party / "output"))
 
 
 def error_detail(output: Path) -> str:
     path = output / "site-error.txt"
     if not path.is_file():
         return ""
-    # The first line is the public text, which came by itself.
+    # Without the first line, the public text, which stderr had.
     return path.read_text(encoding="utf-8").partition("\n")[2].strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredDocuments:
-    """What the engine holds in a checkpoint: caches, the next input, who still answers."""
+    """The engine's part of a checkpoint: caches, next input, active sites."""
 
     caches: dict[str, dict[str, Any]]
     input: dict[str, Any]
@@ -159,7 +159,7 @@ class StoredDocuments:
 
 
 class DocumentTransport:
-    """Plays the engine: directories, caches, documents; every byte goes through JSON."""
+    """Plays the engine with directories and caches; every message is encoded as JSON."""
 
     def __init__(
         self,
@@ -177,26 +177,26 @@ class DocumentTransport:
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
         state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
         if role == "remote":
-            # Drawn once: `simulate` adds how near the maps are to planted ones.
+            # No page: `simulate` draws it once, with the likeness of maps to planted ones.
             state |= {"addresses": True, "page": False}
         document = {"input": message, "cache": self._caches[party], "state": state}
-        answer = wire.loads(self._call(role, party, wire.dumps(document)), MAX_DOCUMENT)
-        # As the engine does: keys that an answer leaves out keep their value.
+        answer = wire.loads(self._call(role, party, wire.dumps(document)), wire.MAX_DOCUMENT)
+        # Like the engine: keys that an answer leaves out keep their values.
         self._caches[party] = {**self._caches[party], **answer["cache"]}
         if not answer["success"]:
             self._carry_files(party)
         return answer["output"], bool(answer["success"]), len(wire.dumps(answer["output"]))
 
     def _carry_files(self, party: str) -> None:
-        # As the engine does after each call.  It would put the aggregator's files into every site's
-        # base directory; here those are the user's own data, so they wait in one place.
+        # The engine does this after each call.  It copies the aggregator's files into every site's
+        # base directory; here that is the user's data, so one folder holds them.
         arrived = self._work / "remote" / ("arrived" if party == "remote" else f"base/{party}")
         for file in (self._work / party / "transfer").iterdir():
             arrived.mkdir(parents=True, exist_ok=True)
             shutil.move(file, arrived / file.name)
 
     def state(self) -> dict[str, Any]:
-        # All else lies in the folders of the parties.
+        # The rest of the state is in the folders of the parties.
         stored = StoredDocuments(
             caches=self._caches, input=self._input, iteration=self._iteration, left=self.active.left
         )
@@ -213,7 +213,7 @@ class DocumentTransport:
     def exchange(self) -> tuple[Progress | None, int]:
         self._iteration += 1
         first = self._iteration == 1
-        phase, number = (FIRST, 1) if first else (self._input["phase"], self._input["round"])
+        phase, number = (FIRST_PHASE, 1) if first else (self._input["phase"], self._input["round"])
         answers: dict[str, tuple[Any, bool, int]] = {}
         with ThreadPoolExecutor(max_workers=self._width()) as pool:
             left = self.active.asked(phase, number)
@@ -225,7 +225,6 @@ class DocumentTransport:
                     self.active.failed(site, phase, err)
         size = max(answer[2] for answer in answers.values())
         inbox = {site: answer[0] for site, answer in answers.items()}
-        # Files of the sites were carried before: the aggregator finds them below its base folder.
         self._input, ended, _ = self._ask("remote", "remote", inbox)
         if ended:
             return None, size
@@ -238,14 +237,14 @@ class DocumentTransport:
         return self._work / "remote" / "arrived"
 
     def _own(self, site: str) -> Any:
-        """Return the input of a site, which is all that its process is given."""
+        """Return the input of a site: the broadcast with its own parts only."""
         if not is_addressed(self._input):
             return self._input
-        # Only now: the parts of all sites are never in one document.
+        # Here, so that no document holds the parts of all sites.
         return inline(for_site(self._input, site), self._arrived)
 
     def _width(self) -> int:
-        # In this process one after the other: each has all its memory.
+        # In this process one site at a time, so that only one has its data in memory.
         return 1 if isinstance(self._call, InProcess) else max(2, os.cpu_count() or 2)
 
 
@@ -255,7 +254,7 @@ def make_places(
     work: Path,
     folders: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
-    """Make the places of parties; a site's policy has what its folder says of its own files."""
+    """Make the folders and policies of parties; a site's policy gets the words of its folder."""
     for party in parties:
         words = words_beside(folders[party]) if party in folders else OwnWords()
         own = replace(policy, layout=words.layout, not_exclusions=words.not_exclusions)

@@ -1,8 +1,8 @@
-"""Ways to play a simulated run, by their word of ``through``; callers may hand in others.
+"""Ways to play a simulated run, by their names in ``through``; callers may pass other ways.
 
 ``memory``   typed messages by reference, one process
 ``wire``     every document encoded and decoded as the engine would, one process
-``process``  a new process per site and round, as ``python local.py`` and ``remote.py`` are
+``process``  a new process per party and round, like ``python local.py`` and ``remote.py``
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ OnSubject = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Play:
-    """A run to be played from `begin` on, below `work`, where its results are left."""
+    """A run to be played from the checkpoint `begin`; its results are written below `work`."""
 
     begin: Checkpoint
     sites: Mapping[str, Path]
     work: Path
-    store: Path | None  # folder of what was read of files, which commands share; None: none is kept
+    store: Path | None  # folder for data read from files, shared by commands; None: not stored
     on_progress: OnProgress | None
     on_subject: OnSubject | None
 
@@ -52,7 +52,7 @@ class Play:
 
     @property
     def maps(self) -> Path | None:
-        """The file of public maps that stands for those in the folders of sites."""
+        """The file of public maps that replaces those in the folders of sites."""
         return Path(self.setup.maps) if self.setup.maps else None
 
     @property
@@ -62,10 +62,10 @@ class Play:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """One way to play a run, and what it cannot do."""
+    """A way to play a run, and its abilities."""
 
     play: Callable[[Play], None]
-    sees_ledgers: bool = True  # the ledger_file of a policy, wherever on this computer it lies
+    sees_ledgers: bool = True  # whether sites can open a policy's ledger_file on this computer
     drops_sites: bool = True
     resumes: bool = True
 
@@ -81,7 +81,7 @@ def in_memory(play: Play) -> None:
         for site, path in play.sites.items()
     }
     if play.on_subject is not None:
-        _tell_of_all(sources, play.on_subject)
+        _count_together(sources, play.on_subject)
     transport = MemoryTransport(
         computation, config, sources, play.setup.policy, play.work, drops=drops, folders=play.sites
     )
@@ -91,11 +91,11 @@ def in_memory(play: Play) -> None:
 def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> None:
     """Play a run whose parties are called with documents, as an engine calls them.
 
-    Parties begin when their folders and policies are there: a container mounts them.
+    `parties` is entered after folders and policies exist, because containers mount them.
     """
     computation, _, _, active = _bound(play)
     make_places((*play.sites, "remote"), play.setup.policy, play.work, play.sites)
-    # Sites take no computation for granted.
+    # Sites have no default computation.
     settings = {"computation": computation.name, **play.setup.settings}
     with parties as call:
         documents = DocumentTransport(play.sites, settings, play.work, call, active)
@@ -118,7 +118,7 @@ WAYS: Mapping[str, Way] = {
 
 
 def find_way(through: str, ways: Mapping[str, Way] = WAYS) -> Way:
-    """Return a way of `ways`; ConfigError E011 names them."""
+    """Return the way of this name; ConfigError E011 for another name."""
     if through not in ways:
         allowed, do = ", ".join(ways), "choose one of them."
         raise ConfigError("E011", setting="through", got=through, allowed=allowed, do=do)
@@ -133,14 +133,12 @@ def _bound(play: Play) -> tuple[Computation[Any], Config, list[Drop], ActiveSite
     return computation, config, drops, active
 
 
-def _tell_of_all(sources: Mapping[str, FileSource], on_subject: OnSubject) -> None:
-    """Let all sites count together: subject i of those of all sites."""
-    sizes = {site: source.count() for site, source in sources.items()}
-    before = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
-    total = sum(sizes.values())
-    for site, source in sources.items():
-        source.on_subject = partial(_tell, on_subject, before[site], total)
+def _count_together(sources: Mapping[str, FileSource], on_subject: OnSubject) -> None:
+    """Report each subject with its number among those of all sites."""
+    sizes = [source.count() for source in sources.values()]
 
+    def report(before: int, stage: str, done: int) -> None:
+        on_subject(stage, before + done, sum(sizes))
 
-def _tell(on_subject: OnSubject, before: int, total: int, stage: str, done: int) -> None:
-    on_subject(stage, before + done, total)
+    for before, source in zip(accumulate(sizes, initial=0), sources.values(), strict=False):
+        source.on_subject = partial(report, before)

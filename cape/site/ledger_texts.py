@@ -1,4 +1,4 @@
-"""What people at a site read of its ledger of all runs, each time with the command that helps."""
+"""Texts about the ledger of all runs for people at the site, with the commands that they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cape.site.access import Access
 
 # Digits of a run's nonce that people read and type
 SHOWN_DIGITS = 8
-# Exchanges that a text lists one by one
+# Accesses that a text lists one by one
 MAX_LISTED = 10
 
 
@@ -22,17 +22,17 @@ def mu_text(cost: Cost) -> str:
     return "mu infinite" if mu is None else f"mu {mu:.3g}"
 
 
-def plain(text: str) -> str:
-    """Return a text that an engine or a person gave, without what a terminal would obey."""
+def printable(text: str) -> str:
+    """Return a text from an engine or a person without control characters."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def owner_text(owner: str) -> str:
-    return plain(owner) or "nobody named"
+    return printable(owner) or "nobody named"
 
 
 def silence_text(seconds: float) -> str:
-    """Return a time in its two largest units, of which the second may be missing."""
+    """Return a time in its two largest units: days, hours, minutes, seconds."""
     for large, small, length in (("d", "h", 86400), ("h", "min", 3600), ("min", "s", 60)):
         if seconds >= length:
             count, rest = divmod(int(seconds), length)
@@ -42,7 +42,7 @@ def silence_text(seconds: float) -> str:
 
 
 def state_text(run: RunSpending, clock: Clock) -> str:
-    """Return the state of a run, and since when it is silent if it holds something."""
+    """Return the state of a run, and how long it is silent if it holds a plan."""
     if run.state != "held":
         return run.state
     state = "charging" if run.charges else "held, nothing charged"
@@ -52,13 +52,13 @@ def state_text(run: RunSpending, clock: Clock) -> str:
 
 
 def command(verb: str, name: str, ledger: Path) -> str:
-    """Return a command as it is typed, whichever ledger is this site's usual one."""
+    """Return the command line of ``cape ledger`` for a run or an owner; it names the ledger."""
     what = shlex.quote(name) if name else "--unnamed"
     return f"cape ledger {verb} {what} --why TEXT --file {shlex.quote(str(ledger))}"
 
 
 def waiting_text(decision: Decision, clock: Clock, ledger: Path) -> str:
-    """Say which open runs hold the room that another run needs, and how each is closed."""
+    """Return a line for each open run that holds the room of another, with its close command."""
     lines = [f"a plan of {mu_text(decision.plan)} does not fit beside what these open runs hold:"]
     for run in decision.waits_for:
         lines.append(

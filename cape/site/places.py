@@ -1,7 +1,7 @@
-"""Where a site keeps its own files, as its operator says it.
+"""Paths of a site's own files, chosen by its operator.
 
-Read once, at the rim of a program, and passed down through every call: two sites of one process
-have each their own, and nothing that a consortium sends names any of it.
+A program reads them once from its environment and passes them on, so that two sites of one process
+have different paths.  No message of a consortium can name one of them.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ NO_STORE = "none"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SitePlaces:
-    """What the operator of a site names; None where nothing is named.
+    """Paths that the operator of a site names; None: not named.
 
-    In `home` lies what outlives a run and is never sent: the ledger of all runs and the records of
-    access beside it (`cape.site.ledger_file`), the site's key and the keys that it met
+    `home` holds files that outlive a run and are never sent: the ledger of all runs with its
+    records of access (`cape.site.ledger_file`), the site's key and the known keys of other sites
     (`cape.site.identity`, ``key_trust=first-use``).
     """
 
-    policy: Path | None = None  # site-policy.toml; None = the one that the site maps, if any
+    policy: Path | None = None  # site-policy.toml; None = the mapped one, if any
     identity: Path | None = None  # folder of identity_key and roster.json
     home: Path | None = None
-    image: str = ""  # digest of the container's image, which only who starts it knows
-    # Folder of what was read of the site's files; `NO_STORE`: none; "" = see `store_folder`
+    image: str = ""  # digest of the container's image; the container itself cannot find it out
+    # Folder for data read from the site's files; `NO_STORE`: none; "" = see `store_folder`
     store: str = ""
     maps: Path | None = None  # file of public maps; None = the one in the folder of the data
-    user_cache: Path | None = None  # this user's folder for what can be made again
+    user_cache: Path | None = None  # cache folder of this user
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str]) -> Self:
@@ -60,16 +60,16 @@ class SitePlaces:
         )
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return `variables` with these places and no others, for a process that is started."""
+        """Return the environment of a new process: `variables` with these paths and no others."""
         own = (self.policy, self.identity, self.home, self.image, self.store, self.maps)
         rest = {name: text for name, text in variables.items() if name not in VARIABLES}
         return rest | {name: str(v) for name, v in zip(VARIABLES, own, strict=True) if v}
 
     def store_folder(self, home: Path | None = None) -> Path | None:
-        """Return the folder of `cape.data.data_store`; None: nothing is kept of what was read.
+        """Return the folder of `cape.data.data_store`; None: data that were read are not stored.
 
-        The one that is named, else in the site's home (`home`: that of an engine's run), else in
-        `user_cache`, where commands and simulations share it.
+        It is the named folder, else one in the site's home (`home`: that of an engine's run), else
+        one in `user_cache`, which commands and simulations share.
         """
         if self.store:
             return None if self.store == NO_STORE else Path(self.store).expanduser()

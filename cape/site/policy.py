@@ -163,7 +163,7 @@ class SitePolicy:
             elif name.startswith("min_"):
                 values[name] = max(mine, theirs)
             else:
-                values[name] = type(mine)(_smaller(mine, theirs))
+                values[name] = type(mine)(min(mine or theirs, theirs or mine))  # 0: no limit
         values["veto"] = bool(values["veto"]) or unrelated
         return SitePolicy(**values)  # type: ignore[arg-type]
 
@@ -193,18 +193,14 @@ class SitePolicy:
             raise self._refused(site, "allow_relayed_keys", got="key_trust=aggregator")
         if 0 < self.max_delta < config.delta:
             raise self._refused(site, "max_delta", got=config.delta)
-        if config.private and self.max_run and not self._allows_run(config):
-            got = pair_text((config.epsilon, config.delta))
-            raise self._refused(site, "max_run", got=got)
+        asked = (config.epsilon, config.delta)
+        if config.private and self.max_run and not limit_of([asked]) <= limit_of(self.max_run):
+            raise self._refused(site, "max_run", got=pair_text(asked))
         # The owner's numbers; `check_run` checks those of the roster.
         if 0 <= config.assumed_colluders < self._fewest_colluders(config.expected_sites):
             raise self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
         if 0 < self.max_sites < config.expected_sites:
             raise self._refused(site, "max_sites", got=config.expected_sites)
-
-    def _allows_run(self, config: Config) -> bool:
-        planned = Budget.of(epsilon=config.epsilon, delta=config.delta).cost
-        return planned <= limit_of(self.max_run)
 
     def check_run(
         self, site: str, *, colluders: int, n_basis: int, n_subjects: int, n_sites: int
@@ -243,10 +239,6 @@ class SitePolicy:
             facts = {"setting": name, "allowed": limit, "got": got}
             return PrivacyBudgetError("E260", site=site, detail=detail, **facts)
         return PrivacyBudgetError("E154", site=site, detail=detail)
-
-
-def _smaller(a: float, b: float) -> float:
-    return min(a or b, b or a)
 
 
 def _says(columns: Sequence[str], column: str) -> bool:

@@ -14,10 +14,9 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from cape.algorithms.estimators import LINE_BYTES
 from cape.frozen import dataclass
@@ -104,8 +103,8 @@ def _write_arrays(file: BinaryIO, key: str, contents: str, stacks: Stacks) -> No
     parts: list[bytes | memoryview] = [json.dumps(wire.encode(head, ArraysHead)).encode() + b"\n"]
     at = CHECKSUM + len(parts[0])
     for array, fortran in zip(stacks.arrays, is_fortran, strict=True):
-        parts.append(bytes(-at % LINE_BYTES))
-        parts.append(_bytes_of(np.ascontiguousarray(array.T if fortran else array)))
+        flat = np.ascontiguousarray(array.T if fortran else array).reshape(-1)
+        parts += [bytes(-at % LINE_BYTES), flat.view(np.uint8).data]
         at += len(parts[-2]) + len(parts[-1])
     checksum = 0
     for part in parts:
@@ -179,7 +178,3 @@ def _identity(found: os.stat_result) -> bytes:
     # The last of these times is the file system's: no program sets it.
     times = (found.st_mtime_ns, found.st_ctime_ns)
     return repr((found.st_dev, found.st_ino, found.st_size, *times)).encode()
-
-
-def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data

@@ -18,7 +18,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedOK
 
-from cape.engines.coinstac import computation, documents
+from cape.engines.coinstac import computation
 from cape.engines.coinstac import service as serve
 from cape.protocol import wire
 from support import consortium
@@ -100,7 +100,7 @@ def test_an_error_goes_out_with_its_code_and_nothing_else(tmp_path):
 )
 def test_what_would_hang_the_engine_is_an_error_instead(tmp_path, monkeypatch, answer, problem):
     monkeypatch.setattr(computation, "run", lambda role, document, places: answer)
-    monkeypatch.setattr(documents, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(wire, "MAX_ANSWER", 1000)
     frame = talk(lambda url: call(url, "local", document(tmp_path)))
     assert frame["type"] == "stderr"
     assert frame["data"].startswith("CAPE-E240 ")
@@ -246,7 +246,7 @@ def test_the_images_node_is_no_node(words):
 
 
 def test_version_1_does_not_collect_more_than_a_document(programs, monkeypatch):
-    monkeypatch.setattr(serve, "MAX_DOCUMENT", 100)
+    monkeypatch.setattr(wire, "MAX_DOCUMENT", 100)
     first = {"command": "python", "args": ["/computation/local.py"]}
     frames = talk(lambda url: dialogue(url, first, ["x" * 60] * 2))
     assert frames == [{"type": "error", "error": "CAPE-E158 standard input is too long."}]
@@ -334,8 +334,9 @@ def test_sigterm_ends_the_service_at_once_also_within_a_call(tmp_path):
 
 
 def test_a_document_too_large_is_refused_and_the_next_is_served(tmp_path, monkeypatch):
+    assert wire.MAX_DOCUMENT == 100 * 2**20
     monkeypatch.setattr(computation, "run", echo)
-    monkeypatch.setattr(serve, "MAX_DOCUMENT", 5000)
+    monkeypatch.setattr(wire, "MAX_DOCUMENT", 5000)
 
     async def conversation(url):
         async with connect(url) as connection:
@@ -351,4 +352,3 @@ def test_a_document_too_large_is_refused_and_the_next_is_served(tmp_path, monkey
     code, frame = talk(conversation)
     assert code == 1009  # message too big
     assert frame["type"] == "stdout"
-    assert documents.MAX_DOCUMENT == 100 * 2**20

@@ -580,7 +580,7 @@ def document_truncated(at) -> str:
 def document_oversized(at) -> str:
     w = at()
     text = w.engine.document("local0", w.engine.input)
-    w.patch.setattr(stdio, "MAX_DOCUMENT", len(text) - 1)
+    w.patch.setattr(wire, "MAX_DOCUMENT", len(text) - 1)
     found = code_of(stdio.parse_document, text)
     w.patch.undo()
     w.again()

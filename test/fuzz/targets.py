@@ -105,7 +105,7 @@ def envelope(data: bytes) -> None:
 def cache(data: bytes) -> None:
     """The cache that an engine hands back."""
     name, text = chosen(data, names())
-    document = wire.loads(text, documents.MAX_DOCUMENT)
+    document = wire.loads(text, wire.MAX_DOCUMENT)
     run = decode_run(load(name), document, party="x")
     assert encode_run(run) == encode_run(run)
 

@@ -210,7 +210,7 @@ def test_what_stays_inside_a_message_follows_from_the_number_of_sites(
     message = {"run": "0a" * 16, "seq": 3, "phase": "pca", "round": 1, "body": {"x": array}}
     offloaded = documents.offload(message, tmp_path, senders)
     assert ("file" in offloaded["body"]["x"]) == beside
-    assert senders * len(wire.dumps(offloaded)) < documents.MAX_DOCUMENT
+    assert senders * len(wire.dumps(offloaded)) < wire.MAX_DOCUMENT
     assert documents.n_senders(answer(Model())) == 1  # in `join`
 
 

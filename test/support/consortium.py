@@ -23,7 +23,6 @@ import cape.report.consortium_page
 import cape.report.site_page
 from cape.computations import load
 from cape.engines.coinstac import computation as coinstac
-from cape.engines.coinstac import documents
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
@@ -397,7 +396,7 @@ def repeated(text: bytes) -> Any:
 
     It stands in no file, so `join` asked again is another run: of a seeded site with equal draws.
     """
-    document = wire.loads(text, documents.MAX_DOCUMENT)
+    document = wire.loads(text, wire.MAX_DOCUMENT)
     if document["output"].get("phase") == "join" and document["cache"]["cape"]["nonce"]:
         assert len(document["cache"]["cape"].pop("vault_key")) == 44
     return document
@@ -406,7 +405,7 @@ def repeated(text: bytes) -> Any:
 def call_here(role: str, text: bytes, environment: Mapping[str, str]) -> bytes:
     """Call the border function in this process."""
     own = SitePlaces.from_environment({**os.environ, **environment})
-    return wire.dumps(coinstac.run(role, wire.loads(text, documents.MAX_DOCUMENT), own))
+    return wire.dumps(coinstac.run(role, wire.loads(text, wire.MAX_DOCUMENT), own))
 
 
 class Engine:
@@ -477,7 +476,7 @@ class Engine:
 
     def take(self, party: str, text: bytes) -> dict[str, Any]:
         """Merge the cache of an answer as the engine does; return its output."""
-        answer = wire.loads(text, documents.MAX_DOCUMENT)
+        answer = wire.loads(text, wire.MAX_DOCUMENT)
         self.caches[party] = {**self.caches[party], **answer["cache"]}
         self.ended = answer["success"]
         if not self.ended:

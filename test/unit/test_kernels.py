@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cape import kernels
-from cape.simulation.transports import PROGRAM, TOP
+from cape.simulation.transports import PARTY_PROGRAM, TOP
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = {
@@ -28,7 +28,7 @@ HOSTILE = {
     "NPY_DISABLE_CPU_FEATURES": "AVX2",
 }
 # Its last call ends the process.
-START = PROGRAM.replace("cape.engines.coinstac.computation.program(role)", "")
+START = PARTY_PROGRAM.replace("cape.engines.coinstac.computation.program(role)", "")
 PROGRAMS = {
     "cape": "from cape.cli import main; main(['--version'])",
     "python -m cape": "import runpy; runpy.run_module('cape', run_name='__main__')",

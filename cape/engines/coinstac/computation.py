@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from cape.engines.coinstac.documents import (
-    MAX_DOCUMENT,
     Document,
     EngineRequest,
     encode_response,
@@ -230,7 +229,7 @@ def answer_once(role: str) -> int:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     try:
-        document = parse_document(sys.stdin.buffer.read(MAX_DOCUMENT + 1))
+        document = parse_document(sys.stdin.buffer.read(wire.MAX_DOCUMENT + 1))
         become_owner(role, document)
         places = SitePlaces.from_environment(os.environ)
         line = play(role, document, places) + b"\n"
@@ -244,7 +243,7 @@ def answer_once(role: str) -> int:
 
 def parse_document(text: bytes | str) -> dict[str, Any]:
     try:
-        document = wire.loads(text, MAX_DOCUMENT)
+        document = wire.loads(text, wire.MAX_DOCUMENT)
     except CapeError:
         raise MessageError("E158", problem="what came is not one JSON document") from None
     if not isinstance(document, dict):

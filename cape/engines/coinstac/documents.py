@@ -28,7 +28,6 @@ from cape.settings.config import Config
 
 # Fields of every envelope besides its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
-MAX_CACHE = wire.MAX_STATE
 STATE = 5  # version of a party's state
 # Fields that grow with the number of sites: the parts of a broadcast for one site each, and the
 # parts of a reply for other sites (`cape.secagg.messages`)
@@ -36,8 +35,6 @@ ADDRESSED, SEALED = "addressed", "sealed"
 
 # One JSON document of the engine.
 Document = dict[str, Any]
-MAX_DOCUMENT = wire.MAX_DOCUMENT
-MAX_ANSWER = wire.MAX_ANSWER
 
 
 def reply_document(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -166,7 +163,7 @@ def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
 def encode_run(run: Run[Any]) -> dict[str, Any]:
     cache = cache_of(run)
     document = {"head": wire.encode(cache.head, Head), "model": cache.model}
-    if len(wire.dumps(document)) > MAX_CACHE:
+    if len(wire.dumps(document)) > wire.MAX_STATE:
         raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
     return document
 
@@ -325,8 +322,8 @@ def encode_response(answer: Document) -> bytes:
     except (ValueError, TypeError) as err:
         raise _refuse("it must be JSON with finite numbers") from err
     # The engine silently drops longer answers.
-    if len(line) > MAX_ANSWER:
-        raise _refuse(f"{len(line)} bytes, allowed {MAX_ANSWER}; lower n_basis")
+    if len(line) > wire.MAX_ANSWER:
+        raise _refuse(f"{len(line)} bytes, allowed {wire.MAX_ANSWER}; lower n_basis")
     return line
 
 

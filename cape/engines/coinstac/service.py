@@ -35,7 +35,7 @@ from cape.kernels import pin
 pin()  # before numpy is imported
 
 from cape.engines.coinstac.computation import become_owner, parse_document, play
-from cape.engines.coinstac.documents import MAX_DOCUMENT, EngineRequest
+from cape.engines.coinstac.documents import EngineRequest
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
 from cape.site.places import SitePlaces
@@ -77,7 +77,7 @@ async def service(
         one,
         host,
         port,
-        max_size=MAX_DOCUMENT,
+        max_size=wire.MAX_DOCUMENT,
         compression=None,
         ping_interval=None,  # an engine busy with a large document does not answer pings
         close_timeout=1,
@@ -168,7 +168,7 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
         if not raw:
             break  # the end of standard input
         size += len(raw)
-        if size > MAX_DOCUMENT:  # the program would refuse it only after receiving all of it
+        if size > wire.MAX_DOCUMENT:  # the program would refuse it only after receiving all of it
             yield _frame(type="error", error="CAPE-E158 standard input is too long.")
             await connection.close()  # do not read the rest
             return

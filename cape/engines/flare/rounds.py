@@ -30,7 +30,7 @@ from typing import Any
 from cape.computations import configured
 from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
 from cape.engines.coinstac.computation import run as border
-from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline, is_addressed
+from cape.engines.coinstac.documents import FILE_NAME, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS, leave_run
 from cape.engines.flare.own_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
@@ -44,7 +44,7 @@ RUN_NAME = re.compile(r"[0-9a-f]{32}")
 # A component of a result file's name: no path, no hidden file.
 FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 # Calls per question: on the second call a late answer is in the journal.
-ATTEMPTS = 2
+MAX_CALLS = 2
 # Errors before which no data left the site: the question may be repeated.
 MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
 # Maximum characters of a site's error; the catalogue's texts are shorter.
@@ -53,7 +53,7 @@ MAX_ERROR_TEXT = 1000
 PATIENCE = 60.0
 # Seconds in which sites can receive the reason why a run ended.
 FAREWELL = 15.0
-CACHE_LIMIT = 2 * MAX_DOCUMENT
+MAX_STORED = 2 * wire.MAX_DOCUMENT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,7 +234,7 @@ class AggregatorRounds:
         ]
         if len(texts) == 2 and not whole:
             raise MessageError("E202", problem="where the run stands is damaged")
-        read = (wire.loads(text, CACHE_LIMIT) for text in whole)
+        read = (wire.loads(text, MAX_STORED) for text in whole)
         states = [wire.decode_document(document, RunState, "state") for document in read]
         return max(states, key=lambda state: state.iteration, default=None)
 
@@ -347,7 +347,7 @@ class AggregatorRounds:
         With drop-outs, a site that is lost or refuses is excluded for the rest of the run.
         """
         refused: dict[str, str] = {}
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_CALLS):
             missing = [s for s in state.left if s not in arrived and s not in refused]
             for site, raw in ask(self._questions(state, missing), timeout) if missing else ():
                 answer = _read_answer(raw)
@@ -405,7 +405,7 @@ def encode(record: Any) -> bytes:
 def decode(blob: Any, kind: type) -> Any:
     if not isinstance(blob, bytes):
         raise MessageError("E202", problem="a call carries bytes")
-    return wire.decode_document(wire.loads(blob, MAX_DOCUMENT), kind, kind.__name__.lower())
+    return wire.decode_document(wire.loads(blob, wire.MAX_DOCUMENT), kind, kind.__name__.lower())
 
 
 def _digest(text: bytes) -> bytes:
@@ -419,7 +419,7 @@ def _names(digest: bytes, text: bytes) -> bool:
 
 def stored(path: Path) -> Any:
     """Return the document of a file, None without a file; MessageError if it is damaged."""
-    return wire.loads(path.read_bytes(), CACHE_LIMIT) if path.is_file() else None
+    return wire.loads(path.read_bytes(), MAX_STORED) if path.is_file() else None
 
 
 def carried_inline(output: dict[str, Any], folder: Path) -> dict[str, Any]:
