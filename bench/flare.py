@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from cape.engines.flare.job import SERVER, JobPlan, new_run, write_job
-from cape.engines.flare.own_file import SERVER_CLASSES, SITE_CLASSES
+from cape.engines.flare.site_file import SERVER_CLASSES, SITE_CLASSES
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support import federation as kits

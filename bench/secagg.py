@@ -25,11 +25,11 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from cape.privacy.noise import discrete_gaussian
-from cape.secagg import aggregator_stages as aggregator
-from cape.secagg import site_stages as at_site
+from cape.secagg import aggregator_steps as aggregator
+from cape.secagg import site_steps as at_site
 from cape.secagg.field import quantized_sum
 from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel, RunSecret, pair_keys, zero_sum_mask
-from cape.secagg.stages import Setup, check_advertisements
+from cape.secagg.steps import Setup, check_advertisements
 
 MASK = 405_450  # svec of 900 x 900, the largest release
 N_SITES = 4

@@ -37,8 +37,8 @@ import numpy as np
 from cape.computations import load
 from cape.engines.coinstac.aggregator import gathered
 from cape.engines.coinstac.documents import encode_broadcast, reply_document
-from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
+from cape.engines.flare.site_file import SiteFile
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.sizes import weight_of

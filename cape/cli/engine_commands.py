@@ -18,7 +18,7 @@ from cape.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from cape.engines.flare.own_file import AggregatorFile, SiteFile
+    from cape.engines.flare.site_file import AggregatorFile, SiteFile
 
 flare = typer.Typer(
     name="flare",
@@ -101,7 +101,7 @@ def site_command(
     as_json: AsJson = False,
 ) -> None:
     """Write the site's own file and print what its kit must allow."""
-    from cape.engines.flare.own_file import SITE_CLASSES, SiteFile
+    from cape.engines.flare.site_file import SITE_CLASSES, SiteFile
 
     own = SiteFile(
         data=str(data.resolve()),
@@ -116,7 +116,7 @@ def site_command(
 @flare.command("server")
 def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson = False) -> None:
     """Write the aggregator's own file and print what the server's kit must allow."""
-    from cape.engines.flare.own_file import SERVER_CLASSES, AggregatorFile
+    from cape.engines.flare.site_file import SERVER_CLASSES, AggregatorFile
 
     own = AggregatorFile(runs=str(runs.resolve()))
     _prepare(kit, "server", own, SERVER_CLASSES, allow=allow, as_json=as_json)
@@ -131,7 +131,7 @@ def _prepare(
     allow: bool,
     as_json: bool,
 ) -> None:
-    from cape.engines.flare.own_file import (
+    from cape.engines.flare.site_file import (
         AggregatorFile,
         allowing,
         settings_of_flare,

@@ -63,7 +63,7 @@ def join(
         if counts is not None and site.config.counted:
             card = replace(card, counts=counts(site))
         if site.config.aggregation == "secagg":
-            from cape.protocol.secagg_stages import commitment_of
+            from cape.protocol.droppable_sum import commitment_of
 
             card = replace(card, commitment=commitment_of(site))
         site.admit(card)

@@ -62,8 +62,8 @@ def accept_any_form(model: object, body: object) -> None:
 class Phase(Generic[R, B, M]):
     """One row of the protocol: types of reply and broadcast, and the three functions.
 
-    `then` lists the phases that may open next: itself, later ones, or an earlier phase of the same
-    stage (`stage_of`), which begins its next round, so (phase, round) never repeats.  It is empty
+    `then` lists the phases that may open next: itself, later ones, or an earlier phase with the same
+    prefix (`prefix_of`), which begins its next round, so (phase, round) never repeats.  It is empty
     for the last phase, whose `combine` returns None.  `check` raises MessageError for broadcast
     arrays of another shape.  `fold` moves the summed part of the second of two replies into the
     first, so that a gatherer need not hold all replies.
@@ -145,8 +145,8 @@ def _bind(computation: Computation[M], config: Config) -> BoundComputation[M]:
     )
 
 
-def stage_of(name: str) -> str:
-    """Return ``iterate`` for ``iterate.unmask``; phases of one stage share their rounds."""
+def prefix_of(name: str) -> str:
+    """Return ``iterate`` for ``iterate.unmask``; phases with one prefix share their rounds."""
     return name.partition(".")[0]
 
 
@@ -158,12 +158,12 @@ def check_table(rows: list[AnyPhase]) -> None:
     names = [phase.name for phase in rows]
     if len(set(names)) != len(names):
         raise ValueError(f"phase names repeat: {names}")
-    # (phase, round) never repeats in a run, because `then` points onward or within the stage:
-    # masks and noise streams are labelled by it.
+    # (phase, round) labels masks and noise streams.  It never repeats in a run, because `then`
+    # points onward or to a phase with the same prefix.
     reached = {names[0]}
     for i, phase in enumerate(rows):
-        same_stage = [n for n in names if stage_of(n) == stage_of(phase.name)]
-        wrong = [n for n in phase.then if n not in names[i:] and n not in same_stage]
+        allowed = {*names[i:], *(n for n in names if prefix_of(n) == prefix_of(phase.name))}
+        wrong = [name for name in phase.then if name not in allowed]
         if wrong:
             raise ValueError(f"'{phase.name}' may open itself or later phases, not {wrong}")
         reached |= set(phase.then)
@@ -243,10 +243,11 @@ def next_cursor(run: Run[M], name: str) -> Cursor:
     if name not in run.phase.then:
         raise _out_of_phase(run, name)
     names = list(run.bound.phases)
-    within = run.cursor.round if stage_of(name) == stage_of(here) else 0
-    # A stage of several phases keeps its round until one of them opens again.
-    again = within + 1 if within == 0 or names.index(name) <= names.index(here) else within
-    return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
+    number = run.cursor.round if prefix_of(name) == prefix_of(here) else 0
+    # Phases with one prefix keep their round until one of them opens again.
+    if number == 0 or names.index(name) <= names.index(here):
+        number += 1
+    return Cursor(seq=run.cursor.seq + 1, phase=name, round=number)
 
 
 def without_own_parts(body: T) -> T:
@@ -361,8 +362,8 @@ def advance_aggregator(
     transcript = extend_transcript(run, cursor, party.digest(without_own_parts(body)))
     model = phase.absorb(run.model, without_own_parts(body))
     run = replace(run, cursor=cursor, model=model, transcript=transcript)
-    stage = replace(cursor, phase=stage_of(name))
-    progress = run.model.progress(run.config, run.ledger, stage)
+    release = replace(cursor, phase=prefix_of(name))  # names the planned releases
+    progress = run.model.progress(run.config, run.ledger, release)
     return run, replace(_wrap(run, cursor, body), progress=replace(progress, phase=name)), False
 
 

@@ -472,7 +472,7 @@ def carried(release: Release[M]) -> tuple[AnyPhase, ...]:
         return (release.phase(Released, release.local_sum, release.combine),)
     if release.config.aggregation == "secagg":
         # Only rounds with drop-outs load its messages and states.
-        from cape.protocol.secagg_stages import DroppableSum
+        from cape.protocol.droppable_sum import DroppableSum
 
         return DroppableSum(release).phases()
     # Masks modulo 2^64 that cancel over all sites.

@@ -18,13 +18,13 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.protocol import wire
+from cape.protocol.droppable_sum import EXTRA_SETS
 from cape.protocol.messages import KeyAdvertisement
 from cape.protocol.model import ROW, RosterEntry, signs
-from cape.protocol.secagg_stages import EXTRA_SETS
 from cape.secagg.graph import GraphPlan, plan_graph
 from cape.secagg.keys import KEY_BYTES
 from cape.secagg.shamir import SHARE_BYTES
-from cape.secagg.stages import PAIR_BYTES, SET_BYTES
+from cape.secagg.steps import PAIR_BYTES, SET_BYTES
 from cape.settings.config import Config
 
 # Bytes of a site's name with its JSON signs; longer names count as this

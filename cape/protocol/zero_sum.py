@@ -9,7 +9,7 @@ run together (``key_trust=first-use``), or exchanged beforehand without the aggr
 (``pinned``).  It signs its key of this run (`zero-sum`), then the key roster as it received it
 (`zero-sum.probe`).  Every site checks all signatures before it sends anything computed from data,
 which detects a relay that changes keys.  For sites that may drop out see
-`cape.protocol.secagg_stages`.
+`cape.protocol.droppable_sum`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ZeroSum:
         then = self._then if isinstance(self._then, str) else self._then(config)
         if config.aggregation == "secagg":
             # Only rounds with drop-outs load its messages and states.
-            from cape.protocol.secagg_stages import DroppableSum, key_phases
+            from cape.protocol.droppable_sum import DroppableSum, key_phases
 
             return (*key_phases(self._prepare, then=PROBE), *DroppableSum(Probe(then)).phases())
         keys_phase = Phase(
@@ -244,7 +244,7 @@ def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
     if model.keys is not None:
         digest = keys.roster_digest(key_roster(joined(model), model.keys))
     else:
-        from cape.protocol.secagg_stages import table_of
+        from cape.protocol.droppable_sum import table_of
 
         digest = table_of(party, model).roster
     return keys.roster_fingerprint(digest)
@@ -253,7 +253,7 @@ def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
 def mask_vector(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
     """Return the vector of this site, (d,) int64, masked modulo 2^64."""
     if site.config.aggregation == "secagg":
-        from cape.protocol.secagg_stages import mask_droppable
+        from cape.protocol.droppable_sum import mask_droppable
 
         return mask_droppable(site, model, noisy, field)
     agreed: AgreedKeys = wire.decode(wire.loads(site.secret(AGREED)), AgreedKeys)

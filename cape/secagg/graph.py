@@ -3,7 +3,7 @@
 Bell et al. 2020 (SecAgg+): every site has k neighbours; only neighbours mask against each other and
 hold each other's shares, of which t' open a secret.  Sites take random positions in a fixed
 circulant graph; all sites contribute to the random bytes and none can choose them
-(`cape.secagg.stages.wired`).  k and t' are the least for which both hold, by exact counts and the
+(`cape.secagg.steps.wired`).  k and t' are the least for which both hold, by exact counts and the
 second eigenvalue (`plan_graph`); theorem and proof: docs/privacy.md, "Many sites"; check:
 docs/checks/secagg_graph.py.
 """

@@ -1,7 +1,7 @@
-"""The messages of SecureAgg, one record per stage and side, here and on the wire.
+"""The messages of SecureAgg, one record per step and side, here and on the wire.
 
 Keys, signatures and shares are bytes.  The envelope names sender and exchange
-(`cape.protocol.phases`); it is checked before any stage sees the message.
+(`cape.protocol.phases`); it is checked before any step sees the message.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cape.markers import OPENED, PUBLIC, SEALED
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advertisement:
-    """Stage 1, site: public keys, commitments, signature."""
+    """Step 1, site: public keys, commitments, signature."""
 
     # X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
     keys: Annotated[bytes, PUBLIC]
-    identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in stage 3b
+    identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in step 3b
     signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.keys.advertisement`
     # The site's part of the graph, which opens its commitment in the roster; empty without a graph
     opening: Annotated[bytes, PUBLIC] = field(default=b"", metadata={"omittable": True})
@@ -28,14 +28,14 @@ class Advertisement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShares:
-    """Stage 2, site: for every partner of U1, its shares of all key sets, encrypted."""
+    """Step 2, site: for every partner of U1, its shares of all key sets, encrypted."""
 
     sealed: Annotated[Mapping[str, bytes], SEALED]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShareBook:
-    """Stage 2, aggregator: `sharers` are U2; `addressed` maps receiver to sender to ciphertext.
+    """Step 2, aggregator: `sharers` are U2; `addressed` maps receiver to sender to ciphertext.
 
     A site needs only its own entry of `addressed`; some engines send it no other.
     """
@@ -46,28 +46,28 @@ class SealedShareBook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survivors:
-    """Stage 3, aggregator: U3, the sites whose vectors were summed."""
+    """Step 3, aggregator: U3, the sites whose vectors were summed."""
 
     sites: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurvivorSignature:
-    """Stage 3b, site: signature over `cape.secagg.stages.survivor_statement`."""
+    """Step 3b, site: signature over `cape.secagg.steps.survivor_statement`."""
 
     signature: Annotated[bytes, PUBLIC]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurvivorSignatures:
-    """Stage 3b, aggregator: all signatures; the signers are U4."""
+    """Step 3b, aggregator: all signatures; the signers are U4."""
 
     signatures: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskShares:
-    """Stage 4, site: per survivor a share of its self mask, per dropped site of its mask key."""
+    """Step 4, site: per survivor a share of its self mask, per dropped site of its mask key."""
 
     self_masks: Annotated[Mapping[str, bytes], OPENED] = field(repr=False)
     mask_keys: Annotated[Mapping[str, bytes], OPENED] = field(repr=False)

@@ -27,13 +27,13 @@ from cape.errors import CapeError, ConfigError, PrivacyBudgetError, SecureAggreg
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.mechanisms import overflow_bound
 from cape.protocol import wire
+from cape.protocol.droppable_sum import setup_of
 from cape.protocol.messages import KeyBook
 from cape.protocol.plan import noise_shares_of
-from cape.protocol.secagg_stages import setup_of
 from cape.protocol.wire import digest
 from cape.protocol.zero_sum import own_fingerprint
 from cape.secagg import keys as x25519
-from cape.secagg import site_stages
+from cape.secagg import site_steps
 from cape.secagg.messages import SurvivorSignatures
 from cape.settings.config import LARGEST_BASIS
 from cape.simulation import memory as links
@@ -368,7 +368,7 @@ def forged(link: Any, own: str) -> dict[str, Any]:
         setup = setup_of(SimpleNamespace(digest=digest), link._state.model)
         sites = dict(book.sites)
         for name, secret in false.items():
-            made = site_stages.advertise(
+            made = site_steps.advertise(
                 setup, site=name, identity_secret=secret, token_bytes=secrets.token_bytes
             )
             sites[name] = made.own

@@ -31,12 +31,12 @@ from cape.errors import CapeError, PrivacyBudgetError
 from cape.privacy.mechanisms import plan_event
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import wire
+from cape.protocol.droppable_sum import load_state
 from cape.protocol.model import Roster
 from cape.protocol.phases import advance_site
-from cape.protocol.secagg_stages import load_state
 from cape.protocol.secure_sum import noise_stream
 from cape.secagg.keys import RunSecret
-from cape.secagg.site_stages import SharedSite
+from cape.secagg.site_steps import SharedSite
 from cape.site import access, ledger_lines
 from cape.site.ledger_file import read_ledger
 from cape.site.places import POLICY_VARIABLE

@@ -51,10 +51,10 @@ from cape.protocol.messages import KeyAdvertisements, KeyBook, Masked, Progress,
 from cape.protocol.model import Model, Roster
 from cape.protocol.phases import start
 from cape.secagg import keys, shamir
-from cape.secagg.aggregator_stages import PendingSum
+from cape.secagg.aggregator_steps import PendingSum
 from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
-from cape.secagg.site_stages import AdvertisedSite, ReadySite, SharedSite
+from cape.secagg.site_steps import AdvertisedSite, ReadySite, SharedSite
 from cape.settings.config import VERSION, Config
 from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import CHECKPOINT_FILE, read_checkpoint

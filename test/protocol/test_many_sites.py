@@ -15,9 +15,9 @@ from cape.engines.coinstac import documents
 from cape.errors import CapeError, ConfigError, ConsortiumError, SecureAggregationError
 from cape.planning import budget
 from cape.planning.budget import budget_of
-from cape.protocol import secagg_stages, sizes, wire
+from cape.protocol import droppable_sum, sizes, wire
 from cape.protocol.phases import advance_site
-from cape.secagg import graph, stages
+from cape.secagg import graph, steps
 from cape.simulation import memory
 from cape.simulation.dropout import Drop
 from support import tiny
@@ -46,8 +46,8 @@ def until(link: Any, phase: str) -> Any:
     return link
 
 
-def setup_of(link: Any) -> stages.Setup:
-    return secagg_stages.table_of(link._parties["site000"], link._state.model).setup
+def setup_of(link: Any) -> steps.Setup:
+    return droppable_sum.table_of(link._parties["site000"], link._state.model).setup
 
 
 # -- the sum, and what travels ---------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_another_roster_is_another_graph_and_a_part_is_not_told_before_it() -> N
     assert len(set(parts)) == SITES
     assert not any(part.hex() in str(roster) for part in parts)
     committed = {entry.commitment for entry in roster.sites}
-    assert committed == {stages.commit_part(part).hex() for part in parts}
+    assert committed == {steps.commit_part(part).hex() for part in parts}
 
 
 # -- k and its figures -----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from cape.protocol import wire
 from cape.protocol.messages import Cursor, Masked
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.secagg.messages import MaskShares, SealedShares, SurvivorSignature
-from cape.secagg.site_stages import ReadySite
+from cape.secagg.site_steps import ReadySite
 from cape.simulation import memory as driver
 from cape.simulation import simulate
 from cape.simulation.dropout import Drop, read_drop

@@ -24,8 +24,8 @@ from cape.privacy.cost import Cost, Event
 from cape.protocol import plan as _plan
 from cape.protocol.messages import Released
 from cape.protocol.secure_sum import Release
-from cape.secagg import aggregator_stages
-from cape.secagg.aggregator_stages import SurvivorSum
+from cape.secagg import aggregator_steps
+from cape.secagg.aggregator_steps import SurvivorSum
 from cape.simulation import memory as links
 from cape.simulation.dropout import ActiveSites, Drop
 from support import wiretap
@@ -62,7 +62,7 @@ class Listener(wiretap.Wiretap):
 
     def exchange(self) -> Any:
         """Play a round; keep what the aggregator got and opened, and what colluders drew."""
-        real = links.advance_aggregator, aggregator_stages.unmask_sum
+        real = links.advance_aggregator, aggregator_steps.unmask_sum
 
         def advance(state: Any, inbox: Any, party: Any) -> Any:
             self.replies = {site: envelope.body for site, envelope in inbox.items()}
@@ -73,12 +73,12 @@ class Listener(wiretap.Wiretap):
             self.opened = real[1](*given, **named)
             return self.opened
 
-        links.advance_aggregator, aggregator_stages.unmask_sum = advance, unmask
+        links.advance_aggregator, aggregator_steps.unmask_sum = advance, unmask
         try:
             with self.listening():
                 return links.MemoryTransport.exchange(self)
         finally:
-            links.advance_aggregator, aggregator_stages.unmask_sum = real
+            links.advance_aggregator, aggregator_steps.unmask_sum = real
 
     def planned(self, round_: int) -> Event:
         plan = self._state.model.roster.plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import AggregatorRounds, RunState, SiteRounds
+from cape.engines.flare.site_file import SiteFile
 from cape.settings.documents import not_default, toml_text
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy

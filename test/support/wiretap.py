@@ -29,7 +29,7 @@ from cape.protocol import secure_sum
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Masked
 from cape.protocol.model import Model, joined
-from cape.protocol.phases import Computation, stage_of
+from cape.protocol.phases import Computation, prefix_of
 from cape.protocol.plan import PlannedStage, make_plan, verify_plan
 from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
@@ -83,7 +83,7 @@ class Ears:
     def stream(self, *context: str | bytes) -> Any:
         cursor = self._party.cursor
         stream = self._secret.stream(*context)
-        self._asked[context[0], stage_of(cursor.phase), cursor.round] = stream
+        self._asked[context[0], prefix_of(cursor.phase), cursor.round] = stream
         return stream
 
     def made(self, purpose: str, event: Event) -> Any:
@@ -186,7 +186,7 @@ class Wiretap(links.MemoryTransport):
 
     def event(self) -> Event:
         """Return the release that was just made."""
-        made = stage_of(self.cursor.phase), self.cursor.round
+        made = prefix_of(self.cursor.phase), self.cursor.round
         return next(e for e in joined(self._state.model).plan if (e.phase, e.round) == made)
 
     def seen(self) -> np.ndarray:

@@ -16,8 +16,8 @@ from typing import Any
 from nvflare.collab import collab
 
 from cape.engines.coinstac.computation import write_down
-from cape.engines.flare.own_file import SiteFile, read_aggregator_file, read_site_file
 from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
+from cape.engines.flare.site_file import SiteFile, read_aggregator_file, read_site_file
 from cape.errors import ReportedError, public_text
 from cape.site.places import SitePlaces
 

@@ -32,7 +32,7 @@ from cape.engines.coinstac.computation import ENDED, end_message, hear_end, writ
 from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.documents import FILE_NAME, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS, leave_run
-from cape.engines.flare.own_file import SiteFile
+from cape.engines.flare.site_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
 from cape.frozen import dataclass
 from cape.protocol import wire

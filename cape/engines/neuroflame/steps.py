@@ -29,7 +29,6 @@ from typing import Any, Final
 
 from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
 from cape.engines.coinstac.site import NOTICE_FILE
-from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import (
     AggregatorRounds,
     RunState,
@@ -37,6 +36,7 @@ from cape.engines.flare.rounds import (
     home_of_run,
     progress_of,
 )
+from cape.engines.flare.site_file import SiteFile
 from cape.errors import ConfigError, MessageError, public_text
 from cape.settings.own_words import POLICY_FILE
 from cape.site.files import make_own_folder, write_atomically

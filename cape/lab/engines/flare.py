@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
-from cape.engines.flare.own_file import (
+from cape.engines.flare.rounds import AggregatorRounds, RunState, progress_of
+from cape.engines.flare.site_file import (
     SERVER_CLASSES,
     SITE_CLASSES,
     AggregatorFile,
@@ -24,7 +25,6 @@ from cape.engines.flare.own_file import (
     allowing,
     write_resources,
 )
-from cape.engines.flare.rounds import AggregatorRounds, RunState, progress_of
 from cape.errors import CapeError, ReportedError, StoppedError
 from cape.settings.documents import not_default, toml_text
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line

@@ -24,7 +24,7 @@ from cape.protocol.phases import (
     advance_site,
     check_table,
     next_cursor,
-    stage_of,
+    prefix_of,
     start,
 )
 from cape.settings.config import Config
@@ -291,7 +291,7 @@ def test_a_stage_of_several_phases_shares_its_rounds() -> None:
     ]  # fmt: skip
     assert len(set(seen)) == len(seen)
     assert run.cursor.seq == 9
-    assert stage_of("a.x") == stage_of("a") == "a"
+    assert prefix_of("a.x") == prefix_of("a") == "a"
 
 
 def test_opening_counts_seq_and_round() -> None:

@@ -1,9 +1,9 @@
 """SecureAgg when sites drop out: every pattern of deaths for few sites, sampled for more.
 
-A site that dies at stage k sends nothing from stage k on.  The result is the survivors' plain
-sum, exactly, or the run ends because fewer than t sites are left at some stage.
+A site that dies at step k sends nothing from step k on.  The result is the survivors' plain
+sum, exactly, or the run ends because fewer than t sites are left at some step.
 
-Belongs to `cape/secagg/site_stages.py`.
+Belongs to `cape/secagg/site_steps.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from cape.errors import SecureAggregationError
-from cape.secagg import aggregator_stages as aggregator
-from cape.secagg import site_stages as site_side
+from cape.secagg import aggregator_steps as aggregator
+from cape.secagg import site_steps as site_side
 from cape.secagg.keys import KeyRing, MaskLabel, shared_keys, zero_sum_mask
-from cape.secagg.stages import Setup, check_advertisements, mask_public_key
+from cape.secagg.steps import Setup, check_advertisements, mask_public_key
 
 SIZE = 3
 BOUND = 2**40
@@ -37,14 +37,14 @@ def entropy(name: str):
     return token_bytes
 
 
-def remember(stage):
-    """Compute a stage once per argument, refusals too."""
+def remember(step):
+    """Compute a step once per argument, refusals too."""
     known = {}
 
     def again(*args):
         if args not in known:
             try:
-                known[args] = stage(*args), None
+                known[args] = step(*args), None
             except SecureAggregationError as error:
                 known[args] = None, error
         result, error = known[args]
@@ -66,9 +66,9 @@ def vector(site: str, round_: int) -> np.ndarray:
 
 
 class World:
-    """All parties of one run; a stage is computed once for every set of sites that is left.
+    """All parties of one run; a step is computed once for every set of sites that is left.
 
-    The stages are pure, so a pattern of deaths is a path in a tree, and patterns share its trunk.
+    The steps are pure, so a pattern of deaths is a path in a tree, and patterns share its trunk.
     """
 
     def __init__(self, n_sites: int, *, n_sets: int = 1, colluders: int = 1) -> None:
@@ -116,10 +116,10 @@ class World:
         return unmask_all(pending, only(signed, u4))
 
     def run(self, deaths: tuple[int, ...]):
-        """One release, in which site i is silent from stage ``deaths[i]`` on."""
+        """One release, in which site i is silent from step ``deaths[i]`` on."""
         *left, answering = (
-            frozenset(s for s, death in zip(self.setup.sizes, deaths, strict=True) if death > stage)
-            for stage in STAGES
+            frozenset(s for s, death in zip(self.setup.sizes, deaths, strict=True) if death > step)
+            for step in STAGES
         )
         pending, opened = self.opened(*left)
         return finish(pending, only(opened, answering))[0]
@@ -135,7 +135,7 @@ def messages(outcomes):
 
 
 def mask_all(states, *, key_set, participants):
-    """Stage 3 at every site."""
+    """Step 3 at every site."""
     return {
         site: site_side.mask_input(
             state,
@@ -148,7 +148,7 @@ def mask_all(states, *, key_set, participants):
 
 
 def sign_all(table, sent, *, key_set, participants):
-    """Stage 3 at the aggregator, 3b at every site that was counted."""
+    """Step 3 at the aggregator, 3b at every site that was counted."""
     pending, listed = aggregator.collect_masked(
         table, messages(sent), key_set=key_set, label=label(key_set), participants=participants
     )
@@ -158,13 +158,13 @@ def sign_all(table, sent, *, key_set, participants):
 
 
 def unmask_all(pending, signed):
-    """Stage 3b at the aggregator, 4 at every signer."""
+    """Step 3b at the aggregator, 4 at every signer."""
     book = aggregator.collect_signatures(pending, messages(signed))
     return pending, {site: site_side.unmask(state, book) for site, (state, _) in signed.items()}
 
 
 def finish(pending, opened):
-    """Stage 4 at the aggregator: the result, and the states of the sites that answered."""
+    """Step 4 at the aggregator: the result, and the states of the sites that answered."""
     result = aggregator.unmask_sum(pending, messages(opened), bound=BOUND)
     return result, {site: state for site, (state, _) in opened.items()}
 
@@ -193,7 +193,7 @@ def check(world: World, deaths: tuple[int, ...]) -> bool:
 
 @pytest.fixture(scope="module")
 def worlds():
-    """Worlds by their number of sites; the stages that patterns share are computed once."""
+    """Worlds by their number of sites; the steps that patterns share are computed once."""
     return remember(World)
 
 
@@ -220,10 +220,10 @@ def test_sampled_patterns_of_deaths_give_the_survivors_sum_or_end_the_run(n_site
 MESSAGES = {"advertise": 1, "share": 2, "masked input": 3, "consistency": 4, "unmask": 5}
 
 
-@pytest.mark.parametrize("stage", MESSAGES.values(), ids=MESSAGES.keys())
+@pytest.mark.parametrize("step", MESSAGES.values(), ids=MESSAGES.keys())
 @pytest.mark.parametrize("n_sites", [3, 4, 5, 6, 7])
-def test_every_subset_of_sites_may_drop_out_together(worlds, n_sites, stage):
-    """All 2^S - 1 subsets, silent from one message on: four stages and the consistency round.
+def test_every_subset_of_sites_may_drop_out_together(worlds, n_sites, step):
+    """All 2^S - 1 subsets, silent from one message on: four steps and the consistency round.
 
     Exactly those that leave at least t sites give a sum: of the sites that sent a masked input.
     """
@@ -231,7 +231,7 @@ def test_every_subset_of_sites_may_drop_out_together(worlds, n_sites, stage):
     spare = n_sites - world.setup.threshold
     for n_gone in range(1, n_sites + 1):
         for gone in itertools.combinations(range(n_sites), n_gone):
-            deaths = tuple(stage if i in gone else NEVER for i in range(n_sites))
+            deaths = tuple(step if i in gone else NEVER for i in range(n_sites))
             assert check(world, deaths) == (n_gone <= spare)
 
 

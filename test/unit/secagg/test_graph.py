@@ -6,7 +6,7 @@ import pytest
 
 from cape.errors import SecureAggregationError
 from cape.secagg import graph
-from cape.secagg.stages import Setup
+from cape.secagg.steps import Setup
 
 
 def test_nobody_is_marked_where_nobody_can_be() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from cape.cli import main
 from cape.computations import configured
-from cape.engines.flare import own_file
+from cape.engines.flare import site_file
 from cape.engines.flare.job import JobPlan, read_job, write_job
-from cape.engines.flare.own_file import AggregatorFile, SiteFile
+from cape.engines.flare.site_file import AggregatorFile, SiteFile
 from cape.errors import ConfigError
 from cape.planning.budget import check_before_sending
 from cape.settings.documents import not_default, toml_text
@@ -48,7 +48,7 @@ def test_a_job_is_three_json_files_that_name_classes_and_hold_the_settings(tmp_p
     assert controller["max_call_threads"] == 200
     assert controller["sync_task_timeout"] == 1000
     assert files["meta.json"]["min_clients"] == 150
-    paths = set(own_file.SITE_CLASSES) | set(own_file.SERVER_CLASSES)
+    paths = set(site_file.SITE_CLASSES) | set(site_file.SERVER_CLASSES)
     assert {path for path in _paths(list(files.values()))} == paths
 
 
@@ -110,7 +110,7 @@ def test_a_kit_with_a_key_twice_is_none(tmp_path):
     path = kit(tmp_path, "client") / "local" / "resources.json.default"
     path.write_text(path.read_text().replace("{", '{"class_allow_list": ["any.Class"],', 1))
     with pytest.raises(ConfigError, match="CAPE-E312"):
-        own_file.settings_of_flare(tmp_path, "client")
+        site_file.settings_of_flare(tmp_path, "client")
 
 
 def job(folder, *words: str) -> int:
@@ -202,8 +202,8 @@ def test_a_site_names_what_its_kit_must_allow_and_writes_it_when_asked(tmp_path,
     written = json.loads((local / "resources.json").read_text())
     assert written["allow_log_streaming"] is False
     assert written["class_list_enforcement_mode"] == "enforce"
-    assert written["class_allow_list"] == ["nvflare.app_common.X", *own_file.SITE_CLASSES]
-    assert own_file.read_site_file(local, "any") == SiteFile(
+    assert written["class_allow_list"] == ["nvflare.app_common.X", *site_file.SITE_CLASSES]
+    assert site_file.read_site_file(local, "any") == SiteFile(
         data=str(tmp_path / "data"), runs=str(tmp_path / "runs")
     )
     capsys.readouterr()
@@ -225,9 +225,9 @@ def test_a_server_keeps_jobs_and_snapshots_out_of_the_temporary_folder(tmp_path)
     assert "/tmp/nvflare" not in text
     assert str(tmp_path / "runs" / "flare" / "jobs") in text
     assert str(tmp_path / "runs" / "flare" / "snapshots") in text
-    own = own_file.read_aggregator_file(local, tmp_path)
+    own = site_file.read_aggregator_file(local, tmp_path)
     assert own == AggregatorFile(runs=str(tmp_path / "runs"))
-    assert own_file.read_aggregator_file(tmp_path, tmp_path).runs == str(tmp_path / "cape-runs")
+    assert site_file.read_aggregator_file(tmp_path, tmp_path).runs == str(tmp_path / "cape-runs")
 
 
 @pytest.mark.parametrize("party", ["site", "server"])
@@ -251,7 +251,7 @@ def test_in_the_simulator_each_site_has_a_file_of_its_name(tmp_path):
         (tmp_path / name).mkdir()
         own = SiteFile(data=str(tmp_path / name), runs=str(tmp_path / f"runs-{name}"))
         (tmp_path / f"cape-site-{name}.toml").write_text(toml_text(not_default(own)))
-    assert own_file.read_site_file(tmp_path, "b").data == str(tmp_path / "b")
+    assert site_file.read_site_file(tmp_path, "b").data == str(tmp_path / "b")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_an_own_file_that_cannot_be_used_says_so_and_nothing_of_it_is_public(tmp
     if text is not None:
         (tmp_path / "cape-site.toml").write_text(text.format(tmp_path))
     with pytest.raises(ConfigError, match="CAPE-E311") as caught:
-        own_file.read_site_file(tmp_path, "any")
+        site_file.read_site_file(tmp_path, "any")
     assert str(tmp_path) not in caught.value.public
 
 

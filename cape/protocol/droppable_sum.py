@@ -1,4 +1,4 @@
-"""The secure sum for sites that may drop out: stages of SecureAgg as phases of a table.
+"""The secure sum for sites that may drop out: steps of SecureAgg as phases of a table.
 
 ``aggregation=secagg`` (Bonawitz et al. 2017).  Once per run the sites advertise keys and share
 their secrets, one key set per release (`key_phases`).  Each sum takes three phases
@@ -22,8 +22,8 @@ from cape.protocol.messages import KeyAdvertisement, KeyAdvertisements, Masked, 
 from cape.protocol.model import DropOuts, Model, agreed_labels, broadcast_roster, signs
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
-from cape.secagg import aggregator_stages, keys, site_stages, stages
-from cape.secagg.aggregator_stages import PendingSum
+from cape.secagg import aggregator_steps, keys, site_steps, steps
+from cape.secagg.aggregator_steps import PendingSum
 from cape.secagg.field import Integers
 from cape.secagg.messages import (
     Advertisement,
@@ -47,10 +47,10 @@ State = TypeVar("State")
 # -- public facts, derived from the model --------------------------------------------------------
 
 
-def setup_of(party: Site | Aggregator, model: Model) -> stages.Setup:
+def setup_of(party: Site | Aggregator, model: Model) -> steps.Setup:
     roster = broadcast_roster(model)
     digest = party.digest(roster)
-    return stages.Setup(
+    return steps.Setup(
         salt=keys.run_salt(digest[:16].hex(), digest),
         sizes={entry.site: entry.n_subjects for entry in roster.sites},
         colluders=roster.colluders,
@@ -69,7 +69,7 @@ def _part(site: Site) -> bytes:
 
 def commitment_of(site: Site) -> str:
     """Return the commitment to the site's part of the graph, which it opens in `zero-sum`."""
-    return stages.commit_part(_part(site)).hex()
+    return steps.commit_part(_part(site)).hex()
 
 
 def drop_outs(model: Model) -> DropOuts:
@@ -78,10 +78,10 @@ def drop_outs(model: Model) -> DropOuts:
     return model.drop_outs
 
 
-def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
+def table_of(party: Site | Aggregator, model: Model) -> aggregator_steps.KeyTable:
     """Return the table of the public keys of this run."""
     advertised = drop_outs(model).advertised.sites
-    return aggregator_stages.KeyTable.of(setup_of(party, model), advertised)
+    return aggregator_steps.KeyTable.of(setup_of(party, model), advertised)
 
 
 def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
@@ -107,16 +107,16 @@ def store_state(party: Site | Aggregator, name: str, state: object) -> None:
 
 
 def load_state(party: Site | Aggregator, name: str, kind: type[State]) -> State:
-    """Return the stored state; SecureAggregationError if it is not of that stage."""
+    """Return the stored state; SecureAggregationError if it is not of that step."""
     try:
         state: State = wire.decode(wire.loads(party.secret(name)), kind)
     except CapeError as err:
-        problem = "the stored keys are not those of this stage"
+        problem = "the stored keys are not those of this step"
         raise SecureAggregationError("E220", problem=problem) from err
     return state
 
 
-# -- stages 1 and 2: keys for all releases -------------------------------------------------------
+# -- steps 1 and 2: keys for all releases --------------------------------------------------------
 
 
 def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[AnyPhase, ...]:
@@ -127,7 +127,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
         entropy = site.noise.stream("keys", site.transcript)
         # Always drawn, so that seeded runs draw the same keys after it.
         fresh = entropy.token_bytes(keys.KEY_BYTES)
-        state = site_stages.advertise(
+        state = site_steps.advertise(
             setup_of(site, model),
             site=site.id,
             identity_secret=site.identity_secret() if signs(site.config) else fresh,
@@ -146,7 +146,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
     def route(
         party: Aggregator, replies: Mapping[str, SealedShares], model: Model
     ) -> tuple[SealedShareBook, str | None]:
-        return aggregator_stages.route_shares(table_of(party, model), replies), then
+        return aggregator_steps.route_shares(table_of(party, model), replies), then
 
     return (
         Phase(
@@ -184,7 +184,7 @@ def _collect_advertisements(
         )
         for site, reply in replies.items()
     }
-    stages.check_advertisements(setup_of(party, model), without)
+    steps.check_advertisements(setup_of(party, model), without)
     return KeyAdvertisements(sites=without, labels=labels), "zero-sum.shares"
 
 
@@ -195,15 +195,15 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 
 def _share(site: Site, model: Model) -> SealedShares:
-    state = load_state(site, SECRET, site_stages.AdvertisedSite)
+    state = load_state(site, SECRET, site_steps.AdvertisedSite)
     listed = drop_outs(model).advertised.sites
     # Signatures first: an unsigned key could be remembered under a false name.
-    stages.check_advertisements(state.setup, listed)
+    steps.check_advertisements(state.setup, listed)
     if signs(site.config):
         shown = {name: entry.identity_key for name, entry in listed.items()}
-        entries = stages.roster_entries(state.setup, listed)
+        entries = steps.roster_entries(state.setup, listed)
         keys.check_pinned(entries, pinned=site.known_keys(shown))
-    after, message = site_stages.share(
+    after, message = site_steps.share(
         state,
         listed,
         # One polynomial per secret of the run, whatever the list of receivers: two ciphertexts
@@ -219,23 +219,23 @@ def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
     return replace(model, drop_outs=replace(drop_outs(model), asked=asked))
 
 
-def _ready(site: Site, model: Model) -> site_stages.ReadySite:
+def _ready(site: Site, model: Model) -> site_steps.ReadySite:
     """Return the site's state before a release; before the first one, open the received shares."""
     if site.own_part is None:
-        return load_state(site, SECRET, site_stages.ReadySite)
-    state = load_state(site, SECRET, site_stages.SharedSite)
+        return load_state(site, SECRET, site_steps.ReadySite)
+    state = load_state(site, SECRET, site_steps.SharedSite)
     book = SealedShareBook(sharers=drop_outs(model).asked, addressed={site.id: site.own_part})
-    return site_stages.accept_shares(state, book)
+    return site_steps.accept_shares(state, book)
 
 
-# -- stages 3 and 4: one sum over the sites that remain ------------------------------------------
+# -- steps 3 and 4: one sum over the sites that remain -------------------------------------------
 
 
 def mask_droppable(
     site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str
 ) -> RingVector:
     """Mask x + g (d,) with the next key set; the result is uniform without the others' shares."""
-    after, masked = site_stages.mask_input(
+    after, masked = site_steps.mask_input(
         _ready(site, model),
         noisy.view(np.uint64),
         label=mask_label(site, field, noisy.size),
@@ -330,7 +330,7 @@ class DroppableSum(Generic[M]):
             raise PrivacyBudgetError(replies[refusing[0]].refusal or "E154", site=refusing[0])
         # Charged now: the replies are here, whichever site drops out next.
         label = mask_label(party, self._release.field, self._release.charge(party, model))
-        pending, listed = aggregator_stages.collect_masked(
+        pending, listed = aggregator_steps.collect_masked(
             table,
             {site: reply.total for site, reply in replies.items() if not reply.refused},
             key_set=state.releases,
@@ -345,7 +345,7 @@ class DroppableSum(Generic[M]):
         self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: M
     ) -> tuple[SurvivorSignatures, str | None]:
         pending = load_state(party, PENDING, PendingSum)
-        book = aggregator_stages.collect_signatures(pending, replies)
+        book = aggregator_steps.collect_signatures(pending, replies)
         return book, f"{self._release.name}.unmask"
 
     def _unmask(
@@ -353,7 +353,7 @@ class DroppableSum(Generic[M]):
     ) -> tuple[Any, str | None]:
         pending = load_state(party, PENDING, PendingSum)
         bound = self._release.bound(party, model)
-        total = aggregator_stages.unmask_sum(pending, replies, bound=bound)
+        total = aggregator_steps.unmask_sum(pending, replies, bound=bound)
         # No other shares may open the same vectors again.
         party.keep(PENDING, b"")
         n_sites = len(total.survivors)
@@ -373,9 +373,9 @@ def _absorb_survivors(model: Model, listed: Survivors) -> Model:
 
 
 def _sign(site: Site, model: Model) -> SurvivorSignature:
-    state = load_state(site, SECRET, site_stages.ReadySite)
+    state = load_state(site, SECRET, site_steps.ReadySite)
     listed = Survivors(sites=drop_outs(model).survivors)
-    after, message = site_stages.sign_survivors(state, listed)
+    after, message = site_steps.sign_survivors(state, listed)
     store_state(site, SECRET, after)
     return message
 
@@ -386,8 +386,8 @@ def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
 
 
 def _open(site: Site, model: Model) -> MaskShares:
-    state = load_state(site, SECRET, site_stages.ReadySite)
+    state = load_state(site, SECRET, site_steps.ReadySite)
     signed = drop_outs(model).signatures
-    after, message = site_stages.unmask(state, signed or SurvivorSignatures(signatures={}))
+    after, message = site_steps.unmask(state, signed or SurvivorSignatures(signatures={}))
     store_state(site, SECRET, after)
     return message

@@ -1,8 +1,8 @@
 """SecureAgg for engines where sites may drop out: facts and checks of sites and aggregator.
 
 After Bonawitz et al. 2017, figure 4: advertise keys (1), share secrets (2), send masked inputs (3),
-agree on who survived (3b), unmask (4).  Each stage is a pure function of a frozen state and one
-message.  Any failed check ends the run.  Stages 1 and 2 carry `n_sets` key sets at once, one per
+agree on who survived (3b), unmask (4).  Each step is a pure function of a frozen state and one
+message.  Any failed check ends the run.  Steps 1 and 2 carry `n_sets` key sets at once, one per
 release.  Each is used once: with a reused set, a drop-out in the second release would open the
 first.  Source: docs/threat-model.md, "SecureAgg".
 """
@@ -41,7 +41,7 @@ PAIR_BYTES: Final = 2 * SHARE_BYTES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """Public facts fixed before stage 1.  ConfigError for too many colluders, threshold > S."""
+    """Public facts fixed before step 1.  ConfigError for too many colluders, threshold > S."""
 
     salt: bytes  # `cape.secagg.keys.run_salt`
     sizes: Mapping[str, int]  # M_s of every joined site: the sites are U0
@@ -65,7 +65,7 @@ class Setup:
 
     @property
     def threshold(self) -> int:
-        """Sites that must answer at every stage, t = max(min_survivors, floor(2 S / 3) + 1)."""
+        """Sites that must answer at every step, t = max(min_survivors, floor(2 S / 3) + 1)."""
         # Two thirds is the bound of Bonawitz et al. against an active aggregator.
         return max(self.min_survivors, 2 * len(self.sizes) // 3 + 1)
 
@@ -207,14 +207,14 @@ def commit(seed: bytes) -> bytes:
 def release_id(
     setup: Setup, roster: bytes, *, key_set: int, label: MaskLabel, participants: Iterable[str]
 ) -> bytes:
-    """Exchange id of stages 3, 3b and 4: a digest of all values that must be equal at all sites."""
+    """Exchange id of steps 3, 3b and 4: a digest of all values that must be equal at all sites."""
     where = setup.salt + u64(1) + roster + u64(key_set)
     who = _sites(participants)
     return sha256(lp(b"cape/1/release") + where + lp(label.to_bytes()) + who)
 
 
 def survivor_statement(exchange: bytes, survivors: Iterable[str]) -> bytes:
-    """Bytes signed in stage 3b: this release counts exactly these sites."""
+    """Bytes signed in step 3b: this release counts exactly these sites."""
     return lp(b"cape/1/survivors") + exchange + _sites(survivors)
 
 
@@ -224,7 +224,7 @@ def share_info(roster: bytes, sender: str, receiver: str) -> bytes:
 
 
 def share_context(setup: Setup, sender: str, receiver: str) -> bytes:
-    """Associated data of that message: run, stage 2, number 1 of the run, sender, receiver."""
+    """Associated data of that message: run, step 2, number 1 of the run, sender, receiver."""
     ends = lp(sender.encode()) + lp(receiver.encode())
     return setup.salt + u64(2) + u64(1) + ends
 

@@ -1,9 +1,9 @@
-"""SecureAgg, the site's side: one function per stage.
+"""SecureAgg, the site's side: one function per step.
 
 `advertise`, `share`, `accept_shares`, then per release `mask_input`, `sign_survivors`, `unmask`.
-Every function takes the state that the previous one returned; a stage asked twice or out of order
+Every function takes the state that the previous one returned; a step asked twice or out of order
 is refused.  States hold secrets, which repr does not show; a used key set is removed from the
-state.  Source: see `cape.secagg.stages`.
+state.  Source: see `cape.secagg.steps`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from cape.secagg.messages import (
     SurvivorSignatures,
 )
 from cape.secagg.shamir import SHARE_BYTES, TokenBytes
-from cape.secagg.stages import (
+from cape.secagg.steps import (
     PAIR_BYTES,
     Setup,
     check_enough,
@@ -93,7 +93,7 @@ class ReadySite:
     # Sites that may still take part: U2, then the survivors of the last release
     alive: tuple[str, ...]
     used: int  # key sets used up; the next release takes the set of this index
-    identity_secret: bytes = field(repr=False)  # Ed25519 key of stage 3b
+    identity_secret: bytes = field(repr=False)  # Ed25519 key of step 3b
     key_sets: tuple[KeySet, ...] = field(repr=False)  # own secrets of the sets that are left
     # Per set that is left: site to its two shares for this site
     held: tuple[Mapping[str, bytes], ...] = field(repr=False)
@@ -102,7 +102,7 @@ class ReadySite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdvertisedSite:
-    """State after stage 1; `own` is the message."""
+    """State after step 1; `own` is the message."""
 
     setup: Setup
     site: str
@@ -114,7 +114,7 @@ class AdvertisedSite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedSite:
-    """State after stage 2 was sent."""
+    """State after step 2 was sent."""
 
     first: AdvertisedSite
     advertised: Mapping[str, Advertisement]
@@ -130,7 +130,7 @@ def advertise(
     token_bytes: TokenBytes,
     opening: bytes = b"",
 ) -> AdvertisedSite:
-    """Stage 1: draw the keys of the run; `own` of the state goes to the aggregator.
+    """Step 1: draw the keys of the run; `own` of the state goes to the aggregator.
 
     `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run;
     `opening` what this site committed to, its part of the graph.
@@ -163,7 +163,7 @@ def advertise(
 def share(
     state: AdvertisedSite, advertised: Mapping[str, Advertisement], *, token_bytes: TokenBytes
 ) -> tuple[SharedSite, SealedShares]:
-    """Stage 2: share the own secrets among the sites of a list that passed `check_advertisements`.
+    """Step 2: share the own secrets among the sites of a list that passed `check_advertisements`.
 
     Call it once per state: a second call would encrypt other shares under the same key and nonce.
     SecureAggregationError if the own entry was changed.
@@ -280,7 +280,7 @@ def _pair(shares: bytes, key_set: int) -> bytes:
 def mask_input(
     state: ReadySite, noisy: Ring, *, label: MaskLabel, participants: Sequence[str]
 ) -> tuple[ReadySite, Ring]:
-    """Stage 3: mask `noisy` = x + g, modulo 2^64, with the next key set, which is used up by this.
+    """Step 3: mask `noisy` = x + g, modulo 2^64, with the next key set, which is used up by this.
 
     `participants` are in `state.alive`, with the own id.  SecureAggregationError if a release is
     under way, no key set is left, or the sites are wrong or too few.
@@ -324,7 +324,7 @@ def mask_input(
 
 
 def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, SurvivorSignature]:
-    """Stage 3b: sign the list of survivors, one list per release.
+    """Step 3b: sign the list of survivors, one list per release.
 
     MessageError if no release is open, or a list was signed already;
     SecureAggregationError for too few survivors, one that was not asked, or without this site.
@@ -345,7 +345,7 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
 
 
 def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskShares]:
-    """Stage 4: open the self masks of survivors and the mask keys of dropped sites, once.
+    """Step 4: open the self masks of survivors and the mask keys of dropped sites, once.
 
     MessageError if no release is open.  SecureAggregationError if survivors were not
     signed here, or not by t survivors on the same list.

@@ -1,4 +1,4 @@
-"""SecureAgg, stage by stage: what every party refuses (cape/secagg/*stages.py)."""
+"""SecureAgg, step by step: what every party refuses (cape/secagg/*steps.py)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from cape.errors import ConfigError, MessageError, SecureAggregationError
-from cape.secagg import aggregator_stages, shamir, site_stages, stages
+from cape.secagg import aggregator_steps, shamir, site_steps, steps
 from cape.secagg.keys import MaskLabel, check_pinned, identity_public_key
 from cape.secagg.messages import SealedShareBook, Survivors, SurvivorSignatures
-from cape.secagg.stages import Setup
+from cape.secagg.steps import Setup
 
 SITES = ("a", "b", "c", "d")
 SETUP = Setup(
@@ -42,39 +42,39 @@ def vector(site):
 
 
 class Run:
-    """An honest run up to a stage; each attribute is what that stage gave, by site."""
+    """An honest run up to a step; each attribute is what that step gave, by site."""
 
     def __init__(self, setup: Setup = SETUP) -> None:
         self.setup = setup
         self.first = {
-            s: site_stages.advertise(
+            s: site_steps.advertise(
                 setup, site=s, identity_secret=IDENTITY[s], token_bytes=entropy(s)
             )
             for s in SITES
         }
         self.listed = {s: state.own for s, state in self.first.items()}
-        stages.check_advertisements(setup, self.listed)
+        steps.check_advertisements(setup, self.listed)
         self.shared = {s: self.share(s, self.listed) for s in SITES}
-        self.table = aggregator_stages.KeyTable.of(setup, self.listed)
-        self.book = aggregator_stages.route_shares(self.table, self.sealed())
+        self.table = aggregator_steps.KeyTable.of(setup, self.listed)
+        self.book = aggregator_steps.route_shares(self.table, self.sealed())
         self.ready = {s: self.accept(s, self.book) for s in SITES}
         self.sent = {s: self.mask(s) for s in SITES}
         self.pending, self.survivors = self.collect_masked(only(self.inputs(), "abc"))
         self.signed = {s: self.sign(s, self.survivors) for s in "abc"}
-        self.signatures = aggregator_stages.collect_signatures(self.pending, self.marks())
+        self.signatures = aggregator_steps.collect_signatures(self.pending, self.marks())
         self.opened = {s: self.unmask(s, self.signatures) for s in "abc"}
 
     def share(self, site, listed):
-        return site_stages.share(self.first[site], listed, token_bytes=entropy(site + " shares"))
+        return site_steps.share(self.first[site], listed, token_bytes=entropy(site + " shares"))
 
     def sealed(self):
         return {site: message for site, (_, message) in self.shared.items()}
 
     def accept(self, site, book):
-        return site_stages.accept_shares(self.shared[site][0], book)
+        return site_steps.accept_shares(self.shared[site][0], book)
 
     def mask(self, site, label=LABEL, participants=SITES, state=None, noisy=None):
-        return site_stages.mask_input(
+        return site_steps.mask_input(
             self.ready[site] if state is None else state,
             vector(site).view(np.uint64) if noisy is None else noisy,
             label=label,
@@ -85,29 +85,29 @@ class Run:
         return {site: vector for site, (_, vector) in self.sent.items()}
 
     def collect_masked(self, inbox, key_set=0, label=LABEL):
-        return aggregator_stages.collect_masked(
+        return aggregator_steps.collect_masked(
             self.table, inbox, key_set=key_set, label=label, participants=SITES
         )
 
     def sign(self, site, listed):
-        return site_stages.sign_survivors(self.sent[site][0], listed)
+        return site_steps.sign_survivors(self.sent[site][0], listed)
 
     def marks(self):
         return {site: message for site, (_, message) in self.signed.items()}
 
     def unmask(self, site, book):
-        return site_stages.unmask(self.signed[site][0], book)
+        return site_steps.unmask(self.signed[site][0], book)
 
     def answers(self):
         return {site: message for site, (_, message) in self.opened.items()}
 
     def finish(self, inbox, bound=BOUND):
-        return aggregator_stages.unmask_sum(self.pending, inbox, bound=bound)
+        return aggregator_steps.unmask_sum(self.pending, inbox, bound=bound)
 
 
 @pytest.fixture(scope="module")
 def run():
-    """Site d is lost after stage 2; nobody changes the states, they are frozen."""
+    """Site d is lost after step 2; nobody changes the states, they are frozen."""
     return Run()
 
 
@@ -137,8 +137,8 @@ def test_the_result_is_the_survivors_plain_sum(run):
 
 def test_the_order_of_arrival_changes_nothing(run):
     shuffled = only(run.listed, "cadb")
-    table = aggregator_stages.KeyTable.of(SETUP, shuffled)
-    book = aggregator_stages.route_shares(table, only(run.sealed(), "dbac"))
+    table = aggregator_steps.KeyTable.of(SETUP, shuffled)
+    book = aggregator_steps.route_shares(table, only(run.sealed(), "dbac"))
     assert (table, book) == (run.table, run.book)
     assert book.sharers == SITES
     pending, survivors = run.collect_masked(only(run.inputs(), "cba"))
@@ -181,7 +181,7 @@ def test_too_many_assumed_colluders_are_refused(n_sites, colluders):
 
 def test_the_statements_that_are_signed_name_run_release_and_sites(run):
     exchanges = {
-        stages.release_id(setup, roster, key_set=key_set, label=label, participants=participants)
+        steps.release_id(setup, roster, key_set=key_set, label=label, participants=participants)
         for setup in (SETUP, change(SETUP, salt=bytes(32)))
         for roster in (run.table.roster, bytes(32))
         for key_set in (0, 1)
@@ -189,9 +189,9 @@ def test_the_statements_that_are_signed_name_run_release_and_sites(run):
         for participants in (SITES, SITES[:3])
     }
     assert len(exchanges) == 2 * 2 * 2 * 3 * 2
-    statements = {stages.survivor_statement(bytes(32), s) for s in (["ab"], ["a", "b"], ["a"])}
+    statements = {steps.survivor_statement(bytes(32), s) for s in (["ab"], ["a", "b"], ["a"])}
     assert len(statements) == 3
-    assert stages.survivor_statement(bytes(32), ["b", "a"]) == stages.survivor_statement(
+    assert steps.survivor_statement(bytes(32), ["b", "a"]) == steps.survivor_statement(
         bytes(32), ["a", "b"]
     )
 
@@ -232,19 +232,19 @@ def test_a_used_key_set_is_gone_from_the_state(run):
 
 
 def test_every_stage_refuses_too_few_replies(run):
-    for honest, stage in (
-        (run.listed, lambda replies: stages.check_advertisements(SETUP, replies)),
-        (run.sealed(), lambda replies: aggregator_stages.route_shares(run.table, replies)),
+    for honest, step in (
+        (run.listed, lambda replies: steps.check_advertisements(SETUP, replies)),
+        (run.sealed(), lambda replies: aggregator_steps.route_shares(run.table, replies)),
         (run.inputs(), run.collect_masked),
-        (run.marks(), lambda replies: aggregator_stages.collect_signatures(run.pending, replies)),
+        (run.marks(), lambda replies: aggregator_steps.collect_signatures(run.pending, replies)),
         (run.answers(), run.finish),
     ):
-        stage(honest)
+        step(honest)
         with pytest.raises(SecureAggregationError, match="2 sites are left, 3 are needed"):
-            stage(only(honest, "ab"))
+            step(only(honest, "ab"))
 
 
-# -- stage 1 --------------------------------------------------------------------------------------
+# -- step 1 --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,12 +258,12 @@ def test_every_stage_refuses_too_few_replies(run):
 def test_an_advertisement_that_is_not_whole_is_refused(run, fields, problem):
     listed = run.listed | {"b": change(run.listed["b"], **fields)}
     with pytest.raises(SecureAggregationError, match=problem):
-        stages.check_advertisements(SETUP, listed)
+        steps.check_advertisements(SETUP, listed)
 
 
 def test_a_site_that_did_not_join_advertises_nothing(run):
     with pytest.raises(MessageError, match="did not join") as caught:
-        stages.check_advertisements(SETUP, run.listed | {"x": run.listed["a"]})
+        steps.check_advertisements(SETUP, run.listed | {"x": run.listed["a"]})
     assert caught.value.code == "CAPE-E202"
 
 
@@ -272,36 +272,36 @@ def test_changed_keys_break_the_signature(run):
     for at in (0, 40, 70, len(entry.keys) - 1):
         listed = run.listed | {"b": change(entry, keys=flip(entry.keys, at))}
         with pytest.raises(SecureAggregationError, match="signature of b is not valid"):
-            stages.check_advertisements(SETUP, listed)
+            steps.check_advertisements(SETUP, listed)
 
 
 def test_keys_under_the_name_of_another_site_break_the_signature(run):
     listed = run.listed | {"b": run.listed["c"], "c": run.listed["b"]}
     with pytest.raises(SecureAggregationError, match="signature of b is not valid"):
-        stages.check_advertisements(SETUP, listed)
+        steps.check_advertisements(SETUP, listed)
 
 
 def test_a_site_that_repeats_the_keys_of_another_is_refused(run):
-    copied = site_stages.advertise(
+    copied = site_steps.advertise(
         SETUP, site="b", identity_secret=IDENTITY["b"], token_bytes=entropy("a")
     ).own
     with pytest.raises(SecureAggregationError, match="an advertised key repeats"):
-        stages.check_advertisements(SETUP, run.listed | {"b": copied})
+        steps.check_advertisements(SETUP, run.listed | {"b": copied})
 
 
 def test_a_list_with_another_own_entry_is_refused(run):
     """The aggregator in the middle: keys of its own, signed by an identity of its own."""
-    forged = site_stages.advertise(
+    forged = site_steps.advertise(
         SETUP, site="a", identity_secret=bytes(32), token_bytes=entropy("mallory")
     ).own
     listed = run.listed | {"a": forged}
-    stages.check_advertisements(SETUP, listed)  # without pinned keys nobody else can tell
+    steps.check_advertisements(SETUP, listed)  # without pinned keys nobody else can tell
     with pytest.raises(SecureAggregationError, match="own advertisement was changed"):
         run.share("a", listed)
     with pytest.raises(SecureAggregationError, match="own advertisement was changed"):
         run.share("a", only(run.listed, "bcd"))
     with pytest.raises(SecureAggregationError, match="identity key of a is not the pinned one"):
-        check_pinned(stages.roster_entries(SETUP, listed), pinned=PINNED)
+        check_pinned(steps.roster_entries(SETUP, listed), pinned=PINNED)
 
 
 @pytest.mark.parametrize(
@@ -314,10 +314,10 @@ def test_a_list_with_another_own_entry_is_refused(run):
 def test_advertisements_of_another_run_or_plan_are_refused(run, fields, problem):
     """Also a replay of keys whose secrets the adversary has learned since."""
     with pytest.raises(SecureAggregationError, match=problem):
-        stages.check_advertisements(change(SETUP, **fields), run.listed)
+        steps.check_advertisements(change(SETUP, **fields), run.listed)
 
 
-# -- stage 2 --------------------------------------------------------------------------------------
+# -- step 2 --------------------------------------------------------------------------------------
 
 
 def test_shares_for_a_wrong_set_of_sites_are_refused(run):
@@ -325,7 +325,7 @@ def test_shares_for_a_wrong_set_of_sites_are_refused(run):
     for sealed in ({**first.sealed, "a": b""}, only(first.sealed, "bc"), {}):
         inbox = run.sealed() | {"a": change(first, sealed=sealed)}
         with pytest.raises(MessageError, match="a did not share with every partner"):
-            aggregator_stages.route_shares(run.table, inbox)
+            aggregator_steps.route_shares(run.table, inbox)
 
 
 def rebook(run, **senders):
@@ -377,7 +377,7 @@ def test_shares_that_open_but_have_a_wrong_form_are_refused(run, monkeypatch):
         (bytes(4 * 66 + 1), "shares of b have a wrong length"),
         (b"\xff" * (4 * 66), "a share is malformed"),
     ):
-        monkeypatch.setattr(site_stages, "_open", lambda *_a, s=shares, **_k: s)
+        monkeypatch.setattr(site_steps, "_open", lambda *_a, s=shares, **_k: s)
         with pytest.raises(SecureAggregationError, match=problem):
             run.accept("a", run.book)
 
@@ -421,7 +421,7 @@ def test_sites_with_different_lists_share_no_key(run):
         run.accept("a", rebook(run, b=other.sealed))
 
 
-# -- stage 3 --------------------------------------------------------------------------------------
+# -- step 3 --------------------------------------------------------------------------------------
 
 
 def test_one_release_at_a_time_and_one_key_set_each(run):
@@ -452,21 +452,21 @@ def test_a_list_of_another_round_broadcast_or_key_set_has_no_valid_signature(run
     for other in ({"label": change(LABEL, round=2)}, {"key_set": 1}):
         pending, _ = run.collect_masked(only(run.inputs(), "abc"), **other)
         with pytest.raises(SecureAggregationError, match="signature of a is not valid"):
-            aggregator_stages.collect_signatures(pending, run.marks())
+            aggregator_steps.collect_signatures(pending, run.marks())
     told = run.mask("a", label=change(LABEL, transcript=b"x" * 32))[0]
-    _, signed = site_stages.sign_survivors(told, run.survivors)
+    _, signed = site_steps.sign_survivors(told, run.survivors)
     with pytest.raises(SecureAggregationError, match="signature of a is not valid"):
-        aggregator_stages.collect_signatures(run.pending, run.marks() | {"a": signed})
+        aggregator_steps.collect_signatures(run.pending, run.marks() | {"a": signed})
 
 
-# -- stage 3b -------------------------------------------------------------------------------------
+# -- step 3b -------------------------------------------------------------------------------------
 
 
 def test_only_one_acceptable_list_of_survivors_is_signed(run):
     with pytest.raises(MessageError, match="no open release"):
-        site_stages.sign_survivors(run.ready["a"], run.survivors)
+        site_steps.sign_survivors(run.ready["a"], run.survivors)
     with pytest.raises(MessageError, match="signed already"):
-        site_stages.sign_survivors(run.signed["a"][0], Survivors(sites=SITES))
+        site_steps.sign_survivors(run.signed["a"][0], Survivors(sites=SITES))
     for survivors in (("b", "c", "d"), ("a", "b", "c", "x")):
         with pytest.raises(SecureAggregationError, match="survivors are not sites of this"):
             run.sign("a", Survivors(sites=survivors))
@@ -477,19 +477,19 @@ def test_only_one_acceptable_list_of_survivors_is_signed(run):
 def test_unequal_lists_of_survivors_are_found_by_the_aggregator_and_by_sites(run):
     state, split = run.sign("a", Survivors(sites=SITES))
     with pytest.raises(SecureAggregationError, match="signature of a is not valid"):
-        aggregator_stages.collect_signatures(run.pending, run.marks() | {"a": split})
+        aggregator_steps.collect_signatures(run.pending, run.marks() | {"a": split})
     with pytest.raises(SecureAggregationError, match=r"signature of [ab] is not valid"):
-        site_stages.unmask(state, run.signatures)
+        site_steps.unmask(state, run.signatures)
 
 
-# -- stage 4 --------------------------------------------------------------------------------------
+# -- step 4 --------------------------------------------------------------------------------------
 
 
 def test_shares_are_opened_once_and_only_for_enough_valid_signatures(run):
     with pytest.raises(MessageError, match="no open release"):
-        site_stages.unmask(run.opened["a"][0], run.signatures)
+        site_steps.unmask(run.opened["a"][0], run.signatures)
     with pytest.raises(SecureAggregationError, match="not those of the survivors"):
-        site_stages.unmask(run.sent["a"][0], run.signatures)  # signed nothing yet
+        site_steps.unmask(run.sent["a"][0], run.signatures)  # signed nothing yet
     marks = run.signatures.signatures
 
     def book(signatures):
@@ -544,9 +544,9 @@ def test_a_survivor_whose_signature_came_late_is_out_of_stage_4(run):
     pending, listed = run.collect_masked(run.inputs())
     signed = {s: run.sign(s, listed) for s in SITES}
     in_time = {site: message for site, (_, message) in signed.items() if site != "d"}
-    book = aggregator_stages.collect_signatures(pending, in_time)
-    answers = {s: site_stages.unmask(signed[s][0], book)[1] for s in "abc"}
-    result = aggregator_stages.unmask_sum(pending, answers, bound=BOUND)
+    book = aggregator_steps.collect_signatures(pending, in_time)
+    answers = {s: site_steps.unmask(signed[s][0], book)[1] for s in "abc"}
+    result = aggregator_steps.unmask_sum(pending, answers, bound=BOUND)
     assert result.total.tolist() == sum(vector(s) for s in SITES).tolist()
     assert result.survivors == SITES
 
@@ -561,7 +561,7 @@ def test_a_vector_changed_on_the_way_spoils_the_sum_and_is_refused_by_its_bound(
     changed = run.inputs()["a"] + np.uint64(2**40)
     pending, _ = run.collect_masked(only(run.inputs(), "bc") | {"a": changed})
     with pytest.raises(SecureAggregationError, match="masks do not cancel"):
-        aggregator_stages.unmask_sum(pending, run.answers(), bound=BOUND)
+        aggregator_steps.unmask_sum(pending, run.answers(), bound=BOUND)
 
 
 def test_more_survivors_may_be_asked_for_but_not_more_than_there_are():

@@ -1,9 +1,9 @@
-"""SecureAgg, the aggregator's side: one function per stage.
+"""SecureAgg, the aggregator's side: one function per step.
 
-`cape.secagg.stages.check_advertisements`, `route_shares`, then per release `collect_masked`,
+`cape.secagg.steps.check_advertisements`, `route_shares`, then per release `collect_masked`,
 `collect_signatures`, `unmask_sum`.  Each takes the replies of one exchange by sender; only sites
 that were asked have replied (`cape.protocol.phases`).  The aggregator learns only the list of
-survivors and the sum over them.  Source: see `cape.secagg.stages`.
+survivors and the sum over them.  Source: see `cape.secagg.steps`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cape.secagg.messages import (
     SurvivorSignature,
     SurvivorSignatures,
 )
-from cape.secagg.stages import (
+from cape.secagg.steps import (
     Setup,
     check_enough,
     check_survivors,
@@ -91,7 +91,7 @@ class SurvivorSum:
 
 
 def route_shares(table: KeyTable, inbox: Mapping[str, SealedShares]) -> SealedShareBook:
-    """Stage 2: put the ciphertexts of U2 into one book.
+    """Step 2: put the ciphertexts of U2 into one book.
 
     SecureAggregationError for fewer than t; MessageError if one did not share with every partner.
     """
@@ -114,7 +114,7 @@ def collect_masked(
     label: MaskLabel,
     participants: Sequence[str],
 ) -> tuple[PendingSum, Survivors]:
-    """Stage 3: sum the received vectors and fix the survivors U3.
+    """Step 3: sum the received vectors and fix the survivors U3.
 
     `key_set`: number of earlier releases.  `participants`: U2 at first, later the sites that
     completed the release before.  Errors as of `check_survivors`; MessageError if a vector has
@@ -145,7 +145,7 @@ def collect_masked(
 def collect_signatures(
     pending: PendingSum, inbox: Mapping[str, SurvivorSignature]
 ) -> SurvivorSignatures:
-    """Stage 3b; SecureAggregationError for fewer than t, or if another list is signed."""
+    """Step 3b; SecureAggregationError for fewer than t, or if another list is signed."""
     messages = _enough(pending.table.setup, inbox)
     # Sites check them too, but here the error can name the site.
     statement = survivor_statement(pending.exchange, pending.survivors)
@@ -156,7 +156,7 @@ def collect_signatures(
 
 
 def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: int) -> SurvivorSum:
-    """Stage 4: subtract self masks of survivors and pairwise masks towards dropped sites.
+    """Step 4: subtract self masks of survivors and pairwise masks towards dropped sites.
 
     `bound` as of `decode_sum`.  MessageError if a site did not open exactly the requested shares;
     SecureAggregationError for fewer than t, for shares that do not match the advertised keys, or a
