@@ -97,10 +97,10 @@ def result(fields: Mapping[str, object], *lines: str, as_json: bool) -> None:
 
 def json_line(document: Mapping[str, object]) -> None:
     """Print one line of JSON; NaN and infinity, which JSON lacks, become null."""
-    from cape.settings.documents import plain
+    from cape.settings.documents import plain_json
 
     # Not through rich, which would wrap long lines.
-    OUT.file.write(json.dumps(plain(document), allow_nan=False) + "\n")
+    OUT.file.write(json.dumps(plain_json(document), allow_nan=False) + "\n")
     OUT.file.flush()
 
 

@@ -41,7 +41,7 @@ def policy_command(
     """Show a site policy as a run reads it, with every key, and the digest of this software."""
     import hashlib
 
-    from cape.site.policy import PAIRS, SitePolicy, code_digest, load_policy, promise_text
+    from cape.site.policy import PAIR_KEYS, SitePolicy, code_digest, load_policy, promise_text
 
     # Use a run's reader, so that a misspelt key is refused here.
     policy = dataclasses.asdict(SitePolicy() if file is None else load_policy(file))
@@ -52,7 +52,7 @@ def policy_command(
         f"{name} = {json.dumps(value)}" + ("" if value == shipped[name] else "  # not as shipped")
         for name, value in policy.items()
     ]
-    lines += [f"# {name}: {promise_text(pair)}" for name in PAIRS for pair in policy[name]]
+    lines += [f"# {name}: {promise_text(pair)}" for name in PAIR_KEYS for pair in policy[name]]
     lines += [f"# public_counts: the number of people in each level of {column} is published"
               for column in policy["public_counts"]]  # fmt: skip
     lines += [f"sha256 of the file: {digest}"] if digest else []

@@ -38,15 +38,15 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, rep
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.comparison import (
-    MOST_OUTCOMES,
+    MAX_OUTCOMES,
     OF_GIFT,
     UNITS,
     Column,
     Comparison,
     Covariate,
-    Kind,
     Levels,
     Measure,
+    MeasureKind,
     Range,
     check_question,
     parse_covariates,
@@ -154,8 +154,8 @@ class CapeContrastConfig(Config):
             do = "leave the upper frequencies in."
             raise out_of_range("low_pass", self.low_pass, f"0 with outcomes={measure.kind}", do)
         K = len(outcome_names(measure))
-        if K > MOST_OUTCOMES:
-            allowed = f"at most {MOST_OUTCOMES} outcomes"
+        if K > MAX_OUTCOMES:
+            allowed = f"at most {MAX_OUTCOMES} outcomes"
             do = 'take means of domains (outcomes = "domains"), or fewer maps.'
             raise out_of_range("outcomes", f"{K} of {n} maps", allowed, do)
 
@@ -204,7 +204,7 @@ class CapeContrastConfig(Config):
             return None
         domains = self.named_domains
         networks = component_names(len(domains) or self.n_networks)
-        return Measure(kind=cast(Kind, kind), networks=networks, domains=domains)
+        return Measure(kind=cast(MeasureKind, kind), networks=networks, domains=domains)
 
     @property
     def asked_outcomes(self) -> tuple[Column, ...]:
@@ -334,7 +334,7 @@ def _question(config: CapeContrastConfig, *, score: bool = False, **public: Any)
     scales = (1.0,) if score else tuple(one.unit for one in config.asked_outcomes)
     return Contrast(
         scales=scales,
-        covariates=tuple(one.most for one in config.asked_covariates),
+        covariates=tuple(one.max_value for one in config.asked_covariates),
         found=score,
         strict=config.strict,
         random=config.sites == "random" and len(scales) == 1,

@@ -34,7 +34,7 @@ from cape.data.subjects import ReadSubject
 from cape.data.templates import with_templates
 from cape.errors import CapeError, DataError
 from cape.frozen import dataclass
-from cape.settings.documents import parse_json, plain
+from cape.settings.documents import parse_json, plain_json
 from cape.settings.resolved import Reading, Resolved
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, project, public_basis, widest_basis
@@ -139,7 +139,7 @@ class KeptSubjects:
         if read.Y is not None:
             self._keep_array(f"{key}.{self._basis}", read.Y)
         document = {"files": contents, **_document(read, subject)}
-        self.store.put(f"{key}.facts", json.dumps(plain(document)).encode())
+        self.store.put(f"{key}.facts", json.dumps(plain_json(document)).encode())
         self._note(seen, contents)
 
     def keep_reduced(self, seen: SeenFiles, Y: Data) -> None:

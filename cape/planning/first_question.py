@@ -16,7 +16,7 @@ from cape.data.exclusions import read_list
 from cape.data.issues import UnusableFile
 from cape.data.tables import MISSING_CELLS
 from cape.errors import ConfigError
-from cape.settings.comparison import number, parse_covariates, parse_group
+from cape.settings.comparison import parse_covariates, parse_group, parse_number
 
 GROUPS: Final = ("dx", "diagnosis", "group", "dx_group", "diag", "patient_group", "clinical_group")
 # Reference levels; a reference becomes the second level.
@@ -71,7 +71,7 @@ def _levels(cells: Sequence[str]) -> Mapping[str, int]:
 
 def _covariate(name: str, cells: Sequence[str]) -> str:
     known = name.lower()
-    if known in RANGES and any(number(cell) == number(cell) for cell in cells):
+    if known in RANGES and any(parse_number(cell) == parse_number(cell) for cell in cells):
         return f"{name} {RANGES[known]}"
     words = {word.lower(): word for word in _levels(cells)}
     pair = next((pair for pair in SEX_LEVELS if {*pair} <= {*words}), None)

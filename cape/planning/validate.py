@@ -24,7 +24,7 @@ from cape.planning.consortium_folder import (
     settings_beside,
     sites_below,
 )
-from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare, make_card
+from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare_cards, make_card
 from cape.protocol.messages import SiteCard
 from cape.protocol.model import Roster
 from cape.protocol.phases import Computation, start
@@ -243,7 +243,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
             # A missing site has errors of its own; do not report too few sites as well.
             fewer = len(cards) < len(sites)
             of_any_number = replace(config, min_sites=1, n_sites=0, site_names="")
-            compare(cards, of_any_number if fewer else config)
+            compare_cards(cards, of_any_number if fewer else config)
             return ()
         roster = _roster(cards, computation, config)
     except CapeError as err:

@@ -78,7 +78,7 @@ def drop_outs(model: Model) -> DropOuts:
     return model.drop_outs
 
 
-def table_of(party: Site | Aggregator, model: Model) -> aggregator_steps.KeyTable:
+def key_table_of(party: Site | Aggregator, model: Model) -> aggregator_steps.KeyTable:
     """Return the table of the public keys of this run."""
     advertised = drop_outs(model).advertised.sites
     return aggregator_steps.KeyTable.of(setup_of(party, model), advertised)
@@ -146,7 +146,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
     def route(
         party: Aggregator, replies: Mapping[str, SealedShares], model: Model
     ) -> tuple[SealedShareBook, str | None]:
-        return aggregator_steps.route_shares(table_of(party, model), replies), then
+        return aggregator_steps.route_shares(key_table_of(party, model), replies), then
 
     return (
         Phase(
@@ -324,7 +324,7 @@ class DroppableSum(Generic[M]):
         self, party: Aggregator, replies: Mapping[str, Masked], model: M
     ) -> tuple[Survivors, str | None]:
         """Sum the masked vectors; a site that refuses the release counts as dropped out."""
-        table, state = table_of(party, model), drop_outs(model)
+        table, state = key_table_of(party, model), drop_outs(model)
         refusing = [site for site, reply in replies.items() if reply.refused]
         if refusing and len(replies) - len(refusing) < table.setup.threshold:
             raise PrivacyBudgetError(replies[refusing[0]].refusal or "E154", site=refusing[0])

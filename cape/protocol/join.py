@@ -27,7 +27,7 @@ from cape.settings.documents import parse_json
 
 CARD_NONCE_BYTES = 16
 # Characters of a site's text that an error message quotes
-MAX_SHOWN = 120
+MAX_QUOTED = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ def join(
     def combine(
         party: Aggregator, cards: Mapping[str, SiteCard], model: Model
     ) -> tuple[Roster, str | None]:
-        compare(cards, party.config)
+        compare_cards(cards, party.config)
         # Compare first: these errors name sites and settings, those of the plan do not.
         roster = make_roster(cards, party.config, planner, addresses=party.addresses)
         return roster, then
@@ -111,7 +111,7 @@ def make_card(
     )
 
 
-def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
+def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
     """Raise an error naming sites and field unless all cards agree.
 
     ConsortiumError if versions, settings, grids, numbers of features or nonces do not fit;
@@ -258,4 +258,4 @@ def _shown(value: object) -> str:
     """Return a value from a site as one short line of ASCII, safe on the screens of others."""
     text = str(value).encode("ascii", "backslashreplace").decode()
     text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."

@@ -23,7 +23,7 @@ Own = TypeVar("Own", bound=Config)
 # Exchanges of a run before its releases, and exchanges of one release
 EXCHANGES = {"all-sites": (4, 1), "secagg": (7, 3)}
 
-ROW = struct.Struct("<4d")  # the four norms of a `RoundRecord`
+TRACE_ROW = struct.Struct("<4d")  # the four norms of a `RoundRecord`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,19 +86,19 @@ class Trace:
     """
 
     released: str = field(metadata={"key": "lines"})  # per line "1" if it was released, else "0"
-    rows: bytes  # per line a `ROW`; zeros before it is released
+    rows: bytes  # per line a `TRACE_ROW`; zeros before it is released
     # If sites may drop out: per site of the roster, the number of lines before it dropped out
     lines_of_site: tuple[int, ...] = field(default=(), metadata={"omittable": True, "key": "taken"})
 
     def __post_init__(self) -> None:
-        if len(self.rows) != ROW.size * len(self.released) or set(self.released) - {"0", "1"}:
+        if len(self.rows) != TRACE_ROW.size * len(self.released) or set(self.released) - {"0", "1"}:
             raise MessageError("E202", problem="a trace of another length than its plan")
 
     @property
     def last_step(self) -> tuple[float, float]:
         """Step norm and stability of the last release; zeros before the first."""
         last = max(self.released.rfind("1"), 0)
-        step, stability = ROW.unpack_from(self.rows, ROW.size * last)[2:]
+        step, stability = TRACE_ROW.unpack_from(self.rows, TRACE_ROW.size * last)[2:]
         return step, stability
 
 
@@ -210,7 +210,7 @@ def agreed_labels(model: Model, shown: Iterable[str]) -> str:
 
 
 def start_trace(plan: Sequence[Event]) -> Trace:
-    return Trace(released="0" * len(plan), rows=bytes(ROW.size * len(plan)))
+    return Trace(released="0" * len(plan), rows=bytes(TRACE_ROW.size * len(plan)))
 
 
 def with_row(
@@ -236,7 +236,9 @@ def with_row(
     return replace(
         trace,
         released=trace.released[:line] + "1" + trace.released[line + 1 :],
-        rows=trace.rows[: ROW.size * line] + ROW.pack(*row) + trace.rows[ROW.size * (line + 1) :],
+        rows=trace.rows[: TRACE_ROW.size * line]
+        + TRACE_ROW.pack(*row)
+        + trace.rows[TRACE_ROW.size * (line + 1) :],
         lines_of_site=lines_of_site,
     )
 
@@ -262,7 +264,7 @@ def records(trace: Trace | None, roster: Roster) -> tuple[RoundRecord, ...]:
             ),
         )
         for i, (event, released, (statistic, noise, step, stability)) in enumerate(
-            zip(roster.plan, trace.released, ROW.iter_unpack(trace.rows), strict=True)
+            zip(roster.plan, trace.released, TRACE_ROW.iter_unpack(trace.rows), strict=True)
         )
         if released == "1"
     )

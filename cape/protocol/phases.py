@@ -62,7 +62,7 @@ def accept_any_form(model: object, body: object) -> None:
 class Phase(Generic[R, B, M]):
     """One row of the protocol: types of reply and broadcast, and the three functions.
 
-    `then` lists the phases that may open next: itself, later ones, or an earlier phase with the same
+    `then` lists the phases that may open next: itself, later ones, or an earlier phase with its
     prefix (`prefix_of`), which begins its next round, so (phase, round) never repeats.  It is empty
     for the last phase, whose `combine` returns None.  `check` raises MessageError for broadcast
     arrays of another shape.  `fold` moves the summed part of the second of two replies into the

@@ -24,7 +24,7 @@ from cape.settings.resolved import resolve
 from cape.space.public_basis import untruncated
 
 # Reply field that holds the vector; part of its event and of the label of its masks
-FIELD = "total"
+SUM_FIELD = "total"
 
 PROTECTS_NOBODY = "No noise is added: this run protects nobody."
 
@@ -99,7 +99,7 @@ def _with_noise(
                 plan_event(
                     phase=stage.phase,
                     round=i + 1,
-                    field=FIELD,
+                    field=SUM_FIELD,
                     shape=asked.shape,
                     size=asked.size,
                     clip=asked.clip,
@@ -123,7 +123,7 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
         plan_event_without_noise(
             phase=stage.phase,
             round=i + 1,
-            field=FIELD,
+            field=SUM_FIELD,
             shape=asked.shape,
             size=asked.size,
             clip=asked.clip,

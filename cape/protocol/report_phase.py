@@ -61,7 +61,7 @@ def report(
     )
 
 
-def label_of(party: Aggregator, roster: Roster) -> str:
+def guarantee_of(party: Aggregator, roster: Roster) -> str:
     """Return the guarantee of a run: "dp", or "none" if the noise of any site is seeded."""
     # Whoever knows the seed can subtract that site's share of the noise.
     return "dp" if party.config.private and not roster.seeded else "none"
@@ -84,7 +84,7 @@ def outcome_in_tables(
         run=party.digest(broadcast_roster(model))[:16].hex(),
         config_digest=party.config.digest(),
         settings=party.config.settings(),
-        label=label_of(party, roster),
+        label=guarantee_of(party, roster),
         status=status,
         reason=reasons[status],
         roster=roster,

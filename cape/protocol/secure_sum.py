@@ -33,7 +33,7 @@ from cape.protocol import wire
 from cape.protocol.messages import Masked, Refusal, Released, RingVector
 from cape.protocol.model import Model, broadcast_roster, joined, own_subjects, start_trace, with_row
 from cape.protocol.phases import AnyPhase, Phase
-from cape.protocol.plan import FIELD
+from cape.protocol.plan import SUM_FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks, View
 from cape.protocol.subject_views import map_stack
 from cape.protocol.zero_sum import mask_vector
@@ -133,7 +133,7 @@ class Release(Generic[M]):
     @property
     def field(self) -> str:
         """Name of the message field that holds the vector; part of the label of its masks."""
-        return FIELD
+        return SUM_FIELD
 
     @property
     def broadcast(self) -> type:
@@ -191,7 +191,7 @@ class Release(Generic[M]):
         if noisy is None:
             empty = np.zeros(0, dtype=np.uint64)
             return Masked(total=empty, refused=True, refusal=site.refusal)
-        return Masked(total=mask_vector(site, model, noisy, FIELD), refused=False)
+        return Masked(total=mask_vector(site, model, noisy, SUM_FIELD), refused=False)
 
     def local_sum(self, site: Site, model: M) -> Released:
         """Return x + g unmasked, or the refusal of this site."""

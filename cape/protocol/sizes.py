@@ -20,7 +20,7 @@ from cape.privacy.cost import Event
 from cape.protocol import wire
 from cape.protocol.droppable_sum import EXTRA_SETS
 from cape.protocol.messages import KeyAdvertisement
-from cape.protocol.model import ROW, RosterEntry, signs
+from cape.protocol.model import TRACE_ROW, RosterEntry, signs
 from cape.secagg.graph import GraphPlan, plan_graph
 from cape.secagg.keys import KEY_BYTES
 from cape.secagg.shamir import SHARE_BYTES
@@ -86,7 +86,7 @@ def weight_of(
     released = 3 * _text(8 * n_basis * int(getattr(config, "n_components", 1)))
     entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME_BYTES + 1
     # Settings; per release a letter in the ledger, and a row and a letter in the trace.
-    own = _settings(config) + 2 * n_releases + _text(ROW.size * n_releases) + 2 * HEAD_BYTES
+    own = _settings(config) + 2 * n_releases + _text(TRACE_ROW.size * n_releases) + 2 * HEAD_BYTES
     # Uncompressed, as sent; a state holds it compressed, to a fifth if sites are few.
     roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD_BYTES
     vectors = [(event.phase, event.size) for event in events]

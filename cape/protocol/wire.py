@@ -58,12 +58,12 @@ MAX_ANSWER: Final = 90 * 2**20
 # replies as one document, and base64 makes arrays a third longer
 ALL_INLINE: Final = 4 * MAX_TEXT
 # Deepest nesting: states and messages need less than half of it
-MAX_DEPTH: Final = 32
+MAX_NESTING: Final = 32
 # Longest tuple or mapping
 MAX_ITEMS: Final = 2**16
 # Most lists, mappings and items of a document, counted before parsing: each takes far more memory
 # than its two bytes of text.  An array is one text, so messages need only some thousands.
-MAX_PARTS: Final = 2**20
+MAX_JSON_PARTS: Final = 2**20
 SAFE_INT: Final = 2**53 - 1
 # Metadata key: messages leave the field out while it has its default
 OMITTABLE: Final = "omittable"
@@ -109,16 +109,16 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     if len(text) > limit:
         raise _refuse("document", f"{len(text)} bytes, allowed {limit}")
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
-    if sum(map(raw.count, (b"[", b"{", b","))) > MAX_PARTS:
-        raise _refuse("document", f"more than {MAX_PARTS} parts")
+    if sum(map(raw.count, (b"[", b"{", b","))) > MAX_JSON_PARTS:
+        raise _refuse("document", f"more than {MAX_JSON_PARTS} parts")
     try:
         document = simplejson.loads(
             text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=no_repeated_keys
         )
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
-    if _depth(document) > MAX_DEPTH:
-        raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
+    if _depth(document) > MAX_NESTING:
+        raise _refuse("document", f"nested deeper than {MAX_NESTING}")
     if SURROGATE.search(raw):
         # File names and digests cannot hold a lone surrogate.
         try:
@@ -129,9 +129,9 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
 
 
 def _depth(document: Json) -> int:
-    """Return the nesting depth of lists and mappings, at most `MAX_DEPTH` + 1."""
+    """Return the nesting depth of lists and mappings, at most `MAX_NESTING` + 1."""
     level, depth = [document], 0
-    while depth <= MAX_DEPTH:
+    while depth <= MAX_NESTING:
         level = [
             item
             for part in level

@@ -244,9 +244,9 @@ def own_fingerprint(party: Site | Aggregator, model: Model) -> str:
     if model.keys is not None:
         digest = keys.roster_digest(key_roster(joined(model), model.keys))
     else:
-        from cape.protocol.droppable_sum import table_of
+        from cape.protocol.droppable_sum import key_table_of
 
-        digest = table_of(party, model).roster
+        digest = key_table_of(party, model).roster
     return keys.roster_fingerprint(digest)
 
 

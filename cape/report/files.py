@@ -16,7 +16,7 @@ import numpy as np
 from cape.delimited import rows_by_column
 from cape.errors import FoundError
 from cape.protocol.wire import decode_document
-from cape.settings.documents import parse_json, plain
+from cape.settings.documents import parse_json, plain_json
 
 # Empty cell of a table, as in BIDS
 EMPTY_CELL: Final = "n/a"
@@ -26,7 +26,7 @@ Record = TypeVar("Record")
 
 def write_json(path: Path, value: object) -> None:
     """Write a record or a mapping in its own order; non-finite numbers become null."""
-    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain_json(value), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from cape.settings.option import out_of_range
 # deviations wide, so one unit is near one sd.  A covariate of two levels is -1 or 1.
 HALF_RANGE: Final = 2.0
 # More would need more budget than any run has.
-MOST_COVARIATES: Final = 12
-MOST_OUTCOMES: Final = 500
-LEAST_UNIT: Final = 1e-9
+MAX_COVARIATES: Final = 12
+MAX_OUTCOMES: Final = 500
+MIN_UNIT: Final = 1e-9
 
 _EXAMPLE_GROUP: Final = "a column and its two levels, such as dx: patient, control"
 _EXAMPLE_OUTCOMES: Final = (
@@ -41,7 +41,7 @@ class Levels:
     levels: tuple[str, str]
 
     @property
-    def most(self) -> float:
+    def max_value(self) -> float:
         """Largest absolute value in public units."""
         return 1.0
 
@@ -73,11 +73,11 @@ class Range:
         return (self.high - self.low) / (2 * HALF_RANGE)
 
     @property
-    def most(self) -> float:
+    def max_value(self) -> float:
         return HALF_RANGE
 
     def public(self, cell: str) -> tuple[float, bool]:
-        value = number(cell)
+        value = parse_number(cell)
         if not math.isfinite(value):
             return math.nan, False
         inside = min(max(value, self.low), self.high)
@@ -104,7 +104,7 @@ class Column:
     middle: float = 0.0
 
 
-Kind = Literal["fnc", "domains", "power", "falff", "loadings"]
+MeasureKind = Literal["fnc", "domains", "power", "falff", "loadings"]
 # Public unit of an edge, Fisher z, near the sd over people
 UNIT_OF_Z: Final = 0.2
 # Kind of outcome -> (unit in words, public unit near the sd over people, middle near their mean),
@@ -122,7 +122,7 @@ UNITS: Final[dict[str, tuple[str, float, float]]] = {
 class Measure:
     """Outcomes computed from a person's time courses of public maps (`person_outcomes`)."""
 
-    kind: Kind
+    kind: MeasureKind
     networks: tuple[str, ...]  # R names
     domains: tuple[str, ...] = ()  # R, one per network; only for kind "domains"
 
@@ -153,7 +153,7 @@ def names_beside(table: str) -> str:
 def parse_question(text: str) -> Covariate:
     """Return two groups, or a range for ``"age 18:90"``; ConfigError E011."""
     column, _, said = text.strip().rpartition(" ")
-    ends = [number(end) for end in said.split(":")]
+    ends = [parse_number(end) for end in said.split(":")]
     if column.strip() and len(ends) == 2 and all(map(math.isfinite, ends)):
         return _covariate(text, "group", column.strip(), said)
     return parse_group(text)
@@ -169,21 +169,21 @@ def parse_outcomes(text: str) -> tuple[Column, ...]:
     for part in (part.strip() for part in text.split(",")):
         column, _, said = part.rpartition(" ")
         low, colon, high = said.partition(":")
-        size, middle = number(said), 0.0
+        size, middle = parse_number(said), 0.0
         if colon:
-            size = (number(high) - number(low)) / (2 * HALF_RANGE)
-            middle = (number(high) + number(low)) / 2
+            size = (parse_number(high) - parse_number(low)) / (2 * HALF_RANGE)
+            middle = (parse_number(high) + parse_number(low)) / 2
         if not column.strip() or not math.isfinite(size):
             raise out_of_range("outcomes", part or text, _EXAMPLE_OUTCOMES)
-        if not LEAST_UNIT <= size <= 1.0 / LEAST_UNIT:
+        if not MIN_UNIT <= size <= 1.0 / MIN_UNIT:
             do = "give the difference that two people ordinarily have."
             raise out_of_range("outcomes", part, "units from 1e-9 to 1e9", do)
         found.append(Column(column=column.strip(), unit=size, middle=middle))
     columns = [one.column.lower() for one in found]
     if twice := next((name for name in columns if columns.count(name) > 1), ""):
         raise out_of_range("outcomes", text[:60], "every column once", f"name {twice} once.")
-    if len(found) > MOST_OUTCOMES:
-        allowed = f"at most {MOST_OUTCOMES} columns"
+    if len(found) > MAX_OUTCOMES:
+        allowed = f"at most {MAX_OUTCOMES} columns"
         raise out_of_range("outcomes", len(found), allowed, "leave out the least important.")
     return tuple(found)
 
@@ -218,8 +218,8 @@ def parse_covariates(text: str) -> tuple[Covariate, ...]:
     twice = next((name for name in columns if columns.count(name) > 1), "")
     if twice:
         raise out_of_range("covariates", text, "every column once", f"name {twice} once.")
-    if len(found) > MOST_COVARIATES:
-        allowed = f"at most {MOST_COVARIATES} columns"
+    if len(found) > MAX_COVARIATES:
+        allowed = f"at most {MAX_COVARIATES} columns"
         raise out_of_range("covariates", len(found), allowed, "leave out the least important.")
     return tuple(found)
 
@@ -235,7 +235,7 @@ def _covariate(part: str, setting: str, column: str, said: str) -> Covariate:
     if "/" in said:
         return _two(part, setting, column, said.split("/"), _EXAMPLE)
     low, colon, high = said.partition(":")
-    ends = number(low), number(high)
+    ends = parse_number(low), parse_number(high)
     if not colon or not all(map(math.isfinite, ends)):
         raise out_of_range(setting, part, _EXAMPLE)
     if not ends[0] < ends[1]:
@@ -253,11 +253,11 @@ def _two(text: str, setting: str, column: str, words: Sequence[str], allowed: st
 def _plain(cell: str) -> str:
     """Return a cell without case, and numbers in one spelling, as pandas turns 1 into 1.0."""
     word = cell.strip().casefold()
-    value = number(word)
+    value = parse_number(word)
     return repr(value) if math.isfinite(value) else word
 
 
-def number(text: str) -> float:
+def parse_number(text: str) -> float:
     """Return the finite number in a cell, else NaN."""
     # float() also accepts 2_5 and digits of other scripts.
     word = text.strip()

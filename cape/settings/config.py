@@ -34,10 +34,10 @@ VERSION = "0.1.0"
 PRODUCT: Final = "capedjica"
 
 # d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py).
-LARGEST_BASIS = 4095
+MAX_BASIS = 4095
 
 # Largest cosine basis whose share of the maps' energy was measured (`cape.forecast.temporal`).
-LARGEST_MEASURED_BASIS = 1000
+MAX_MEASURED_BASIS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,8 +100,8 @@ class Config:
     basis: Literal["auto", "dct", "kernel", "atlas", "templates", "none"] = option(
         "auto", group="Data", expert=True
     )
-    n_basis: int = option(0, low=0, high=LARGEST_BASIS, group="Data", expert=True)
-    max_features: int = option(1000, low=2, high=LARGEST_BASIS, group="Data", expert=True)
+    n_basis: int = option(0, low=0, high=MAX_BASIS, group="Data", expert=True)
+    max_features: int = option(1000, low=2, high=MAX_BASIS, group="Data", expert=True)
     n_features: int = option(0, low=0, group="Data", when=("feature_space", "matrix"))
     image_shape: str = option("", group="Data", when=("feature_space", "matrix"))
     columns: str = option("", group="Data", when=("feature_space", "matrix"))
@@ -138,7 +138,7 @@ class Config:
     def recipe(self) -> Recipe:
         """Return this computation's defaults; only `cape.settings.resolved` reads them."""
         return Recipe(
-            widest=min(LARGEST_MEASURED_BASIS, self.max_features),
+            widest=min(MAX_MEASURED_BASIS, self.max_features),
             max_components=int(getattr(self, "n_components", 0)),
         )
 

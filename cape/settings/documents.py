@@ -40,19 +40,19 @@ def toml_text(values: Mapping[str, object]) -> str:
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 
-def plain(value: object) -> object:
+def plain_json(value: object) -> object:
     """Convert records, mappings and arrays for JSON; NaN and infinity become null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: plain(getattr(value, field.name))
+            field.name: plain_json(getattr(value, field.name))
             for field in fields(value)
             if getattr(value, field.name) or not field.metadata.get("unless_empty")
         }
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
         items: Iterable[object] = value.tolist() if isinstance(value, np.ndarray) else value
-        return [plain(item) for item in items]
+        return [plain_json(item) for item in items]
     # Convert before the float test: numpy's float64 is a float, its float32 is not.
     if isinstance(value, np.generic):
         value = value.item()

@@ -12,7 +12,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.comparison import Measure
 from cape.settings.config import Config
-from cape.settings.words import CIFTI, ENTITIES, confound_columns, parse_shape, parse_strategy
+from cape.settings.words import CIFTI, CIFTI_ENTITIES, confound_columns, parse_shape, parse_strategy
 
 BasisKind = Literal["dct", "kernel", "templates", "courses", "none"]
 
@@ -134,7 +134,7 @@ def _reading(config: Config, *, brains: bool) -> Reading:
 def _entities(config: Config) -> str:
     if config.bids_filter != "auto":
         return config.bids_filter
-    return ENTITIES.get(config.feature_space, "space-MNI152NLin2009cAsym_desc-preproc")
+    return CIFTI_ENTITIES.get(config.feature_space, "space-MNI152NLin2009cAsym_desc-preproc")
 
 
 def _basis(config: Config, smooth: Literal["dct", "kernel"]) -> BasisKind:

@@ -22,7 +22,7 @@ CONFOUND_SETS = {
 }
 
 # ``bids_filter=auto`` for CIFTI files
-ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
+CIFTI_ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
 
 # Feature spaces of CIFTI files
 CIFTI: Final = ("grayordinates", "parcels")

@@ -112,14 +112,14 @@ def read_checkpoint(work: Path) -> Checkpoint:
             )
         checkpoint = wire.decode_document(document, Checkpoint, "run.json")
     except MessageError as err:
-        raise damaged(work, err) from err
+        raise damaged_checkpoint(work, err) from err
     # Without a bound the loop could run for ever.
     if not 0 <= checkpoint.exchange < MAX_EXCHANGES:
-        raise damaged(work, ValueError("no exchange has this number"))
+        raise damaged_checkpoint(work, ValueError("no exchange has this number"))
     return checkpoint
 
 
-def damaged(work: Path, err: Exception) -> ConfigError:
+def damaged_checkpoint(work: Path, err: Exception) -> ConfigError:
     return ConfigError(
         "E264",
         problem="what this folder says of its stopped run is damaged",
@@ -163,7 +163,7 @@ def run_to_end(
         try:
             link.restore(begin.state)
         except (ValueError, KeyError, CapeError) as err:
-            raise damaged(work, err) from err
+            raise damaged_checkpoint(work, err) from err
     for exchange in range(first, MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()

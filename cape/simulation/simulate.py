@@ -51,7 +51,7 @@ RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 MAX_SEED = 2**63 - 1
 
 # Files that identify an earlier result.
-MARKS = ("results.json", "cape-site.json", "private", "site-error.txt", "site-notice.txt")
+RESULT_FILES = ("results.json", "cape-site.json", "private", "site-error.txt", "site-notice.txt")
 
 
 def simulate(
@@ -436,7 +436,7 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
                 apart = shlex.quote(str(place.with_name(f"{place.name}-results")))
                 problem = f"results in {target} would lie over the data in {place}"
                 raise refuse(problem, f"choose a folder beside them: --out {apart}")
-        ours = target.name == ".work" or any((target / mark).exists() for mark in MARKS)
+        ours = target.name == ".work" or any((target / mark).exists() for mark in RESULT_FILES)
         if target.is_dir() and any(target.iterdir()) and not ours:
             raise refuse(f"{target} holds something that is no earlier result of cape")
 

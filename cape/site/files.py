@@ -17,10 +17,10 @@ from typing import BinaryIO
 from cape.errors import StoppedError
 
 # Seconds to wait for another process of the same party
-PATIENCE = 600.0
-PAUSE = 0.05
+LOCK_PATIENCE = 600.0
+LOCK_PAUSE = 0.05
 # The size of an overwritten file is a multiple of so many bytes.
-BLOCK = 4096
+BLOCK_BYTES = 4096
 # Locked instead of its folder if the file system cannot lock folders
 LOCK_FILE = ".cape.lock"
 
@@ -48,7 +48,7 @@ def overwrite(path: Path, data: bytes) -> None:
     with os.fdopen(handle, "wb") as file:
         size = os.fstat(handle).st_size
         # If the size is unchanged, fdatasync need not write metadata.
-        padding = -len(data) % BLOCK
+        padding = -len(data) % BLOCK_BYTES
         file.write(data + b" " * padding)
         if size > len(data) + padding:
             file.truncate()
@@ -88,12 +88,12 @@ def appending(
 ) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
     """Lock a file; yield its lines and a function that appends one.
 
-    StoppedError (E263) after `PATIENCE`.  Lines that are not `durable` survive the process, and a
-    power cut only once the system has synced them.
+    StoppedError (E263) after `LOCK_PATIENCE`.  Lines that are not `durable` survive the process,
+    and a power cut only once the system has synced them.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "r+b") as file:
-        _take(handle, party, PATIENCE)
+        _take(handle, party, LOCK_PATIENCE)
         text = file.read()
         # Lines are written whole and synced: a crash cut off a last line without its end.
         whole = text[: text.rfind(b"\n") + 1]
@@ -120,8 +120,8 @@ def appending(
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
-    """Lock a folder; StoppedError (E263) after `patience` seconds, default `PATIENCE`."""
-    patience = PATIENCE if patience is None else patience
+    """Lock a folder; StoppedError (E263) after `patience` seconds, default `LOCK_PATIENCE`."""
+    patience = LOCK_PATIENCE if patience is None else patience
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -166,4 +166,4 @@ def _take(handle: int, party: str, patience: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= until:
                 raise StoppedError("E263", party=party) from None
-        time.sleep(PAUSE)
+        time.sleep(LOCK_PAUSE)

@@ -59,7 +59,7 @@ DIGITS = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Person:
+class ListedPerson:
     """One listed subject; this form is never written to a file."""
 
     label: str  # name of the subject at the site
@@ -266,7 +266,7 @@ class DataOfRun(Protocol):
     """Facts about a site's data that the ledger of all runs needs."""
 
     @property
-    def people(self) -> list[Person]: ...
+    def people(self) -> list[ListedPerson]: ...
 
     @property
     def contents(self) -> str: ...
@@ -308,7 +308,7 @@ class LifetimeLedger:
             owner=self.owner,
             question=settings.hexdigest()[:DIGITS],
         )
-        return self.file.join(run, budget_of(config))
+        return self.file.join(run, budget_cost(config))
 
     def hold(self, nonce: str, plan: Sequence[Event], *, promised: bool) -> Decision:
         """Reserve the plan of a run; `promised`: no site of the roster has seeded noise."""
@@ -323,7 +323,7 @@ class LifetimeLedger:
         config: Config,
         earlier: Sequence[Mapping[str, Any]],
     ) -> Decision:
-        return self.file.charge(nonce, entry, budget_of(config), earlier=earlier)
+        return self.file.charge(nonce, entry, budget_cost(config), earlier=earlier)
 
     def waiting_text(self, decision: Decision) -> str:
         from cape.site.ledger_texts import waiting_text
@@ -336,7 +336,7 @@ class LifetimeLedger:
         return too_often_text(self.owner, counted, most, self.file.path)
 
 
-def budget_of(config: Config) -> Cost:
+def budget_cost(config: Config) -> Cost:
     """Return the budget of a run; its plan costs slightly less."""
     if not config.private:
         return INFINITE

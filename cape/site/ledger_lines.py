@@ -22,7 +22,7 @@ from cape.site.files import write_atomically
 # Digest to which the first line is chained
 FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
 # Format of a line.  Software of another format must not use this ledger: it would miss holds.
-FORMAT: Final = 3
+LINE_FORMAT: Final = 3
 # Fields of `RunSpending` that are written unchanged
 AS_THEY_ARE: Final = (
     "run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key", "owner",
@@ -156,7 +156,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 runs.update(_changed(runs, line))
                 charges.setdefault(line.run, {})
         except (CapeError, ValueError, KeyError, ArithmeticError):
-            raise damaged(f"line {seq} is damaged, missing or out of place") from None
+            raise damaged_ledger(f"line {seq} is damaged, missing or out of place") from None
         digest = hashlib.sha256(text).hexdigest()
     made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
     return Spending(runs=tuple(made), forgiven=tuple(forgiven))
@@ -221,7 +221,7 @@ def today() -> str:
 
 def _place(lines: Sequence[bytes]) -> dict[str, Any]:
     previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
-    return {"v": FORMAT, "seq": len(lines) + 1, "prev": previous}
+    return {"v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous}
 
 
 def _text(line: _Line) -> bytes:
@@ -249,15 +249,15 @@ def check_head(path: Path, lines: list[bytes]) -> None:
         n_lines = int(n_text)
     except FileNotFoundError:
         if len(lines) > 1:  # a crash may come between the first line and its head
-            raise damaged("what is known of its length is gone") from None
+            raise damaged_ledger("what is known of its length is gone") from None
         return
     except ValueError:
-        raise damaged("what is known of its length is damaged") from None
+        raise damaged_ledger("what is known of its length is damaged") from None
     last = lines[n_lines - 1] if 0 < n_lines <= len(lines) else b""
     if hashlib.sha256(last).hexdigest() != digest:
-        raise damaged(f"it had {n_lines} lines and has {len(lines)}, or others")
+        raise damaged_ledger(f"it had {n_lines} lines and has {len(lines)}, or others")
 
 
-def damaged(problem: str) -> StateLostError:
+def damaged_ledger(problem: str) -> StateLostError:
     do = "restore it with its .key and its .head; do not delete it."
     return StateLostError("E235", problem=problem, do=do)

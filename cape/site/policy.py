@@ -149,7 +149,7 @@ class SitePolicy:
                 values[name] = mine
             elif name == "hold_days":
                 values[name] = mine  # no limit: a received file must not shorten it
-            elif name in PAIRS:
+            elif name in PAIR_KEYS:
                 # All pairs hold, so the tightest suffices.
                 values[name] = tuple(sorted({*mine, *theirs}, key=_mu))[:1]
             elif name == "public_counts":
@@ -233,7 +233,7 @@ class SitePolicy:
         # of the shipped policy are public, so the error names them.
         value = getattr(self, name)
         shipped = value == getattr(SitePolicy(), name)
-        limit = " and ".join(map(pair_text, value)) if name in PAIRS else value
+        limit = " and ".join(map(pair_text, value)) if name in PAIR_KEYS else value
         detail = f"{name} = {limit}" + ("" if got is None else f", the run has {got}")
         if (self.share_policy_numbers or shipped) and got is not None:
             facts = {"setting": name, "allowed": limit, "got": got}
@@ -246,7 +246,7 @@ def _says(columns: Sequence[str], column: str) -> bool:
 
 
 # Keys that are pairs of epsilon and delta, each with the key of older files: epsilon at `OLD_DELTA`
-PAIRS: dict[str, str] = {"max_run": "max_epsilon", "max_total": "max_total_epsilon"}
+PAIR_KEYS: dict[str, str] = {"max_run": "max_epsilon", "max_total": "max_total_epsilon"}
 OLD_DELTA = 1e-5
 
 
@@ -272,7 +272,7 @@ def promise_text(pair: tuple[float, float]) -> str:
 
 def _pairs(given: dict[str, object]) -> dict[str, object]:
     """Return the keys of a file, with keys of older files converted to pairs; all pairs hold."""
-    for name, older in PAIRS.items():
+    for name, older in PAIR_KEYS.items():
         if older in given:
             epsilon = float(_value(older, float, given.pop(older)))  # type: ignore[arg-type]
             both = [*_value(name, tuple, given.get(name, ()))]  # type: ignore[misc]
@@ -302,7 +302,7 @@ def _values(given: Mapping[str, object]) -> dict[str, object]:
 
 def _value(name: str, kind: type, value: Any) -> object:
     least = -1 if name == "simulation_seed" else 0
-    if name in PAIRS:
+    if name in PAIR_KEYS:
         return _pairs_of(name, value)
     if kind is tuple:
         fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)

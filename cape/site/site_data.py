@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords
-    from cape.site.ledger_file import Person
+    from cape.site.ledger_file import ListedPerson
 
 
 class FileSource:
@@ -191,10 +191,10 @@ class FileSource:
         return f"{head}\n{rule}\n\n{in_full(data.findings)}\n"
 
     @property
-    def people(self) -> list[Person]:
+    def people(self) -> list[ListedPerson]:
         """Names and digests of files; never leave the site."""
         from cape.data.exclusions import alike, bare
-        from cape.site.ledger_file import Person
+        from cape.site.ledger_file import ListedPerson
 
         people, data, asked = [], self._data(), self.config.comparison
         # Including people who failed: noisy sums depend on that, which costs their budget.
@@ -207,7 +207,7 @@ class FileSource:
                 # a reader of the ledger could guess.
                 files = ()
             spellings = bare(label), alike(label)
-            people.append(Person(label=label, files=files, spellings=spellings))
+            people.append(ListedPerson(label=label, files=files, spellings=spellings))
         return people
 
     @property

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cape.algorithms import basis, kernel
 from cape.algorithms.estimators import Array, Data
 from cape.errors import ConfigError
-from cape.settings.config import LARGEST_BASIS
+from cape.settings.config import MAX_BASIS
 from cape.settings.resolved import BasisKind, Resolved
 from cape.space.feature_space import FeatureSpace, coordinates
 
@@ -44,7 +44,7 @@ def basis_kind(how: Resolved, space: FeatureSpace) -> BasisKind:
 
 def untruncated(how: Resolved, space: FeatureSpace) -> bool:
     """Whether spatial maps of a brain are made of all voxels."""
-    return how.all_voxels and space.kind == "mask" and space.n_features <= LARGEST_BASIS
+    return how.all_voxels and space.kind == "mask" and space.n_features <= MAX_BASIS
 
 
 def widest_basis(how: Resolved, space: FeatureSpace) -> int:

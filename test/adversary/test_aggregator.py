@@ -35,7 +35,7 @@ from cape.protocol.zero_sum import own_fingerprint
 from cape.secagg import keys as x25519
 from cape.secagg import site_steps
 from cape.secagg.messages import SurvivorSignatures
-from cape.settings.config import LARGEST_BASIS
+from cape.settings.config import MAX_BASIS
 from cape.simulation import memory as links
 from cape.site.identity import KnownSites, make_key
 from support import hostile, say, tiny, wiretap
@@ -120,7 +120,7 @@ def alone_among_invented(n_false: int) -> tuple[float, float]:
     sources |= {f: wiretap.Subjects(matrices=(nothing,), n_features=size) for f in false}
     settings = {
         **wiretap.budget(math.sqrt(n_rounds)), "mu": 1.0, "n_rounds": n_rounds,
-        "feature_space": "matrix", "basis": "none", "max_features": LARGEST_BASIS,
+        "feature_space": "matrix", "basis": "none", "max_features": MAX_BASIS,
     }  # fmt: skip
     link = wiretap.Wiretap(wiretap.CANARY, settings, sources, tuple(false)).until("canary")
     seen = []

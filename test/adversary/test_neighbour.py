@@ -200,7 +200,7 @@ def test_the_service_opens_no_folder_outside_its_mounts(tmp_path, monkeypatch) -
             str(outside), f"{inside}/../home", str(inside / "link"), str(beside), "", "/"
         ):  # fmt: skip
             call = {"mode": "local", "data": document(inside, **{f"{name}Directory": where})}
-            frame = json.loads(service.answer(call))
+            frame = json.loads(service.answer_call(call))
             assert frame["code"] == 1
             assert frame["data"].endswith(f"{name}Directory lies outside what is mounted.")
     assert not list(outside.iterdir())

@@ -752,7 +752,7 @@ def test_what_depends_on_nobodys_data_is_not_counted(worlds, tmp_path, monkeypat
         assert owner.ask().startswith(f"CAPE-{code} ")
         assert list((owner.work / "all-runs.jsonl.unanswered").iterdir()) == []
     owner.policy.write_text(text)
-    monkeypatch.setattr(files, "PATIENCE", 0.0)
+    monkeypatch.setattr(files, "LOCK_PATIENCE", 0.0)
     with files.appending(owner.work / "all-runs.jsonl", "another process"):
         assert owner.ask().startswith("CAPE-E263 ")
     assert owner.ask().startswith("[{")

@@ -664,7 +664,7 @@ def two_processes_one_document(at) -> str:
 
 def folder_held(at) -> str:
     w = at()
-    w.patch.setattr(files, "PATIENCE", 0.1)
+    w.patch.setattr(files, "LOCK_PATIENCE", 0.1)
     with files.folder_lock(w.engine.work / "local0" / "output", "other"):
         found = code_of(w.site)
     w.again()

@@ -47,7 +47,7 @@ def until(link: Any, phase: str) -> Any:
 
 
 def setup_of(link: Any) -> steps.Setup:
-    return droppable_sum.table_of(link._parties["site000"], link._state.model).setup
+    return droppable_sum.key_table_of(link._parties["site000"], link._state.model).setup
 
 
 # -- the sum, and what travels ---------------------------------------------------------------------

@@ -110,7 +110,7 @@ def content(path: Path) -> Any:
 def image_of(computation: str) -> str:
     """Return our image that has a computation: those of the papers are in one of their own."""
     name, _, tag = IMAGE.rpartition(":")
-    return f"{compspec.image_of(computation, name)}:{tag}"
+    return f"{compspec.image_name_of(computation, name)}:{tag}"
 
 
 def derived(dockerfile: str, name: str, files: dict[str, bytes], base: str = IMAGE) -> str:

@@ -23,7 +23,13 @@ from cape.protocol.messages import SiteCard
 from cape.protocol.plan import make_plan
 from cape.settings.config import Config
 from cape.site.context import SiteContext
-from cape.site.ledger_file import DIGITS, LifetimeLedger, LifetimeLedgerFile, Person, read_ledger
+from cape.site.ledger_file import (
+    DIGITS,
+    LifetimeLedger,
+    LifetimeLedgerFile,
+    ListedPerson,
+    read_ledger,
+)
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import MemoryStore
@@ -114,7 +120,8 @@ def true_epsilons(
     for ledger, names in ledgers.items():
         key = bytes.fromhex(ledger.with_name(f"{ledger.name}.key").read_text())
         owner = of_files | {
-            Person(label=name, files=()).digests(key, "B", ""): who for name, who in names.items()
+            ListedPerson(label=name, files=()).digests(key, "B", ""): who
+            for name, who in names.items()
         }
         (run,) = read_ledger(ledger).runs
         assert run.charges

@@ -36,7 +36,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.keys import RunSecret
-from cape.settings.config import LARGEST_BASIS, Config
+from cape.settings.config import MAX_BASIS, Config
 from cape.settings.option import option
 from cape.simulation import memory as links
 from cape.site.context import SiteContext
@@ -344,6 +344,6 @@ def canary_run(
         **more,
         "feature_space": "matrix",
         "basis": "none",
-        "max_features": LARGEST_BASIS,
+        "max_features": MAX_BASIS,
     }
     return Wiretap(CANARY, settings, sources, ("local3",)), owned

@@ -21,7 +21,7 @@ from cape.protocol.outcome import (
 )
 from cape.protocol.phases import AnyPhase
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import Scales, clip_scales, label_of, report
+from cape.protocol.report_phase import Scales, clip_scales, guarantee_of, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
@@ -92,7 +92,7 @@ def consortium_outcome(
         run=party.digest(broadcast_roster(model))[:16].hex(),
         config_digest=party.config.digest(),
         settings=party.config.settings(),
-        label=label_of(party, roster),
+        label=guarantee_of(party, roster),
         status=end.status,
         reason=end.reason,
         stability=end.stability,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cape.computations import about, load, names
-from cape.engines.coinstac.display import COMPONENT, EFFECT, MAPS_SUMMARY, SUMMARY
+from cape.engines.coinstac.display import COMPONENT, EFFECT_ROWS, MAPS_SUMMARY, SUMMARY
 from cape.engines.coinstac.form import has_input, shown_if
 from cape.engines.setting_texts import Text, default_text, groups, texts_of, values_text
 from cape.errors import ConfigError
@@ -68,18 +68,18 @@ def compspec_document(
         output["summary"]["items"] |= _labels(MAPS_SUMMARY)
         output["components"] |= {"label": "Global components", "items": _labels(COMPONENT)}
     elif "group" in owner:
-        output["components"] |= {"label": "Global effects", "items": _labels(EFFECT)}
+        output["components"] |= {"label": "Global effects", "items": _labels(EFFECT_ROWS)}
     return document
 
 
-def image_of(computation: str, image: str = IMAGE_NAME) -> str:
+def image_name_of(computation: str, image: str = IMAGE_NAME) -> str:
     # The papers' computations need another image, with its own name.
     return f"{image}-papers" if computation in WINGS[PAPERS].computations else image
 
 
 def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     """Return the compspec.json that starts a computation of the image."""
-    return compspec_document(load(name).config, name, image_of(name, image))
+    return compspec_document(load(name).config, name, image_name_of(name, image))
 
 
 def published(folder: Path, image: str, repository: str = "") -> list[str]:

@@ -22,14 +22,16 @@ from cape.report.sentence import sentence
 Scalar = str | int | float
 
 # Rows of the two tables, in order, with the names that the compspec declares; ends of a run
-WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-SUMMARY: Final[dict[str, str]] = WORDS["summary"]
-MAPS_SUMMARY: Final[dict[str, str]] = WORDS["maps_summary"]
-COMPONENT: Final[dict[str, str]] = WORDS["component"]
-EFFECT: Final[dict[str, str]] = WORDS["effect"]
-STATUS: Final[dict[str, str]] = WORDS["status"]
-NOTHING: Final = "-"
-MAX_EFFECTS: Final = 30
+DISPLAY_TEXTS: Final = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+SUMMARY: Final[dict[str, str]] = DISPLAY_TEXTS["summary"]
+MAPS_SUMMARY: Final[dict[str, str]] = DISPLAY_TEXTS["maps_summary"]
+COMPONENT: Final[dict[str, str]] = DISPLAY_TEXTS["component"]
+EFFECT_ROWS: Final[dict[str, str]] = DISPLAY_TEXTS["effect"]
+STATUS: Final[dict[str, str]] = DISPLAY_TEXTS["status"]
+NO_VALUE: Final = "-"
+MAX_EFFECT_TABLES: Final = 30
 
 
 def summary(outcome: Outcome) -> dict[str, Scalar]:
@@ -52,7 +54,7 @@ def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
         return {f"Global {row.name}": _component(row) for row in components_of(outcome)}
     if isinstance(outcome, ContrastOutcome):
         _, rows = comparison_of(outcome)
-        shown_first = sorted(rows.effects, key=lambda row: row.p)[:MAX_EFFECTS]
+        shown_first = sorted(rows.effects, key=lambda row: row.p)[:MAX_EFFECT_TABLES]
         return {f"Global {row.outcome}": _effect(row) for row in shown_first}
     table = outcome.tables[0]
     # A computation names the columns of its tables; the application shows unknown names unchanged.
@@ -68,7 +70,7 @@ def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
 def shown(value: object) -> Scalar:
     """Format a value: four digits, a dash for None."""
     if value is None:
-        return NOTHING
+        return NO_VALUE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -77,7 +79,7 @@ def shown(value: object) -> Scalar:
 
 
 def _effect(row: Effect) -> dict[str, Scalar]:
-    return {name: shown(getattr(row, name)) for name in EFFECT}
+    return {name: shown(getattr(row, name)) for name in EFFECT_ROWS}
 
 
 def _component(row: Component) -> dict[str, Scalar]:

@@ -27,8 +27,8 @@ from cape.protocol.phases import AnyEnvelope, Computation, Envelope, M, Run
 from cape.settings.config import Config
 
 # Fields of every envelope besides its body.
-HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
-STATE = 5  # version of a party's state
+ENVELOPE_FIELDS = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
+STATE_VERSION = 5  # version of a party's state
 # Fields that grow with the number of sites: the parts of a broadcast for one site each, and the
 # parts of a reply for other sites (`cape.secagg.messages`)
 ADDRESSED, SEALED = "addressed", "sealed"
@@ -66,11 +66,11 @@ def for_site(output: Document, site: str) -> Document:
 
 
 def _head(envelope: AnyEnvelope) -> dict[str, Any]:
-    return {name: getattr(envelope, name) for name in HEAD}
+    return {name: getattr(envelope, name) for name in ENVELOPE_FIELDS}
 
 
 def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelope:
-    fields: dict[str, Any] = {**HEAD, "body": body}
+    fields: dict[str, Any] = {**ENVELOPE_FIELDS, "body": body}
     if broadcast:
         fields["progress"] = Progress | None
     if not isinstance(document, dict) or set(document) != set(fields):
@@ -131,17 +131,17 @@ def cache_of(run: Run[Any]) -> Cache:
 
 def head_of(run: Run[Any]) -> Head:
     return Head(
-        v=STATE,
+        v=STATE_VERSION,
         computation=run.bound.computation.name,
         settings=json.dumps(run.config.settings(), sort_keys=True),
         run=run.run,
         cursor=run.cursor,
-        charges=None if run.ledger is None else charges_of(run.ledger, planned(run.model)),
+        charges=None if run.ledger is None else charges_of(run.ledger, planned_events(run.model)),
         transcript=run.transcript,
     )
 
 
-def planned(model: Any) -> tuple[Event, ...]:
+def planned_events(model: Any) -> tuple[Event, ...]:
     return () if model.roster is None else tuple(model.roster.plan)
 
 
@@ -175,12 +175,12 @@ def decode_run(
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
-        if head.v != STATE:
+        if head.v != STATE_VERSION:
             raise MessageError("E202", problem="cache of another version")
         # Settings travel as text, so that a cache of another version gives a readable error.
         config = decode_settings(computation, head.settings)
         known: M = wire.decode(cache.model, computation.model) if model is None else model
-        ledger = None if head.charges is None else ledger_of(head.charges, planned(known))
+        ledger = None if head.charges is None else ledger_of(head.charges, planned_events(known))
     except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
     bound = computation.bind(config)

@@ -123,10 +123,10 @@ async def _serve_one(connection: ServerConnection, worker: ThreadPoolExecutor) -
             await connection.send(frame)
         return
     loop = asyncio.get_running_loop()
-    await connection.send(await loop.run_in_executor(worker, answer, call))
+    await connection.send(await loop.run_in_executor(worker, answer_call, call))
 
 
-def answer(call: Mapping[str, Any]) -> str:
+def answer_call(call: Mapping[str, Any]) -> str:
     """Return the frame that answers a version 2 call; never raises."""
     began = time.monotonic()
     role, document = str(call.get("mode")), call.get("data", {})

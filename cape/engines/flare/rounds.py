@@ -50,10 +50,10 @@ MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
 # Maximum characters of a site's error; the catalogue's texts are shorter.
 MAX_ERROR_TEXT = 1000
 # Seconds that a new job waits for the one before it.
-PATIENCE = 60.0
+START_PATIENCE = 60.0
 # Seconds in which sites can receive the reason why a run ended.
 FAREWELL = 15.0
-MAX_STORED = 2 * wire.MAX_DOCUMENT
+MAX_CACHE = 2 * wire.MAX_DOCUMENT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ class SiteRounds:
                 answer = Answer(output=action())
         except Exception as err:  # only its public text leaves the site
             answer = Answer(error=public_text(err))
-        return encode(answer)
+        return encode_blob(answer)
 
     def _home(self, own: SiteFile, run: str) -> Path:
         home = home_of_run(Path(own.runs), run)
@@ -124,7 +124,7 @@ class SiteRounds:
         return home
 
     def _answer(self, blob: bytes, owner: str) -> dict[str, Any]:
-        question = decode(blob, Question)
+        question = decode_blob(blob, Question)
         own = self._open_own()
         home = self._home(own, question.run)
         self._begun.add(question.run)
@@ -208,7 +208,7 @@ class RunState:
 
 
 # Sends each site its bytes and yields answers as they arrive within `timeout` s.
-Ask = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
+AskSites = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
 
 
 class AggregatorRounds:
@@ -234,14 +234,14 @@ class AggregatorRounds:
         ]
         if len(texts) == 2 and not whole:
             raise MessageError("E202", problem="where the run stands is damaged")
-        read = (wire.loads(text, MAX_STORED) for text in whole)
+        read = (wire.loads(text, MAX_CACHE) for text in whole)
         states = [wire.decode_document(document, RunState, "state") for document in read]
         return max(states, key=lambda state: state.iteration, default=None)
 
     def _write(self, state: RunState) -> None:
         # Overwrites the state before the last one: one sync instead of two.  After a crash here no
         # question was sent from it, and sites repeat their last answer.
-        text = encode(state)
+        text = encode_blob(state)
         overwrite(self._state_file(state.iteration), _digest(text) + b"\n" + text)
 
     def _state_file(self, iteration: int) -> Path:
@@ -251,11 +251,11 @@ class AggregatorRounds:
     def results(self) -> Path:
         return self.home / "results"
 
-    def play(self, sites: Iterable[str], ask: Ask, *, join: float, round: float) -> RunState:
+    def play(self, sites: Iterable[str], ask: AskSites, *, join: float, round: float) -> RunState:
         """Play the run from the last complete exchange to its end; CapeError, also from a site."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         # An earlier job may still be ending.
-        with folder_lock(self.home, "the aggregator", patience=PATIENCE):
+        with folder_lock(self.home, "the aggregator", patience=START_PATIENCE):
             state = self.state()
             # Of an earlier stop.
             (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
@@ -272,17 +272,22 @@ class AggregatorRounds:
         return state
 
     def _tell_end(
-        self, state: RunState | None, sites: Iterable[str], ask: Ask, err: Exception, timeout: float
+        self,
+        state: RunState | None,
+        sites: Iterable[str],
+        ask: AskSites,
+        err: Exception,
+        timeout: float,
     ) -> None:
         number = 1 if state is None else state.iteration + 1
-        last = encode(Question(run=self._run, iteration=number, input=dict(end_message(err))))
+        last = encode_blob(Question(run=self._run, iteration=number, input=dict(end_message(err))))
         for _ in ask(dict.fromkeys(sites if state is None else state.left, last), timeout):
             pass
 
     def question(self, state: RunState) -> bytes:
         """Return the next question to all sites."""
         question = Question(run=self._run, iteration=state.iteration + 1, input=state.input)
-        return encode(question)
+        return encode_blob(question)
 
     def step(self, state: RunState, arrived: Mapping[str, bytes]) -> RunState:
         """Return the state after the answers of one exchange; CapeError as in `play`."""
@@ -295,7 +300,7 @@ class AggregatorRounds:
             raise ConsortiumError("E204", field="list of sites", sites=wrong)
         return RunState(cache={}, input=self._settings, left=tuple(sites))
 
-    def _exchange(self, state: RunState, ask: Ask, timeout: float) -> RunState:
+    def _exchange(self, state: RunState, ask: AskSites, timeout: float) -> RunState:
         number = state.iteration + 1
         arrived: dict[str, int] = {}
         document = {
@@ -340,7 +345,7 @@ class AggregatorRounds:
         return output
 
     def _arriving(
-        self, state: RunState, ask: Ask, timeout: float, arrived: dict[str, int]
+        self, state: RunState, ask: AskSites, timeout: float, arrived: dict[str, int]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield replies as they arrive, with sizes into `arrived`; CapeError for a lost site.
 
@@ -383,7 +388,7 @@ class AggregatorRounds:
 
 def _read_answer(raw: Any) -> Answer:
     try:
-        answer: Answer = decode(raw, Answer)
+        answer: Answer = decode_blob(raw, Answer)
     except CapeError as err:
         return Answer(error=err.public)  # a malformed answer counts as an error
         # Only one line of a site's text is passed on.
@@ -398,11 +403,11 @@ def progress_of(state: RunState) -> Progress | None:
 # -- bytes and files -------------------------------------------------------------------------------
 
 
-def encode(record: Any) -> bytes:
+def encode_blob(record: Any) -> bytes:
     return wire.dumps(wire.encode(record, type(record)))
 
 
-def decode(blob: Any, kind: type) -> Any:
+def decode_blob(blob: Any, kind: type) -> Any:
     if not isinstance(blob, bytes):
         raise MessageError("E202", problem="a call carries bytes")
     return wire.decode_document(wire.loads(blob, wire.MAX_DOCUMENT), kind, kind.__name__.lower())
@@ -419,7 +424,7 @@ def _names(digest: bytes, text: bytes) -> bool:
 
 def stored(path: Path) -> Any:
     """Return the document of a file, None without a file; MessageError if it is damaged."""
-    return wire.loads(path.read_bytes(), MAX_STORED) if path.is_file() else None
+    return wire.loads(path.read_bytes(), MAX_CACHE) if path.is_file() else None
 
 
 def carried_inline(output: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ AUTHORS: Final = "app/code/computation"
 REQUIREMENTS: Final = "requirements.txt"
 PARAMETERS: Final = "test_data/server/parameters.json"
 # Files that a checkout has; the framework's own files must stay as released.
-MARKS: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
+CHECKOUT_FILES: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
 # The package with plots; the pins of the boilerplate exclude nilearn.
 WANTED: Final = (f"coinstac-cape=={VERSION}", "matplotlib>=3.8,<3.10", "scipy>=1.10,<1.12")
 
@@ -92,7 +92,7 @@ def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[
     `parameters`: as in `files`.  Existing author files are removed; a requirement is added once.
     ConfigError E321 for a folder that is no checkout, E011 for settings that NeuroFLAME cannot run.
     """
-    if not all((checkout / mark).is_file() for mark in MARKS):
+    if not all((checkout / mark).is_file() for mark in CHECKOUT_FILES):
         raise ConfigError("E321", detail=str(checkout))
     check_settings(parameters or {})
     written = files(parameters)

@@ -7,8 +7,8 @@ the end       the last message has the results of all; every site writes them to
 
 A party is one process for the whole run, and a run cannot be resumed.  Secrets (keys, the journal)
 are in a temporary folder of that process with mode 0700, deleted at its end; the framework's own
-state is an unprotected file in the output folder and holds none.  The ledger of all runs is beside
-the data, the only folder of a site that outlives a run.
+state is an unprotected file in the output folder and holds none.  The ledger of all runs is in
+the folder of the data, the only one of a site that outlives a run.
 
 The framework passes the arguments `parameters`, `data_dir` and `output_dir` by name.
 """
@@ -55,7 +55,7 @@ LOST: Final = (
 )
 # Drop-outs, which the framework does not support
 NOT_IN_NEUROFLAME: Final = ("aggregation", "min_survivors")
-# Folder beside a site's data; hidden, so that it is not read as data.
+# Folder within that of a site's data; hidden, so that it is not read as data
 HOME: Final = ".cape-site"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from cape.engines.coinstac.compspec import image_of
+from cape.engines.coinstac.compspec import image_name_of
 from cape.errors import CapeError, ReportedError
 from cape.settings.config import PRODUCT, VERSION
 from cape.simulation.transports import error_detail
@@ -35,7 +35,7 @@ STDOUT, STDERR = 1, 2
 def image_for(settings: Mapping[str, object], image: str = "") -> str:
     """Return `image`, or this version's default image that has the run's computation."""
     computation = str(settings.get("computation", PRODUCT))
-    return image or f"{image_of(computation)}:{VERSION}"
+    return image or f"{image_name_of(computation)}:{VERSION}"
 
 
 def find_image(settings: Mapping[str, object], image: str = "") -> str:

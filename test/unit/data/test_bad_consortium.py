@@ -31,7 +31,7 @@ from cape.errors import CapeError, DataError
 from cape.planning.consortium_folder import read_settings, site_folders
 from cape.planning.validate import check_site, handshake
 from cape.protocol import wire
-from cape.protocol.join import compare, make_card
+from cape.protocol.join import compare_cards, make_card
 from cape.settings.config import Config
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
@@ -383,7 +383,7 @@ def test_what_is_the_owners_is_not_taken_from_a_site_and_differences_are_named(t
     assert_public(finding.public, folder)
     cards = cards_of(folder, {"local1": config(epsilon=4.0)})
     with pytest.raises(CapeError) as caught:
-        compare(cards, config())
+        compare_cards(cards, config())
     assert str(caught.value) == (
         "CAPE-E151 Settings differ between sites: epsilon: local0 has 8.0, local1 has 4.0, "
         "local2 has 8.0. All sites must run the owner's settings."
@@ -417,7 +417,7 @@ def test_another_version_is_named_with_both_numbers(tmp_path):
     cards = cards_of(consortium(tmp_path / "data"))
     old = {**cards, "local1": replace(cards["local1"], version="0.0.9")}
     with pytest.raises(CapeError) as caught:
-        compare(old, config())
+        compare_cards(old, config())
     assert caught.value.code == "CAPE-E155"
     for part in ("local0 has ", "local1 has 0.0.9", "Install the same version everywhere"):
         assert part in str(caught.value)

@@ -29,7 +29,7 @@ from cape.data import images
 from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, ConsortiumError
 from cape.protocol import wire
-from cape.protocol.join import compare
+from cape.protocol.join import compare_cards
 from cape.protocol.messages import FeatureSpace, SiteCard
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
@@ -286,13 +286,13 @@ def cards(**changed: object) -> dict[str, SiteCard]:
 @pytest.mark.parametrize("number", [0, -1, -(2**40)])
 def test_a_site_of_nobody_is_refused(number) -> None:
     with pytest.raises(ConsortiumError, match="E204 number of subjects differs: B: none"):
-        compare(cards(n_subjects=number), MATRIX)
+        compare_cards(cards(n_subjects=number), MATRIX)
 
 
 def test_what_a_site_calls_itself_reaches_no_screen_as_it_is() -> None:
     hostile = "1\x1b[2J\n\r\0​‮" + "x" * 10**6
     with pytest.raises(ConsortiumError) as caught:
-        compare(cards(version=hostile), MATRIX)
+        compare_cards(cards(version=hostile), MATRIX)
     text = caught.value.public
     assert len(text) < 600
     assert text.isascii()

@@ -17,7 +17,7 @@ from cape.data.gift import read_people_rows
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.tables import Records
 from cape.errors import CapeError, ConfigError, DataError
-from cape.settings.comparison import Kind, Measure
+from cape.settings.comparison import Measure, MeasureKind
 from cape.settings.resolved import resolve
 from cape.simulation import simulate
 from cape.site.site_data import FileSource
@@ -53,12 +53,12 @@ def written(folder: Path, names: str = "", /, **variables: np.ndarray) -> Path:
     return folder / FILE
 
 
-def rows_of(path: Path, kind: Kind = "fnc") -> Records:
+def rows_of(path: Path, kind: MeasureKind = "fnc") -> Records:
     measure = Measure(kind=kind, networks=NETWORKS, domains=("x", "x", "y"))
     return read_people_rows(path, replace(resolve(config_of()).reading, of_gift=measure))
 
 
-def refused(path: Path, kind: Kind = "fnc") -> tuple[IssueCode, str]:
+def refused(path: Path, kind: MeasureKind = "fnc") -> tuple[IssueCode, str]:
     with pytest.raises(UnusableFile) as stop:
         rows_of(path, kind)
     assert stop.value.issue.code.severity == "E"  # before anything is charged
@@ -142,7 +142,7 @@ def test_order_alone_is_never_believed(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_does_not_fit_stops_its_site(
-    tmp_path: Path, variables: dict[str, np.ndarray], kind: Kind, observed: str
+    tmp_path: Path, variables: dict[str, np.ndarray], kind: MeasureKind, observed: str
 ) -> None:
     code, got = refused(written(tmp_path, **variables), kind)
     assert code is IssueCode.GIFT_FILE

@@ -17,7 +17,7 @@ from cape.data.groups import measured, repetition_times
 from cape.data.subjects import subject_matrix
 from cape.data.templates import with_templates
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.settings.comparison import Kind, Measure
+from cape.settings.comparison import Measure, MeasureKind
 from cape.settings.config import Config, Recipe
 
 RNG = np.random.default_rng(4)
@@ -45,7 +45,7 @@ def study(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("kind", "n"), [("fnc", 3), ("domains", 2), ("power", 6), ("falff", 3), ("loadings", 3)]
 )
-def test_names_are_known_before_anybody_is_measured(kind: Kind, n: int) -> None:
+def test_names_are_known_before_anybody_is_measured(kind: MeasureKind, n: int) -> None:
     measure = Measure(kind=kind, networks=NETWORKS, domains=("x", "x", "y"))
     S = RNG.standard_normal((3, 200))
     assert len(outcome_names(measure)) == n == len(set(outcome_names(measure)))
@@ -69,7 +69,7 @@ def test_who_lacks_an_outcome_adds_zeros_and_stays(study) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fnc", "domains", "power", "falff", "loadings"])
-def test_nobody_s_courses_end_a_run_or_warn(kind: Kind) -> None:
+def test_nobody_s_courses_end_a_run_or_warn(kind: MeasureKind) -> None:
     """A header with an infinite repetition time divided by zero, which ended its site for all."""
     measure = Measure(kind=kind, networks=NETWORKS, domains=("x", "x", "y"))
     S = RNG.standard_normal((3, 50)).astype(np.float32)

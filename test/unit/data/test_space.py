@@ -11,7 +11,7 @@ import pytest
 
 from cape.data.pipeline import inspect_site
 from cape.data.space import mask_space, one_space, space_of
-from cape.protocol.join import compare
+from cape.protocol.join import compare_cards
 from cape.report.maps import write_maps
 from cape.settings.config import Config
 from cape.space.feature_space import FeatureSpace
@@ -150,7 +150,7 @@ def test_sites_that_say_other_spaces_of_one_mask_do_not_fit(make_card):
         space = FeatureSpace.of_labels("mask", labels, COARSE, said)
         cards[site_id] = make_card(space)
     with pytest.raises(Exception, match="template space") as caught:
-        compare(cards, replace(CONFIG, min_sites=2))
+        compare_cards(cards, replace(CONFIG, min_sites=2))
     assert "A has MNI152, B has not said" in str(caught.value)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.privacy.cost import Event
-from cape.protocol.join import RunPlan, compare, join, make_roster
+from cape.protocol.join import RunPlan, compare_cards, join, make_roster
 from cape.protocol.messages import FORMAT, FeatureSpace, SiteCard
 from cape.protocol.model import Model, Roster, joined
 from cape.protocol.phases import Attendance
@@ -51,7 +51,7 @@ IMAGE = FeatureSpace.of_labels("mask", np.ones((2, 3, 1), np.int32), np.diag([2.
 
 
 def test_equal_cards_pass() -> None:
-    compare(cards(), CONFIG)
+    compare_cards(cards(), CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_equal_cards_pass() -> None:
 )
 def test_a_difference_is_named_with_its_sites(changed, expected) -> None:
     with pytest.raises(ConsortiumError) as caught:
-        compare(cards(**changed), CONFIG)
+        compare_cards(cards(**changed), CONFIG)
     assert caught.value.public.startswith(f"CAPE-{expected}")
 
 
 def test_people_in_groups_are_people_of_the_site() -> None:
     own = {name: card(i, counts=(2, 3)) for i, name in enumerate("ABC")}
-    compare(own, CONFIG)
+    compare_cards(own, CONFIG)
     for counts in ((3, 4), (-1, 3)):
         with pytest.raises(ConsortiumError, match="E204 number of people in groups differs: B"):
-            compare(own | {"B": card(1, counts=counts)}, CONFIG)
+            compare_cards(own | {"B": card(1, counts=counts)}, CONFIG)
     found = make_roster(own, CONFIG, lambda *_: RUN_PLAN)
     assert [entry.counts for entry in found.sites] == [(2, 3)] * 3
 
@@ -105,8 +105,8 @@ def test_people_in_groups_are_people_of_the_site() -> None:
 def test_fewer_sites_than_the_owner_allows_are_refused() -> None:
     two = {"A": card(0), "B": card(1)}
     with pytest.raises(ConfigError, match="E152 2 sites joined, min_sites=3; one of two sites"):
-        compare(two, replace(CONFIG, n_sites=0))
-    compare(two, replace(CONFIG, n_sites=2, min_sites=2))
+        compare_cards(two, replace(CONFIG, n_sites=0))
+    compare_cards(two, replace(CONFIG, n_sites=2, min_sites=2))
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_fewer_sites_than_the_owner_allows_are_refused() -> None:
     ],
 )
 def test_sites_are_those_that_the_owner_counts_and_names(said, problem) -> None:
-    compare(cards(), replace(CONFIG, site_names="C, B,A"))
+    compare_cards(cards(), replace(CONFIG, site_names="C, B,A"))
     with pytest.raises(ConfigError) as caught:
-        compare(cards(), replace(CONFIG, **said))
+        compare_cards(cards(), replace(CONFIG, **said))
     assert caught.value.public.startswith(f"CAPE-E152 {problem};")
 
 

@@ -154,7 +154,7 @@ def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
     table = display.tables(made)
     for row in nameless:
         assert row["label"] == files.EMPTY_CELL
-        assert table[f"Global {row['name']}"]["label"] == display.NOTHING
+        assert table[f"Global {row['name']}"]["label"] == display.NO_VALUE
         assert abs(float(row["label_r"])) < float(row["label_chance"])
     page = (tmp_path / "index.html").read_text()
     # What is nearest stands there with its r and chance, and that it is no name.

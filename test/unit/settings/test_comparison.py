@@ -36,7 +36,7 @@ def test_covariates_have_public_ranges_or_two_levels() -> None:
     assert age == Range(column="age", low=18.0, high=90.0)
     assert (motion.low, motion.high, motion.unit) == (0.0, 0.5, 0.125)
     assert sex == Levels(column="sex", levels=("female", "male"))
-    assert [one.most for one in (age, motion, sex)] == [2.0, 2.0, 1.0]
+    assert [one.max_value for one in (age, motion, sex)] == [2.0, 2.0, 1.0]
     assert parse_covariates("") == parse_covariates("  ") == ()
     assert parse_covariates("total score -3:1e2")[0].column == "total score"
 

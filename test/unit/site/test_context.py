@@ -19,7 +19,7 @@ from cape.protocol.model import Roster, RosterEntry
 from cape.protocol.ports import Stacks
 from cape.settings.config import Config
 from cape.site.context import AggregatorContext, SiteContext
-from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, Person
+from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, ListedPerson
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import Card, MemoryStore
@@ -89,7 +89,7 @@ def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> Non
     """Before the run's own: what the site's limit over all runs refuses leaves no trace."""
     lines: list[Any] = []
     file = LifetimeLedgerFile(path=tmp_path / "ledger.jsonl", site="B")
-    person = Person(label="sub-1", files=("f",))
+    person = ListedPerson(label="sub-1", files=("f",))
     runs = LifetimeLedger(
         file=file, dataset_id="", data=SimpleNamespace(people=[person], contents="c"),
     )  # fmt: skip

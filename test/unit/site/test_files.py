@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cape.errors import StoppedError
-from cape.site.files import BLOCK, folder_lock, overwrite, write_atomically
+from cape.site.files import BLOCK_BYTES, folder_lock, overwrite, write_atomically
 
 
 def test_a_file_is_replaced_whole_and_synced_before_its_name(tmp_path, monkeypatch) -> None:
@@ -50,7 +50,7 @@ def test_a_file_is_overwritten_in_its_place_and_synced(tmp_path, monkeypatch) ->
         done.clear()
         overwrite(path, data)
         assert done == [(path, data)]
-        assert path.stat().st_size == BLOCK
+        assert path.stat().st_size == BLOCK_BYTES
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(OSError, match="symbolic link"):

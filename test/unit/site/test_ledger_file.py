@@ -29,7 +29,7 @@ from cape.settings.config import Config
 from cape.site import files, ledger_lines
 from cape.site.access import round_file
 from cape.site.files import appending
-from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, Person, read_ledger
+from cape.site.ledger_file import LifetimeLedger, LifetimeLedgerFile, ListedPerson, read_ledger
 from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.policy import limit_of
 from cape.site.site_data import FileSource
@@ -131,7 +131,7 @@ def test_a_run_of_another_data_set_counts_whoever_of_the_first_it_held(tmp_path)
 
 
 def all_runs(
-    file: LifetimeLedgerFile, people: list[Person], contents: str = "c", **more
+    file: LifetimeLedgerFile, people: list[ListedPerson], contents: str = "c", **more
 ) -> LifetimeLedger:
     return LifetimeLedger(file=file, dataset_id="", **more,
                    data=SimpleNamespace(people=people, contents=contents))  # fmt: skip
@@ -147,9 +147,9 @@ EVENT = Event(
 def test_other_files_of_the_same_name_are_the_same_person(tmp_path) -> None:
     """Another bids_filter, or some runs only: the same people looked new to the ledger."""
     file = ledger(tmp_path)
-    first = [Person(label=f"sub-{m}", files=(f"{m}-run-1", f"{m}-run-2")) for m in range(3)]
-    other = [Person(label=f"sub-{m}", files=(f"{m}-other-space",)) for m in range(3)]
-    renamed = [Person(label=f"patient{m}", files=(f"{m}-run-2",)) for m in range(3)]
+    first = [ListedPerson(label=f"sub-{m}", files=(f"{m}-run-1", f"{m}-run-2")) for m in range(3)]
+    other = [ListedPerson(label=f"sub-{m}", files=(f"{m}-other-space",)) for m in range(3)]
+    renamed = [ListedPerson(label=f"patient{m}", files=(f"{m}-run-2",)) for m in range(3)]
     for name, people in (("one", first), ("two", other), ("three", renamed)):
         assert (
             all_runs(file, people, name).begin(name, "capedjica", CONFIG, promised=True).word
@@ -158,7 +158,7 @@ def test_other_files_of_the_same_name_are_the_same_person(tmp_path) -> None:
         assert pays(file, name, 1) == "in"
         assert len(file.find(name).people) == 3
     assert [file.total(name).runs for name in ("one", "two", "three")] == [3, 3, 3]
-    strangers = [Person(label="sub-7", files=("7",))]
+    strangers = [ListedPerson(label="sub-7", files=("7",))]
     assert (
         all_runs(file, strangers, "four").begin("four", "capedjica", CONFIG, promised=True).word
         == "in"
@@ -194,7 +194,7 @@ def test_reading_a_long_run_looks_at_every_charge_a_few_times_only(tmp_path, mon
 
 def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path) -> None:
     file = ledger(tmp_path)
-    people = [Person(label="sub-MRN12345", files=("f",))]
+    people = [ListedPerson(label="sub-MRN12345", files=("f",))]
     all_runs(file, people).begin("one", "capedjica", CONFIG, promised=True)
     key = file.path.with_name("ledger.jsonl.key")
     assert os.stat(key).st_mode & 0o777 == 0o600
@@ -212,7 +212,7 @@ def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path)
 def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) -> None:
     """All people would look new."""
     file = ledger(tmp_path)
-    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    runs = all_runs(file, [ListedPerson(label="sub-1", files=("f",))])
     assert runs.begin("one", "capedjica", CONFIG, promised=True).word == "in"
     key = file.path.with_name("ledger.jsonl.key")
     if damage == "gone":
@@ -229,7 +229,7 @@ def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) 
 def test_without_its_ledger_a_key_does_not_begin_a_new_account(tmp_path) -> None:
     """A run that the limit refused was let in once the file was away, and all charges with it."""
     file = ledger(tmp_path, Cost.of_mu(0.11))
-    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    runs = all_runs(file, [ListedPerson(label="sub-1", files=("f",))])
     small = Config(epsilon=gdp_epsilon(mu=0.1, delta=DELTA), delta=DELTA)
     assert runs.begin("one", "capedjica", small, promised=True).word == "in"
     assert file.hold("one", cost("1/100")).word == "in"
@@ -250,7 +250,7 @@ def test_without_its_ledger_a_key_does_not_begin_a_new_account(tmp_path) -> None
 def test_a_first_run_that_was_refused_leaves_a_ledger_that_can_be_used(tmp_path) -> None:
     """Its key is there, and no line yet."""
     runs = all_runs(
-        ledger(tmp_path, limit_of([(0.5, DELTA)])), [Person(label="sub-1", files=("f",))]
+        ledger(tmp_path, limit_of([(0.5, DELTA)])), [ListedPerson(label="sub-1", files=("f",))]
     )
     assert runs.begin("one", "capedjica", CONFIG, promised=True).word == "spent"
     assert (
@@ -261,7 +261,7 @@ def test_a_first_run_that_was_refused_leaves_a_ledger_that_can_be_used(tmp_path)
 def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:
     """It was known in `join` as one with noise of the operating system, and stayed that."""
     file = ledger(tmp_path)
-    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    runs = all_runs(file, [ListedPerson(label="sub-1", files=("f",))])
     assert runs.begin("one", "capedjica", CONFIG, promised=True).word == "in"
     assert runs.hold("one", [EVENT], promised=False).word == "in"
     assert pays(file, "one", 1) == "in"
@@ -269,7 +269,9 @@ def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:
     assert runs.hold("one", [EVENT], promised=False).word == "in"  # asked again: written down once
     assert file.path.read_bytes() == before
     assert file.total("one").cost == INFINITE
-    limited = all_runs(ledger(tmp_path / "limited", PLAN), [Person(label="sub-1", files=("f",))])
+    limited = all_runs(
+        ledger(tmp_path / "limited", PLAN), [ListedPerson(label="sub-1", files=("f",))]
+    )
     assert limited.begin("one", "capedjica", CONFIG, promised=True).word == "in"
     assert limited.hold("one", [EVENT], promised=False).word == "spent"
     with pytest.raises(StateLostError, match="E262"):
@@ -558,7 +560,7 @@ def test_a_process_that_holds_a_ledger_for_ever_does_not_hang_the_site(tmp_path)
     spend(file, run("one", "a"), 1)
     with file.path.open("rb") as held, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(held, fcntl.LOCK_SH)
-        patch.setattr(files, "PATIENCE", 0.2)
+        patch.setattr(files, "LOCK_PATIENCE", 0.2)
         with pytest.raises(StoppedError, match="E263 the ledger of site"):
             pays(file, "one", 2)
 
@@ -672,7 +674,7 @@ def test_a_line_that_the_disk_has_no_room_for_is_taken_back(tmp_path, monkeypatc
 
 def test_the_hold_of_a_plan_of_halves_is_that_of_the_dearer_half(tmp_path) -> None:
     file = ledger(tmp_path, limit=cost("3"))
-    runs = all_runs(file, [Person(label="sub-01", files=("f",))])
+    runs = all_runs(file, [ListedPerson(label="sub-01", files=("f",))])
     plan = [
         SimpleNamespace(part=part, cost=cost(mu2))
         for part, mu2 in (("", "1"), ("A", "2"), ("B", "1"))

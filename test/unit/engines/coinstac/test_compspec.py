@@ -15,7 +15,7 @@ from cape.cli import main
 from cape.computations import load, module_of, names
 from cape.engines.coinstac import compspec
 from cape.engines.coinstac.computation import run
-from cape.engines.coinstac.display import EFFECT
+from cape.engines.coinstac.display import EFFECT_ROWS
 from cape.engines.coinstac.form import NOT_IN_COINSTAC
 from cape.errors import ConfigError
 from cape.settings.config import VERSION, Config
@@ -431,4 +431,4 @@ def test_an_image_that_coinstac_does_not_list_or_cannot_pull_is_refused(tmp_path
 
 def test_columns_of_effects_have_their_names_in_the_application() -> None:
     declared = compspec.compspec_of("capecontrast")["computation"]["output"]["components"]
-    assert {name: item["label"] for name, item in declared["items"].items()} == EFFECT
+    assert {name: item["label"] for name, item in declared["items"].items()} == EFFECT_ROWS

@@ -53,9 +53,9 @@ def test_every_component_has_the_declared_rows_rounded_for_reading() -> None:
 
 
 def test_a_match_of_chance_is_a_dash_and_no_name() -> None:
-    assert display.shown(None) == display.NOTHING
+    assert display.shown(None) == display.NO_VALUE
     labels = [row["label"] for row in display.tables(example.outcome()).values()]
-    assert all(label == display.NOTHING or "chance" not in str(label) for label in labels)
+    assert all(label == display.NO_VALUE or "chance" not in str(label) for label in labels)
 
 
 def test_a_form_becomes_settings_and_comes_back() -> None:
@@ -158,5 +158,5 @@ def test_a_comparison_is_its_sentence_and_its_effects() -> None:
     assert str(summary["status"]).startswith("At these 3 sites, patient and control differ in")
     assert list(tables) == [f"Global {name}" for name in "abcde"]
     for row in tables.values():
-        assert list(row) == list(display.EFFECT)
+        assert list(row) == list(display.EFFECT_ROWS)
         assert all(isinstance(value, str | int | float) for value in row.values())

@@ -122,7 +122,7 @@ def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
         calls.own["local0"], identity="/keys", home="/ledger", maps="/m.csv"
     )
     calls.own["local1"] = dataclasses.replace(calls.own["local1"], policy="")
-    question = rounds.encode(rounds.Question(run=RUN, iteration=1, input={}))
+    question = rounds.encode_blob(rounds.Question(run=RUN, iteration=1, input={}))
     with ThreadPoolExecutor(2) as pool:
         for said in pool.map(lambda s: calls.site(s).answer(question, ""), ("local0", "local1")):
             assert b"E010" in said
@@ -189,7 +189,7 @@ def test_a_run_goes_on_when_a_stopped_process_lets_go_of_its_sites_folder(
     calls, expected, monkeypatch
 ):
     """E263: until then the new process of the site cannot answer, and nothing is lost by asking."""
-    monkeypatch.setattr("cape.site.files.PATIENCE", 0.0)
+    monkeypatch.setattr("cape.site.files.LOCK_PATIENCE", 0.0)
     stopped, home = ExitStack(), calls.work / "local1" / RUN
 
     def stop(call: int, site: str) -> bool:
@@ -255,7 +255,7 @@ def test_who_wrote_a_reason_of_its_own_keeps_it_below_that_of_the_run(calls):
      None, ["CAPE-E150 a"], "CAPE-E150 " + "a" * 1001],
 )  # fmt: skip
 def test_no_other_words_of_an_aggregator_are_written_at_a_site(calls, text):
-    question = rounds.encode(rounds.Question(run=RUN, iteration=1, input={"ended": text}))
+    question = rounds.encode_blob(rounds.Question(run=RUN, iteration=1, input={"ended": text}))
     answer = calls.site("local0").answer(question, "")
     assert b"CAPE-E202" in answer
     words = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
@@ -419,7 +419,7 @@ def test_nothing_but_a_public_text_leaves_a_site_that_fails(calls, monkeypatch):
 @pytest.mark.parametrize("name", ["../x", "a" * 31, "0" * 32 + "\n", "", "G" * 32])
 def test_a_run_names_no_other_folder(calls, name):
     question = rounds.Question(run=name, iteration=1, input=SETTINGS)
-    answer = calls.site("local0").answer(rounds.encode(question), "")
+    answer = calls.site("local0").answer(rounds.encode_blob(question), "")
     assert b"CAPE-E202" in answer
     assert b"CAPE-E202" in calls.site("local0").deliver(name, {"results.json": b"{}"})
     assert [path.name for path in (calls.work / "local0").iterdir()] == ["site-policy.toml"]
@@ -456,7 +456,9 @@ def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
             taken.append(super()._input(question, own))
             return taken[-1]
 
-    Taking("local0", lambda: calls.own["local0"], SitePlaces()).answer(rounds.encode(question), "")
+    Taking("local0", lambda: calls.own["local0"], SitePlaces()).answer(
+        rounds.encode_blob(question), ""
+    )
     assert taken == [SETTINGS]
 
 

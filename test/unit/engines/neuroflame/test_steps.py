@@ -282,7 +282,7 @@ def test_drop_outs_are_refused_before_a_site_is_asked(data: Path, tmp_path: Path
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout"
-    for mark in author_files.MARKS:
+    for mark in author_files.CHECKOUT_FILES:
         (folder / mark).parent.mkdir(parents=True, exist_ok=True)
         (folder / mark).write_text("numpy==1.24.4\n" if mark.endswith(".txt") else "")
     (folder / author_files.AUTHORS).mkdir(parents=True)
