@@ -27,7 +27,6 @@ from cape.site.context import AggregatorContext
 # Pairs of a site and the document of its reply
 Arriving = Iterable[tuple[str, Document]]
 
-PARTY = "the aggregator"
 NO_CARD = "the first message of a site is its card"
 
 
@@ -57,9 +56,9 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
         computation, config = first_settings(cards)
         state = start(computation.bind(config))
     else:
-        cache = read_cache(request.cache, PARTY)
+        cache = read_cache(request.cache, request.who)
         computation = load(cache.head.computation)
-        state, kept = decode_run(computation, cache, party=PARTY), dict(cache.kept)
+        state, kept = decode_run(computation, cache, party=request.who), dict(cache.kept)
     # A cache of another round belongs to replies to another broadcast.
     request.expect(state.cursor.seq)
     inbox = gathered(replies, state.phase)

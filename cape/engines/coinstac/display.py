@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cape.protocol.outcome import ContrastOutcome, IcaOutcome, Outcome
-from cape.report.comparison import Effect, comparison_of
+from cape.report.comparison import comparison_of
 from cape.report.consortium import components_of, results_of
 from cape.report.maps import Component
 from cape.report.results import ComparisonResults, MapResults
@@ -55,7 +55,10 @@ def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
     if isinstance(outcome, ContrastOutcome):
         _, rows = comparison_of(outcome)
         shown_first = sorted(rows.effects, key=lambda row: row.p)[:MAX_EFFECT_TABLES]
-        return {f"Global {row.outcome}": _effect(row) for row in shown_first}
+        return {
+            f"Global {row.outcome}": {name: shown(getattr(row, name)) for name in EFFECT_ROWS}
+            for row in shown_first
+        }
     table = outcome.tables[0]
     # A computation names the columns of its tables; the application shows unknown names unchanged.
     names = [name.replace("_", " ") for name in table.header]
@@ -76,10 +79,6 @@ def shown(value: object) -> Scalar:
     if isinstance(value, int):
         return f"{value:,}"
     return float(f"{value:.4g}") if isinstance(value, float) else str(value)
-
-
-def _effect(row: Effect) -> dict[str, Scalar]:
-    return {name: shown(getattr(row, name)) for name in EFFECT_ROWS}
 
 
 def _component(row: Component) -> dict[str, Scalar]:

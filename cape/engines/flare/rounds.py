@@ -41,7 +41,7 @@ from cape.site.files import folder_lock, overwrite
 from cape.site.places import SitePlaces
 
 RUN_NAME = re.compile(r"[0-9a-f]{32}")
-# A component of a result file's name: no path, no hidden file.
+# A part of a result file's path: one name, not hidden
 FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 # Calls per question: on the second call a late answer is in the journal.
 MAX_CALLS = 2
@@ -142,12 +142,13 @@ class SiteRounds:
         if set(question.input) == {ENDED}:
             hear_end(home / "output", question.input[ENDED])
             return {ENDED: "read"}
-        # Also if the last answer was lost: the journal has it.
-        before = stored(_cache_of(home, question.iteration - 1))
+        # The cache from before the last answer, also if that was lost: the journal has it.
+        earlier = _cache_of(home, question.iteration - 1)
+        is_later = question.iteration > 1 and earlier.is_file()
         document = {
             "input": self._input(question, own),
             # `run` has its own count and refuses a wrong number.
-            "cache": {} if question.iteration == 1 or before is None else before,
+            "cache": wire.loads(earlier.read_bytes(), MAX_CACHE) if is_later else {},
             "state": {
                 "clientId": self._site,
                 "baseDirectory": own.data,
@@ -391,7 +392,7 @@ def _read_answer(raw: Any) -> Answer:
         answer: Answer = decode_blob(raw, Answer)
     except CapeError as err:
         return Answer(error=err.public)  # a malformed answer counts as an error
-        # Only one line of a site's text is passed on.
+    # Only one line of a site's text is passed on.
     return replace(answer, error=answer.error.partition("\n")[0][:MAX_ERROR_TEXT])
 
 
@@ -420,11 +421,6 @@ def _digest(text: bytes) -> bytes:
 def _names(digest: bytes, text: bytes) -> bool:
     # `overwrite` fills the last block with spaces.
     return _digest(text.rstrip(b" ")) == digest
-
-
-def stored(path: Path) -> Any:
-    """Return the document of a file, None without a file; MessageError if it is damaged."""
-    return wire.loads(path.read_bytes(), MAX_CACHE) if path.is_file() else None
 
 
 def carried_inline(output: dict[str, Any], folder: Path) -> dict[str, Any]:
