@@ -731,7 +731,8 @@ def test_g13_the_cache_of_a_site_holds_public_values_and_the_vault_key_only(reco
 
 def test_g13_a_cache_past_its_hard_cap_is_refused(monkeypatch) -> None:
     party = Consortium().until("pca")
-    monkeypatch.setattr("cape.protocol.wire.MAX_STATE", 1000)
+    size = len(wire.dumps(encode_run(party.state)))
+    monkeypatch.setattr(wire, "MAX_STATE", size - 1)
     with pytest.raises(CapeError, match="E145 cache=more exceeds the limit 4 MiB"):
         encode_run(party.state)
 
