@@ -34,6 +34,7 @@ def report(
     write_site: Callable[[Site, M], SiteOutcome],
     write_consortium: Callable[[Aggregator, M], Outcome],
 ) -> AnyPhase:
+    """Return the phase; the arguments make the results of a site and of the consortium."""
 
     def answer(site: Site, model: M) -> Done:
         site.publish(write_site(site, model))
@@ -63,7 +64,7 @@ def report(
 
 def guarantee_of(party: Aggregator, roster: Roster) -> str:
     """Return the guarantee of a run: "dp", or "none" if the noise of any site is seeded."""
-    # Whoever knows the seed can subtract that site's share of the noise.
+    # A party that knows the seed can subtract that site's share of the noise.
     return "dp" if party.config.private and not roster.seeded else "none"
 
 

@@ -193,7 +193,7 @@ def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: i
                 raise failure(f"the shares do not give the mask key of {u}")
             peers = {site: mask_public_key(entries[site], pending.key_set) for site in left}
             pairs = shared_keys(ring, peers, digest=table.roster, salt=table.setup.salt)
-            # Added, its zero-sum term towards the survivors completes their sum.
+            # Adding its zero-sum term towards the survivors completes their sum.
             total += zero_sum_mask(pairs, label)
     sizes = table.setup.sizes
     return SurvivorSum(

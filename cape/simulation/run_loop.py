@@ -24,30 +24,30 @@ from cape.site.files import write_atomically
 from cape.site.policy import SitePolicy
 
 CHECKPOINT_FILE = "run.json"
-# In the folder of a finished run: the setup that `cape rerun` repeats.
+# File in the folder of a finished run, with the setup that `cape rerun` repeats
 SETUP_FILE = "run.json"
-# Bytes: all parties, each with its cache.
+# Maximum bytes of a checkpoint, which has the caches of all parties
 MAX_CHECKPOINT = 2**30
-# Of one run; far more than any settings ask for.
+# Far more than any settings ask for
 MAX_EXCHANGES = 10_000
 
-# Errors after which the same step may be repeated: no data left the party.
+# Errors after which the same step may be repeated, because no data left the party
 STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
-# Where a run stands before its first broadcast.
+# Progress of a run before its first broadcast
 _NOTHING = dict.fromkeys(("mu", "mu_budget", "epsilon", "step", "stability"), 0.0)
 BEFORE_JOIN = Progress(phase="join", round=1, rounds=1, exchange=0, exchanges=0, **_NOTHING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """What is read of a record first: who wrote it."""
+    """The part of a checkpoint that is read first: the version that wrote it."""
 
     version: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSetup:
-    """What a simulated run is: everything that was chosen when it began, as `simulate` takes it."""
+    """All choices of a simulated run, as `simulate` takes them."""
 
     directory: str
     through: str
@@ -56,7 +56,7 @@ class RunSetup:
     drops: tuple[str, ...]
     image: str = ""
     memory: str = ""
-    # Public maps that sites regress; empty: those in their folders
+    # File of public maps on which sites regress; empty: those in their folders
     maps: str = field(default="", metadata={"omittable": True})
 
     def write(self, out: Path) -> None:
@@ -65,7 +65,7 @@ class RunSetup:
 
 
 def read_setup(out: Path) -> RunSetup:
-    """Return what was run in a folder of results, from its own file; ConfigError E264."""
+    """Return the setup of the finished run in a folder of results; ConfigError E264."""
     path = out / SETUP_FILE
     if not path.is_file():
         do = f"name the --out of cape simulate, which holds {SETUP_FILE}."
@@ -81,7 +81,7 @@ def read_setup(out: Path) -> RunSetup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A run after `exchange` complete exchanges; `state` is that of its transport."""
+    """A run after `exchange` complete exchanges; `state` is the state of its transport."""
 
     version: str = VERSION
     setup: RunSetup
@@ -102,7 +102,7 @@ def read_checkpoint(work: Path) -> Checkpoint:
         raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
     try:
         document = wire.loads(path.read_bytes(), MAX_CHECKPOINT)
-        # Its origin first: a record of another version may have other fields.
+        # Version first: a checkpoint of another version may have other fields.
         origin = wire.decode_document(document, Origin, "run.json", unknown="ignore")
         if origin.version != VERSION:
             raise ConfigError(
@@ -129,7 +129,7 @@ def damaged_checkpoint(work: Path, err: Exception) -> ConfigError:
 
 
 def may_go_on(err: BaseException) -> bool:
-    # It was stopped, no party refused: a refusal would only come again.
+    # A run that was stopped may go on; a party that refused would refuse again.
     if isinstance(err, CapeError):
         return err.code in STOPPED
     return isinstance(err, OSError | MemoryError) or not isinstance(err, Exception)
@@ -137,12 +137,12 @@ def may_go_on(err: BaseException) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgressLine(Progress):
-    """The public line of an exchange, with its wall time, who answered, and one reply's bytes."""
+    """Progress of an exchange with its wall time, number of sites, and bytes of one reply."""
 
     seconds: float
     sites: int
     bytes: int
-    epsilon_total: float = 0.0  # what `epsilon` may become; 0: not known, or no noise
+    epsilon_total: float = 0.0  # epsilon of the settings; 0: not known, or no noise
 
 
 OnProgress = Callable[[ProgressLine], None]
@@ -155,7 +155,7 @@ def run_to_end(
     begin: Checkpoint | None = None,
     work: Path = Path(),
 ) -> None:
-    """Play all rounds of a run, or those after `begin`, each then on record below `work`."""
+    """Play all exchanges of a run, or those after `begin`; write a checkpoint after each."""
     last, first = BEFORE_JOIN, 1
     if begin is not None:
         last, first = begin.last or BEFORE_JOIN, begin.exchange + 1
@@ -167,7 +167,7 @@ def run_to_end(
     for exchange in range(first, MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()
-        # Written before the line is shown.
+        # Write the checkpoint before showing the line.
         if begin is not None:
             ended = progress is None
             dataclasses.replace(
@@ -191,7 +191,7 @@ def run_to_end(
 def progress_line(
     exchange: int, opened: Progress, latest: Progress, seconds: float, n_sites: int, size: int
 ) -> ProgressLine:
-    # The phase and round of what was answered, all else of the state after it.
+    # Phase and round are those that were answered; the rest is the state after it.
     asked = {"phase": opened.phase, "round": opened.round, "rounds": opened.rounds}
     count = {"exchange": exchange, "exchanges": max(exchange, latest.exchanges)}
     line = dataclasses.asdict(latest) | asked | count

@@ -50,7 +50,7 @@ RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 
-# Files that identify an earlier result.
+# Files that identify an earlier result
 RESULT_FILES = ("results.json", "cape-site.json", "private", "site-error.txt", "site-notice.txt")
 
 
@@ -116,7 +116,7 @@ def simulate(
         drops=tuple(drops),
         image=image,
         memory=memory,
-        # Only the file: its folder may have a site's private files.
+        # Only the file, because its folder may have a site's private files.
         maps="" if maps is None else str((file_of_maps(maps) or maps).resolve()),
     )
     return _begin(setup, out, replace, store, find_way, on_progress, on_subject)
@@ -178,11 +178,11 @@ def refused_by_the_shipped_policy(
 ) -> str:
     """Return why sites with the default policy would refuse this run; empty if they accept."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run itself says them
+        warnings.simplefilter("ignore")  # the run itself warns
         chosen = _chosen(directory, settings, maps)
     computation, config = configured(chosen)
     if not config.private or computation.simulation_only:
-        return ""  # it says so on every page
+        return ""  # every page says that the run protects nobody
     try:
         # With one site, its own staff see the sums in any case.
         SitePolicy(allow_local_noise=len(site_folders(directory)) == 1).check_settings(
@@ -217,7 +217,7 @@ def _expected_noise(sites: Mapping[str, Path], computation: str, config: Config)
     config = settings_of(planner.config, config)
     try:
         listed = [discover(path, {}, config, Findings(site)) for site, path in sites.items()]
-    except CapeError:  # the run itself says it
+    except CapeError:  # the run itself raises it
         return ""
     return planner.expected_noise(config, len(sites), sum(map(len, listed)))
 
@@ -235,7 +235,7 @@ def _chosen(
         _check_enough(chosen)
     # A simulation warns where a real run refuses: it serves to find the limits.
     chosen.setdefault("accept_low_quality", True)
-    # All sites are at hand here; a real owner counts and names them.
+    # In a real run the owner counts and names the sites.
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))
     if len(sites) == 1 and "min_sites" not in chosen:
@@ -258,9 +258,9 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
         if config.feature_space != "matrix" or config.declared_features:
             return {}
         found = {site: header_of(path, config) for site, path in sites.items()}
-    except CapeError:  # the run itself says it
+    except CapeError:  # the run itself raises it
         return {}
-    # Tables of records say it in `join`, and are compared there.
+    # `join` reads and compares the headers of tables of records.
     sizes = {site: len(header.values) for site, header in found.items() if header is not None}
     if not sizes:
         return {}
@@ -392,11 +392,10 @@ def nearness(maps: Array, unmixing: Array, planted: Array) -> tuple[float | None
 
 
 def empty(work: Path) -> None:
-    # Not the folder itself, which is locked.
+    # Not the folder itself, which is locked; a link is removed, its target is not.
     for path in work.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        # Remove a link, but not its target.
         else:
             path.unlink(missing_ok=True)
 
@@ -414,7 +413,7 @@ def _check_no_result(out: Path) -> None:
 def _check_not_stopped(out: Path, find_way: FindWay) -> None:
     try:
         resumes = find_way(read_checkpoint(out / ".work").setup.through).resumes
-    except ConfigError:  # there is none, or none that could go on
+    except ConfigError:  # no run, or none that can be resumed
         return
     if resumes:
         do = f"go on with: cape resume {shlex.quote(str(out))}; or {GIVE_UP}."
@@ -446,10 +445,10 @@ def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
     _replace(work / "remote" / "transfer", out / "consortium")
     for site in sites:
         _replace(work / site / "output", out / site)
-    for told in out.glob("*/site-error.txt"):  # of a stop that was got over, or of a run before
-        told.unlink()
-        with contextlib.suppress(OSError):  # there is more in it
-            told.parent.rmdir()
+    for path in out.glob("*/site-error.txt"):  # of an earlier stop or run
+        path.unlink()
+        with contextlib.suppress(OSError):  # the folder has other files
+            path.parent.rmdir()
 
 
 def _replace(new: Path, old: Path) -> None:

@@ -240,7 +240,7 @@ class DocumentTransport:
         """Return the input of a site: the broadcast with its own parts only."""
         if not is_addressed(self._input):
             return self._input
-        # Here, so that no document holds the parts of all sites.
+        # Parts are read only here, so that no document holds those of all sites.
         return inline(for_site(self._input, site), self._arrived)
 
     def _width(self) -> int:

@@ -305,10 +305,16 @@ class SiteContext(_Party):
             raise PrivacyBudgetError(self.refusal, site=self.id)
         if decision.word == "spent":
             raise self.policy.over_total(self.id)
-        raise PrivacyBudgetError("E236", site=self.id, detail=all_runs.waiting_text(decision))
+        from cape.site.ledger_texts import waiting_text
+
+        detail = waiting_text(decision, all_runs.file.clock, all_runs.file.path)
+        raise PrivacyBudgetError("E236", site=self.id, detail=detail)
 
     def _too_often(self, all_runs: LifetimeLedger, counted: Sequence[Access]) -> PrivacyBudgetError:
-        detail = all_runs.too_often_text(counted, self.policy.max_refusals)
+        from cape.site.ledger_texts import too_often_text
+
+        most, path = self.policy.max_refusals, all_runs.file.path
+        detail = too_often_text(all_runs.owner, counted, most, path)
         return PrivacyBudgetError("E239", site=self.id, detail=detail)
 
     def publish(self, result: object) -> None:

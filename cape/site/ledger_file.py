@@ -31,7 +31,7 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, Forgiven, RunSpending, Spending, SpentTotal, borne, sum_up
 from cape.protocol import wire
 from cape.settings.config import Config
-from cape.site.access import Access, AccessRecords, clock_of, make_place, record_request
+from cape.site.access import AccessRecords, clock_of, make_place, record_request
 from cape.site.files import appending, write_atomically
 from cape.site.ledger_lines import (
     charge_line,
@@ -324,16 +324,6 @@ class LifetimeLedger:
         earlier: Sequence[Mapping[str, Any]],
     ) -> Decision:
         return self.file.charge(nonce, entry, budget_cost(config), earlier=earlier)
-
-    def waiting_text(self, decision: Decision) -> str:
-        from cape.site.ledger_texts import waiting_text
-
-        return waiting_text(decision, self.file.clock, self.file.path)
-
-    def too_often_text(self, counted: Sequence[Access], most: int) -> str:
-        from cape.site.ledger_texts import too_often_text
-
-        return too_often_text(self.owner, counted, most, self.file.path)
 
 
 def budget_cost(config: Config) -> Cost:
