@@ -63,17 +63,17 @@ def names_of_runs(runs: Sequence[RunFile]) -> list[tuple[str, str]]:
     sessions = [_bare(run.ses.removeprefix("ses-")) for run in runs]
     entities = [_entities(run.run) for run in runs]
     if len({*zip(sessions, map(_joined, entities), strict=True)}) < len(runs):
-        entities = [{**found, "run": str(k)} for k, found in enumerate(entities, start=1)]
+        entities = [{**named, "run": str(k)} for k, named in enumerate(entities, start=1)]
     return [
-        (session and f"ses-{session}", _joined(found))
-        for session, found in zip(sessions, entities, strict=True)
+        (session and f"ses-{session}", _joined(named))
+        for session, named in zip(sessions, entities, strict=True)
     ]
 
 
 def _entities(text: str) -> dict[str, str]:
     # A list says "2", the name of an image "task-rest_run-2"; a folder's name may say anything.
-    said = dict(part.split("-", 1) for part in text.split("_") if "-" in part) or {"run": text}
-    return {key: _bare(said[key]) for key in RUN_ENTITIES if _bare(said.get(key, ""))}
+    given = dict(part.split("-", 1) for part in text.split("_") if "-" in part) or {"run": text}
+    return {key: _bare(given[key]) for key in RUN_ENTITIES if _bare(given.get(key, ""))}
 
 
 def _bare(text: str) -> str:

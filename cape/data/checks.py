@@ -154,7 +154,7 @@ def _repetition_time(subject: Subject, config: Config, findings: Findings) -> li
         return []
     # To the ms: headers keep float32.
     trs = [round(tr, 3) for tr in subject.trs if tr > 0]
-    wrong = [tr for tr in trs if max(config.tr - tr, tr - config.tr) > config.tr_tolerance]
+    wrong = [tr for tr in trs if abs(tr - config.tr) > config.tr_tolerance]
     return [
         findings.add(IssueCode.TR_OTHER, f"{subject.label}: {tr:g} s", tr=config.tr) for tr in wrong
     ]

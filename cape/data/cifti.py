@@ -166,8 +166,8 @@ def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
 
     axes = axes_of(xml, MAX_STRUCTURE_POINTS)
-    known = isinstance(axes[1], BrainModelAxis | ParcelsAxis)
-    return axes, structure_of_axis(axes[1]) if known else None
+    has_structure = isinstance(axes[1], BrainModelAxis | ParcelsAxis)
+    return axes, structure_of_axis(axes[1]) if has_structure else None
 
 
 def _check_axes(head: _Opened, space: FeatureSpace, kind: str = "tseries") -> None:
@@ -175,19 +175,19 @@ def _check_axes(head: _Opened, space: FeatureSpace, kind: str = "tseries") -> No
 
     rows = SeriesAxis if kind == "tseries" else ScalarAxis
     kind = f"{'d' if space.kind == 'grayordinates' else 'p'}{kind}"
-    (along, features), found = head.axes, head.structure
-    right = found is not None and bool(found.names) == kind.startswith("p")
-    if found is None or not right or not isinstance(along, rows):
+    (along, features), structure = head.axes, head.structure
+    right = structure is not None and bool(structure.names) == kind.startswith("p")
+    if structure is None or not right or not isinstance(along, rows):
         observed = f"axes {type(along).__name__} and {type(features).__name__}"
         raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted=f"a {kind}.nii file")
     wanted = space.structure()
-    if found.names != wanted.names:
-        observed = _difference(found.names, wanted.names)
+    if structure.names != wanted.names:
+        observed = _difference(structure.names, wanted.names)
         raise UnusableFile(IssueCode.PARCELS_OTHER, observed, wanted=wanted.summary())
-    if _plain(found) == _plain(wanted) and _grid(features) == (space.shape, space.affine):
+    if _plain(structure) == _plain(wanted) and _grid(features) == (space.shape, space.affine):
         return
     code = IssueCode.PARCELS_OTHER if wanted.names else IssueCode.GRAYORDINATES_OTHER
-    observed = found.summary()
+    observed = structure.summary()
     if observed == wanted.summary():
         observed = f"{observed}, but other vertices or voxels"
     raise UnusableFile(code, observed, wanted=wanted.summary())
@@ -295,10 +295,10 @@ def read_structure(config: Config, base: Path | None, findings: Findings) -> Fea
         structure = structure_of_axis(head.axes[1], spheres)
     except (UnusableFile, ValueError, OSError) as err:
         # The file is the owner's, not a person's: it stops the site.
-        said = (
+        problem = (
             err.issue.observed if isinstance(err, UnusableFile) else own_words(err, "no structure")
         )
-        findings.add(IssueCode.MASK_UNREADABLE, f"{path.name}: {said}", kind="structure")
+        findings.add(IssueCode.MASK_UNREADABLE, f"{path.name}: {problem}", kind="structure")
         return None
     if kind == "grayordinates" and not structure.has_spheres:
         lacking = [side for side in SPHERE_FILES if side not in spheres]
@@ -339,13 +339,13 @@ def structure_file(series: Sequence[Path]) -> tuple[bytes, str]:
 
 def _spheres(base: Path) -> dict[str, Array]:
     """Return the vertices (n, 3) of each hemisphere whose sphere the owner sent."""
-    found = {}
+    vertices = {}
     for side, names in SPHERE_FILES.items():
         path = next((base / name for name in names if (base / name).is_file()), None)
         if path is not None:
             try:
-                found[side] = read_vertices(path)
+                vertices[side] = read_vertices(path)
             except ValueError as err:
-                said = own_words(err, "numbers that are none")
-                raise FoundError(f"{path.name} is no surface: {said}") from err
-    return found
+                problem = own_words(err, "numbers that are none")
+                raise FoundError(f"{path.name} is no surface: {problem}") from err
+    return vertices

@@ -87,7 +87,7 @@ class DataStore:
         """Return how many entries there are, and the bytes of all files."""
         entries = sum(1 for _ in _files_in(self._entries))
         every = (self._entries, self._files, self._places)
-        return entries, sum(found.st_size for each in every for _, found in _files_in(each))
+        return entries, sum(state.st_size for each in every for _, state in _files_in(each))
 
     def clear(self) -> None:
         for each in (self._entries, self._files, self._places):
@@ -99,9 +99,9 @@ class DataStore:
         if 0 <= self._held <= MAX_STORE_BYTES - n_bytes:
             self._held += n_bytes
             return
-        found = sorted((f.st_mtime_ns, path, f.st_size) for path, f in _files_in(self._entries))
-        self._held = sum(size for *_, size in found) + n_bytes
-        for _, path, size in found:
+        by_age = sorted((f.st_mtime_ns, path, f.st_size) for path, f in _files_in(self._entries))
+        self._held = sum(size for *_, size in by_age) + n_bytes
+        for _, path, size in by_age:
             if self._held <= MAX_STORE_BYTES:
                 return
             path.unlink(missing_ok=True)
@@ -111,15 +111,15 @@ class DataStore:
         """Return the SHA-256 of a file whose content was seen before; "" if it is new here."""
         stamp = stamp_of(path)
         name = _sampled(path, stamp[2])
-        known = self._known(name)
-        for digest, stamps in known.items():
+        stamps_by_digest = self._known(name)
+        for digest, stamps in stamps_by_digest.items():
             if list(stamp) in stamps:
                 return digest
-        if not known:
+        if not stamps_by_digest:
             return ""
         # Copied, moved or touched: hash it, which takes a tenth of the time of unpacking.
         digest = content_of(path)
-        if digest in known:
+        if digest in stamps_by_digest:
             self.learn(path, stamp, digest)
         return digest
 
@@ -130,10 +130,10 @@ class DataStore:
             if stamp_of(path) != stamp or time.time() - max(stamp[3:]) * 1e-9 < SETTLED_AFTER:
                 # Known by its content, which is hashed once more before it is trusted.
                 stamp = (0, 0, 0, 0, 0)
-            known = dict(self._known(name))
-            same = [s for s in known.get(digest, []) if s[:2] != list(stamp[:2])]
-            known[digest] = [*same, list(stamp)]
-            _write(self._files / name, json.dumps(known).encode())
+            stamps_by_digest = dict(self._known(name))
+            same = [s for s in stamps_by_digest.get(digest, []) if s[:2] != list(stamp[:2])]
+            stamps_by_digest[digest] = [*same, list(stamp)]
+            _write(self._files / name, json.dumps(stamps_by_digest).encode())
 
     def _known(self, name: str) -> dict[str, list[list[int]]]:
         try:
@@ -152,11 +152,11 @@ class DataStore:
         before: dict[str, list[int]] = next(
             (p["files"] for other, p in self._known_places() if other == path), {}
         )
-        left = {digest: at for digest, at in before.items() if digest not in files}
-        if left:
+        absent = {digest: at for digest, at in before.items() if digest not in files}
+        if absent:
             there = set(_inodes(base))
-            left = {digest: at for digest, at in left.items() if tuple(at) in there}
-        now = {**left, **{digest: list(at) for digest, at in files.items()}}
+            absent = {digest: at for digest, at in absent.items() if tuple(at) in there}
+        now = {**absent, **{digest: list(at) for digest, at in files.items()}}
         if now != before:
             with suppress(OSError):
                 _write(path, json.dumps({"folder": str(base), "files": now}).encode())
@@ -195,8 +195,8 @@ def files_of(facts: bytes) -> tuple[str, ...]:
 
 
 def stamp_of(path: Path) -> Stamp:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    state = path.stat()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def content_of(path: Path) -> str:
@@ -206,13 +206,13 @@ def content_of(path: Path) -> str:
 
 def _sampled(path: Path, size: int) -> str:
     """Return a digest of the size of a file and of sample blocks."""
-    found = hashlib.sha256(str(size).encode())
+    digest = hashlib.sha256(str(size).encode())
     last = max(size - SAMPLE_BYTES, 0)
     with path.open("rb", buffering=0) as stream:
         for i in range(SAMPLES):
             stream.seek(last * i // (SAMPLES - 1))
-            found.update(stream.read(SAMPLE_BYTES))
-    return found.hexdigest()
+            digest.update(stream.read(SAMPLE_BYTES))
+    return digest.hexdigest()
 
 
 def _checksum(name: str, body: bytes) -> bytes:
@@ -231,16 +231,16 @@ def _is_private(folder: Path) -> bool:
     # Another user who may write there could make a site answer with wrong numbers.
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        state = folder.lstat()
     except OSError:
         return False
-    own = found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return own and stat.S_ISDIR(found.st_mode)
+    is_own = state.st_uid == os.getuid() and not state.st_mode & 0o077
+    return is_own and stat.S_ISDIR(state.st_mode)
 
 
 def _files_in(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    with suppress(OSError), os.scandir(folder) as found:
-        for entry in found:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
             with suppress(OSError):
                 yield Path(entry.path), entry.stat(follow_symlinks=False)
 
@@ -249,5 +249,5 @@ def _inodes(folder: Path) -> Iterator[tuple[int, int]]:
     for name, _, names in os.walk(folder):
         for each in names:
             with suppress(OSError):
-                found = os.stat(os.path.join(name, each))
-                yield found.st_dev, found.st_ino
+                state = os.stat(os.path.join(name, each))
+                yield state.st_dev, state.st_ino

@@ -1,8 +1,8 @@
-"""Which files a site supplies, whose they are, and in which feature space; by names and headers.
+"""A site's files, their people and their feature space, by names and headers.
 
 A site gives one of `data`, `manifest` and `bids`; by default the folder's manifest counts, else the
-files below it.  `cape.data.whose` says whose they are.  All runs of one subject are joined, because
-the unit of privacy is the person.
+files below it.  `cape.data.whose` assigns files to people.  All runs of one subject are joined,
+because the unit of privacy is the person.
 """
 
 from __future__ import annotations
@@ -80,26 +80,28 @@ def discover(
     `before_records` is called before a table of records is: its rows are data of people.
     `words`: what the site says of its files; by default those of its folder.
     """
-    chosen = {name: value for name, value in listing.items() if value is not None and value != ""}
-    for name in chosen:
+    sources_given = {
+        name: value for name, value in listing.items() if value is not None and value != ""
+    }
+    for name in sources_given:
         if name not in SOURCES:
             place, public = f"'{name}'{did_you_mean(name, SOURCES)}", {"sites": findings.site}
             every = " or ".join(SOURCES)
             findings.add(IssueCode.OWNERS_SETTING, place, public=public, sources=every)
-    sources = [name for name in SOURCES if name in chosen]
+    sources = [name for name in SOURCES if name in sources_given]
     if len(sources) > 1:
         place, every = ", ".join(sources), ", ".join(SOURCES)
         findings.add(IssueCode.SEVERAL_SOURCES, place, sources=every)
         return ()
-    if config.feature_space == "matrix" and not chosen:
+    if config.feature_space == "matrix" and not sources_given:
         # A table of records needs no list; other files beside it are not data.
         records = [name for name in RECORDS if (base / name).is_file()]
-        chosen = {"data": records} if records else {}
+        sources_given = {"data": records} if records else {}
     if table := _table_of_people(config):
-        chosen = {"data": table}  # other files of the engine lie beside it
+        sources_given = {"data": table}  # other files of the engine lie beside it
     with readable(base, findings):
         words = words_beside(base) if words is None else words
-        lists, rows = _listed_runs(base, chosen, config, words, findings)
+        lists, rows = _listed_runs(base, sources_given, config, words, findings)
         taken = [row for row in rows if row.left_out is None]
         if not config.of_cifti:
             taken = [row for row in taken if _is_no_surface(row.file, findings)]
@@ -151,7 +153,7 @@ def _listed_runs(
         names = _names_of(base, chosen["data"], findings)
         # A member of COINSTAC may have to map the policy file as data (`cape.site.policy`).
         names = [name for name in names if PurePath(name).name != POLICY_FILE]
-        if all(_is_records(base / name, config) for name in names):  # their rows say who is who
+        if all(_is_records(base / name, config) for name in names):  # their rows name the people
             return lists, [ListedRun(file=name) for name in names]
         reading = names_listed(_of_kind(names, config), config, words.layout)
     else:
@@ -236,14 +238,14 @@ def _grouped(
     missing: list[str] = []
     runs: dict[str, list[tuple[ListedRun, RunFile]]] = {}
     for row in listed:
-        if not row.file:  # somebody without a file: who is listed is counted
+        if not row.file:  # a listed person without a file is counted
             runs.setdefault(row.subject, [])
             continue
         path = None if row.file in hidden else _locate(base, row.file, missing, findings)
         if path is None:
             continue
         # By the file behind all links, hard ones too: two names of one file are one run counted
-        # twice.  What it holds is not asked: a person must not count by what another's files hold.
+        # twice.  Contents are not compared: whether a person counts must not depend on another's.
         real, state = path.resolve(), path.stat()
         places: set[Path | tuple[int, int]] = {real}
         if state.st_ino:
@@ -421,7 +423,7 @@ def _expand_records(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteListing:
-    """Which files a site has, whose they are, and in which feature space; private."""
+    """The files of a site, their people and their feature space; private."""
 
     site: str  # public id
     config: Config
@@ -509,6 +511,6 @@ def check_layout_is_said(listed: Sequence[SubjectFiles | Subject], config: Confi
     of_files = any(run.row < 0 for files in listed for run in files.runs)
     if config.feature_space == "matrix" and config.private and of_files:
         if not config.declared_features:
-            do = "so that nobody's file decides it: how many features the array files have; or "
+            do = "so that no person's file decides it: how many features the array files have; or "
             do += "columns, their names."
             raise ConfigError("E013", setting="n_features", do=do)

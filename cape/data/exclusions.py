@@ -36,7 +36,6 @@ EMPTY_CELLS: Final = frozenset(("", "n/a", "na", "nan", "none", "null", "-", "."
 _RUN: Final = r"(?:(?:ses|task|acq|dir|run)-[A-Za-z0-9]+(?:\+[A-Za-z0-9]+)*)"
 RUNS: Final = re.compile(rf"{_RUN}(?:[_,]\s*{_RUN})*")
 Side = Literal["exclude", "include"]
-MARK_COLUMNS: Final[Mapping[str, Side]] = {"exclude": "exclude", "include": "include"}
 Mark = Literal["out", "in", "silent", "runs"]
 
 _FRONT = "(?:is|to|qc|mri|fmri|rest|scan)?"
@@ -62,7 +61,7 @@ NEAR_LIST: Final = re.compile(
 
 
 def yes_or_no(cell: str, column: str) -> bool | None:
-    """Return what a cell says, None if it is empty; `UnusableFile`: neither yes nor no."""
+    """Return the answer of a cell, None if it is empty; `UnusableFile`: neither yes nor no."""
     word = _word(cell)
     if word in EMPTY_CELLS:
         return None
@@ -72,7 +71,7 @@ def yes_or_no(cell: str, column: str) -> bool | None:
 
 
 def mark_of(cell: str, side: Side) -> Mark:
-    """Return what a cell of column `side` says; `UnusableFile`: neither yes nor no.
+    """Return the mark in a cell of column `side`; `UnusableFile`: neither yes nor no.
 
     "out": left out.  "in": takes part.  "runs": the cell names runs, such as ``ses-2``.
     """
@@ -94,16 +93,14 @@ def _word(cell: str) -> str:
     return re.sub(r"^0*([01])(?:[.,]0+)?$", r"\1", _unquoted(cell).lower())
 
 
-def column_of(header: str, not_exclusions: Collection[str] = ()) -> Side | Literal["person", ""]:
+def column_of(header: str, not_exclusions: Collection[str] = ()) -> str:
     """Return the use of a column; `UnusableFile`: its name is nearly one of those.
 
     The site's own file may list columns as `not_exclusions` (in lower case).
     """
     exact = header.lstrip("\ufeff").strip().lower()
-    if exact in MARK_COLUMNS:
-        return MARK_COLUMNS[exact]
-    if exact == PERSON:
-        return "person"
+    if exact in ("exclude", "include", PERSON):
+        return "person" if exact == PERSON else exact
     if exact in not_exclusions:
         return ""
     word = letters_and_digits(header)
@@ -128,8 +125,8 @@ def letters_and_digits(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def mistyped(word: str, known: Sequence[str]) -> str:
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=MISTYPED)), "")
+def mistyped(word: str, names: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(word, names, n=1, cutoff=MISTYPED)), "")
 
 
 def sides_of(header: Sequence[str], not_exclusions: Collection[str] = ()) -> dict[str, int]:
@@ -161,7 +158,7 @@ class Said:
 
 
 def said_by(where: Mention, name: str, cells: Sequence[str], sides: Mapping[str, int]) -> Said:
-    """Return what a row says in `exclude` and `include`; `UnusableFile` if they disagree."""
+    """Return the marks of a row in `exclude` and `include`; `UnusableFile` if they disagree."""
     typed = {"exclude": "", "include": ""}
     typed |= {side: cells[sides[side]] for side in typed if side in sides}
     exclude, include = mark_of(typed["exclude"], "exclude"), mark_of(typed["include"], "include")
@@ -201,19 +198,19 @@ def lists_of_people(
     of the tables that are `compared`: such a row is data of one person, and leaves no one out.
     """
     places = [base, *(base / part for part in _downwards(folder))]
-    found = []
+    tables = []
     for place in places:
         _note_second_lists(place, (*taken, *compared), findings)
         path = place / PARTICIPANTS
         name = path.relative_to(base).as_posix()
         try:
             if path.is_file() or path.is_symlink() or path.exists():
-                found.append(_list_of_people(path, name, not_exclusions, compared, findings))
+                tables.append(_list_of_people(path, name, not_exclusions, compared, findings))
         except OSError as err:
             findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, name)
-    return tuple(table for table in found if table is not None)
+    return tuple(table for table in tables if table is not None)
 
 
 def _note_second_lists(folder: Path, taken: Collection[str], findings: Findings) -> None:
@@ -246,11 +243,11 @@ def read_list(
     if not readable:
         return table_cells(content, delimiter, comments=comments)
     lines = table_lines(content, delimiter, by_line=True, comments=comments)
-    width, found = len(line_cells(lines[0])), []
+    width, readable_rows = len(line_cells(lines[0])), []
     for line in lines:
         with suppress(UnusableFile):
-            found.append((line, cells_of_row(line, width)))
-    return found
+            readable_rows.append((line, cells_of_row(line, width)))
+    return readable_rows
 
 
 def _list_of_people(
@@ -365,8 +362,8 @@ def _marked(run: ListedRun, said: Said | None) -> ListedRun:
 
 
 def _entities(run: ListedRun) -> dict[str, str]:
-    said = {"ses": run.ses.removeprefix("ses-"), "run": run.run.removeprefix("run-")}
-    return {key: value for key, value in said.items() if value} | entities_of(
+    listed = {"ses": run.ses.removeprefix("ses-"), "run": run.run.removeprefix("run-")}
+    return {key: value for key, value in listed.items() if value} | entities_of(
         PurePath(run.file).name
     )
 

@@ -1,4 +1,4 @@
-"""What a file really is, by its first bytes: a name promises nothing."""
+"""The type of a file by its first bytes, since its name may be wrong."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def suffixes_of(feature_space: str) -> tuple[str, ...]:
 
 
 def sniff(head: bytes) -> str:
-    """Return what a file is by its first 352 bytes or more ("unknown" if nothing fits)."""
+    """Return the type of a file by its first 352 bytes or more, or "unknown"."""
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
@@ -159,7 +159,7 @@ def check_no_surface(name: str) -> None:
 
 
 def visible(path: Path) -> bool:
-    """Tell whether a file of a folder counts, by its name and what it is."""
+    """Tell whether a file of a folder counts, by its name and its type."""
     # macOS leaves ._sub-01.nii.gz beside each copied image.  Broken links (DataLad's), folders and
     # pipes with the name of data count, so that a later check reports them.
     named = path.name.lower().endswith((*IMAGE_SUFFIXES, *MATRIX_SUFFIXES))

@@ -86,7 +86,7 @@ def _outcomes(path: Path, measure: Measure, n: int) -> Array:
     return z
 
 
-def _of_people(content: bytes, name: str, n: int, own: tuple[int, int]) -> Array:
+def _of_people(content: bytes, name: str, n: int, each: tuple[int, int]) -> Array:
     """Return the mean of a variable over sessions, (n, *own); NaN if one session is NaN."""
     values = _variable(content, name)
     if values.ndim == 2 and n == 1:
@@ -94,10 +94,10 @@ def _of_people(content: bytes, name: str, n: int, own: tuple[int, int]) -> Array
     if (
         values.ndim not in (3, 4)
         or 0 in values.shape
-        or (n, *own) != (len(values), *values.shape[-2:])
+        or (n, *each) != (len(values), *values.shape[-2:])
     ):
         shape = " x ".join(map(str, values.shape))
-        raise _unusable(f"{name} is {shape}", f"{n} names x sessions x {own[0]} x {own[1]}")
+        raise _unusable(f"{name} is {shape}", f"{n} names x sessions x {each[0]} x {each[1]}")
     return values.mean(axis=1) if values.ndim == 4 else values
 
 

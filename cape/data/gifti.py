@@ -48,8 +48,8 @@ def _numbers(attributes: dict[str, str], text: str) -> Array:
     said = {name: attributes.get(name, "") for name in ("DataType", "Encoding", "Endian")}
     order = attributes.get("ArrayIndexingOrder", "RowMajorOrder")
     shape = tuple(int(attributes.get(f"Dim{k}", "")) for k in (0, 1))
-    known = said["DataType"] in _TYPES and said["Encoding"] in _PACKED and order in _ORDERS
-    if not known or said["Endian"] not in _ENDIAN:
+    is_known = said["DataType"] in _TYPES and said["Encoding"] in _PACKED and order in _ORDERS
+    if not is_known or said["Endian"] not in _ENDIAN:
         raise FoundError(f"points as {', '.join(said.values())}, {order}")
     dtype = np.dtype(_ENDIAN[said["Endian"]] + _TYPES[said["DataType"]])
     size = math.prod(shape) * dtype.itemsize

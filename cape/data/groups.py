@@ -169,14 +169,14 @@ def measured(
     Outcomes are (K, 0) if one is missing, such as for a constant course: that person adds zeros.
     `trs`: repetition times in s, 0 or absent if not known.
     """
-    nothing = np.full(len(outcome_names(measure)), np.nan)
+    missing = np.full(len(outcome_names(measure)), np.nan)
     for label, S in courses:
-        # Whether one person's courses break the arithmetic is content, so it is not reported.
+        # A failure of the arithmetic depends on one person's courses, so it is not reported.
         try:
             with np.errstate(all="ignore"):
                 of_person = outcomes_of_person(measure, S.astype(np.float64), trs.get(label, 0.0))
         except Exception:
-            of_person = nothing
+            of_person = missing
         values = of_person[:, None]
         yield label, values[:, : int(np.isfinite(values).all())].astype(np.float32)
 

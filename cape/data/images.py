@@ -132,9 +132,9 @@ def read_image(
                     pass
                 digest = reader.finish()
         except DAMAGED as err:
-            # Of a library's messages only that of EOFError says how far the reader came.
-            told = str(err) if isinstance(err, EOFError) else "its packed bytes or check sum"
-            raise UnusableFile(IssueCode.GZIP_DAMAGED, told) from err
+            # Among messages of libraries only EOFError's says how far the reader came.
+            observed = str(err) if isinstance(err, EOFError) else "its packed bytes or check sum"
+            raise UnusableFile(IssueCode.GZIP_DAMAGED, observed) from err
     if pair and digest:
         # A changed header moves or scales the same voxels: it is part of the content.
         digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
@@ -160,10 +160,10 @@ def _is_native(run: RunFile, header: Nifti1Header) -> bool:
 def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
     """Tell whether an image may be on another grid; UnusableFile: it states another space."""
     here, wanted = space_of(run.path.name, header), grid.template_space
-    known = one_space(here, wanted)
-    if here and wanted and not known:
+    same_space = one_space(here, wanted)
+    if here and wanted and not same_space:
         raise UnusableFile(IssueCode.SPACE_OTHER, f"of {here}", space=wanted)
-    return how.resample == "to_mask" or (how.resample == "within_space" and known)
+    return how.resample == "to_mask" or (how.resample == "within_space" and same_space)
 
 
 def header_alone(path: Path) -> Nifti1Header:
@@ -258,9 +258,9 @@ def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: b
     if math.prod(layout.shape[:3]) > MAX_LABELS:
         observed = f"shape {layout.shape}, at most {MAX_LABELS} voxels a volume"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
-    kept = 4 * layout.shape[3] * (0 if grid is None else grid.sizes.size)
-    if kept > MOST_KEPT:
-        observed = f"{layout.shape[3]} volumes, {kept} bytes in the mask, at most {MOST_KEPT}"
+    in_memory = 4 * layout.shape[3] * (0 if grid is None else grid.sizes.size)
+    if in_memory > MOST_KEPT:
+        observed = f"{layout.shape[3]} volumes, {in_memory} bytes in the mask, at most {MOST_KEPT}"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
     if layout.offset < 0 or held < needed:
         raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{size} bytes", needed=f"{needed} bytes")
@@ -333,8 +333,8 @@ def sidecar_tr(path: Path, issues: list[Issue]) -> float:
     sidecar = path.with_name(path.name[: -len(suffix_of(path.name))] + ".json")
     try:
         with sidecar.open("rb") as file:
-            said = parse_json(file.read(MAX_SIDECAR_BYTES))
-        stated = said["RepetitionTime"]
+            sidecar_values = parse_json(file.read(MAX_SIDECAR_BYTES))
+        stated = sidecar_values["RepetitionTime"]
         tr = 0.0 if isinstance(stated, bool) else float(stated)
     # A sidecar that cannot be read states no repetition time.
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -348,7 +348,7 @@ def sidecar_tr(path: Path, issues: list[Issue]) -> float:
 
 
 def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
-    """Return the repetition time of the header, s; 0 if it says nothing."""
+    """Return the repetition time of the header, s; 0 if not stated."""
     tr = float(header["pixdim"][4])
     try:
         units = header.get_xyzt_units()[1]

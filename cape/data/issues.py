@@ -90,7 +90,7 @@ class IssueCode(Enum):
     # ---- several of one
     RUN_VERSIONS = (5, "X", "One run of a subject is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2 or echo-2; keep .nii or .nii.gz, not both")
     PEOPLE_UNPROVED = (65, "E", "Who the files are of is not proved, and a private run counts people", "a layout that proves it, a list that says it, or a layout that the site confirmed", "run cape people in this folder: it prints the line to type, or writes a manifest.csv to fill in")
-    PEOPLE_INFERRED = (65, "W", "Nothing but names says who the files are of; a private run would be refused (cape people)")
+    PEOPLE_INFERRED = (65, "W", "Only names show whose the files are; a private run would be refused (cape people)")
     SERIES_LEFT = (65, "W", "A series is not in the layout of the others, and is left out")
     ATLAS_NAMED = (65, "W", "A volume has the name of an atlas, and does not count as data", "", "if it is a person's scan, rename it or list it in a manifest.csv")
     RUN_REPEATS = (5, "W", "A file lacks what tells other runs of the person apart: it repeats them, and is left out")
@@ -189,7 +189,7 @@ class IssueCode(Enum):
     NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run", "at least {least} time points more than signals", "use fewer confounds or a wider pass band (the owner), or leave the run out")
     # ---- the data of one subject
     SUBJECT_BREAKS = (1, "X", "The files of a subject break the program that reads them", "files that can be read", "save them again; if that does not help, report the text above without the data")
-    ALL_NAN = (25, "X", "A subject is NaN everywhere: nothing of it was written", "numbers", "run the step again that wrote it")
+    ALL_NAN = (25, "X", "A subject is NaN everywhere: no value was written", "numbers", "run the step again that wrote it")
     NAN_TOO_MANY = (25, "X", "A subject has too many NaN or infinite values", "none; at most {most:g} %", "convert it again")
     NAN_FILLED = (25, "W", "NaN or infinite values were set to the mean of their voxel", "none; at most {most:g} %", "convert it again")
     CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")

@@ -33,8 +33,8 @@ class KeptBases:
 
     def get(self, what: str, n_rows: int) -> Array | None:
         """Return B (D, d), bit for bit; None if it is not kept."""
-        found = None if self._store is None else self._store.get(_name(what))
-        return None if not found else np.frombuffer(found, dtype="<f8").reshape(n_rows, -1).copy()
+        entry = None if self._store is None else self._store.get(_name(what))
+        return None if not entry else np.frombuffer(entry, dtype="<f8").reshape(n_rows, -1).copy()
 
     def put(self, what: str, B: Array) -> None:
         if self._store is not None:
@@ -51,8 +51,8 @@ def program() -> list[str]:
     from importlib.metadata import version
 
     # A digest of the code: a version does not change with every edit.
-    top, found = Path(__file__).resolve().parents[1], hashlib.sha256()
+    top, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
     for room in ("", "algorithms", "data", "settings", "space"):
         for path in sorted((top / room).glob("*.py")):
-            found.update(path.read_bytes())
-    return [found.hexdigest(), np.__version__, version("scipy")]
+            digest.update(path.read_bytes())
+    return [digest.hexdigest(), np.__version__, version("scipy")]

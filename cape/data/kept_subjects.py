@@ -94,9 +94,9 @@ class KeptSubjects:
         """Return a kept subject without its array; None: it has to be read."""
         if not all(seen.contents):
             return None
-        found = self.store.get(f"{self._key(seen, seen.contents)}.facts")
+        entry = self.store.get(f"{self._key(seen, seen.contents)}.facts")
         try:
-            read = None if found is None else _read_subject(parse_json(found), files, site)
+            read = None if entry is None else _read_subject(parse_json(entry), files, site)
         # A damaged entry is no error: the files are read again.
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return None
@@ -107,8 +107,8 @@ class KeptSubjects:
     def array(self, seen: SeenFiles, *, voxels: bool = False) -> Data | None:
         """Return Y_m (d, T_m), or the cleaned voxels X_m (D, T_m); None if not kept."""
         kind = VOXELS if voxels else self._basis
-        found = self.store.get(f"{self._key(seen, seen.contents)}.{kind}")
-        line, _, numbers = (found or b"").partition(b"\n")
+        entry = self.store.get(f"{self._key(seen, seen.contents)}.{kind}")
+        line, _, numbers = (entry or b"").partition(b"\n")
         try:
             shape = parse_json(line)
             return np.frombuffer(numbers, dtype="<f4").reshape(shape).astype(np.float32)
@@ -187,7 +187,7 @@ class Widest:
                 self.kept = KeptSubjects(store, listing.how, self._with_templates(space))
 
     def begin(self, n_bytes: int) -> None:
-        """Decide what is kept of subjects of `n_bytes` each.
+        """Decide which data of subjects of `n_bytes` each are kept.
 
         Voxels are kept if they are few: building a basis would take longer than reading, and other
         settings may need another one.  If they are many, the time for a basis hardly counts.

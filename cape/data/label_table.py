@@ -110,8 +110,8 @@ def _column(columns: list[str], wanted: tuple[str, ...], allowed: set[int]) -> i
 def _of_programs(text: str) -> list[tuple[int, str]]:
     # By regex, not by an XML parser: the file may be hostile, and only labels are needed.
     for pattern, first in _OTHERS:
-        if found := list(re.finditer(pattern, text)):
-            return [(int(one["n"]) + first, unescape(one["name"]).strip()) for one in found]
+        if matches := list(re.finditer(pattern, text)):
+            return [(int(label["n"]) + first, unescape(label["name"]).strip()) for label in matches]
     return []
 
 

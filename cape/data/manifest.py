@@ -99,8 +99,8 @@ def _columns(
     if len(where["file"]) != 1:
         if header[0].endswith((*IMAGE_SUFFIXES, ".npy", ".npz", ".mat")):
             raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(first))
-        found = ", ".join(header)
-        raise UnusableFile(IssueCode.MANIFEST_NO_COLUMN, f"found {found}", columns=every)
+        there = ", ".join(header)
+        raise UnusableFile(IssueCode.MANIFEST_NO_COLUMN, f"found {there}", columns=every)
     sides_of([cell for cell in header if cell.lower() != "participant_id"], not_exclusions)
     known = {alias for aliases in ALIASES.values() for alias in aliases}
     for column, at in where.items():
@@ -129,8 +129,8 @@ def _run(
     if not texts["file"]:
         raise UnusableFile(IssueCode.MANIFEST_NO_FILE, "no file")
     sides = {side: where[side][0] for side in ("exclude", "include") if where[side]}
-    said = said_by(Mention(name, line.number), texts["file"], cells, sides)
-    if said.only or said.without:
+    marks = said_by(Mention(name, line.number), texts["file"], cells, sides)
+    if marks.only or marks.without:
         raise UnusableFile(IssueCode.MARK_UNCLEAR, "a row is one run, and names no others")
     return ListedRun(
         file=texts["file"],
@@ -141,7 +141,7 @@ def _run(
         n_dummy=int(_number(texts["n_dummy"], "n_dummy", MAX_DUMMIES)),
         confounds=texts["confounds"],
         trust_grid=yes_or_no(texts["trust_grid"], "trust_grid") or False,
-        left_out=None if said.listed else said.where,
+        left_out=None if marks.listed else marks.where,
     )
 
 

@@ -1,4 +1,4 @@
-"""Array files, one run each; nothing is unpickled, scipy and h5py are imported for .mat only."""
+"""Array files, one run each, read without pickle; scipy and h5py are imported for .mat only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAT_KINDS: Final = {"double": "f8", "single": "f4", "logical": "u1"}
 MAT73_MAGIC: Final = (b"MATLAB 7.3", b"\x89HDF")
 # Deflate, shuffle, check sum: the filters of MATLAB; others may load foreign code.
 MAT73_FILTERS: Final = {1, 2, 3}
-# Classes of MATLAB whose values are what is stored.
+# Classes of MATLAB that store numbers as they are.
 MAT73_NUMBERS: Final = {"double", "single", "logical"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }

@@ -7,9 +7,9 @@
     project            Y_m = B' X_m in the public basis, while X_m is in memory
     conclude           the checks of the site as a whole
 
-Nothing here mixes subjects: no group mean, no scale from several people.  Everyone whom the site
+No step mixes subjects: no group mean, no scale from several people.  Everyone whom the site
 lists takes part.  A subject that fails a check has no time point, hence the zero vector in every
-release.  Failures depend on content, so they change nothing that leaves the site without noise.
+release.  Failures depend on content, so they change no message that leaves without noise.
 """
 
 from __future__ import annotations
@@ -154,19 +154,20 @@ def load_site(
     findings.raise_if_blocked()
     before_reading(files)
     files = with_features_of_files(files, findings)
-    found, widest = SitePass(files, findings), Widest(files, base, store, reduce=True, maps=maps)
+    site_pass = SitePass(files, findings)
+    widest = Widest(files, base, store, reduce=True, maps=maps)
     # The only pass over the voxels: a second one would take hours at a site.
-    read = accepted_subjects(found, widest, on_subject=on_subject)
+    read = accepted_subjects(site_pass, widest, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
-    found.read_people(base)
-    site_data = accepted_site(conclude(found, working))
+    site_pass.read_people(base)
+    site_data = accepted_site(conclude(site_pass, working))
     passed = {subject.label for subject in site_data.subjects}
-    kept = {label: Y for label, Y in reduced.items() if label in passed}
-    # A kept subject gives the length of the vector without building a basis.
-    nothing = next(iter(kept.values()), None)
-    if nothing is None:
-        nothing = _no_time_point(site_data, widest.basis())
-    return site_data, [(label, kept.get(label, nothing[:, :0])) for label in site_data.listed]
+    passing = {label: Y for label, Y in reduced.items() if label in passed}
+    # A kept subject gives d without building a basis.
+    empty = next(iter(passing.values()), None)
+    if empty is None:
+        empty = _no_time_point(site_data, widest.basis())
+    return site_data, [(label, passing.get(label, empty[:, :0])) for label in site_data.listed]
 
 
 def _no_time_point(site: SiteData, basis: Basis | None) -> Data:
@@ -194,14 +195,14 @@ def inspect_site(
     findings = Findings(site, strict=True)
     listed = list_site(base, listing, config, findings, words=words)
     files = with_features_of_files(listed, findings)
-    found = SitePass(files, findings)
+    site_pass = SitePass(files, findings)
     # Kept, so that the following run reads no file again.
     keeps = store is not None and not headers_only
     widest = Widest(files, base, store, reduce=False) if keeps else None
-    for _ in accepted_subjects(found, widest, on_subject=on_subject, headers_only=headers_only):
+    for _ in accepted_subjects(site_pass, widest, on_subject=on_subject, headers_only=headers_only):
         pass
-    found.read_people(base)
-    return conclude(found, working)
+    site_pass.read_people(base)
+    return conclude(site_pass, working)
 
 
 def pass_over_arrays(
@@ -220,7 +221,7 @@ def pass_over_arrays(
 
 
 def accepted_subjects(
-    found: SitePass,
+    site_pass: SitePass,
     widest: Widest | None = None,
     *,
     on_subject: OnSubject | None = None,
@@ -231,22 +232,22 @@ def accepted_subjects(
     `headers_only` judges subjects by headers and tables.  As many are read at a time as processors
     and memory allow.  `widest` holds the bases and the kept entries.
     """
-    listed = found.listing.listed
+    listed = site_pass.listing.listed
     read_one = functools.partial(
-        _read_one, listing=found.listing, widest=widest, headers_only=headers_only
+        _read_one, listing=site_pass.listing, widest=widest, headers_only=headers_only
     )
-    results = closing(_in_parallel(read_one, found.listing, widest))
+    results = closing(_in_parallel(read_one, site_pass.listing, widest))
     with results as each:  # an error closes it, so that no further subject is begun
         # In the order of the list, not of completion: findings must not depend on timing.
         for done, (files, result) in enumerate(zip(listed, each, strict=True), start=1):
             try:
                 read = result()
-                passed = _passes(read, found)
+                passed = _passes(read, site_pass)
             # A reader failed, or we made a mistake.  Whether one person's file breaks the program
             # is content, too: only this person fails, and the site alone learns of it.
             except Exception as err:
                 what = f"{files.label}: {type(err).__name__}: {err}"
-                found.findings.add(IssueCode.SUBJECT_BREAKS, what)
+                site_pass.findings.add(IssueCode.SUBJECT_BREAKS, what)
                 passed = False
             if passed:
                 yield files.label, read.Y
@@ -256,20 +257,20 @@ def accepted_subjects(
         widest.finish()
 
 
-def _passes(read: ReadSubject, found: SitePass) -> bool:
+def _passes(read: ReadSubject, site_pass: SitePass) -> bool:
     """Note the findings of a subject; tell whether it passes by itself."""
-    found.shapes.extend(read.shapes)
+    site_pass.shapes.extend(read.shapes)
     for name, issue, unusable in read.notes:
-        found.findings.add_issue(issue, name, of_subject=unusable)
+        site_pass.findings.add_issue(issue, name, of_subject=unusable)
     subject = read.subject
     if subject is None:
         return False
-    found.subjects.append(subject)
-    if not judge_subject(subject, found.listing.config, found.findings):
+    site_pass.subjects.append(subject)
+    if not judge_subject(subject, site_pass.listing.config, site_pass.findings):
         return False
-    found.accepted.append(subject)
+    site_pass.accepted.append(subject)
     if read.digest:
-        found.digests[subject.label] = read.digest
+        site_pass.digests[subject.label] = read.digest
     return True
 
 
@@ -309,9 +310,9 @@ def _in_parallel(
     Memory bounds how many are read at a time.  The basis is built while the first ones are read.
     """
     listed = listing.listed
-    n_jobs, n_bytes, known = min(jobs(0), len(listed)), 0, False
+    n_jobs, n_bytes, is_kept = min(jobs(0), len(listed)), 0, False
     if n_jobs > 1 or widest is not None:
-        n_bytes, known = _foreseen(listing, widest)
+        n_bytes, is_kept = _foreseen(listing, widest)
         n_jobs = min(jobs(n_bytes), n_jobs)
     if widest is not None:
         widest.begin(n_bytes)
@@ -324,7 +325,7 @@ def _in_parallel(
 
     one_each = threadpool_limits(1, "blas")
     with one_each, ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
-        if widest is not None and widest.reduces and not known:
+        if widest is not None and widest.reduces and not is_kept:
             beside.submit(widest.prepare)
         # Queue twice as many as are read at a time, so that a long one does not hold up others.
         waiting = deque(pool.submit(function, files) for files in listed[: 2 * n_jobs])
@@ -365,27 +366,27 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
         yield label, project(subject_matrix(passed[label], site.space, config), basis)
 
 
-def conclude(found: SitePass, working: Path | None = None) -> Inspection:
+def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     """Run the checks of the site as a whole and return the result of a finished pass."""
-    config, findings, listed = found.listing.config, found.findings, found.listing.listed
-    space = found.listing.space
+    listing, findings = site_pass.listing, site_pass.findings
+    config, listed, space = listing.config, listing.listed, listing.space
     if space is not None and space.kind == "matrix":
-        _leave_odd_out(found, space)
+        _leave_odd_out(site_pass, space)
     # A comparison leaves no copy out: a person's contribution depends on the label, so that one
     # person who becomes a copy would change the answers of two.
-    copies = set() if config.comparison else _leave_copies_out(found)
-    check_grids(found.shapes, findings)
-    note_copies([s for s in found.shapes if s.name not in copies], findings)
+    copies = set() if config.comparison else _leave_copies_out(site_pass)
+    check_grids(site_pass.shapes, findings)
+    note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     # Without a mask every subject fails; saying so would only hide the reason.
     if space is not None or config.feature_space == "matrix":
-        judge_site(found.subjects, found.accepted, len(listed), config, findings)
+        judge_site(site_pass.subjects, site_pass.accepted, len(listed), config, findings)
     needs = None
     in_memory = any(run.values is not None for files in listed for run in files.runs)
-    if space is not None and found.accepted and not in_memory:
-        how = found.listing.how
+    if space is not None and site_pass.accepted and not in_memory:
+        how = listing.how
         n_basis = widest_basis(how, space)
         wide = how.brains and basis_kind(how, space) == "kernel"
-        needs = estimate_resources(found.accepted, space, n_basis, working, wide=wide)
+        needs = estimate_resources(site_pass.accepted, space, n_basis, working, wide=wide)
         check_room(needs, findings)
     accepted, error = None, None
     try:
@@ -393,11 +394,11 @@ def conclude(found: SitePass, working: Path | None = None) -> Inspection:
         if space is None:  # no file says how many features there are
             detail = in_full(findings.listing())
             raise DataError("E100", site=findings.site, detail=detail)
-        accepted = _site_data(found, space)
+        accepted = _site_data(site_pass, space)
     except DataError as err:
         error = err
     return Inspection(
-        subjects=tuple(found.subjects),
+        subjects=tuple(site_pass.subjects),
         findings=findings.listing(),
         accepted=accepted,
         error=error,
@@ -414,47 +415,47 @@ def accepted_site(inspection: Inspection) -> SiteData:
     return inspection.accepted
 
 
-def _site_data(found: SitePass, space: FeatureSpace) -> SiteData:
+def _site_data(site_pass: SitePass, space: FeatureSpace) -> SiteData:
     # Without names: a renamed file holds the same data of the same people.
-    digests = "\n".join(" ".join(subject.digests) for subject in found.accepted)
+    digests = "\n".join(" ".join(subject.digests) for subject in site_pass.accepted)
     # With groups and covariates: changing them must not draw other halves of the same people.
-    content = digests.encode() + (found.people.digest if found.people else b"")
-    known = {subject.label: subject.digests for subject in found.subjects}
+    content = digests.encode() + (site_pass.people.digest if site_pass.people else b"")
+    digests_of = {subject.label: subject.digests for subject in site_pass.subjects}
     return SiteData(
-        site=found.findings.site,
+        site=site_pass.findings.site,
         space=space,
-        listed=tuple(files.label for files in found.listing.listed),
-        subjects=tuple(found.accepted),
-        digests=tuple(known.get(files.label, ()) for files in found.listing.listed),
-        findings=found.findings.listing(),
+        listed=tuple(files.label for files in site_pass.listing.listed),
+        subjects=tuple(site_pass.accepted),
+        digests=tuple(digests_of.get(files.label, ()) for files in site_pass.listing.listed),
+        findings=site_pass.findings.listing(),
         fingerprint=hashlib.sha256(content).hexdigest(),
-        people=found.people,
+        people=site_pass.people,
     )
 
 
-def _leave_copies_out(found: SitePass) -> set[str]:
+def _leave_copies_out(site_pass: SitePass) -> set[str]:
     """Leave out subjects with the very same X_m as an earlier one; return the names of their runs.
 
     A sum over *different* contributions has the sensitivity of a sum over all: replacing one person
     removes at most one of them and adds at most one.  This must be the last rule that leaves
     subjects out: if a later one removed the first of two copies, it would remove both.
     """
-    known: dict[str, str] = {}
+    first_by_digest: dict[str, str] = {}
     twice: dict[str, tuple[str, ...]] = {}
-    for subject in found.accepted:
-        digest = found.digests.get(subject.label, "")
-        first = known.setdefault(digest, subject.label) if digest else subject.label
+    for subject in site_pass.accepted:
+        digest = site_pass.digests.get(subject.label, "")
+        first = first_by_digest.setdefault(digest, subject.label) if digest else subject.label
         if first != subject.label:
             names = twice[subject.label] = tuple(run.name for run in subject.runs)
             place = f"{first} and {subject.label} ({', '.join(names)})"
-            found.findings.add(IssueCode.DATA_TWICE, place)
-    found.accepted[:] = [s for s in found.accepted if s.label not in twice]
+            site_pass.findings.add(IssueCode.DATA_TWICE, place)
+    site_pass.accepted[:] = [s for s in site_pass.accepted if s.label not in twice]
     return {name for names in twice.values() for name in names}
 
 
-def _leave_odd_out(found: SitePass, space: FeatureSpace) -> None:
+def _leave_odd_out(site_pass: SitePass, space: FeatureSpace) -> None:
     """Leave out subjects with other features than the space; stop a site if none are declared."""
-    shapes, findings, names = found.shapes, found.findings, found.listing.columns
+    shapes, findings, names = site_pass.shapes, site_pass.findings, site_pass.listing.columns
     note_features(shapes, space.n_features, findings)
     if names:
         note_columns(shapes, names, IssueCode.COLUMNS_DIFFER, findings)
@@ -465,7 +466,7 @@ def _leave_odd_out(found: SitePass, space: FeatureSpace) -> None:
         for shape in shapes
         if shape.n_features != space.n_features or (names and shape.columns not in ((), names))
     }
-    found.accepted[:] = [subject for subject in found.accepted if subject.label not in odd]
-    of_files = any(run.row < 0 for files in found.listing.listed for run in files.runs)
-    if odd and of_files and not found.listing.config.declared_features:
+    site_pass.accepted[:] = [subject for subject in site_pass.accepted if subject.label not in odd]
+    of_files = any(run.row < 0 for files in site_pass.listing.listed for run in files.runs)
+    if odd and of_files and not site_pass.listing.config.declared_features:
         findings.escalate("the files differ, and no setting says which are right")

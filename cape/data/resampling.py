@@ -58,8 +58,8 @@ def smoothing_matrix(n: int, sd: float) -> Array:
     """Gaussian of one axis of n voxels, shape (n, n); borders are repeated."""
     from scipy import ndimage
 
-    one = np.eye(n)
-    return np.asarray(ndimage.gaussian_filter1d(one, sd, axis=0, mode="nearest")) if sd else one
+    eye = np.eye(n)
+    return np.asarray(ndimage.gaussian_filter1d(eye, sd, axis=0, mode="nearest")) if sd else eye
 
 
 def nearest_marked(
@@ -76,7 +76,7 @@ def nearest_marked(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParallelAxes:
-    """What brings a stored volume to the voxels of a mask."""
+    """Matrices from a stored volume to the voxels of a mask, by axis."""
 
     seen: tuple[slice, slice, slice]  # voxels along z, y, x that any voxel of the mask sees
     volume: Array  # (z, y, x): those of the volume that is being read, in doubles
@@ -159,7 +159,7 @@ def _banded(matrices: list[Array], inside: Index) -> ParallelAxes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnedAxes:
-    """What brings a stored volume to the voxels of a mask."""
+    """Gaussians and interpolation from a stored volume to the voxels of a mask."""
 
     seen: tuple[slice, slice, slice]  # voxels along z, y, x that any voxel of the mask sees
     volume: Array  # (z, y, x): those of the volume that is being read, in doubles
@@ -170,7 +170,7 @@ class TurnedAxes:
     new: Array  # (n,): the points of the volume that is being read
     box: _Shape  # shape of the points where a Gaussian comes after
     after: AxisProducts | None  # of x, y, z
-    index: Index  # (n_inside,): positions of the mask's voxels in what comes out, z fastest
+    index: Index  # (n_inside,): positions of the mask's voxels in the result, z fastest
 
     def voxels(self, stored: npt.NDArray[np.generic], slope: float, inter: float) -> Array:
         """Return the voxels of the mask, (n_inside,), of a finite volume (z, y, x) as stored.
@@ -190,13 +190,13 @@ class TurnedAxes:
 
         for block in _blocks(self.new.size):
             part = _places(self.matrix, self.points[:, block]) - self.first
-            # Of x, y, z, whose order is that of the sums.
+            # In the order x, y, z, in which the terms are added.
             ndimage.map_coordinates(volume.T, part, output=self.new[block], order=1, cval=0.0)
         return self.new
 
 
 def turned_axes(shape: _Shape, affine: Array, grid: Grid, *, smoothing_fwhm: float) -> TurnedAxes:
-    """Return what brings an image of another grid to the mask, whatever its axes."""
+    """Return the steps from an image of another grid to the mask, for axes of any direction."""
     matrix = voxel_map(affine, grid.affine, grid.shape)
     points = np.array(np.nonzero(grid.inside)).astype(np.min_scalar_type(max(grid.shape)))
     box, index, later = grid.shape, np.zeros(0, dtype=np.intp), list[Array]()
@@ -233,7 +233,7 @@ def turned_axes(shape: _Shape, affine: Array, grid: Grid, *, smoothing_fwhm: flo
 
 
 def _gaussian(shape: _Shape, sds: Array, made: list[slice]) -> tuple[list[slice], list[Array]]:
-    """Return what the voxels `made` see along x, y, z, and the matrices between."""
+    """Return the voxels along x, y, z that `made` depends on, and the matrices between."""
     matrices = [smoothing_matrix(n, sd)[new] for n, sd, new in zip(shape, sds, made, strict=True)]
     seen = [support(matrix) for matrix in matrices]
     return seen, [matrix[:, old] for matrix, old in zip(matrices, seen, strict=True)]

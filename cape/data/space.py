@@ -124,12 +124,12 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
     try:
         if path.parent != MASKS:
             check_type(path, (".nii", ".nii.gz"))
-        labels, affine, said = _labels(path, kind, findings)
+        labels, affine, stated = _labels(path, kind, findings)
     except UnusableFile as verdict:
         findings.add_issue(verdict.issue, path.name)
         return None
-    known = config.space or said
-    space = FeatureSpace.of_labels(kind, labels, affine, known)
+    template_space = config.space or stated
+    space = FeatureSpace.of_labels(kind, labels, affine, template_space)
     _check_limits(space, config, findings)
     check_hash(space, config, path.name, findings)
     return space
@@ -146,10 +146,10 @@ def check_hash(space: FeatureSpace, config: Config, name: str, findings: Finding
 
 def reserved_names(config: Config) -> tuple[str, ...]:
     """Return file names in a site's folder that are mask, atlas or templates, not data."""
-    own = (*MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES, *RUN_MAPS)
+    owners = (*MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES)
     asked = config.comparison
     gift = (names_beside(asked.outcomes_table),) if asked and asked.of_gift else ()
-    return (*own, config.atlas, config.mask, *gift)
+    return (*owners, *RUN_MAPS, config.atlas, config.mask, *gift)
 
 
 def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -> Path | None:

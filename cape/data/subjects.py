@@ -105,10 +105,10 @@ def _left_out(read: Sequence[Series]) -> tuple[int, ...]:
 
 def _mean_fd(read: Sequence[Series]) -> float | None:
     """Return the mean over runs, weighted by volumes, mm; None if one is unknown."""
-    known = [(s.mean_fd, s.n_times) for s in read if s.mean_fd is not None and s.n_times > 0]
-    if not known or len(known) < len(read):
+    means = [(s.mean_fd, s.n_times) for s in read if s.mean_fd is not None and s.n_times > 0]
+    if not means or len(means) < len(read):
         return None
-    return sum(mm * n for mm, n in known) / sum(n for _, n in known)
+    return sum(mm * n for mm, n in means) / sum(n for _, n in means)
 
 
 def _read_noting(

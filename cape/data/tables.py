@@ -221,18 +221,18 @@ def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
 
 def column_places(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[int]]:
     """Return where the people's names and some columns stand in a table; `UnusableFile`."""
-    known = [cell.lstrip("\ufeff").strip().lower() for cell in header]
-    person = next((one for one in PERSON_COLUMNS if one in known), "")
+    names = [cell.lstrip("\ufeff").strip().lower() for cell in header]
+    person = next((one for one in PERSON_COLUMNS if one in names), "")
     if not person:
         raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {', '.join(header)[:80]}")
     for column in (person, *columns):
-        if (count := known.count(column.lower())) > 1:
+        if (count := names.count(column.lower())) > 1:
             raise UnusableFile(IssueCode.COLUMN_TWICE, f"{count} columns {column}")
         if not count:
-            near = did_you_mean(column.lower(), known)
+            near = did_you_mean(column.lower(), names)
             observed = f"the header has no {column}{near}"
             raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=", ".join(columns))
-    return known.index(person), [known.index(column.lower()) for column in columns]
+    return names.index(person), [names.index(column.lower()) for column in columns]
 
 
 # Each row asks for its table; time and size are in the key, so that new content is read again.
@@ -318,7 +318,7 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
 
 
 def _confound(cell: str) -> float:
-    """Return a cell as a number: NaN for an empty one, infinity for what is none."""
+    """Return a cell as a number: NaN if empty, infinity if it is no number."""
     if cell.lower() in MISSING_CELLS:
         return np.nan
     return float(cell) if is_number(cell) else np.inf

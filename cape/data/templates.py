@@ -39,10 +39,10 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
         else:
             maps = _template_image(path, space) if ".nii" in path.name else _template_array(path)
     except Exception as err:  # readers raise various errors; their text stays here
-        said = own_words(err, "no numbers for every feature")
+        observed = own_words(err, "no numbers for every feature")
         if isinstance(err, UnusableFile):
-            said = f"{err.issue.code.problem}: {err.issue.observed}"
-        detail = f"{path.name} cannot be read: {said}"
+            observed = f"{err.issue.code.problem}: {err.issue.observed}"
+        detail = f"{path.name} cannot be read: {observed}"
         raise DataError("E280", site=site, detail=detail) from err
     if problem := _template_problem(maps, space.n_features):
         raise DataError("E280", site=site, detail=f"{path.name} {problem}")
@@ -104,9 +104,9 @@ def _template_image(path: Path, space: FeatureSpace) -> Array:
         problem = f"{shape[3]} maps of {space.n_features} features"
         raise FoundError(f"{problem}, at most {MAX_TEMPLATE_NUMBERS} numbers")
     run = RunFile(path=path, name=path.name)
-    found = read_image(run, grid_of(space), Resampling(resample="within_space"))
-    maps = found.values.astype(np.float64)
-    return maps if found.grid != "resampled" else _coarse(maps)
+    series = read_image(run, grid_of(space), Resampling(resample="within_space"))
+    maps = series.values.astype(np.float64)
+    return maps if series.grid != "resampled" else _coarse(maps)
 
 
 def _coarse(maps: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Whose the files of a site are, and which of them a run takes.
+"""The person of each file of a site, and the files that a run takes.
 
 Discovery, first settings, checks and `cape people` share this answer.
 """
@@ -71,12 +71,12 @@ def names_below(base: Path, reserved: Collection[str] = ()) -> list[str]:
     """
     if not base.exists():
         return []
-    found: list[str] = []
-    _walk(str(base), "", frozenset((*reserved, *NO_DATA)), MAX_FOLDER_DEPTH, found)
-    return sorted(found)
+    names: list[str] = []
+    _walk(str(base), "", frozenset((*reserved, *NO_DATA)), MAX_FOLDER_DEPTH, names)
+    return sorted(names)
 
 
-def _walk(folder: str, above: str, reserved: frozenset[str], deeper: int, found: list[str]) -> None:
+def _walk(folder: str, above: str, reserved: frozenset[str], deeper: int, names: list[str]) -> None:
     entries = list(os.scandir(folder))
     if above and any(entry.name in RESULTS for entry in entries):
         return
@@ -86,9 +86,9 @@ def _walk(folder: str, above: str, reserved: frozenset[str], deeper: int, found:
             continue
         # A folder with the name of an image is kept: a later check reports it.
         if name.lower().endswith(_DATA) or not _is_folder(entry):
-            found.append(f"{above}{name}")
+            names.append(f"{above}{name}")
         elif deeper:
-            _walk(entry.path, f"{above}{name}/", reserved, deeper - 1, found)
+            _walk(entry.path, f"{above}{name}/", reserved, deeper - 1, names)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -99,14 +99,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def read_paths(
-    paths: Sequence[str], config: Config, said: Sequence[str], names: Collection[str] = ()
+    paths: Sequence[str], config: Config, layout: Sequence[str], names: Collection[str] = ()
 ) -> FolderReading:
-    """Return whose files are; `said`: the site's words, `names`: labels of its list."""
+    """Return the person of each file; `layout`: the site's words, `names`: labels of its list."""
     only = CIFTI_SUFFIX.get(config.feature_space, "")
     if config.feature_space == "atlas" and not any(is_series(path, "volume") for path in paths):
-        return read_names(paths, "matrix", said=said, names=names)  # tables of its parcels
+        return read_names(paths, "matrix", layout=layout, names=names)  # tables of its parcels
     return read_names(
-        [p for p in paths if p.endswith(only)], kind_for(config), said=said, names=names
+        [p for p in paths if p.endswith(only)], kind_for(config), layout=layout, names=names
     )
 
 
@@ -127,7 +127,7 @@ def _row(image: Image, reading: FolderReading) -> ListedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """Which images a run takes, and why it does not take the others, by path."""
+    """The images of a site, with the reason for each that a run does not take, by path."""
 
     images: tuple[Image, ...]
     why_not: Mapping[str, str]
@@ -170,12 +170,12 @@ def take(
         if image.path not in why_not:
             versions.setdefault(image.acquired, []).append(image)
     for several in versions.values():
-        chosen = _chosen(several, reading)
+        preferred = _chosen(several, reading)
         why_not |= {
-            i.path: "another version of the run is taken" for i in several if i not in chosen
+            i.path: "another version of the run is taken" for i in several if i not in preferred
         }
-        if len(chosen) > 1:
-            doubled[person_label(chosen[0], reading)] = (chosen[0].path, chosen[1].path)
+        if len(preferred) > 1:
+            doubled[person_label(preferred[0], reading)] = (preferred[0].path, preferred[1].path)
     return Taken(
         images=reading.images,
         why_not=why_not,
@@ -196,7 +196,7 @@ def _has_entities(path: str, config: Config) -> bool:
 
 
 def _chosen(several: Sequence[Image], reading: FolderReading) -> Sequence[Image]:
-    """Return the versions of a run that the producer's row prefers; all if it says nothing."""
+    """Return the versions of a run that the producer's row prefers; all without a preference."""
     for wanted in reading.producer.take if reading.producer else ():
         if wanted == "longest":
             most = max(len(image.version) for image in several)
@@ -261,21 +261,23 @@ def rows_of(
     runs = [_row(i, reading) for i in taken.runs if person_label(i, reading) not in taken.doubled]
     there = {row.subject for row in runs}
     people = {person_label(i, reading) for i in taken.images if i.path not in taken.gone}
-    nobodys = (ListedRun(file="", subject=name) for name in sorted(people - there, key=natural_key))
-    return (*runs, *nobodys, *every_row(reading, names)[len(reading.images) :])
+    without_run = (
+        ListedRun(file="", subject=name) for name in sorted(people - there, key=natural_key)
+    )
+    return (*runs, *without_run, *every_row(reading, names)[len(reading.images) :])
 
 
-def names_listed(names: Sequence[str], config: Config, said: Sequence[str]) -> FolderReading:
-    """Return whose the files of a written list are; all of them are series."""
-    return read_names(sorted(names, key=natural_key), kind_for(config), said=said, listed=True)
+def names_listed(names: Sequence[str], config: Config, layout: Sequence[str]) -> FolderReading:
+    """Return the person of each file of a written list; all of them are series."""
+    return read_names(sorted(names, key=natural_key), kind_for(config), layout=layout, listed=True)
 
 
 def reading_of_rows(
-    rows: Sequence[ListedRun], table: str, config: Config, said: Sequence[str]
+    rows: Sequence[ListedRun], table: str, config: Config, layout: Sequence[str]
 ) -> FolderReading:
-    """Return whose the files of a manifest are: by its rows, or by file names if a name lacks."""
+    """Return the person of each file of a manifest: by rows, or by file names if one is unnamed."""
     if not all(row.subject for row in rows):
-        return names_listed([row.file for row in rows], config, said)
+        return names_listed([row.file for row in rows], config, layout)
     images = tuple(
         Image(
             path=row.file, subject=row.subject, run={"row": f"{n} {row.ses} {row.run}"}, version=""
@@ -283,7 +285,7 @@ def reading_of_rows(
         for n, row in enumerate(rows)
     )
     reading = FolderReading(level="proved", images=images, evidence=table)
-    why = look_alike({image.subject for image in images}, said)
+    why = look_alike({image.subject for image in images}, layout)
     return replace(reading, level="unknown", why=why) if why else reading
 
 

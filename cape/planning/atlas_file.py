@@ -24,14 +24,14 @@ _TABLES: Final = (".tsv", ".csv", ".txt", ".xml", ".niml.lt", ".lut", ".ctbl")
 
 def foreign_atlases(folder: Path) -> list[str]:
     """Return the names of 3-D images in a folder (not below it) that look like an atlas."""
-    found = (
+    images = (
         path
         for path in folder.iterdir()
         if path.name.endswith(_IMAGES) and path.name not in ATLAS_FILES
     )
     return sorted(
         path.name
-        for path in found
+        for path in images
         if (is_atlas(path.name) or table_beside(path)) and _one_volume(path)
     )
 

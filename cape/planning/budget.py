@@ -157,11 +157,11 @@ def budget_of(
     `settings` have at least epsilon and delta (or ``private = false``); `space` defaults to a usual
     one for them.
     """
-    chosen = dict(settings)
-    name = proposed(chosen)
-    chosen.pop("computation", None)
+    given = dict(settings)
+    name = proposed(given)
+    given.pop("computation", None)
     planner = _planner(name)
-    config = planner.config.from_input(chosen)
+    config = planner.config.from_input(given)
     check_shares(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
@@ -182,7 +182,7 @@ def budget_of(
     size = RunSize(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
     rule = planner.rule(config, d)
     if isinstance(rule, TemporalRule) and stages[0].mu is not None:
-        # What this plan gives its first stage, the subspace, not what most plans do.
+        # The share of this plan for its first stage, the subspace, not the usual one.
         rule = replace(rule, pca_share=(stages[0].mu / total) ** 2)
     return PlannedRun(
         n_subjects=n_subjects,
@@ -304,7 +304,7 @@ def _has_bundled_mask(config: Config) -> bool:
 def _needs(
     config: IcaConfig, space: FeatureSpace, n_basis: int, people: int, weight: Weight
 ) -> SiteNeeds:
-    one = 4 * space.n_features * (USUAL_VOLUMES + VOLUMES)
+    of_one_person = 4 * space.n_features * (USUAL_VOLUMES + VOLUMES)
     in_basis = 4 * n_basis * people * USUAL_VOLUMES
     how = resolve(config)
     wide = how.brains and basis_kind(how, space) == "kernel"
@@ -313,7 +313,7 @@ def _needs(
     return SiteNeeds(
         people=people,
         volumes=USUAL_VOLUMES,
-        memory=BASE_MEMORY + basis + one + 2 * in_basis + weight.site_memory,
+        memory=BASE_MEMORY + basis + of_one_person + 2 * in_basis + weight.site_memory,
         seconds=people * USUAL_VOLUMES * SECONDS_PER_VOLUME if images else None,
     )
 

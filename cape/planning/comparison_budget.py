@@ -13,7 +13,7 @@ from dataclasses import replace
 from cape.computations import capecontrast
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.errors import ConfigError
-from cape.forecast.contrast import EFFECTS, MAX_USEFUL, ContrastForecast
+from cape.forecast.contrast import EFFECTS, MAX_USEFUL
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_of
@@ -42,17 +42,6 @@ class DetectableEffect:
     smallest: float  # difference found with power .8 at .05, two-sided
     power: tuple[float, ...]  # for `EFFECTS`
     privacy: float  # share of the squared error that is privacy noise
-
-    @classmethod
-    def of(cls, seen: ContrastForecast, n_subjects: int, epsilon: float) -> DetectableEffect:
-        return cls(
-            n_subjects=n_subjects,
-            epsilon=epsilon,
-            se=seen.se,
-            smallest=seen.smallest,
-            power=seen.power,
-            privacy=seen.privacy,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,12 +87,24 @@ def comparison_budget(
     check_shares(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
-    roster = _roster(config, n_sites, n_subjects, first_share)
-    events = roster.plan
+    events = _roster(config, n_sites, n_subjects, first_share).plan
     cost = total_of(events)
     mu = cost.mu()
-    found = capecontrast.forecast_of(config, roster)
-    others = []
+
+    def effect(people: int, epsilon: float) -> DetectableEffect:
+        asked = replace(config, epsilon=epsilon)
+        roster = _roster(asked, n_sites, people, first_share)
+        forecast = capecontrast.forecast_of(asked, roster)
+        return DetectableEffect(
+            n_subjects=people,
+            epsilon=epsilon,
+            se=forecast.se,
+            smallest=forecast.smallest,
+            power=forecast.power,
+            privacy=forecast.privacy,
+        )
+
+    seen, sizes = effect(n_subjects, config.epsilon), list[tuple[int, float]]()
     if mu is not None:
         sizes = [(n_subjects, epsilon) for epsilon in OTHER_EPSILONS if epsilon != config.epsilon]
         # More people would need a smaller delta (`check_delta`).
@@ -112,10 +113,6 @@ def comparison_budget(
             for times in (2, 4)
             if 10 * config.delta * times * n_subjects <= 1.0
         ]
-        for n, epsilon in sizes:
-            other = replace(config, epsilon=epsilon)
-            seen = capecontrast.forecast_of(other, _roster(other, n_sites, n, first_share))
-            others.append(DetectableEffect.of(seen, n, epsilon))
     n = len(config.asked_outcomes)
     return PlannedComparison(
         computation=capecontrast.NAME,
@@ -133,10 +130,10 @@ def comparison_budget(
         bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
         weight=check_weight(config, events, n_sites, n),
         effects=EFFECTS,
-        seen=DetectableEffect.of(found, n_subjects, config.epsilon),
-        usable=found.usable,
-        answer=_answer(found, n if not config.is_pattern(n) else 1),
-        others=tuple(others),
+        seen=seen,
+        usable=seen.smallest <= MAX_USEFUL,
+        answer=_answer(seen.smallest, n if not config.is_pattern(n) else 1),
+        others=tuple(effect(people, epsilon) for people, epsilon in sizes),
     )
 
 
@@ -151,16 +148,16 @@ def epsilon_by_viewer(
 
 
 def _config(settings: Mapping[str, object], n_outcomes: int | None) -> CapeContrastConfig:
-    chosen = {n: v for n, v in settings.items() if n != "computation" and v is not None}
+    given = {n: v for n, v in settings.items() if n != "computation" and v is not None}
     if n_outcomes is not None:
-        chosen["outcomes"] = ", ".join(f"o{k} 1" for k in range(n_outcomes))
-    if not str(chosen.get("outcomes", "")).strip():
+        given["outcomes"] = ", ".join(f"o{k} 1" for k in range(n_outcomes))
+    if not str(given.get("outcomes", "")).strip():
         do = "give --outcomes K or the setting outcomes."
         raise ConfigError("E013", setting="outcomes", do=do)
-    if not str(chosen.get("group", "")).strip():
-        chosen |= {"group": GROUP}
-        chosen.setdefault("covariates", COVARIATES)
-    return CapeContrastConfig.from_input(chosen)
+    if not str(given.get("group", "")).strip():
+        given |= {"group": GROUP}
+        given.setdefault("covariates", COVARIATES)
+    return CapeContrastConfig.from_input(given)
 
 
 def _roster(
@@ -188,14 +185,14 @@ def _roster(
     )
 
 
-def _answer(seen: ContrastForecast, tests: int) -> str:
-    if not seen.usable:
+def _answer(smallest: float, tests: int) -> str:
+    if smallest > MAX_USEFUL:
         return (
-            f"No: too few people, only a difference of {seen.smallest:.1f} sd would be seen. A run "
+            f"No: too few people, only a difference of {smallest:.1f} sd would be seen. A run "
             f"is refused above {MAX_USEFUL} unless accept_low_quality says so."
         )
     several = f" of one outcome (of {tests}, Holm asks for more)" if tests > 1 else ""
     return (
-        f"Yes, for differences of {seen.smallest:.2f} sd and more{several}: they are found in 8 of "
+        f"Yes, for differences of {smallest:.2f} sd and more{several}: they are found in 8 of "
         "10 studies. A smaller one would mostly be missed."
     )

@@ -64,8 +64,8 @@ def proposed(settings: Mapping[str, object]) -> str:
 
 def has_settings(computation: str, settings: Mapping[str, object]) -> bool:
     """Return whether a computation has all of these settings."""
-    known = {option.name for option in dataclasses.fields(load(computation).config)}
-    return set(settings) - {"computation"} <= known
+    options = {option.name for option in dataclasses.fields(load(computation).config)}
+    return set(settings) - {"computation"} <= options
 
 
 def settings_beside(folder: Path) -> Path | None:
@@ -95,8 +95,8 @@ def read_file(path: Path | None) -> dict[str, object]:
     try:
         if path.suffix == ".json":
             beside = parse_json((path.parent / "results.json").read_text(encoding="utf-8"))
-            said = parse_json(path.read_text(encoding="utf-8"))
-            return {**said["settings"], "computation": beside["computation"]}
+            document = parse_json(path.read_text(encoding="utf-8"))
+            return {**document["settings"], "computation": beside["computation"]}
         return tomllib.loads(path.read_text(encoding="utf-8"))
     # tomllib has no limit on nesting.
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as err:
@@ -111,11 +111,11 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     shared class and the chosen one keeps its default and allows the value; a CapeWarning names the
     others.  A table of the file, such as [capecontrast], applies only to that computation.
     """
-    own = {name: value for name, value in in_file.items() if isinstance(value, Mapping)}
-    in_file = {name: value for name, value in in_file.items() if name not in own}
-    unknown = {name: value for name, value in own.items() if name not in names()}
+    tables = {name: value for name, value in in_file.items() if isinstance(value, Mapping)}
+    in_file = {name: value for name, value in in_file.items() if name not in tables}
+    unknown = {name: value for name, value in tables.items() if name not in names()}
     chosen = proposed({**in_file, **given})
-    given = {**unknown, **own.get(chosen, {}), **given}
+    given = {**unknown, **tables.get(chosen, {}), **given}
     # A file that names no computation is for either default that has its settings.
     is_open = "computation" not in in_file and chosen in PROPOSED and has_settings(chosen, in_file)
     named = chosen if is_open else proposed(in_file)
@@ -160,18 +160,18 @@ class Whole:
 
     def of(self, kind: FileKind) -> FolderReading:
         """Return the reading of the files of one kind."""
-        said = words_beside(self.folder).layout
-        return self.reading if kind == self.kind else read_names(self.names, kind, said=said)
+        layout = words_beside(self.folder).layout
+        return self.reading if kind == self.kind else read_names(self.names, kind, layout=layout)
 
 
 def read_whole(folder: Path) -> Whole:
-    """Return whose all files below a folder are: images, else surfaces, else matrices."""
+    """Return the person of each file below a folder: of images, else surfaces, else matrices."""
     with readable(folder, Findings(folder.name)):
-        names, said = names_below(folder), words_beside(folder).layout
-    readings = [read_names(names, KINDS[0], said=said)]
+        names, layout = names_below(folder), words_beside(folder).layout
+    readings = [read_names(names, KINDS[0], layout=layout)]
     for kind in KINDS[1:]:
         if not (readings[-1].images or readings[-1].left):
-            readings.append(read_names(names, kind, said=said))
+            readings.append(read_names(names, kind, layout=layout))
     at = (n for n, each in enumerate(readings) if each.images or each.left or each.commands)
     n = next(at, 0)
     return Whole(folder=folder, names=names, kind=KINDS[n], reading=readings[n])
@@ -190,10 +190,10 @@ def sites_below(whole: Whole) -> dict[str, Path]:
     names = {path.name for path in folder.iterdir() if path.is_file() or path.is_symlink()}
     if not folders or names & {*MANIFEST_NAMES, *RECORDS}:
         return {}
-    said = words_beside(folder).layout
-    if "--folders sites" in said:
+    layout = words_beside(folder).layout
+    if "--folders sites" in layout:
         return folders
-    if said:
+    if layout:
         return {}
     marked = all(
         any((path / mark).is_file() for mark in (*DATASET_MARKS, *RECORDS))
@@ -258,13 +258,13 @@ def site_folders(directory: Path) -> dict[str, Path]:
     whole = read_whole(directory)
     if folders := sites_below(whole):
         return folders
-    own = (*MANIFEST_NAMES, *RECORDS)
+    list_names = (*MANIFEST_NAMES, *RECORDS)
     reading = whole.reading
     # Equal labels in every folder may mean visits of one person or people of several sites; all
     # take them for sites.  A file of another name beside them does not change that.
     if (reading.level in ("choice", "unknown") or _apart(reading)) and (folders := _folders(whole)):
         return folders
-    if reading.images or reading.left or any((directory / n).is_file() for n in own):
+    if reading.images or reading.left or any((directory / n).is_file() for n in list_names):
         return {directory.resolve().name: directory.resolve()}
     if any(is_series(name, "volume") for name in whole.names):
         problem = "the folder holds images, but neither a list nor their names say whose they are"
@@ -275,14 +275,14 @@ def site_folders(directory: Path) -> dict[str, Path]:
     raise ConfigError("E016", problem="the folder holds no data", do=do, detail=str(directory))
 
 
-def check_nobody_named(text: str, readings: Iterable[FolderReading]) -> None:
+def check_names_no_person(text: str, readings: Iterable[FolderReading]) -> None:
     """Raise ConfigError E018 if settings, which all sites read, contain a person's label."""
-    said = set(re.findall(r"[A-Za-z0-9_-]+", text))
+    terms = set(re.findall(r"[A-Za-z0-9_-]+", text))
     for reading in readings:
         for _, subject in reading.people:
             bare = subject.rpartition(" ")[2]
             # Settings also contain numbers and short words.
-            if f"sub-{bare}" in said or (bare in said and re.search(r"(?i)[a-z].*\d", bare)):
+            if f"sub-{bare}" in terms or (bare in terms and re.search(r"(?i)[a-z].*\d", bare)):
                 do = "rename the folder or column; no file was written."
                 problem = "settings, which all sites read, would contain the label of a person here"
                 raise ConfigError("E018", problem=problem, do=do)
@@ -297,7 +297,7 @@ def check_before_it_leaves(text: str, source: Path | None) -> None:
     at_hand = {Path.cwd()} | ({source.resolve().parent} if source else set())
     below = (path for here in at_hand for path in here.iterdir() if path.is_dir())
     folders = {*at_hand, *below}
-    check_nobody_named(text, (read_whole(path).reading for path in folders if _is_data(path)))
+    check_names_no_person(text, (read_whole(path).reading for path in folders if _is_data(path)))
 
 
 def _is_data(folder: Path) -> bool:

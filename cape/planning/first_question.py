@@ -65,16 +65,16 @@ def _group(name: str, cells: Sequence[str]) -> str:
 
 
 def _levels(cells: Sequence[str]) -> Mapping[str, int]:
-    found = Counter(cell for cell in cells if cell.lower() not in MISSING_CELLS)
-    return {word: n for word, n in found.items() if n >= MIN_LEVEL_PEOPLE}
+    counts = Counter(cell for cell in cells if cell.lower() not in MISSING_CELLS)
+    return {word: n for word, n in counts.items() if n >= MIN_LEVEL_PEOPLE}
 
 
 def _covariate(name: str, cells: Sequence[str]) -> str:
-    known = name.lower()
-    if known in RANGES and any(parse_number(cell) == parse_number(cell) for cell in cells):
-        return f"{name} {RANGES[known]}"
+    column = name.lower()
+    if column in RANGES and any(parse_number(cell) == parse_number(cell) for cell in cells):
+        return f"{name} {RANGES[column]}"
     words = {word.lower(): word for word in _levels(cells)}
     pair = next((pair for pair in SEX_LEVELS if {*pair} <= {*words}), None)
-    if known in SEXES and pair:
+    if column in SEXES and pair:
         return f"{name} {words[pair[0]]}/{words[pair[1]]}"
     return ""

@@ -56,7 +56,7 @@ from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.atlas_file import adopted, foreign_atlases
-from cape.planning.consortium_folder import Whole, check_nobody_named, read_whole, sites_below
+from cape.planning.consortium_folder import Whole, check_names_no_person, read_whole, sites_below
 from cape.planning.first_question import first_question
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.orientation import BY_FEATURE, BY_TIME, AskAxis, orientation_of, range_of, refuse
@@ -139,7 +139,7 @@ def propose(folder: Path, bids_filter: str = "", *, ask: AskAxis = refuse) -> Pr
         n_components=max(2, min(MAX_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         **{"atlas": "", **survey.values},
     )
-    check_nobody_named(text, [site.reading for site in sites.values()])
+    check_names_no_person(text, [site.reading for site in sites.values()])
     lines = [f"{site}: {_people(n)}" for site, n in survey.people.items()]
     confirm = [
         f"inferred from names; if it is right, type: cape people {shlex.quote(str(whole.folder))} "
@@ -159,14 +159,14 @@ def propose(folder: Path, bids_filter: str = "", *, ask: AskAxis = refuse) -> Pr
 
 def _overlooked(folder: Path, sites: _Sites, survey: _Found, bids_filter: str) -> list[str]:
     """Return a line about an atlas whose name settings do not allow."""
-    found = [(s.folder, foreign_atlases(s.folder)) for s in sites.values()]
-    place = next((base / names[0] for base, names in found if names), None)
+    atlases_by_site = [(s.folder, foreign_atlases(s.folder)) for s in sites.values()]
+    place = next((base / names[0] for base, names in atlases_by_site if names), None)
     if place is None or survey.values.get("atlas"):
         return []
     root = folder.resolve()
     typed = folder / place.relative_to(root) if place.is_relative_to(root) else place
-    said = {"filter": bids_filter, "orientation": survey.values.get("orientation")}
-    again = [word for name, value in said.items() if value for word in (f"--{name}", str(value))]
+    options = {"filter": bids_filter, "orientation": survey.values.get("orientation")}
+    again = [word for name, value in options.items() if value for word in (f"--{name}", str(value))]
     line = shlex.join(["cape", "init", str(folder), "--atlas", str(typed), *again])
     return [
         f"{place.name} looks like an atlas and is not used; for maps of its regions type: {line}"
@@ -207,7 +207,7 @@ def _survey(folder: Path, sites: _Sites, bids_filter: str, ask: AskAxis) -> _Fou
         return _of_matrices(sites, ask)
     atlases = [path for site in sites.values() for path in site.of("volume").atlases]
     other = f" except {atlases[0]}, whose name is that of an atlas" if atlases else ""
-    raise _nothing(folder, f"the folder holds no image, matrix or table{other}")
+    raise _no_data(folder, f"the folder holds no image, matrix or table{other}")
 
 
 def _readings(sites: _Sites, kind: FileKind) -> dict[str, FolderReading]:
@@ -230,7 +230,7 @@ def _ask_people(folder: Path, problem: str) -> ConfigError:
     return ConfigError("E018", problem=problem, do=do, detail=str(folder))
 
 
-def _nothing(folder: Path, problem: str) -> ConfigError:
+def _no_data(folder: Path, problem: str) -> ConfigError:
     do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds such"
     do += " folders or links to them; data to try it with: cape synth FOLDER"
     return ConfigError("E018", problem=problem, do=f"{do}.", detail=str(folder))
@@ -250,9 +250,9 @@ def _of_bids(
         unnamed = not any("space" in e for e in tables.values())
         if unnamed and ((by_header := _of_images(sites, atlas)).values["mm"] or atlas):
             return by_header
-        found = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
-        problem = f"the names of {len(tables)} images name no MNI152 space (space- is {found})"
-        raise _nothing(next(iter(sites.values())).folder, problem)
+        spaces = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
+        problem = f"the names of {len(tables)} images name no MNI152 space (space- is {spaces})"
+        raise _no_data(next(iter(sites.values())).folder, problem)
     space = _choose(usable, "space", SPACES)
     rests = sorted({e["task"] for e in tables.values() if e.get("task", "").startswith("rest")})
     # Prefer the combined echo (no echo entity), else echo 2.
@@ -363,8 +363,8 @@ def _narrowed(
     The owner's `bids_filter` replaces it.
     """
     if bids_filter:
-        said = parse_entities(bids_filter)
-        return dict(said), [path for path, e in tables.items() if has_all(e, said)]
+        asked = parse_entities(bids_filter)
+        return dict(asked), [path for path, e in tables.items() if has_all(e, asked)]
     for key, first in keys.items():
         fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
         values = {e.get(key) for e in fitting.values()}
@@ -388,8 +388,8 @@ def _fits(entities: _Entities, wanted: Mapping[str, str]) -> bool:
 
 
 def _tally(tables: Mapping[Path, _Entities], key: str) -> str:
-    found = Counter(entities.get(key, "none") for entities in tables.values())
-    parts = [f"{value} {found[value]}" for value in sorted(found, key=natural_key)]
+    number = Counter(entities.get(key, "none") for entities in tables.values())
+    parts = [f"{value} {number[value]}" for value in sorted(number, key=natural_key)]
     return f"images by {key}: {', '.join(parts)}"
 
 
@@ -435,9 +435,9 @@ def _scanned(
     if unread:
         counts.append(f"not readable: {unread} images; cape validate says why")
     rounded = Counter(round(tr, 3) for each in trs.values() for tr in each)
-    found = (f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(rounded.items()))
-    counts.append(f"images by repetition time: {', '.join(found)}")
-    known = _times(rounded)
+    texts = (f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(rounded.items()))
+    counts.append(f"images by repetition time: {', '.join(texts)}")
+    times = _times(rounded)
     by_site = {site: "/".join(f"{tr:g} s" for tr in _times(each)) for site, each in trs.items()}
     if len({each for each in by_site.values() if each}) > 1:
         which = ", ".join(f"{site} {each}" for site, each in by_site.items() if each)
@@ -447,7 +447,7 @@ def _scanned(
         )
     return {
         "min_timepoints": _fewest(headers, counts),
-        "tr": f"{known[0]:g}" if len(known) == 1 else "",
+        "tr": f"{times[0]:g}" if len(times) == 1 else "",
         **_confounds(runs, headers, counts),
     }
 
@@ -565,10 +565,10 @@ def _columns(table: Path) -> Iterable[str]:
     except (UnusableFile, OSError):
         pass
     try:  # the sidecar of a table that was not fetched describes its columns
-        said = parse_json(table.with_suffix(".json").read_bytes())
+        sidecar = parse_json(table.with_suffix(".json").read_bytes())
     except (OSError, ValueError, RecursionError):
         return ()
-    return said if isinstance(said, dict) else ()
+    return sidecar if isinstance(sidecar, dict) else ()
 
 
 def _listed(sites: _Sites, feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
@@ -579,13 +579,13 @@ def _listed(sites: _Sites, feature_space: str) -> tuple[dict[str, int], list[Run
     for name, whole in sites.items():
         listed = discover(whole.folder, {}, config, Findings(name))
         here = _not_fetched(whole, config) if feature_space == "mask" else {}
-        found = [*(run for each in listed for run in each.runs), *_runs_of(here)]
-        if not found:
+        runs_of_site = [*(run for each in listed for run in each.runs), *_runs_of(here)]
+        if not runs_of_site:
             files = whole.of(kind_for(config))
             if take(files, config, filtered=False).doubled:
                 problem = "every run has several versions, and no setting chooses among them"
                 raise _ask_people(whole.folder, problem)
-        runs += found
+        runs += runs_of_site
         people[name] = len({files.label for files in listed} | set(here.values()))
     return people, runs
 
@@ -605,13 +605,13 @@ def _of_images(sites: _Sites, atlas: _Atlas | None) -> _Found:
         raise _ask_people(next(iter(sites.values())).folder, problem)
     paths = [run.path for run in runs]
     spaces = Counter(_told(path, partial(space_of, path.name), "") for path in paths)
-    said = ", ".join(f"{space or 'none'} {n}" for space, n in spaces.items())
-    counts = [f"images: {len(runs)}", f"images by space: {said}"]
-    known = [space for space in spaces if space.startswith(MNI152)]
+    spaces_text = ", ".join(f"{space or 'none'} {n}" for space, n in spaces.items())
+    counts = [f"images: {len(runs)}", f"images by space: {spaces_text}"]
+    mni_spaces = [space for space in spaces if space.startswith(MNI152)]
     if atlas:
         place = _regions(atlas, paths, counts)
-    elif len(known) == 1:
-        place = _grid(known[0], paths, counts)
+    elif len(mni_spaces) == 1:
+        place = _grid(mni_spaces[0], paths, counts)
     else:
         place = _of_one_grid(paths, counts)
     values = {"kind": "images", **place, **_scanned(sites, runs, _READ_IMAGE, counts)}
@@ -629,8 +629,8 @@ class _Atlas:
 
 def _atlas_of(sites: _Sites) -> _Atlas | None:
     """Return the label image shared by all sites, or None."""
-    found = [{n for n in ATLAS_FILES if (s.folder / n).is_file()} for s in sites.values()]
-    names = sorted(set.intersection(*found))
+    names_by_site = [{n for n in ATLAS_FILES if (s.folder / n).is_file()} for s in sites.values()]
+    names = sorted(set.intersection(*names_by_site))
     if not names:
         return None
     base = next(iter(sites.values())).folder
@@ -644,10 +644,10 @@ def _atlas_of(sites: _Sites) -> _Atlas | None:
 
 def _regions(atlas: _Atlas, images: Sequence[Path], counts: list[str]) -> dict[str, object]:
     """Return values for an atlas; images without a stated space are resampled to its grid."""
-    said = atlas.space.template_space
+    stated = atlas.space.template_space
     pairs = len(atlas.pairs.split(",")) if atlas.pairs else "by place"
     counts.append(
-        f"atlas {atlas.name} of {atlas.space.n_features} parcels, space {said or 'not said'}"
+        f"atlas {atlas.name} of {atlas.space.n_features} parcels, space {stated or 'not said'}"
     )
     counts.append(f"pairs of left and right: {pairs}")
     place = _one_place(images)
@@ -658,7 +658,7 @@ def _regions(atlas: _Atlas, images: Sequence[Path], counts: list[str]) -> dict[s
         "mm": 0,
         "atlas": atlas.name,
         "label_pairs": atlas.pairs,
-        "resample": "to_mask" if held and not same and not (said and named) else "",
+        "resample": "to_mask" if held and not same and not (stated and named) else "",
     }
 
 

@@ -63,22 +63,22 @@ def pair_names(names: Mapping[int, str]) -> LabelPairs:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    found: list[str] = []
+    words: list[str] = []
     for word in map(str.lower, _WORDS.findall(name)):
         joined = _JOINED.fullmatch(word)
-        found += [part for part in joined.groups() if part] if joined else [word]
-    return tuple(found)
+        words += [part for part in joined.groups() if part] if joined else [word]
+    return tuple(words)
 
 
 def _side(words: tuple[str, ...], depth: int) -> tuple[str, tuple[str, ...]]:
     """Return ``left``, ``right`` or "", and the words with a blank for each side."""
     left, right = LEFT[:depth], RIGHT[:depth]
-    found = {"left" if word in left else "right" for word in words if word in (*left, *right)}
+    sides = {"left" if word in left else "right" for word in words if word in (*left, *right)}
     rest = tuple("" if word in (*left, *right) else word for word in words)
-    return (found.pop() if len(found) == 1 else ""), rest
+    return (sides.pop() if len(sides) == 1 else ""), rest
 
 
-def compare_places(found: LabelPairs, space: FeatureSpace) -> LabelPairs:
+def compare_places(by_name: LabelPairs, space: FeatureSpace) -> LabelPairs:
     """Leave out pairs that are absent from the image or not mirror images of each other.
 
     A pair stays if each centre, mirrored, is nearer to its partner's than to any other label's.
@@ -87,11 +87,11 @@ def compare_places(found: LabelPairs, space: FeatureSpace) -> LabelPairs:
     image, centres = space.labels(), coordinates(space)
     labels: list[int] = np.unique(image[image > 0]).tolist()
     places = dict(zip(labels, centres, strict=True))
-    here = [pair for pair in found.pairs if pair[0] in places and pair[1] in places]
-    missing = sorted({label for pair in found.pairs if pair not in here for label in pair})
-    found = replace(found, single=tuple(sorted((*found.single, *missing))))
+    here = [pair for pair in by_name.pairs if pair[0] in places and pair[1] in places]
+    missing = sorted({label for pair in by_name.pairs if pair not in here for label in pair})
+    by_name = replace(by_name, single=tuple(sorted((*by_name.single, *missing))))
     if not here:
-        return replace(found, pairs=())
+        return replace(by_name, pairs=())
     middle = float(np.median([(places[a][0] + places[b][0]) / 2.0 for a, b in here]))
 
     def across(label: int) -> int:
@@ -100,4 +100,4 @@ def compare_places(found: LabelPairs, space: FeatureSpace) -> LabelPairs:
         return labels[int(np.argmin(np.sum((centres - mirror) ** 2, axis=1)))]
 
     fits = tuple((a, b) for a, b in here if across(a) == b and across(b) == a)
-    return replace(found, pairs=fits, apart=tuple(pair for pair in here if pair not in fits))
+    return replace(by_name, pairs=fits, apart=tuple(pair for pair in here if pair not in fits))

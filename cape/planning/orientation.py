@@ -41,12 +41,12 @@ def orientation_of(
 
     `columns` are names shared by all text tables; `n_features` is 0 unless an atlas gives it.
     """
-    said = {_of_columns(columns), _of_files(names), _of_sizes(shapes, n_features)} - {None}
+    answers = {_of_columns(columns), _of_files(names), _of_sizes(shapes, n_features)} - {None}
     rows, widths = Counter(s[0] for s in shapes), Counter(s[1] for s in shapes)
     seen = f"{len(shapes)} tables with {range_of(rows)} rows and {range_of(widths)} columns"
-    if len(said) > 1:
+    if len(answers) > 1:
         return ask(None, f"{seen}, whose names and sizes contradict each other")
-    return ask(next(iter(said), None), seen)
+    return ask(next(iter(answers), None), seen)
 
 
 def refuse(found: Orientation | None, seen: str) -> Orientation:

@@ -1,4 +1,4 @@
-"""Show a site whose its files are, and save what it confirms in its own file."""
+"""Show a site the person of each of its files, and save its confirmation in its own file."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def people_below(folder: Path) -> list[FolderOfPeople]:
 def confirm(folder: Path, typed: Sequence[str]) -> FolderOfPeople:
     """Save a site's layout in its own file; ConfigError E016 unless it proves all people."""
     words = replace(words_beside(folder), layout=tuple(typed))
-    found = _read(read_whole(folder), "", words)
-    if found.reading.level != "proved" or not found.reading.images:
-        problem = f"this does not show whose the files are: {found.reading.why or 'it fits none'}"
+    people = _read(read_whole(folder), "", words)
+    if people.reading.level != "proved" or not people.reading.images:
+        problem = f"this does not show whose the files are: {people.reading.why or 'it fits none'}"
         do = "type a line that cape people prints; nothing was saved."
         raise ConfigError("E016", problem=problem, do=do)
     _keep(folder / POLICY_FILE, typed)
-    return found
+    return people
 
 
 def _keep(path: Path, typed: Sequence[str]) -> None:
@@ -134,8 +134,8 @@ def _read(whole: Whole, site: str, words: OwnWords) -> FolderOfPeople:
         rows = read_manifest(folder, table, findings, words.other_columns)
         findings.raise_if_blocked()  # a list that cannot be read admits no person
         reading = reading_of_rows(rows, table, config, words.layout)
-    everybody = take(reading, config, filtered=False)
-    marked = leave_out(rows or rows_of(reading, everybody), lists, findings)
+    unfiltered = take(reading, config, filtered=False)
+    marked = leave_out(rows or rows_of(reading, unfiltered), lists, findings)
     findings.raise_if_blocked()
     gone = {row.file: str(row.left_out) for row in marked if row.left_out}
     filtered = (

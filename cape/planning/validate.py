@@ -68,8 +68,8 @@ class FolderCheck:
     @property
     def accepted(self) -> dict[str, SiteData]:
         """Data of sites that take part in the handshake; a site that must stop is absent."""
-        found = {check.site: check.inspection.accepted for check in self.sites}
-        return {site: data for site, data in found.items() if data is not None}
+        by_site = {check.site: check.inspection.accepted for check in self.sites}
+        return {site: data for site, data in by_site.items() if data is not None}
 
 
 def validate(
@@ -203,8 +203,8 @@ def check_site(
     if owner.has_budget:
         # A run would end here; the files may show what the settings lack.
         here = 0 if accepted is None else accepted.space.n_features
-        said = f"; the files here have n_features = {here}" if here else ""
-        with _noted(refused, f"Ask the owner to say it{said}."):
+        hint = f"; the files here have n_features = {here}" if here else ""
+        with _noted(refused, f"Ask the owner to say it{hint}."):
             check_layout_is_said(inspection.subjects, owner.config)
     return SiteCheck(
         site=site,

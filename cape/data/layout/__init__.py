@@ -1,4 +1,4 @@
-"""Whose a file is: what paths say of people, sessions, runs and versions, and how far it is proved.
+"""The person, session, run and version of a file by its path, and the level of evidence.
 
-Nothing here opens a file of data.  `reading.py` is the one answer; everything else serves it.
+No module here opens a file of data.  `reading.py` gives the answer; the others serve it.
 """

@@ -24,20 +24,20 @@ _ENTITY: Final = re.compile(r"(?<![A-Za-z0-9])([a-z]+)-([A-Za-z0-9+]+)")
 def subject_label(path: str) -> tuple[str, str]:
     """Return the whole label after ``sub-`` and "", or "" and how the names contradict."""
     *folders, name = path.split("/")
-    inside = [found[1] for folder in folders if (found := _FOLDER.search(folder))]
-    labels = {found[1] for text in inside if (found := _LABEL.match(text))}
+    inside = [matched[1] for folder in folders if (matched := _FOLDER.search(folder))]
+    labels = {matched[1] for text in inside if (matched := _LABEL.match(text))}
     named = _NAME.search(stem(name))
     text = named[1] if named else ""
     clean = _CLEAN.fullmatch(text)
-    own = clean[1] if clean else ""
+    in_name = clean[1] if clean else ""
     if len(labels) > 1:
         return "", f"{path}: folders say {' and '.join(sorted(labels))}"
     in_folder = bool(labels)
-    label = labels.pop() if labels else own
-    if label.startswith(own + "_"):  # of a folder, which holds more words than the label
-        label = own
+    label = labels.pop() if labels else in_name
+    if label.startswith(in_name + "_"):  # of a folder, which holds more words than the label
+        label = in_name
     if text and (not text.startswith(label) or _GOES_ON.match(text, len(label))):
-        return "", f"{path}: the folder says {label}, the name {own or text}"
+        return "", f"{path}: the folder says {label}, the name {in_name or text}"
     # BIDS allows no signs in labels.  The end of one that has them is certain only if folder and
     # name agree and an entity follows: sub-NDAR_INV1/sub-NDAR_INV1_task-rest, not
     # sub-01_drug_run-1.
@@ -89,10 +89,10 @@ def path_pattern(path: str, label: str) -> str:
     runs = [key for key in values if not key.startswith("ses")]
     roles = {key: f"run{n}" for n, key in enumerate(runs[1:], 2)} | dict.fromkeys(runs[:1], "run")
 
-    def role(found: re.Match[str]) -> str:
-        if len(values.get(found[1], ())) != 1:
-            return found[0]
-        return f"{found[1]}-{{{roles.get(found[1], 'session')}=[^/_]+}}"
+    def role(entity: re.Match[str]) -> str:
+        if len(values.get(entity[1], ())) != 1:
+            return entity[0]
+        return f"{entity[1]}-{{{roles.get(entity[1], 'session')}=[^/_]+}}"
 
     return _ENTITY.sub(role, without_label(path, label))
 

@@ -28,7 +28,7 @@ MAX_PATTERN_LETTERS: Final = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caught:
-    """What a pattern catches of one path; roles that it lacks are empty."""
+    """The parts of one path that a pattern matches; roles that it lacks are empty."""
 
     top: str  # the folders above the pattern
     roles: Mapping[str, str]
@@ -38,24 +38,25 @@ class Caught:
 
     def said(self, role: str) -> str:
         """Return all texts of a role, joined by spaces."""
-        found = (text for name, text in self.roles.items() if name.rstrip("23456789") == role)
-        return " ".join(text for text in found if text)
+        texts = (text for name, text in self.roles.items() if name.rstrip("23456789") == role)
+        return " ".join(text for text in texts if text)
 
 
 def match_pattern(pattern: str, path: str) -> Caught | None:
-    """Return what a pattern catches of a path; None if it does not fit."""
+    """Return the parts of a path that a pattern matches; None if it does not fit."""
     compiled, literal = _compiled(pattern)
-    if literal not in path or (found := compiled.fullmatch(path)) is None:
+    if literal not in path or (matched := compiled.fullmatch(path)) is None:
         return None
-    roles = {n: text or "" for n, text in found.groupdict().items() if n != "top" and "_" not in n}
-    return Caught(top=found["top"] or "", roles=roles, template=_blanked(path, found))
+    texts = matched.groupdict()
+    roles = {n: text or "" for n, text in texts.items() if n != "top" and "_" not in n}
+    return Caught(top=matched["top"] or "", roles=roles, template=_blanked(path, matched))
 
 
-def _blanked(path: str, found: re.Match[str]) -> str:
+def _blanked(path: str, matched: re.Match[str]) -> str:
     spans = sorted(
-        (*found.span(name), name)
-        for name in found.groupdict()
-        if name not in ("top", "version") and found[name]  # {version} tells one from another
+        (*matched.span(name), name)
+        for name in matched.groupdict()
+        if name not in ("top", "version") and matched[name]  # {version} tells one from another
     )
     text, at = "", 0
     for start, end, name in spans:
@@ -89,12 +90,12 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
         if piece == "*":
             out += "[^/]*"
         elif piece.startswith("{") and piece.endswith("}"):
-            said = _ROLE.fullmatch(piece[1:-1])
-            if said is None:
+            role = _ROLE.fullmatch(piece[1:-1])
+            if role is None:
                 raise ValueError(f"{piece} is none of {', '.join(ROLES)}")
-            name, kind = said["name"], said["kind"]
+            name, kind = role["name"], role["kind"]
             inside = kind[1:] if kind.startswith("=") else _KINDS[kind]
-            group, inside = name, f"(?:{inside})?" if said["maybe"] else inside
+            group, inside = name, f"(?:{inside})?" if role["maybe"] else inside
             if name in seen:
                 group, inside = f"{name}_{seen.count(name)}", f"(?P={name})"
             out += f"(?P<{group}>{inside})"

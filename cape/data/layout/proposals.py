@@ -26,7 +26,7 @@ MAX_CONDITIONS: Final = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WayToRead:
-    """One way to read paths: what it says besides the person, and its patterns."""
+    """One way to read paths: its patterns, and its meaning besides the person."""
 
     says: str
     patterns: tuple[str, ...]
@@ -81,36 +81,36 @@ def proposals(paths: Sequence[str], names: Sequence[str] = ()) -> Proposals:
 
     `names`: labels of the site's own list; a part that is one of them is the person.
     """
-    known = re.compile(rf"(?<![A-Za-z0-9]){any_of(names)}(?![A-Za-z0-9])") if names else None
-    forms = _forms(paths, known, frozenset(names))
-    found: list[tuple[WayToRead, ...]] = []
+    label = re.compile(rf"(?<![A-Za-z0-9]){any_of(names)}(?![A-Za-z0-9])") if names else None
+    forms = _forms(paths, label, frozenset(names))
+    ways_by_form: list[tuple[WayToRead, ...]] = []
     labels: set[str] = set()
     why = ""
     for form in forms:
         form = _with_known(form, labels)
         some = _of_form(form)
         if not some:
-            return Proposals(why=f"nothing in {form.paths[0]} tells who it is of")
+            return Proposals(why=f"no part of {form.paths[0]} names a person")
         if not any(c.role == "subject" or (c.varies and not c.role) for c in form.columns) or (
             any(c.weak for c in form.columns) and not any(c.role == "subject" for c in form.columns)
         ):
             why = "numbers or dates may tell sessions or runs apart, or people"
-        found.append(some)
+        ways_by_form.append(some)
         labels |= some[0].labels
-    most = max(found, key=len)
-    joined = tuple(_joined(way, found, most) for way in most)
+    most = max(ways_by_form, key=len)
+    joined = tuple(_joined(way, ways_by_form, most) for way in most)
     return Proposals(
         ways=joined, why=why or ("the names can be read in several ways" if len(most) > 1 else "")
     )
 
 
 def _joined(
-    way: WayToRead, found: Sequence[tuple[WayToRead, ...]], own: tuple[WayToRead, ...]
+    way: WayToRead, forms: Sequence[tuple[WayToRead, ...]], own_form: tuple[WayToRead, ...]
 ) -> WayToRead:
     """Extend a way to read one form by ways to read the others that find the same people."""
     patterns = list(way.patterns)
-    for others in found:
-        if others is not own:
+    for others in forms:
+        if others is not own_form:
             like = max(
                 others, key=lambda other: (len(other.labels & way.labels), other.says == way.says)
             )
@@ -119,13 +119,13 @@ def _joined(
 
 
 def _forms(
-    paths: Sequence[str], known: re.Pattern[str] | None, names: frozenset[str]
+    paths: Sequence[str], label: re.Pattern[str] | None, names: frozenset[str]
 ) -> list[_Form]:
     by_form: dict[object, list[tuple[str, _Row]]] = {}
     for path in paths:
         *folders, name = path.split("/")
         base = stem(name)
-        row = tuple(tuple(parts(segment, known)) for segment in (*folders, base))
+        row = tuple(tuple(parts(segment, label)) for segment in (*folders, base))
         form = (
             name[len(base) :].lower(),
             tuple("".join(b or "w" for _, b in segment) for segment in row),
@@ -173,10 +173,10 @@ def _before(rows: Sequence[_Row], s: int, p: int) -> list[str]:
         return list(only) if len(only) == 1 else []
     front = [{[word for word, _ in row[s] if word][n] for row in rows} for n in range(p)]
     same: list[str] = []
-    for said in reversed(front):
-        if len(said) > 1:
+    for words in reversed(front):
+        if len(words) > 1:
             break
-        same.insert(0, said.pop())
+        same.insert(0, words.pop())
     return same
 
 
@@ -202,11 +202,13 @@ def _refines(fine: Sequence[int], coarse: Sequence[int]) -> bool:
 
 
 def _of_form(form: _Form) -> tuple[WayToRead, ...]:
-    said = [c for c in form.columns if c.role == "subject"]
+    people = [c for c in form.columns if c.role == "subject"]
     varying = [c for c in form.columns if c.varies]
-    if said:
+    if people:
         # Columns with words for people contradict each other unless one of them refines all.
-        fine = next((c for c in said if all(_refines(c.classes, o.classes) for o in said)), None)
+        fine = next(
+            (c for c in people if all(_refines(c.classes, o.classes) for o in people)), None
+        )
         return () if fine is None else tuple(_ways(form, fine))
     open_ = [c for c in varying if not c.role or c.weak]
     # No column is left: the person can only be a session or a number.

@@ -1,4 +1,4 @@
-"""Whose the files of a folder are, from their names and what the site said of them.
+"""The person of each file of a folder, by file names and the site's own statements.
 
 Levels: ``proved`` by BIDS, by a producer's own rule, by the site's list of people or by a layout
 that the site typed; ``inferred``: the names can be read in one way; ``choice``: in several ways;
@@ -58,7 +58,7 @@ PARTS: Final = ("run", "dir", "acq", "block")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """One series and what its path says."""
+    """One series, with the person, run and version that its path states."""
 
     path: str
     subject: str
@@ -73,7 +73,7 @@ class Image:
 
     @property
     def acquired(self) -> tuple[object, ...]:
-        """Return what all versions of one acquisition have in common."""
+        """Return person and run, which all versions of one acquisition share."""
         return (*self.person, frozenset(self.run.items()))
 
 
@@ -87,7 +87,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderReading:
-    """Whose the files of a folder are, and the level of evidence; private."""
+    """The person of each file of a folder, and the level of evidence; private."""
 
     level: Level
     images: tuple[Image, ...] = ()
@@ -113,17 +113,17 @@ def read_names(
     paths: Sequence[str],
     kind: FileKind,
     *,
-    said: Sequence[str] = (),
+    layout: Sequence[str] = (),
     names: Collection[str] = (),
     listed: bool = False,
 ) -> FolderReading:
-    """Return whose files are, by paths below a folder.
+    """Return the person of each file, by paths below a folder.
 
-    `said`: patterns and words that the site confirmed; `names`: labels of its list of people.
+    `layout`: patterns and words that the site confirmed; `names`: labels of its list of people.
     `listed`: the paths are those of a written list, and each is a series.
     """
     series = list(paths) if listed else _series(paths, kind)
-    reading = _read_series(series, paths, kind, said, names)
+    reading = _read_series(series, paths, kind, layout, names)
     if listed or kind != "volume":
         return reading
     atlases = {path for path in paths if is_atlas(path) and may_be_series(path, kind)}
@@ -134,23 +134,23 @@ def _read_series(
     series: Sequence[str],
     paths: Sequence[str],
     kind: FileKind,
-    said: Sequence[str],
+    layout: Sequence[str],
     names: Collection[str],
 ) -> FolderReading:
     if not series:
         return _no_series(paths, kind)
     if kind == "volume" and (stacks := _stacks(series)):
         return _of_volumes(stacks)
-    patterns = [text for text in said if not text.startswith("--")]
+    patterns = [text for text in layout if not text.startswith("--")]
     if patterns:
-        return _checked(_by_patterns(series, patterns), said)
-    asked = _Tops(said=said, marks=_marked(paths))
+        return _checked(_by_patterns(series, patterns), layout)
+    asked = _Tops(layout=layout, marks=_marked(paths))
     return (
         _by_producer(series, kind, asked, "person")
         or _by_bids(series, asked)
         or _by_list(series, names)
         or _by_producer(series, kind, asked, "layout")
-        or _proposed(series, said, "")
+        or _proposed(series, layout, "")
     )
 
 
@@ -234,15 +234,15 @@ def _marked(paths: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tops:
-    """What the site said of the folders above people, and which of them are data sets."""
+    """The site's statements about folders above people, and the folders that are data sets."""
 
-    said: Sequence[str]
+    layout: Sequence[str]
     marks: frozenset[str]
 
     @property
     def typed(self) -> str:
         """Return the role that the site typed for the folders; "" without one."""
-        typed = (text.split()[1] for text in self.said if text.startswith("--folders "))
+        typed = (text.split()[1] for text in self.layout if text.startswith("--folders "))
         return next(typed, "").rstrip("s")
 
     def roles(self, tops: Mapping[str, Collection[str]]) -> list[tuple[str, dict[str, str]]]:
@@ -251,7 +251,7 @@ class _Tops:
         `tops`: the labels below each top.  "other": no label comes twice; "": the role is unknown.
         """
         split = {top: top.split("/") if top else [] for top in tops}
-        found = []
+        levels = []
         for at in range(max(map(len, split.values()))):
             values = {
                 top: folders[at] if len(folders) > at else "" for top, folders in split.items()
@@ -259,8 +259,8 @@ class _Tops:
             if len(set(values.values())) > 1:
                 role = self._role(values, split, at, tops)
                 typed = self.typed if role in ("", *ASKED) else ""
-                found.append((typed or role, values))
-        return found
+                levels.append((typed or role, values))
+        return levels
 
     def _role(
         self,
@@ -274,28 +274,31 @@ class _Tops:
             below[value].update(tops[top])
         if not any(a & b for a, b in combinations(below.values(), 2)):
             return "other"
-        said = [value for value in values.values() if value]
-        if all(is_word("version", v) for v in said) or all(
+        named = [value for value in values.values() if value]
+        if all(is_word("version", v) for v in named) or all(
             "derivatives" in split[t][:at] for t, v in values.items() if v
         ):
             return "version"
-        role = role_of(said) if "" not in below else "?"
+        role = role_of(named) if "" not in below else "?"
         if role in ASKED:
             return role
         above = {"/".join(folders[: at + 1]) for folders in split.values()}
         return "site" if above <= self.marks else ""
 
 
-def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -> FolderReading:
+def _placed(
+    placed_images: Sequence[tuple[str, Image]], asked: _Tops, **known: object
+) -> FolderReading:
     """Return the reading of images with proved labels, by the roles of the folders above them."""
     tops: dict[str, set[str]] = defaultdict(set)
-    for top, image in found:
+    for top, image in placed_images:
         tops[top].add(f"{image.site} {image.subject}")
     roles, level, why = asked.roles(tops), "proved", ""
-    images = [image for _, image in found]
+    images = [image for _, image in placed_images]
     for role, values in roles:
         images = [
-            _below(role, values[top], image) for (top, _), image in zip(found, images, strict=True)
+            _below(role, values[top], image)
+            for (top, _), image in zip(placed_images, images, strict=True)
         ]
         if not role:
             level, why = (
@@ -314,7 +317,7 @@ def _placed(found: Sequence[tuple[str, Image]], asked: _Tops, **known: object) -
     )
     lines = tuple(Choice(says=_FOLDERS_SAY[name], typed=("--folders", name)) for name in asks)
     reading = FolderReading(level=level, images=tuple(images), why=why, lines=lines, **known)  # type: ignore[arg-type]
-    return _checked(reading, asked.said)
+    return _checked(reading, asked.layout)
 
 
 def _below(role: str, part: str, image: Image) -> Image:
@@ -348,20 +351,20 @@ def _caught_image(path: str, caught: Caught) -> Image:
 
 
 def _fitting(series: Sequence[str], patterns: Sequence[str]) -> dict[str, Caught]:
-    """Return what the first pattern that fits catches; the most literal ones are tried first."""
+    """Return the catch of the first pattern that fits each path, trying the most literal first."""
     ranked = sorted(patterns, key=lambda pattern: pattern.count("{") + 2 * pattern.count("*"))
-    found = {}
+    catches = {}
     for path in series:
         caught = next(filter(None, (match_pattern(pattern, path) for pattern in ranked)), None)
         if caught is not None:
-            found[path] = caught
-    return found
+            catches[path] = caught
+    return catches
 
 
 def _by_patterns(series: Sequence[str], patterns: Sequence[str]) -> FolderReading:
-    found = _fitting(series, patterns)
-    left = tuple(path for path in series if path not in found)
-    images = tuple(_caught_image(path, caught) for path, caught in found.items())
+    catches = _fitting(series, patterns)
+    left = tuple(path for path in series if path not in catches)
+    images = tuple(_caught_image(path, caught) for path, caught in catches.items())
     if not images:
         return FolderReading(
             level="unknown", why=f"the layout {patterns[0]} fits no file", left=left
@@ -377,23 +380,27 @@ def _by_producer(
     for row in producers():
         if kind not in row.kinds or row.proves != proves:
             continue
-        found = _fitting(series, row.series)
-        if not found or 2 * len(found) < len(series):
+        catches = _fitting(series, row.series)
+        if not catches or 2 * len(catches) < len(series):
             continue
-        left = tuple(path for path in series if path not in found)
+        left = tuple(path for path in series if path not in catches)
         if proves == "layout":
-            return _proposed(tuple(found), asked.said, row.name, why=row.say, left=left)
-        images = [(caught.top, _caught_image(path, caught)) for path, caught in found.items()]
+            return _proposed(tuple(catches), asked.layout, row.name, why=row.say, left=left)
+        images = [(caught.top, _caught_image(path, caught)) for path, caught in catches.items()]
         return _placed(images, asked, evidence=row.name, producer=row, left=left)
     return None
 
 
 def _by_bids(series: Sequence[str], asked: _Tops) -> FolderReading | None:
-    said = {path: bids.subject_label(path) for path in series if "sub-" in path}
-    odd = next((why for _, why in said.values() if why), "")
+    labels = {path: bids.subject_label(path) for path in series if "sub-" in path}
+    odd = next((why for _, why in labels.values() if why), "")
     if odd:
         return FolderReading(level="unknown", evidence="BIDS", why=odd)
-    if 2 * len(said) < len(series) or not all(label for label, _ in said.values()) or not said:
+    if (
+        2 * len(labels) < len(series)
+        or not all(label for label, _ in labels.values())
+        or not labels
+    ):
         return None
     images = [
         (
@@ -405,9 +412,9 @@ def _by_bids(series: Sequence[str], asked: _Tops) -> FolderReading | None:
                 version=bids.version_of(path, label),
             ),
         )
-        for path, (label, _) in said.items()
+        for path, (label, _) in labels.items()
     ]
-    left = tuple(path for path in series if path not in said)
+    left = tuple(path for path in series if path not in labels)
     return _placed(images, asked, evidence="BIDS", left=left)
 
 
@@ -419,10 +426,10 @@ def _by_list(series: Sequence[str], names: Collection[str]) -> FolderReading | N
     name = re.compile(rf"(?<![A-Za-z0-9]){any_of(labels)}(?![A-Za-z0-9])")
     if not all(len(set(name.findall(path))) == 1 for path in series):
         return None
-    found = proposals(series, tuple(labels))
-    if len(found.ways) != 1 or found.why:
+    proposed = proposals(series, tuple(labels))
+    if len(proposed.ways) != 1 or proposed.why:
         return None
-    reading = _by_patterns(series, found.ways[0].patterns)
+    reading = _by_patterns(series, proposed.ways[0].patterns)
     if reading.left or {image.subject.rpartition(" ")[2] for image in reading.images} - labels:
         return None
     return _checked(replace(reading, evidence="the site's list of people"), ())
@@ -430,34 +437,34 @@ def _by_list(series: Sequence[str], names: Collection[str]) -> FolderReading | N
 
 def _proposed(
     series: Sequence[str],
-    said: Sequence[str],
+    layout: Sequence[str],
     tried: str,
     *,
     why: str = "",
     left: tuple[str, ...] = (),
 ) -> FolderReading:
     """Return the reading of names that no rule proves: inferred, a choice, or unknown."""
-    found = proposals(series)
-    nobody = FolderReading(level="unknown", evidence=tried, why=found.why, left=left)
-    if not found.ways:
-        return nobody
-    reads = [_by_patterns(series, way.patterns) for way in found.ways]
-    first, lines = reads[0], tuple(_lines(reads, found.ways))
-    if not found.why and not _tell_runs_apart(first.images):
-        alone = found.ways[0].patterns
+    proposed = proposals(series)
+    unread = FolderReading(level="unknown", evidence=tried, why=proposed.why, left=left)
+    if not proposed.ways:
+        return unread
+    reads = [_by_patterns(series, way.patterns) for way in proposed.ways]
+    first, lines = reads[0], tuple(_lines(reads, proposed.ways))
+    if not proposed.why and not _tell_runs_apart(first.images):
+        alone = proposed.ways[0].patterns
         lines = tuple(Choice(says=f"the files of {p} alone", typed=("--layout", p)) for p in alone)
-    reading = replace(nobody, level="choice", images=first.images, lines=lines)
-    if found.why or first.left:
-        return replace(reading, why=found.why or f"{first.left[0]} is of another form")
+    reading = replace(unread, level="choice", images=first.images, lines=lines)
+    if proposed.why or first.left:
+        return replace(reading, why=proposed.why or f"{first.left[0]} is of another form")
     if not _tell_runs_apart(first.images):
         return replace(reading, why="files of one person say in different ways which run they are")
     if len(first.people) < 2 or (odd := _odd_forms(first.images)):
-        said_why = odd if len(first.people) > 1 else "nothing in the names tells people apart"
+        said_why = odd if len(first.people) > 1 else "the names do not tell people apart"
         return replace(reading, level="unknown", why=said_why, lines=())
     if len(first.people) < MIN_PEOPLE_FOR_RULE:
         return replace(reading, why="so few names show no rule")
-    why = why or "nothing but names says whose the files are"
-    return _checked(replace(reading, level="inferred", why=why), said)
+    why = why or "only names show whose the files are"
+    return _checked(replace(reading, level="inferred", why=why), layout)
 
 
 def _lines(reads: Sequence[FolderReading], ways: Sequence[WayToRead]) -> Iterator[Choice]:
@@ -520,11 +527,13 @@ def version_lines(reading: FolderReading) -> tuple[Choice, ...]:
     """Return lines that choose one version where a proved reading has several of a run."""
     if reading.evidence == "BIDS" and not all("task-" in image.path for image in reading.images):
         # BIDS reads session words that it does not know as versions.
-        found = proposals([image.path for image in reading.images])
-        reads = [_by_patterns([i.path for i in reading.images], way.patterns) for way in found.ways]
+        proposed = proposals([image.path for image in reading.images])
+        reads = [
+            _by_patterns([i.path for i in reading.images], way.patterns) for way in proposed.ways
+        ]
         same = [
             (read, way)
-            for read, way in zip(reads, found.ways, strict=True)
+            for read, way in zip(reads, proposed.ways, strict=True)
             if len(read.people) == len(reading.people)
         ]
         return tuple(_lines([read for read, _ in same], [way for _, way in same]))
@@ -550,14 +559,14 @@ _ONE_PERSON: Final = (
 )
 
 
-def _checked(reading: FolderReading, said: Sequence[str]) -> FolderReading:
+def _checked(reading: FolderReading, layout: Sequence[str]) -> FolderReading:
     """Lower the level if labels look alike, and mark files that repeat others of their person."""
-    typed = any(not text.startswith("--") for text in said)
+    typed = any(not text.startswith("--") for text in layout)
     by_site: dict[str, set[str]] = defaultdict(set)
     for site, subject in reading.people:
         by_site[site].add(subject)
-    for labels in () if AS_NAMED in said else by_site.values():
-        if why := look_alike(labels, said):
+    for labels in () if AS_NAMED in layout else by_site.values():
+        if why := look_alike(labels, layout):
             return replace(reading, level="unknown", why=why, lines=())
         if not typed and (asked := _one_or_two(reading, labels)):
             return asked
@@ -569,22 +578,24 @@ def _one_or_two(reading: FolderReading, labels: Collection[str]) -> FolderReadin
     for form, role in _ONE_PERSON[: 2 if from_table else 3]:
         stems: dict[str, list[str]] = defaultdict(list)
         for label in sorted(labels):
-            if found := form.fullmatch(label):
-                stems[(found["stem"] or found.groupdict().get("word") or "").lower()].append(label)
+            if matched := form.fullmatch(label):
+                stems[(matched["stem"] or matched.groupdict().get("word") or "").lower()].append(
+                    label
+                )
         alike = next((each for each in stems.values() if len(each) > 1), None)
         if alike is None:
             continue
-        known = [p.replace("{session", "{session2") for p in _templates(reading)]
+        templates = [p.replace("{session", "{session2") for p in _templates(reading)]
         patterns = dict.fromkeys(
-            p.replace("{subject}", role, 1).replace("{subject}", "*") for p in known
+            p.replace("{subject}", role, 1).replace("{subject}", "*") for p in templates
         )
-        one = tuple(word for pattern in patterns for word in ("--layout", pattern))
+        joining = tuple(word for pattern in patterns for word in ("--layout", pattern))
         # Confirming a layout confirms its labels.
-        two = reading.lines[0].typed if reading.lines else (AS_NAMED,)
+        separating = reading.lines[0].typed if reading.lines else (AS_NAMED,)
         both = " and ".join(alike[:2])
         lines = (
-            Choice(says=f"{both} are different people", typed=two),
-            Choice(says=f"{both} are one person", typed=one),
+            Choice(says=f"{both} are different people", typed=separating),
+            Choice(says=f"{both} are one person", typed=joining),
         )
         return replace(
             reading,
@@ -602,14 +613,14 @@ def _templates(reading: FolderReading) -> list[str]:
     return list(dict.fromkeys(blank(i.path, i.subject) or i.version for i in parts))
 
 
-def look_alike(labels: Iterable[str], said: Sequence[str]) -> str:
+def look_alike(labels: Iterable[str], layout: Sequence[str]) -> str:
     """Return a question about two labels that look alike; "" without any, or if they are confirmed.
 
     Such labels differ only in case, zeros, signs or a word in front.
     """
-    if AS_NAMED in said:
+    if AS_NAMED in layout:
         return ""
-    known: dict[str, str] = {}
+    by_spelling: dict[str, str] = {}
     some = any_of(words("subject"))
     for label in sorted(labels):
         text = re.sub(r"[^a-z0-9 ]", "", label.lower())
@@ -617,9 +628,9 @@ def look_alike(labels: Iterable[str], said: Sequence[str]) -> str:
         key = re.sub(r"(?<!\d)0+(?=\d)", "", text)
         bare = re.fullmatch(r"[a-z]+0*(\d{1,6})", text)
         for other in (key, bare[1] if bare else key):
-            if other in known:
-                return f"{known[other]} and {label}: one person or two?"
-        known[key] = label
+            if other in by_spelling:
+                return f"{by_spelling[other]} and {label}: one person or two?"
+        by_spelling[key] = label
     return ""
 
 

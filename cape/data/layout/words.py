@@ -1,4 +1,4 @@
-"""What single words of a path mean, and which files hold a series; see producers.toml."""
+"""Meanings of single words of a path, and the names of series; see producers.toml."""
 
 from __future__ import annotations
 
@@ -122,15 +122,15 @@ def role_of(values: Sequence[str], before: Sequence[str] = ()) -> str:
     return ""
 
 
-def parts(text: str, known: re.Pattern[str] | None = None) -> list[tuple[str, str]]:
-    """Return the words of a name and what stands between them, each as (word, "") or ("", between).
+def parts(text: str, known_label: re.Pattern[str] | None = None) -> list[tuple[str, str]]:
+    """Return the words of a name and the signs between them, as (word, "") or ("", signs).
 
-    A name that is `known` is one word, whatever stands in it.
+    A name that is `known` is one word, whatever signs it holds.
     """
-    if known is None or (found := known.search(text)) is None:
+    if known_label is None or (matched := known_label.search(text)) is None:
         return _PART.findall(text)
-    front, back = text[: found.start()], text[found.end() :]
-    return [*parts(front, known), (found[0], ""), *parts(back, known)]
+    front, back = text[: matched.start()], text[matched.end() :]
+    return [*parts(front, known_label), (matched[0], ""), *parts(back, known_label)]
 
 
 def stem(name: str) -> str:

@@ -37,7 +37,7 @@ def test_a_list_is_read_right_asked_about_or_refused(case: Case) -> None:
 def test_a_printed_line_that_is_typed_gives_the_right_people(case: Case) -> None:
     reading = read_names(case.paths, case.kind)
     assert 1 <= len(reading.lines) <= 6
-    typed = [read_names(case.paths, case.kind, said=said(line)) for line in reading.lines]
+    typed = [read_names(case.paths, case.kind, layout=said(line)) for line in reading.lines]
     right = [each.level == "proved" and not wrong(each.images, case.files) for each in typed]
     # Of an inferred layout every line is right, each with another version; of a choice one is.
     assert all(right) if case.outcome == "typed" else any(right), reading.lines
@@ -116,7 +116,7 @@ def test_labels_that_look_alike_are_asked_about() -> None:
     same = read_names(
         [f"sub-{n}/func/sub-{n}_task-rest_bold.nii.gz" for n in ("101a", "101b")],
         "volume",
-        said=("--as-named",),
+        layout=("--as-named",),
     )
     assert same.level == "proved"
     assert len(same.people) == 2
@@ -144,7 +144,7 @@ def test_a_way_to_read_names_says_how_many_people_it_finds() -> None:
     lists += [list(random_layout(r)) for _ in range(100)]
     for paths in lists:
         for line in read_names(paths, "volume").lines:
-            typed = read_names(paths, "volume", said=said(line))
+            typed = read_names(paths, "volume", layout=said(line))
             if typed.level == "proved" and (n := re.match(r"\d+(?= people)", line.says)):
                 assert int(n[0]) == len(typed.people), (line, typed.people)
                 told += 1
