@@ -75,7 +75,7 @@ def measure(seeds: list[int], sets: Sequence[str] = labels.DEFAULT) -> list[dict
                 nearest, near = r.argmax(axis=1), r.max(axis=1) > NEAR
                 own = labels.at_resolution(template, at.basis)
                 z = (A - A.mean(axis=0)) / A.std(axis=0)
-                said = labels.match(z, own, claims.SPACE)
+                said = labels.match_networks(z, own, claims.SPACE)
                 named = [k for k, one in enumerate(said) if one.name is not None]
                 right = sum(
                     near[k] and alike[listed.index((said[k].label, said[k].source)), place[j]]

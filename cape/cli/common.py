@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-OUT = Console(soft_wrap=True, highlight=False)
-ERR = Console(stderr=True, soft_wrap=True, highlight=False)
+STDOUT = Console(soft_wrap=True, highlight=False)
+STDERR = Console(stderr=True, soft_wrap=True, highlight=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines, one document a line.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only.")]
@@ -80,17 +80,17 @@ def duration(seconds: float) -> str:
 @contextmanager
 def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Show progress on a terminal; yields a function of (done, total)."""
-    if quiet or not OUT.is_terminal:
+    if quiet or not STDOUT.is_terminal:
         yield lambda done, total: None
         return
-    with OUT.status(title) as status:
+    with STDOUT.status(title) as status:
         yield lambda done, total: status.update(f"{title} {done}/{total}")
 
 
-def result(fields: Mapping[str, object], *lines: str, as_json: bool) -> None:
+def result(fields: Mapping[str, object], *lines: str, as_json: bool, event: str = "result") -> None:
     """Print the result of a command: a JSON document or lines of text."""
     if as_json:
-        json_line({"event": "result", **fields})
+        json_line({"event": event, **fields})
     for line in () if as_json else lines:
         say(line)
 
@@ -100,8 +100,8 @@ def json_line(document: Mapping[str, object]) -> None:
     from cape.settings.documents import plain_json
 
     # Not through rich, which would wrap long lines.
-    OUT.file.write(json.dumps(plain_json(document), allow_nan=False) + "\n")
-    OUT.file.flush()
+    STDOUT.file.write(json.dumps(plain_json(document), allow_nan=False) + "\n")
+    STDOUT.file.flush()
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -113,36 +113,36 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
         )
     for row in rows:
         grid.add_row(*(Text(str(cell)) for cell in row))
-    OUT.print(grid)
-    OUT.print()
+    STDOUT.print(grid)
+    STDOUT.print()
 
 
 def say(text: str, *, style: str = "") -> None:
     # Text, not markup: rich would interpret brackets in file names.
-    OUT.print(Text(text, style=style))
+    STDOUT.print(Text(text, style=style))
 
 
 def warn(text: str, *, as_json: bool = False) -> None:
     if as_json:
         json_line({"event": "warning", "text": text})
     else:
-        ERR.print(Text(f"warning: {text}", style="yellow"))
+        STDERR.print(Text(f"warning: {text}", style="yellow"))
 
 
 def remark(text: str) -> None:
-    ERR.print(Text(text, style="dim"))
+    STDERR.print(Text(text, style="dim"))
 
 
 def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:
     """Print an error: its public text, the option to type, and details for people here."""
     if as_json:
         json_line({"event": "error", "text": text, "detail": detail, "type": typed})
-    ERR.print(Text(text, style="bold red"))
+    STDERR.print(Text(text, style="bold red"))
     if typed:
-        ERR.print(Text(f"Type: {typed}"))
+        STDERR.print(Text(f"Type: {typed}"))
     if detail:
-        ERR.print(Text(detail))
+        STDERR.print(Text(detail))
 
 
-def number(value: float | None) -> str:
+def figure_text(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"

@@ -10,15 +10,22 @@ from pathlib import Path
 
 from rich.text import Text
 
-from cape.cli.common import ERR, OUT, result, say, warn
+from cape.cli.common import STDERR, STDOUT, result, say, warn
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, maps
 from cape.report.maps import Component
-from cape.report.results import ComparisonResults, MapResults, Results, TableResults, read_results
-from cape.report.sentence import next_step, sentence
+from cape.report.results import (
+    ComparisonResults,
+    MapResults,
+    Results,
+    TableResults,
+    next_step,
+    read_results,
+    sentence,
+)
 from cape.settings.documents import parse_json
 
-WIDTH = 80
+TEXT_WIDTH = 80
 # The sentence explains these statuses, or they need no explanation
 NO_REASON = ("networks", "released", "converged", "unclear", "nothing_found")
 
@@ -34,14 +41,14 @@ def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = Fals
         outcome = parse_json((folder / "results.json").read_text(encoding="utf-8"))
         result({**outcome, "paths": paths}, as_json=True)
     elif not quiet:
-        headline, *rest = _story(folder, paths, to_open=OUT.is_terminal)
+        headline, *rest = _story(folder, paths, to_open=STDOUT.is_terminal)
         # If stdout holds paths, the story goes to stderr, as progress does.
-        out = OUT if OUT.is_terminal else ERR
+        out = STDOUT if STDOUT.is_terminal else STDERR
         out.print(Text(headline, style="bold"))
         out.print(Text("\n".join(rest)))
     elif not read_results(folder).private:
-        warn("NOT PRIVATE: nothing is promised of these results")
-    if not as_json and (quiet or not OUT.is_terminal):
+        warn("NOT PRIVATE: these results have no privacy guarantee")
+    if not as_json and (quiet or not STDOUT.is_terminal):
         for path in listed:
             say(path)
     if show and not webbrowser.open((folder / "index.html").absolute().as_uri()):
@@ -50,19 +57,19 @@ def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = Fals
 
 def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator[str]:
     results = read_results(folder)
-    said = sentence(results)
+    headline = sentence(results)
     if isinstance(results, MapResults) and results.verdict and not results.verdict.confirmed:
-        said = f"{said} {next_step(results)}"
-    yield from textwrap.wrap(said, WIDTH)
+        headline = f"{headline} {next_step(results)}"
+    yield from textwrap.wrap(headline, TEXT_WIDTH)
     if isinstance(results, MapResults):
         yield from _by_word(folder)
     size = f"{results.n_subjects} people, {results.n_sites} site{'s' * (results.n_sites != 1)}"
     if results.private:
-        spent, of = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
-        size = f"{size}; epsilon {spent} of {of} spent (delta {results.delta:g})"
+        spent, planned = map(display_epsilon, (results.epsilon_spent, results.epsilon_planned))
+        size = f"{size}; epsilon {spent} of {planned} spent (delta {results.delta:g})"
     yield ""
     for line in (size, *_warnings(results)):
-        yield from textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield from textwrap.wrap(line, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
     if to_open:
         yield ""
         yield from _to_open(folder, results, paths)
@@ -70,7 +77,7 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
 
 def _warnings(results: Results) -> Iterator[str]:
     if not results.private:
-        yield "NOT PRIVATE: nothing is promised. Do not share results of real data."
+        yield "NOT PRIVATE: no privacy guarantee. Do not share results of real data."
     if results.simulation:
         data = ", on synthetic data" if results.synthetic else ""
         yield f"Simulation: all sites ran on this computer{data}."
@@ -82,25 +89,30 @@ def _warnings(results: Results) -> Iterator[str]:
 
 def _by_word(folder: Path) -> Iterator[str]:
     """Yield the maps grouped by verdict, in the words and the order of the page."""
-    said: dict[str, list[str]] = {}
-    earlier: set[tuple[str, str]] = set()
+    names_by_word: dict[str, list[str]] = {}
+    counted: set[tuple[str, str]] = set()
     for row in files.read_rows(folder / "components.tsv", Component):
         word = (row.found_again or row.verdict or "").partition(",")[0]
-        of = f"={row.mirror_of}" if row.mirror_of else ""
-        if (word, row.mirror_of) in earlier:  # a pair counts once, as in the sentence
+        mirror = f"={row.mirror_of}" if row.mirror_of else ""
+        if (word, row.mirror_of) in counted:  # a pair counts once, as in the sentence
             continue
-        earlier.add((word, row.name))
-        said.setdefault(word, []).append(f"{row.name}{of} {row.label or ''}".strip())
+        counted.add((word, row.name))
+        names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {row.label or ''}".strip())
     words = ("yes", "likely", "uncertain", "image")
-    said.pop("", None)
-    if said:
+    names_by_word.pop("", None)
+    if names_by_word:
         yield ""
-    for word in sorted(said, key=lambda w: (words.index(w) if w in words else len(words), w)):
-        head = f"  {word:<11} {len(said[word]):>2}   "
+    for word in sorted(
+        names_by_word, key=lambda w: (words.index(w) if w in words else len(words), w)
+    ):
+        head = f"  {word:<11} {len(names_by_word[word]):>2}   "
         yield from textwrap.wrap(
-            ", ".join(said[word]), WIDTH, initial_indent=head, subsequent_indent=" " * len(head)
+            ", ".join(names_by_word[word]),
+            TEXT_WIDTH,
+            initial_indent=head,
+            subsequent_indent=" " * len(head),
         )
-    if any("=" in name for names in said.values() for name in names):
+    if any("=" in name for names in names_by_word.values() for name in names):
         yield "  =: mirror images of each other; one of them may be only an image"
 
 
@@ -116,5 +128,5 @@ def _to_open(folder: Path, results: Results, paths: Mapping[str, str]) -> Iterat
         yield from (f"  maps   {paths[file]}" for file in paths if file.partition(".")[0] == name)
     yield f"  check  cape budget --check {shlex.quote(str(folder / 'privacy.json'))}"
     if sites := sorted(folder.parent.glob("*/private/index.html")):
-        more = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
-        yield f"  sites  {sites[0]}{more}: what stays at the sites"
+        others = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
+        yield f"  sites  {sites[0]}{others}: what stays at the sites"

@@ -75,10 +75,10 @@ def job_command(
             raise typer.BadParameter(do)
         if subjects is None:
             raise typer.BadParameter("give --subjects: sites refuse a run of too few")
-        chosen = merged(read_file(settings), assignments(set_values))
-        check_before_sending(chosen, n_subjects=subjects)
+        run_settings = merged(read_file(settings), assignments(set_values))
+        check_before_sending(run_settings, n_subjects=subjects)
         plan = JobPlan(
-            run=new_run(), settings=chosen, patience=patience, join_patience=join_patience
+            run=new_run(), settings=run_settings, patience=patience, join_patience=join_patience
         )
     check_before_it_leaves(str(plan.settings), resume or settings)
     write_job(folder, plan)
@@ -103,14 +103,14 @@ def site_command(
     """Write the site's own file and print what its kit must allow."""
     from cape.engines.flare.site_file import SITE_CLASSES, SiteFile
 
-    own = SiteFile(
+    site_file = SiteFile(
         data=str(data.resolve()),
         runs=str(runs.resolve()),
         manifest=manifest,
         policy="" if policy is None else str(policy.resolve()),
         identity="" if identity is None else str(identity.resolve()),
     )
-    _prepare(kit, "client", own, SITE_CLASSES, allow=allow, as_json=as_json)
+    _prepare(kit, "client", site_file, SITE_CLASSES, allow=allow, as_json=as_json)
 
 
 @flare.command("server")
@@ -118,14 +118,14 @@ def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson =
     """Write the aggregator's own file and print what the server's kit must allow."""
     from cape.engines.flare.site_file import SERVER_CLASSES, AggregatorFile
 
-    own = AggregatorFile(runs=str(runs.resolve()))
-    _prepare(kit, "server", own, SERVER_CLASSES, allow=allow, as_json=as_json)
+    aggregator_file = AggregatorFile(runs=str(runs.resolve()))
+    _prepare(kit, "server", aggregator_file, SERVER_CLASSES, allow=allow, as_json=as_json)
 
 
 def _prepare(
     kit: Path,
     party: Literal["client", "server"],
-    own: SiteFile | AggregatorFile,
+    party_file: SiteFile | AggregatorFile,
     classes: tuple[str, ...],
     *,
     allow: bool,
@@ -139,15 +139,15 @@ def _prepare(
     )
     from cape.settings.documents import not_default, toml_text
 
-    local, found = kit / "local", settings_of_flare(kit, party)
+    local, flare_settings = kit / "local", settings_of_flare(kit, party)
     name = "cape-site.toml" if party == "client" else "cape-aggregator.toml"
     # For jobs and snapshots: a restart may empty FLARE's default folder.
-    stores = Path(own.runs) / "flare" if isinstance(own, AggregatorFile) else None
-    wanted, lines = allowing(found, classes, stores=stores)
-    Path(own.runs).mkdir(parents=True, exist_ok=True)
-    (local / name).write_text(toml_text(not_default(own)), encoding="utf-8")
+    stores = Path(party_file.runs) / "flare" if isinstance(party_file, AggregatorFile) else None
+    resources, lines = allowing(flare_settings, classes, stores=stores)
+    Path(party_file.runs).mkdir(parents=True, exist_ok=True)
+    (local / name).write_text(toml_text(not_default(party_file)), encoding="utf-8")
     if allow:
-        write_resources(local, wanted)
+        write_resources(local, resources)
     where = "written into resources.json:" if allow else "needed in resources.json (or: --allow):"
     needed = (f"  {line}" for line in lines or ["nothing more"])
     fields = {"file": str(local / name), "lines": lines, "written": allow}

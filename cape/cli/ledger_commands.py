@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cape.cli.common import AsJson, file_option, json_line, result, say
+from cape.cli.common import AsJson, file_option, result
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ ledger = typer.Typer(
     help="Show what all runs on a site's data spent and hold; close a run, forgive an owner.",
     pretty_exceptions_enable=False,
 )
-Ledger = Annotated[
+LedgerOption = Annotated[
     Path | None,
     typer.Option("--file", help="The ledger; else that of the policy or of CAPE_SITE_HOME."),
 ]
-Policy = Annotated[
+PolicyOption = Annotated[
     Path | None, file_option("The site's policy; else CAPE_SITE_POLICY, else what is shipped.")
 ]
 
@@ -94,32 +94,27 @@ def _opened(path: Path | None, policy_path: Path | None) -> Opened:
 @ledger.command("show", hidden=True)
 def show_command(
     file: Annotated[Path | None, typer.Argument(help="The ledger_file of a site policy.")] = None,
-    named: Ledger = None,
-    policy: Policy = None,
+    ledger_file: LedgerOption = None,
+    policy: PolicyOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show every run with what it spent and holds, and exchanges that were never answered."""
-    opened = _opened(file or named, policy)
+    opened = _opened(file or ledger_file, policy)
     runs = [_run_fields(opened, run) for run in opened.spending.runs]
     unanswered = list(_unanswered(opened))
-    if as_json:
-        total = opened.file.limits.total
-        fields = {
-            "limit_mu": total.mu(),
-            "limits": [list(pair) for pair in opened.policy.max_total],
-            "runs": runs,
-            "unanswered": unanswered,
-            "forgiven": [dataclasses.asdict(record) for record in opened.spending.forgiven],
-            "closed": [
-                {"run": run.run, "by": run.by, "text": run.why, "date": run.since}
-                for run in opened.spending.runs
-                if run.state == "closed"
-            ],
-        }
-        result(fields, as_json=True)
-        return
-    for line in _lines(opened, runs, unanswered):
-        say(line)
+    fields = {
+        "limit_mu": opened.file.limits.total.mu(),
+        "limits": [list(pair) for pair in opened.policy.max_total],
+        "runs": runs,
+        "unanswered": unanswered,
+        "forgiven": [dataclasses.asdict(record) for record in opened.spending.forgiven],
+        "closed": [
+            {"run": run.run, "by": run.by, "text": run.why, "date": run.since}
+            for run in opened.spending.runs
+            if run.state == "closed"
+        ],
+    }
+    result(fields, *_lines(opened, runs, unanswered), as_json=as_json)
 
 
 @ledger.command("close")
@@ -128,38 +123,34 @@ def close_command(
         str, typer.Argument(help="The first digits of the run, as cape ledger shows them.")
     ],
     why: Why,
-    named: Ledger = None,
-    policy: Policy = None,
+    ledger_file: LedgerOption = None,
+    policy: PolicyOption = None,
     as_json: AsJson = False,
 ) -> None:
     """End a run that will not continue, and free what it holds."""
     from cape.site.ledger_texts import SHOWN_DIGITS, mu_text, owner_text
 
-    opened = _opened(named, policy)
-    found = [one for one in opened.spending.runs if run and one.run.startswith(run)]
-    if len(found) != 1:
-        listed = ", ".join(f"{one.run[:SHOWN_DIGITS]} ({one.state})" for one in found)
-        raise typer.BadParameter(
-            f"'{run}' names {len(found)} runs: {listed}; give more digits"
-            if found
-            else f"no run begins with '{run}'; cape ledger lists them"
-        )
-    (one,) = found
-    freed = one.held - one.cost
-    fields = {"run": one.run, "charged_mu": one.cost.mu(), "freed_mu": freed.mu()}
-    short = one.run[:SHOWN_DIGITS]
-    if opened.file.end(one.run, "closed", by=_who(), text=why):
+    opened = _opened(ledger_file, policy)
+    matches = [one for one in opened.spending.runs if run and one.run.startswith(run)]
+    if not matches:
+        raise typer.BadParameter(f"no run begins with '{run}'; cape ledger lists them")
+    if len(matches) > 1:
+        listed = ", ".join(f"{one.run[:SHOWN_DIGITS]} ({one.state})" for one in matches)
+        raise typer.BadParameter(f"'{run}' names {len(matches)} runs: {listed}; give more digits")
+    spending = matches[0]
+    freed = spending.held - spending.cost
+    fields = {"run": spending.run, "charged_mu": spending.cost.mu(), "freed_mu": freed.mu()}
+    short = spending.run[:SHOWN_DIGITS]
+    if opened.file.end(spending.run, "closed", by=_who(), text=why):
         line = (
-            f"Closed: run {short} of {owner_text(one.owner)}. It keeps what it charged "
-            f"({mu_text(one.cost)}) and frees what it held ({mu_text(freed)}). It cannot go on."
+            f"Closed: run {short} of {owner_text(spending.owner)}. It keeps what it charged "
+            f"({mu_text(spending.cost)}) and frees what it held ({mu_text(freed)}). "
+            "It cannot go on."
         )
     else:
-        line = f"Run {short} {one.state} on {one.since}; it holds nothing."
+        line = f"Run {short} {spending.state} on {spending.since}; it holds nothing."
         fields["freed_mu"] = 0.0
-    if as_json:
-        json_line({"event": "closed", **fields})
-    else:
-        say(line)
+    result(fields, line, as_json=as_json, event="closed")
 
 
 @ledger.command("forgive")
@@ -169,8 +160,8 @@ def forgive_command(
     unnamed: Annotated[
         bool, typer.Option("--unnamed", help="Exchanges for which the engine named no owner.")
     ] = False,
-    named: Ledger = None,
-    policy: Policy = None,
+    ledger_file: LedgerOption = None,
+    policy: PolicyOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Stop counting unanswered exchanges of an owner, if you know why they failed."""
@@ -181,28 +172,26 @@ def forgive_command(
 
     if bool(owner) == unnamed:
         raise typer.BadParameter("give an OWNER, or --unnamed")
-    opened = _opened(named, policy)
-    everybody = read_accesses(opened.file.path)
-    ended = {name: one for name, one in everybody.items() if not one.is_under_way}
+    opened = _opened(ledger_file, policy)
+    accesses = read_accesses(opened.file.path)
+    ended = {name: one for name, one in accesses.items() if not one.is_under_way}
     files = [name for name, one in ended.items() if one.owner == owner]
     if not files:
         others = sorted({owner_text(one.owner) for one in ended.values()})
-        known = f"counted: {', '.join(others)}" if others else "none is counted of anybody"
+        counted = f"counted: {', '.join(others)}" if others else "none is counted of any owner"
         raise typer.BadParameter(
-            f"no exchange of {owner_text(owner)} that has ended is counted here; {known}"
+            f"no exchange of {owner_text(owner)} that has ended is counted here; {counted}"
         )
     # Write the line first: after an interruption the command can be repeated.
     forgiven = Forgiven(owner=owner, count=len(files), by=_who(), text=why, date=today())
     opened.file.forgive(forgiven)
     for name in files:
         (side_path(opened.file.path, "unanswered") / name).unlink(missing_ok=True)
-    if as_json:
-        json_line({"event": "forgiven", "owner": owner, "count": len(files)})
-        return
-    say(
+    line = (
         f"Forgiven: {len(files)} exchange{'s' * (len(files) > 1)} of {owner_text(owner)}. "
         "The ledger keeps your name and reason."
     )
+    result({"owner": owner, "count": len(files)}, line, as_json=as_json, event="forgiven")
 
 
 def _who() -> str:
@@ -220,14 +209,12 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
     limits, clock = opened.file.limits, opened.file.clock
     # This run alone, and together with all others on the same people.
     alone, together = Spending(runs=(run,)).of(run), opened.spending.of(run)
-    beside = opened.spending.others_by_person(run)
-    amounts = {"held": {}, "cost": {}}  # type: dict[str, dict[str, Any]]
-    for other in opened.spending.runs:
-        amounts["held"][other.run], amounts["cost"][other.run] = other.held, other.cost
+    others = opened.spending.others_by_person(run)
     delta = min((delta for _, delta in opened.policy.max_total), default=None)
 
-    def left(name: str) -> float | None:
-        used = sum_up((amounts[name][run.run], largest_sum(beside, amounts[name])))
+    def left(field: str) -> float | None:
+        amounts = {one.run: getattr(one, field) for one in opened.spending.runs}
+        used = sum_up((amounts[run.run], largest_sum(others, amounts)))
         return None if delta is None else limits.left(used).epsilon(delta)
 
     holds = run.state == "held"
@@ -265,12 +252,12 @@ def _unanswered(opened: Opened) -> Iterator[dict[str, Any]]:
     """Yield the exchanges that count for `max_refusals`, grouped by owner, data set and site."""
     from cape.site.access import read_accesses
 
-    held = opened.file.held_runs()
-    together: dict[str, list[Access]] = {}
+    held_runs = opened.file.held_runs()
+    groups: dict[str, list[Access]] = {}
     for name, access in read_accesses(opened.file.path).items():
-        if access.counts(held):
-            together.setdefault(name.partition("-")[0], []).append(access)
-    for records in together.values():
+        if access.counts(held_runs):
+            groups.setdefault(name.partition("-")[0], []).append(access)
+    for records in groups.values():
         yield {
             "owner": records[-1].owner,
             "dataset": records[-1].dataset,
@@ -307,15 +294,15 @@ def _lines(
     yield f"{len(runs)} run{'s' * (len(runs) != 1)} in {path}"
     for run, fields in zip(opened.spending.runs, runs, strict=True):
         state = state_text(run, opened.file.clock)
-        who = f" by {printable(run.by)}: {printable(run.why)}" if run.state == "closed" else ""
-        who = f" to run {run.by[:SHOWN_DIGITS]}" if run.state == "yielded" else who
+        by_whom = f" by {printable(run.by)}: {printable(run.why)}" if run.state == "closed" else ""
+        by_whom = f" to run {run.by[:SHOWN_DIGITS]}" if run.state == "yielded" else by_whom
         short = run.run[:SHOWN_DIGITS]
         yield ""
         yield (
             f"{short}  {owner_text(run.owner)}, {run.date}, {run.computation}, data set "
             f"{printable(run.dataset)[:16]}, {len(run.people)} people"
         )
-        yield f"  {state}{who}, since {fields['since']}"
+        yield f"  {state}{by_whom}, since {fields['since']}"
         yield (
             f"  charged {mu_text(run.cost)} (epsilon {display_epsilon(fields['epsilon'])}) in "
             f"{len(run.charges)} releases"

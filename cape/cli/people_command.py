@@ -47,25 +47,25 @@ def people_command(
     from cape.planning.people import confirm, people_below, words_typed
 
     typed = words_typed(layout or (), folders, as_named=as_named)
-    found = [confirm(folder, typed)] if typed else people_below(folder)
-    kept = f"saved in {folder / 'site-policy.toml'}, which never leaves this site" if typed else ""
+    folders_read = [confirm(folder, typed)] if typed else people_below(folder)
+    saved = f"saved in {folder / 'site-policy.toml'}, which never leaves this site" if typed else ""
     if write is not None:
-        kept = f"written: {write}"
-        if not _write_manifest(write, found):
-            kept += "; fill in its column subject, one label a person"
-    lines = [line for each in found for line in _lines(each)]
-    texts = [text for each in found for text in _told(each)]
+        saved = f"written: {write}"
+        if not _write_manifest(write, folders_read):
+            saved += "; fill in its column subject, one label a person"
+    lines = [line for each in folders_read for line in _lines(each)]
+    texts = [text for each in folders_read for text in _told(each)]
     fields = {
-        "level": min((each.reading.level for each in found), key=_LEVELS.index),
-        "images": [image for each in found for image in _images(each, folder)],
+        "level": min((each.reading.level for each in folders_read), key=_LEVELS.index),
+        "images": [image for each in folders_read for image in _images(each, folder)],
         "lines": lines,
-        "commands": [command for each in found for command in each.reading.commands],
-        "left_out": [text for each in found for text in each.left_out],
+        "commands": [command for each in folders_read for command in each.reading.commands],
+        "left_out": [text for each in folders_read for text in each.left_out],
         "not_in_layout": [
-            path for each in found for path in (*each.reading.left, *each.reading.atlases)
+            path for each in folders_read for path in (*each.reading.left, *each.reading.atlases)
         ],
     }
-    result(fields, *texts, *([kept] if kept else []), as_json=as_json)
+    result(fields, *texts, *([saved] if saved else []), as_json=as_json)
 
 
 _LEVELS = ("unknown", "choice", "inferred", "proved")
@@ -109,8 +109,8 @@ def _told(found: FolderOfPeople) -> list[str]:
         *found.left_out,
     ]
     for site, subject in reading.people[:3]:
-        mine = [image.path for image in taken.images if image.person == (site, subject)]
-        texts.append(f"  {subject}: {', '.join(mine[:3])}{' ..' if len(mine) > 3 else ''}")
+        files = [image.path for image in taken.images if image.person == (site, subject)]
+        texts.append(f"  {subject}: {', '.join(files[:3])}{' ..' if len(files) > 3 else ''}")
     wholes = [image.path for image in taken.images if image.whole]
     if wholes:
         texts.append(
@@ -146,12 +146,12 @@ def _write_manifest(path: Path, found: Sequence[FolderOfPeople]) -> bool:
         do = "choose another --write, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     files = {
-        os.path.relpath(each.folder / name, path.parent): who
+        os.path.relpath(each.folder / name, path.parent): person
         for each in found
-        for name, who in each.people_by_file.items()
+        for name, person in each.people_by_file.items()
     }
     with path.open("w", encoding="utf-8", newline="") as stream:
         rows = csv.writer(stream)
         rows.writerow(("file", "subject"))
-        rows.writerows((Path(name).as_posix(), who) for name, who in files.items())
+        rows.writerows((Path(name).as_posix(), person) for name, person in files.items())
     return all(files.values())

@@ -22,7 +22,7 @@ from cape.cli.common import (
     say,
 )
 
-Orientation = Literal["time_by_feature", "feature_by_time"]
+TableOrientation = Literal["time_by_feature", "feature_by_time"]
 
 
 def init_command(
@@ -35,7 +35,8 @@ def init_command(
         typer.Option(dir_okay=False, help="File to write; settings.toml in FOLDER by default."),
     ] = None,
     orientation: Annotated[
-        Orientation | None, typer.Option(help="Layout of tables; by default from names and sizes.")
+        TableOrientation | None,
+        typer.Option(help="Layout of tables; by default from names and sizes."),
     ] = None,
     filter: Annotated[
         str,
@@ -56,8 +57,10 @@ def init_command(
     asks = _asked if sys.stdin.isatty() and not as_json else refuse
     ask = (lambda *_: orientation) if orientation else asks
     # An unchanged file of `cape init` may be replaced by a proposal with the atlas.
-    own = atlas is not None and path.is_file()
-    if path.exists() and not (own and path.read_text() == propose(folder, filter, ask=ask).text):
+    may_replace = atlas is not None and path.is_file()
+    if path.exists() and not (
+        may_replace and path.read_text() == propose(folder, filter, ask=ask).text
+    ):
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     with adopting(folder, atlas) as copies:
@@ -71,7 +74,7 @@ def init_command(
     result(fields, *proposal.counts, *written, do, as_json=as_json)
 
 
-def _asked(found: Orientation | None, seen: str) -> Orientation:
+def _asked(found: TableOrientation | None, seen: str) -> TableOrientation:
     if found:
         return found
     say(f"{seen}: neither names nor sizes show which axis is time.")
@@ -118,8 +121,8 @@ def budget_command(
     if subjects is None or sites is None:
         raise typer.BadParameter("give --subjects and --sites, or --check FILE")
     # Options win over --set, except for delta, whose option always has a value.
-    named = present(computation=computation or None)
-    given = merged(in_file, {"delta": delta, **assignments(set_values), **named}) | present(
+    options = present(computation=computation or None)
+    values = merged(in_file, {"delta": delta, **assignments(set_values), **options}) | present(
         epsilon=epsilon,
         n_components=components,
         assumed_colluders=colluders,
@@ -131,7 +134,7 @@ def budget_command(
     from cape.planning.comparison_budget import PlannedComparison
 
     plan = any_budget_of(
-        given, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
+        values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
     )
     result(dataclasses.asdict(plan), as_json=as_json)
     if as_json:
@@ -139,7 +142,7 @@ def budget_command(
     if isinstance(plan, PlannedComparison):
         print_comparison(plan)
     else:
-        print_plan(plan, plans_around(given, plan))
+        print_plan(plan, plans_around(values, plan))
 
 
 def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:

@@ -41,8 +41,8 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
     rounds = sum(stage.releases for stage in plan.stages)
     exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
     times = ", ".join(
-        f"{duration(exchanges * (s + plan.n_sites * more))} on {way}"
-        for way, (s, more) in SECONDS_PER_EXCHANGE.items()
+        f"{duration(exchanges * (s + plan.n_sites * per_site))} on {way}"
+        for way, (s, per_site) in SECONDS_PER_EXCHANGE.items()
     )
     verdict = plan.verdict
     _print_weight(plan)
@@ -51,30 +51,36 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
     if plan.weight.document and not missing(NEUROFLAME):  # it has no drop-outs
         from cape.engines.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
 
-        theirs = exchanges * EXCHANGE_SECONDS
-        ends = "refused" if theirs > CAP_SECONDS else "beside reading and computing"
+        seconds = exchanges * EXCHANGE_SECONDS
+        ends = "refused" if seconds > CAP_SECONDS else "beside reading and computing"
         say(
-            f"NeuroFLAME     {duration(theirs)} of the {duration(CAP_SECONDS)} after which it ends "
-            f"a run: {ends}"
+            f"NeuroFLAME     {duration(seconds)} of the {duration(CAP_SECONDS)} after which it "
+            f"ends a run: {ends}"
         )
     if math.isfinite(verdict.map_energy):
         say(f"Map sharpness  E {verdict.map_energy:.2f} (share of the maps' energy in the basis)")
     _print_curve(plan)
     if around[1:]:
         rows = [
-            (words, f"{one.verdict.g:.0f}", one.advice.answer, one.n_components, _networks(one))
-            for words, one in around
+            (
+                words,
+                f"{other.verdict.g:.0f}",
+                other.advice.answer,
+                other.n_components,
+                _networks(other),
+            )
+            for words, other in around
         ]
         table("Around this plan", ("", "G", "works", "maps", "networks expected"), rows)
     _print_advice(plan)
 
 
 def print_comparison(plan: PlannedComparison) -> None:
-    many = "s" * (plan.n_outcomes != 1)
+    plural = "s" * (plan.n_outcomes != 1)
     question = "along a pattern of" if plan.pattern else "in"
     say(
         f"{plan.n_subjects} subjects at {plan.n_sites} sites, {100 * plan.first_share:.0f} % of "
-        f"them in the first group: do groups differ {question} {plan.n_outcomes} outcome{many}? "
+        f"them in the first group: do groups differ {question} {plan.n_outcomes} outcome{plural}? "
         f"Assumed colluders: {plan.colluders}"
     )
     say("")
@@ -89,7 +95,7 @@ def print_comparison(plan: PlannedComparison) -> None:
     table(
         "The plan, other budgets, more people",
         ("people", "epsilon", "error", "sees", *(f"{d:g}" for d in plan.effects), "noise"),
-        [_seen(one) for one in (plan.seen, *plan.others)],
+        [_seen(row) for row in (plan.seen, *plan.others)],
     )
     exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
     say(
@@ -100,21 +106,21 @@ def print_comparison(plan: PlannedComparison) -> None:
     say(f"Will it work?  {plan.answer}", style="bold" if plan.usable else "bold red")
 
 
-def _seen(one: DetectableEffect) -> tuple[str, ...]:
+def _seen(seen: DetectableEffect) -> tuple[str, ...]:
     return (
-        str(one.n_subjects),
-        f"{one.epsilon:g}",
-        f"{one.se:.3f}",
-        f"{one.smallest:.2f}",
-        *(f"{power:.2f}" for power in one.power),
-        f"{100 * one.privacy:.0f} %",
+        str(seen.n_subjects),
+        f"{seen.epsilon:g}",
+        f"{seen.se:.3f}",
+        f"{seen.smallest:.2f}",
+        *(f"{power:.2f}" for power in seen.power),
+        f"{100 * seen.privacy:.0f} %",
     )
 
 
 def _networks(plan: PlannedRun) -> str:
     # Counts were measured for one number of maps at each size.
-    found = plan.advice.networks
-    return found if found.endswith(f" {plan.n_components}") else "-"
+    expected = plan.advice.networks
+    return expected if expected.endswith(f" {plan.n_components}") else "-"
 
 
 def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
@@ -122,14 +128,14 @@ def _print_epsilon(plan: PlannedRun | PlannedComparison) -> None:
     if plan.mu is None or plan.epsilon is None:
         say("No noise: this run gives no privacy.", style="bold red")
     else:
-        who = f"the aggregator with {plan.colluders} of the sites"
+        aggregator = f"the aggregator with {plan.colluders} of the sites"
         table(
             f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4f}",
             ("against", "epsilon"),
             [
                 ("a reader of the results", f"{plan.epsilon['outsider']:.4f}"),
                 ("one curious site", f"{plan.epsilon['one_site']:.4f}"),
-                (who, f"{plan.epsilon['aggregator']:.4f}"),
+                (aggregator, f"{plan.epsilon['aggregator']:.4f}"),
             ],
         )
 
@@ -159,10 +165,10 @@ def _print_weight(plan: PlannedRun) -> None:
         say(f"More sites     breaks first at {plan.breaks}: {plan.breaks_by}")
     else:
         say(f"More sites     nothing breaks up to {MAX_SITES}")
-    if plan.n_sites > (most := SitePolicy().max_sites):
+    if plan.n_sites > (max_sites := SitePolicy().max_sites):
         say(
-            f"Site policies  the shipped one allows {most} sites: every site of this run must set "
-            f"max_sites = {plan.n_sites} or more in its own",
+            f"Site policies  the shipped one allows {max_sites} sites: every site of this run must "
+            f"set max_sites = {plan.n_sites} or more in its own",
             style="yellow",
         )
 
@@ -209,17 +215,17 @@ def _print_curve(plan: PlannedRun) -> None:
                 bar,
             )
         )
-    most = LARGEST.get(plan.computation, "most components")
+    heading = SIZE_HEADINGS.get(plan.computation, "most components")
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
         f"G {needed:.0f} for a yes",
-        ("epsilon", "G", "works", most, "error q", f"G, up to {2 * needed:.0f}"),
+        ("epsilon", "G", "works", heading, "error q", f"G, up to {2 * needed:.0f}"),
         rows,
     )
 
 
 # Heading of the column `largest_n_components`
-LARGEST = {"capegica": "real data carried", "capedualreg": "most templates"}
+SIZE_HEADINGS = {"capegica": "real data carried", "capedualreg": "most templates"}
 
 
 def _noise(stage: StageSummary) -> str:

@@ -15,7 +15,7 @@ from cape.protocol import wire
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
 
 # A run of 2,000 rounds writes about 2 MB; the decoder counts the parts before it builds them.
-LARGEST_FILE = 64 * 2**20
+MAX_FILE_BYTES = 64 * 2**20
 
 # Relative amount by which a claim may be below the recomputed figure.
 CLAIM_TOLERANCE = 1e-9
@@ -24,7 +24,7 @@ CLAIM_TOLERANCE = 1e-9
 def read_privacy_file(path: Path) -> PrivacyStatement:
     """Return the content of a privacy.json; ConfigError E017 if the file is not one."""
     try:
-        document = wire.loads(path.read_bytes(), LARGEST_FILE)
+        document = wire.loads(path.read_bytes(), MAX_FILE_BYTES)
         # Later versions may add keys.
         return wire.decode_document(document, PrivacyStatement, "privacy.json", unknown="ignore")
     except MessageError as err:
@@ -175,14 +175,14 @@ def _view_findings(stated: PrivacyStatement, total: Cost) -> list[str]:
     by_viewer = total.by_viewer(noise_shares=h, n_sites=t, noise=noise)
     findings = []
     for view in stated.views:
-        least = by_viewer[view.key].epsilon(stated.delta) or 0.0
-        findings += _below(f"epsilon of {view.key}", view.epsilon, least)
+        recomputed = by_viewer[view.key].epsilon(stated.delta) or 0.0
+        findings += _below(f"epsilon of {view.key}", view.epsilon, recomputed)
     return findings
 
 
-def _below(name: str, claimed: float | None, least: float) -> list[str]:
+def _below(name: str, claimed: float | None, recomputed: float) -> list[str]:
     if claimed is None:
         return [f"{name} is missing"]
-    if claimed < least * (1.0 - CLAIM_TOLERANCE):
-        return [f"{name} is claimed as {claimed:.6g}, the releases give {least:.6g}"]
+    if claimed < recomputed * (1.0 - CLAIM_TOLERANCE):
+        return [f"{name} is claimed as {claimed:.6g}, the releases give {recomputed:.6g}"]
     return []

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final, Self
 from rich.status import Status
 from rich.text import Text
 
-from cape.cli.common import ERR, duration, json_line, number
+from cape.cli.common import STDERR, duration, figure_text, json_line
 
 if TYPE_CHECKING:  # a command that runs nothing imports no driver
     from cape.simulation.run_loop import ProgressLine
 
 # Seconds between lines when output is not a terminal.
-EVERY: Final = 60.0
+LINE_SECONDS: Final = 60.0
 # Exchanges after which their median predicts the others
-MANY: Final = 3
+ENOUGH_EXCHANGES: Final = 3
 # Seconds assumed for all rounds, for the consortium's page and for a site's page.
 ROUNDS, PAGE, SITE_PAGE = 15.0, 10.0, 10.0
 
 
 # Phases in words for people; other phases keep their name
-WORDS: Final = {
+PHASE_WORDS: Final = {
     "join": "reading people",
     "zero-sum": "exchanging keys",
     "zero-sum.probe": "exchanging keys",
@@ -37,10 +37,10 @@ WORDS: Final = {
     "report": "writing the results",
 }
 # Columns of a live line beside its bar
-BESIDE: Final = 70
+WORDS_WIDTH: Final = 70
 
 
-class Progress:
+class ProgressPrinter:
     """Print events as they come; a context manager for the live line."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Progress:
         self._printed = self.started = clock()
 
     def __enter__(self) -> Self:
-        self._live = ERR.is_terminal and not (self._quiet or self._as_json)
+        self._live = STDERR.is_terminal and not (self._quiet or self._as_json)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -67,19 +67,19 @@ class Progress:
         if self._as_json:
             json_line({"event": "progress", **event, "seconds_left": round(left, 1)})
         elif self._live:
-            text = Text(_line(parts, done, ERR.width))
+            text = Text(_line(parts, done, STDERR.width))
             if self._status is None:
-                self._status = ERR.status(text)
+                self._status = STDERR.status(text)
                 self._status.start()
             self._status.update(text)
-        elif not self._quiet and self._clock() - self._printed >= EVERY:
+        elif not self._quiet and self._clock() - self._printed >= LINE_SECONDS:
             self._printed = self._clock()
-            ERR.print(Text(", ".join(parts)))
+            STDERR.print(Text(", ".join(parts)))
 
 
 def _line(parts: Sequence[str], done: float, width: int) -> str:
     """Return a line with bar and time left, of at most `width` - 2 characters (2: the spinner)."""
-    n = min(max(width - BESIDE, 8), 30)
+    n = min(max(width - WORDS_WIDTH, 8), 30)
     bar = ("#" * round(n * min(max(done, 0.0), 1.0))).ljust(n, "-")
     *words, left = parts
     room = width - 2 - len(bar) - len(left) - 4
@@ -93,7 +93,7 @@ def _rate(people: int, seconds: float) -> str:
     return f"{60 * rate:.0f} a minute" if rate >= 1 / 60 else f"{3600 * rate:.0f} an hour"
 
 
-class SiteProgress(Progress):
+class SiteProgress(ProgressPrinter):
     """Progress of checks: subjects, site by site."""
 
     def __call__(self, site: str, done: int, total: int) -> None:
@@ -107,7 +107,7 @@ class SiteProgress(Progress):
         self.show(words, {"site": site, "done": done, "total": total}, left, done / max(total, 1))
 
 
-class RunProgress(Progress):
+class RunProgress(ProgressPrinter):
     """Progress of a run: subjects read, rounds, subjects read again for the sites' pages.
 
     The time left covers all later steps; each kind has a constant until it is measured.
@@ -147,7 +147,7 @@ class RunProgress(Progress):
         if to_come >= 0:
             # The median, because the exchange of the subspace may take longer than all others.
             of_rounds = median(self._rounds) * to_come if self._rounds else 0.0
-            if to_come and len(self._rounds) <= MANY:
+            if to_come and len(self._rounds) <= ENOUGH_EXCHANGES:
                 of_rounds = max(of_rounds, ROUNDS)
             left = of_rounds + self._of_report()
         self._report_began = self._clock()
@@ -165,9 +165,13 @@ class RunProgress(Progress):
 
 
 def _words(line: ProgressLine) -> tuple[str, ...]:
-    many = line.rounds > 1
-    what = f"round {line.round} of {line.rounds}" if many else WORDS.get(line.phase, line.phase)
+    in_rounds = line.rounds > 1
+    step = (
+        f"round {line.round} of {line.rounds}"
+        if in_rounds
+        else PHASE_WORDS.get(line.phase, line.phase)
+    )
     if not (math.isfinite(line.mu_budget) and line.mu_budget > 0):
-        return what, "no noise"
-    of = f" of {number(line.epsilon_total)}" if line.epsilon_total else ""
-    return what, f"epsilon {number(line.epsilon)}{of}"
+        return step, "no noise"
+    total = f" of {figure_text(line.epsilon_total)}" if line.epsilon_total else ""
+    return step, f"epsilon {figure_text(line.epsilon)}{total}"

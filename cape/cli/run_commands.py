@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 
 # Choices for typer; `cape.simulation` and `cape.lab.synthetic` implement them.
 Through = Literal["memory", "wire", "process", "docker", "coinstac", "nvflare"]
-Preset = Literal[
+PresetName = Literal[
     "brain", "groups", "two-sided", "smooth", "paper", "realistic",
     "weak", "heavy", "gaussian", "gaussian-het", "sub-gaussian",
     "correlated", "jitter", "fields", "gaussian-fields", "lengths", "smooth-courses", "noisy",
     "sites", "spikes", "subgroups", "records",
 ]  # fmt: skip
-Layout = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
+LayoutName = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
 
 def simulate_command(
@@ -110,20 +109,20 @@ def simulate_command(
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
     out = out or Path("answer" if maps else "out")
-    chosen = assignments(set_values) | present(
+    overrides = assignments(set_values) | present(
         computation=computation, epsilon=epsilon, delta=delta
     )
     if not (directory / "settings.toml").is_file():
         warn_no_settings(directory, as_json=as_json)
-    line = "" if policy_file else refused_by_the_shipped_policy(directory, chosen, maps)
-    if line:
-        text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"
+    refusal = "" if policy_file else refused_by_the_shipped_policy(directory, overrides, maps)
+    if refusal:
+        text = f"sites without a policy of their own would refuse this run: {refusal} (cape policy)"
         warn(text, as_json=as_json)
     begin = functools.partial(
         simulate_folder,
         out=out,
         through=through,
-        settings=chosen,
+        settings=overrides,
         seed=seed,
         drops=drop or (),
         policy=None if policy_file is None else _policy_of(policy_file),
@@ -179,16 +178,9 @@ def _follow(
     """Start a run, show its progress, and print its results."""
     from cape.cli.ending import print_results
 
-    progress = RunProgress(as_json=as_json, quiet=quiet)
-    with offering_resume(out, as_json=as_json), progress:
-        results = begin(folder, on_progress=progress, on_subject=progress.subject)
-    print_results(results, as_json=as_json, quiet=quiet, show=show)
-
-
-@contextmanager
-def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
     try:
-        yield
+        with RunProgress(as_json=as_json, quiet=quiet) as progress:
+            results = begin(folder, on_progress=progress, on_subject=progress.subject)
     except BaseException as err:  # Ctrl-C and SIGTERM above all
         from cape.simulation.run_loop import CHECKPOINT_FILE, may_go_on
 
@@ -196,12 +188,13 @@ def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
             do = f"cape resume {shlex.quote(str(out))}"
             warn(f"the run was stopped; continue it with: {do}", as_json=as_json)
         raise
+    print_results(results, as_json=as_json, quiet=quiet, show=show)
 
 
 def synth_command(
     out: Annotated[Path, typer.Argument(help="Folder to write; one folder per site in it.")],
     preset: Annotated[
-        Preset,
+        PresetName,
         typer.Option(
             help="brain: NIfTI in MNI space; groups: patients and controls; two-sided, "
             "smooth: for spatial maps, with and without networks; records: tables; all others: "
@@ -224,7 +217,7 @@ def synth_command(
     tr: Annotated[float, typer.Option(min=0.0, help="Repetition time, s.")] = 2.0,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same data.")] = 0,
     layout: Annotated[
-        Layout, typer.Option(help="How the sites of brain keep their files.")
+        LayoutName, typer.Option(help="How the sites of brain keep their files.")
     ] = "files",
     voxel: Annotated[
         float, typer.Option(help="Voxel size of the images of layout fmriprep, mm.")
@@ -264,10 +257,10 @@ def synth_command(
         )
     sizes = ", ".join(str(size) for size in summary.site_sizes)
     megabytes = f"{summary.n_bytes / 1e6:.0f} MB"
-    said = f"{out}: subjects per site {sizes}; {summary.n_features} features; {megabytes}"
+    summary_line = f"{out}: subjects per site {sizes}; {summary.n_features} features; {megabytes}"
     where = shlex.quote(str(out))
     do = f"next: cape simulate {where} --out out --epsilon 8 --delta 1e-5"
-    lines = (said, f"next: cape init {where}" if layout == "fmriprep" else do)
+    lines = (summary_line, f"next: cape init {where}" if layout == "fmriprep" else do)
     fields = {**dataclasses.asdict(summary), "folder": str(out)}
     result(fields, *(() if quiet else lines), as_json=as_json)
 

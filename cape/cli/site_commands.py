@@ -27,9 +27,9 @@ def store_command(
     if store and clear:
         store.clear()
     entries, size = store.size() if store else (0, 0)
-    said = f"{entries} entries, {size / 1e6:.0f} MB in {folder}" if store else "nothing is kept"
-    found = {"folder": None if folder is None else str(folder), "entries": entries, "bytes": size}
-    result(found, said, as_json=as_json)
+    line = f"{entries} entries, {size / 1e6:.0f} MB in {folder}" if store else "nothing is kept"
+    fields = {"folder": None if folder is None else str(folder), "entries": entries, "bytes": size}
+    result(fields, line, as_json=as_json)
 
 
 def policy_command(
@@ -78,11 +78,11 @@ def settings_command(
 
     if file.suffix == ".json":
         text = settings_text(read_form(file))
-        chosen = tomllib.loads(text)
+        settings = tomllib.loads(text)
     else:
-        chosen = read_file(file)
-        text = json.dumps(form_of(chosen), indent=2) + "\n"
-    check_before_sending(chosen, n_subjects=subjects)
+        settings = read_file(file)
+        text = json.dumps(form_of(settings), indent=2) + "\n"
+    check_before_sending(settings, n_subjects=subjects)
     check_before_it_leaves(text, file)
     if out is not None:
         out.write_text(text, encoding="utf-8")
@@ -105,26 +105,26 @@ def pairs_command(
     from cape.settings.config import Config
 
     names = read_label_table(file)
-    found = pair_names(names)
+    pairs = pair_names(names)
     if atlas is not None:
         given = {"epsilon": 1, "delta": 1e-5, "feature_space": "atlas", "atlas": atlas.name}
-        found = compare_places(found, mask_space(Config.from_input(given), atlas.parent))
+        pairs = compare_places(pairs, mask_space(Config.from_input(given), atlas.parent))
     how = "names and places" if atlas else "names only; --atlas compares places too"
     lines = [
-        f'label_pairs = "{found.setting()}"',
-        f"{len(found.pairs)} pairs of {len(names)} labels, by {how}",
+        f'label_pairs = "{pairs.setting()}"',
+        f"{len(pairs.pairs)} pairs of {len(names)} labels, by {how}",
     ]
     others = {
         "paired by name, but not mirror images of each other": [
-            n for pair in found.apart for n in pair
+            n for pair in pairs.apart for n in pair
         ],
-        "with a side, but without one partner": found.single,
-        "without a side": found.middle,
+        "with a side, but without one partner": pairs.single,
+        "without a side": pairs.middle,
     }
-    for what, labels in others.items():
+    for heading, labels in others.items():
         if labels:
-            lines.append(f"{what}: " + ", ".join(f"{label} {names[label]}" for label in labels))
-    fields = {"label_pairs": found.setting(), **dataclasses.asdict(found)}
+            lines.append(f"{heading}: " + ", ".join(f"{label} {names[label]}" for label in labels))
+    fields = {"label_pairs": pairs.setting(), **dataclasses.asdict(pairs)}
     result(fields, *lines, as_json=as_json)
 
 

@@ -201,8 +201,8 @@ def _print_settings(owner: OwnerSettings) -> None:
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]
     from cape.settings.resolved import resolve
 
-    if most := resolve(config).max_components:
-        parts.append(f"R {getattr(config, 'n_components', 0) or f'by G, {most} at most'}")
+    if max_components := resolve(config).max_components:
+        parts.append(f"R {getattr(config, 'n_components', 0) or f'by G, {max_components} at most'}")
     parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
     if not owner.has_budget:
         parts.append("epsilon and delta not given: no plan is checked")

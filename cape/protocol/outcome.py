@@ -53,7 +53,7 @@ class Outcome:
     run: str  # 32 hex digits, made from the roster
     config_digest: str
     settings: Mapping[str, Value]  # all settings, defaults included
-    label: str  # "dp": subject-level privacy of the ledger's epsilon; "none": no promise
+    label: str  # "dp": subject-level privacy of the ledger's epsilon; "none": no privacy guarantee
     status: str  # how the run ended, one word
     reason: str  # why, one sentence
     roster: Roster

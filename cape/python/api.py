@@ -110,15 +110,15 @@ class Result:
     outcome: Outcome = field(repr=False)
 
     def __repr__(self) -> str:
-        promise = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
-        what = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
-        parts = (self.outcome.computation, what, self.outcome.ended, promise or "NOT PRIVATE")
+        privacy = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
+        content = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
+        parts = (self.outcome.computation, content, self.outcome.ended, privacy or "NOT PRIVATE")
         return f"<Result {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        from cape.python.notebook import html_of
+        from cape.python.notebook import result_html
 
-        return html_of(self.outcome, self.plot)
+        return result_html(self.outcome, self.plot)
 
     def write(self, folder: str | Path) -> Path:
         """Write all files of the consortium and the report.
@@ -163,12 +163,12 @@ class Result:
             CAPE-E015: matplotlib is not installed, CAPE-E284: there are no maps.
         """
         from cape.report.brain import maps_figure
-        from cape.report.plots import installed
+        from cape.report.plots import has_matplotlib
 
         if self.maps is None:
             problem = f"a result of {self.outcome.computation} has tables and no maps"
             raise ConfigError("E284", problem=problem, do="use to_dataframe().")
-        if not installed():
+        if not has_matplotlib():
             do = "install the extra: pip install 'coinstac-cape[notebook]'."
             raise ConfigError("E015", what="plot", package="matplotlib", do=do)
         return maps_figure(self.maps, self.outcome.space)
@@ -312,7 +312,7 @@ class Consortium:
         """
         simulation.check_seed(seed)
         # As in every simulation, low quality gives a warning, not an error.
-        chosen: dict[str, object] = {
+        values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
             "n_sites": len(self._sites),
@@ -321,10 +321,10 @@ class Consortium:
             **self._shape(),
             **(settings or {}),
         }
-        named = {"epsilon": epsilon, "private": private}
-        chosen |= {name: value for name, value in named.items() if value is not None}
+        arguments = {"epsilon": epsilon, "private": private}
+        values |= {name: value for name, value in arguments.items() if value is not None}
         computation = computation or proposed(
-            {**(settings or {}), "feature_space": chosen.get("feature_space", "mask")}
+            {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
         )
         table = load(computation)
         if table.simulation_only and seed is None:
@@ -332,8 +332,8 @@ class Consortium:
             raise ConfigError("E284", problem=problem, do="give seed=.")
         # Defaults of this method are dropped if the computation lacks the setting.
         options = {option.name for option in dataclasses.fields(table.config)}
-        meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
-        config = table.config.from_input(meant)
+        used = {n: v for n, v in values.items() if n in options or n in (settings or {})}
+        config = table.config.from_input(used)
         self._check_length(config.min_timepoints)
         if len(self._sites) == 1 and "min_sites" not in (settings or {}):
             warnings.warn(ALONE, CapeWarning, stacklevel=2)
@@ -366,11 +366,11 @@ class Consortium:
             warnings.warn(notice, SubjectsWarning, stacklevel=4)
         return source
 
-    def _check_length(self, least: int) -> None:
+    def _check_length(self, min_timepoints: int) -> None:
         """ConfigError CAPE-E284: all arrays have too few rows, but enough columns."""
-        if self.space is not None and 0 < self._longest < least <= self.space.n_features:
+        if self.space is not None and 0 < self._longest < min_timepoints <= self.space.n_features:
             problem = f"at most {self._longest} time points (rows) of {self.space.n_features} "
-            problem += f"features (columns), and min_timepoints = {least}"
+            problem += f"features (columns), and min_timepoints = {min_timepoints}"
             do = "transpose what is features by time (X.T), or lower min_timepoints."
             raise ConfigError("E284", problem=problem, do=do)
 
@@ -457,14 +457,14 @@ def simulate_folder(
     """
     if surrogate:
         require(LABORATORY, "surrogate")
-    named = {"epsilon": epsilon, "delta": delta, "private": private}
-    chosen = dict(settings or {})
-    chosen |= {name: value for name, value in named.items() if value is not None}
+    arguments = {"epsilon": epsilon, "delta": delta, "private": private}
+    values = dict(settings or {})
+    values |= {name: value for name, value in arguments.items() if value is not None}
     folder = simulation.simulate(
         Path(directory),
         out=Path(out),
         through=through,
-        settings=chosen,
+        settings=values,
         seed=seed,
         drops=drops,
         policy=policy,
@@ -627,7 +627,7 @@ def budget(
     >>> cape.budget(subjects=256, sites=4, epsilon=1.0)
     <PlannedRun 256 people at 4 sites, 12 components, epsilon 1: perhaps>
     """
-    chosen: dict[str, object] = {
+    values: dict[str, object] = {
         "epsilon": epsilon,
         "delta": delta,
         "n_components": components or None,
@@ -635,5 +635,5 @@ def budget(
         **(settings or {}),
     }
     return planning.any_budget_of(
-        chosen, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
+        values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
     )

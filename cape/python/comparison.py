@@ -1,4 +1,4 @@
-"""`cape.compare`: several computations and settings on the same arrays, in one table."""
+"""`cape.compare`: run several computations and settings on the same arrays."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cape.protocol.messages import FeatureSpace
 from cape.python.api import Consortium, Result
 from cape.python.people import pandas_for
 
-HEADER = ("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds")
+TABLE_COLUMNS = ("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ComparedRun:
-    """One row: what was asked, what came of it, what it cost."""
+    """One row of the table: a run, its result and its cost."""
 
     name: str
     computation: str
-    status: str  # how the run ended; "refused" where it did not
-    reason: str  # of the status
+    status: str  # how the run ended, or "refused"
+    reason: str  # why it has this status
     seconds: float
-    result: Result | None  # None where the run was refused
+    result: Result | None  # None if the run was refused
 
     @property
     def row(self) -> tuple[Any, ...]:
@@ -37,15 +37,14 @@ class ComparedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Comparison:
-    """Runs on the same people, in the order they were given.
+    """Runs on the same people, in the order in which they were given.
 
-    Every run has its own figure; whoever publishes several of them pays for their sum
-    (`cape budget --check`).
+    Each epsilon is for one run; if several are published, the costs add up (`cape budget --check`).
 
     Attributes
     ----------
     runs : tuple of ComparedRun
-        `name`, `computation`, `status`, `reason`, `seconds` and `result` of each.
+        Each has `name`, `computation`, `status`, `reason`, `seconds` and `result`.
 
     Examples
     --------
@@ -60,7 +59,7 @@ class Comparison:
         return {run.name: run for run in self.runs}[name]
 
     def __repr__(self) -> str:
-        cells = [HEADER, *(tuple(map(_cell, run.row)) for run in self.runs)]
+        cells = [TABLE_COLUMNS, *(tuple(map(_cell, run.row)) for run in self.runs)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
         return "\n".join(line.rstrip() for line in lines)
@@ -74,7 +73,8 @@ class Comparison:
             CAPE-E015: pandas is not installed.
         """
         pd = pandas_for("to_dataframe")
-        return pd.DataFrame([run.row for run in self.runs], columns=list(HEADER)).set_index("run")
+        rows = [run.row for run in self.runs]
+        return pd.DataFrame(rows, columns=list(TABLE_COLUMNS)).set_index("run")
 
 
 def compare(
@@ -86,24 +86,24 @@ def compare(
     seed: int | None = None,
     on_run: Callable[[ComparedRun], None] | None = None,
 ) -> Comparison:
-    """Play `runs` one after the other on the same subjects, and return the table.
+    """Run `runs` one after the other on the same people, and return the table.
 
-    A run that is refused is a row with its reason, and the others go on.
+    A refused run is a row with its reason, and the others go on.
 
     Parameters
     ----------
     sites : mapping
-        Of each site the arrays (n_timepoints, n_features) of its people.
+        For each site the arrays (n_timepoints, n_features) of its people.
     runs : mapping
-        Name -> settings of docs/config.md; ``computation`` among them, else as for
-        `Consortium.run`.
+        From names to settings of docs/config.md, which may contain ``computation``; without it
+        the choice is that of `Consortium.run`.
     space, truth
-        As for `Consortium`.  With `truth` the table has the mean |r| of matched maps and the
+        As for `Consortium`; with `truth` the table has the mean |r| of matched maps and the
         recovery error q.
     seed : int, optional
         0 to 2^63 - 1; the results are then not private.
     on_run : callable, optional
-        Hears of every run that has ended.
+        Called with every run after it has ended.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def compare(
     Raises
     ------
     ConfigError
-        CAPE-E284: arrays that do not fit.
+        CAPE-E284: arrays that do not fit each other.
 
     Examples
     --------
@@ -123,16 +123,18 @@ def compare(
     consortium = Consortium(sites, space=space, truth=truth)
     table: list[ComparedRun] = []
     for name, settings in runs.items():
-        chosen = dict(settings)
-        named = str(chosen.pop("computation", ""))
+        run_settings = dict(settings)
+        computation = str(run_settings.pop("computation", ""))
         began = time.perf_counter()
         result = None
         try:
             with warnings.catch_warnings():
-                # What is said of the people is the same in every run: once is enough.
+                # Every run gives the same warnings on the people: show them once.
                 if table:
                     warnings.simplefilter("ignore", SubjectsWarning)
-                result = consortium.run(settings=chosen, computation=named or None, seed=seed)
+                result = consortium.run(
+                    settings=run_settings, computation=computation or None, seed=seed
+                )
             status, reason = result.status, result.reason
         except CapeError as err:
             status, reason = "refused", str(err)
@@ -140,7 +142,7 @@ def compare(
         table.append(
             ComparedRun(
                 name=name,
-                computation=named if result is None else result.outcome.computation,
+                computation=computation if result is None else result.outcome.computation,
                 status=status,
                 reason=reason,
                 seconds=seconds,

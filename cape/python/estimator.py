@@ -25,7 +25,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.python.api import Consortium, Result
 from cape.python.people import (
-    Measured,
+    WithConfounds,
     by_site,
     features_of,
     is_file,
@@ -180,7 +180,7 @@ class JointICA(_Base):
             sites = {
                 name: Path(people)
                 if is_folder(people)
-                else [self._person(one, next(places)) for one in several(people)]
+                else [self._person(person, next(places)) for person in several(people)]
                 for name, people in by_site(paired(X, confounds), groups).items()
             }
             return self._fit(sites)
@@ -258,8 +258,10 @@ class JointICA(_Base):
         self.fit(X, y, **given)
         if given.get("groups") is None and given.get("confounds") is None:
             sites = by_site(X, None).values()
-            folders = (self._arrays(of, None) if is_folder(of) else of for of in sites)
-            X = [x for of in folders for x in of]
+            folders = (
+                self._arrays(people, None) if is_folder(people) else people for people in sites
+            )
+            X = [x for people in folders for x in people]
         return self.transform(X, given.get("confounds"))
 
     def inverse_transform(self, X: Sequence[Any]) -> list[Array]:
@@ -279,9 +281,9 @@ class JointICA(_Base):
             CAPE-E284: not fitted, other components.
         """
         self._check_fitted("inverse_transform")
-        courses = [np.asarray(one) for one in several(X)]
+        courses = [np.asarray(person) for person in several(X)]
         features_of(courses, len(self.components_))
-        return [one @ self.mixing_.T for one in courses]
+        return [person @ self.mixing_.T for person in courses]
 
     def score(self, X: Sequence[Any], y: None = None) -> float:
         """Return the share of the variance of people's data that the components explain, at most 1.
@@ -301,10 +303,10 @@ class JointICA(_Base):
         """
         del y
         explained = total = 0.0
-        for one in self._arrays(X):
-            centred = _centred(one)
-            rest = centred - centred @ self.unmixing_.T @ self.mixing_.T
-            explained += float(np.sum(centred**2) - np.sum(rest**2))
+        for person in self._arrays(X):
+            centred = _centred(person)
+            residual = centred - centred @ self.unmixing_.T @ self.mixing_.T
+            explained += float(np.sum(centred**2) - np.sum(residual**2))
             total += float(np.sum(centred**2))
         return explained / total if total else 0.0
 
@@ -367,8 +369,8 @@ class JointICA(_Base):
         return tags
 
     def _container(self) -> Callable[[Array], Any]:
-        chosen = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
-        if chosen == "default":
+        container = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
+        if container == "default":
             return np.asarray
         pd = pandas_for("set_output")
         names = self.get_feature_names_out()
@@ -386,8 +388,10 @@ class JointICA(_Base):
             if is_folder(X):
                 people: Sequence[Any] = people_of(Path(X), self._config)
             else:
-                people = [self._person(one, next(places)) for one in several(paired(X, confounds))]
-            arrays = [self._series(one) for one in people]
+                people = [
+                    self._person(person, next(places)) for person in several(paired(X, confounds))
+                ]
+            arrays = [self._series(person) for person in people]
         features_of(arrays, self.n_features_in_)
         return arrays
 
@@ -398,21 +402,21 @@ class JointICA(_Base):
             return time_series(person, self._read_in, self._config)
         return np.asarray(person)
 
-    def _person(self, one: Any, place: Path) -> Array | RunFile:
+    def _person(self, person: Any, place: Path) -> Array | RunFile:
         """Return a person for the protocol: an array (T, D), or a run that cape's reader reads."""
-        one, confounds = one if isinstance(one, Measured) else (one, None)
+        person, confounds = person if isinstance(person, WithConfounds) else (person, None)
         if hasattr(self.masker, "transform"):
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
                 self.masker.fit()  # from its own mask image, never from a subject's
-            one = (
-                self.masker.transform(one)
+            person = (
+                self.masker.transform(person)
                 if confounds is None
-                else self.masker.transform(one, confounds)
+                else self.masker.transform(person, confounds)
             )
             confounds = None
-        if is_file(one):
-            return run_of(one, confounds, place)
-        array = np.asarray(one)
+        if is_file(person):
+            return run_of(person, confounds, place)
+        array = np.asarray(person)
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             problem = "a subject that is no real array (time points, features)"
             do = "fit takes a list of subjects per site, or of all and groups=; "

@@ -1,4 +1,4 @@
-"""`cape.compare_groups`: do two groups differ, from tables of the sites in this process."""
+"""`cape.compare_groups`: test whether two groups differ, on tables of sites in this process."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.report import files
-from cape.report.comparison import Comparison, Effect, Tables
-from cape.report.results import ComparisonFolder, read_folder
-from cape.report.sentence import sentence
+from cape.report.comparison import Effect, GroupComparison, Tables
+from cape.report.results import ComparisonFolder, read_folder, sentence
 
 Columns = Mapping[str, Sequence[object] | Array]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class GroupResult:
-    """What a comparison released; nothing here belongs to a single person.
+    """The released results of a comparison; none describes a single person.
 
     Attributes
     ----------
     sentence : str
-        What came out.
-    comparison : Comparison of figures, or None
-        The same in figures; None: a site refused a release.
+        The answer.
+    comparison : GroupComparison of figures, or None
+        The answer in figures; None if a site refused a release.
     tables : Tables
         The rows of all files.
     private : bool
-        Whether `epsilon` is promised: False without noise and with a seed.
+        Whether `epsilon` is guaranteed: False without noise or with a seed.
     epsilon, delta : float
+        Total per person; epsilon is None if the run is not private.
     folder : Path or None
-        Of the consortium's files and page, with `out`.
+        The consortium's files and page; None without `out`.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class GroupResult:
     """
 
     sentence: str
-    comparison: Comparison | None
+    comparison: GroupComparison | None
     tables: Tables
     private: bool
     epsilon: float | None
@@ -56,12 +56,12 @@ class GroupResult:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Every difference with its error, interval and p; of a pattern its test first."""
+        """All differences with error, interval and p; the test of a pattern comes first."""
         return self.tables.effects
 
     def __repr__(self) -> str:
-        promise = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
-        return f"<GroupResult {self.sentence} {promise}>"
+        privacy = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
+        return f"<GroupResult {self.sentence} {privacy}>"
 
 
 def compare_groups(
@@ -76,19 +76,20 @@ def compare_groups(
     settings: Mapping[str, object] | None = None,
     seed: int | None = None,
 ) -> GroupResult:
-    """Run a comparison of groups (docs/computations/capecontrast.md); return what it says.
+    """Run a comparison of groups (docs/computations/capecontrast.md) and return its results.
 
     Parameters
     ----------
     sites : folder or mapping
-        A folder with one of each site, or of each site a data frame or columns by name.
+        A folder that holds a folder for each site, or for each site a data frame or a mapping from
+        names to columns.
     group, outcomes, covariates : str
         Columns with public ranges and units: ``"dx: patient, control"``,
         ``"hippocampus 3200:4800"``, ``"age 18:90, sex female/male"``.
     epsilon, delta : float
-        What every person may lose in all.
+        Total privacy loss per person.
     out : path, optional
-        Where files and page are kept.
+        Folder for files and page; without it they are deleted.
     settings : mapping, optional
         Those of docs/config.md.
     seed : int, optional
@@ -101,7 +102,7 @@ def compare_groups(
     Raises
     ------
     ConfigError
-        CAPE-E013: no epsilon, CAPE-E284: columns of several lengths.
+        CAPE-E013: no epsilon, CAPE-E284: columns of different lengths.
     DataError
         The table of a site did not pass a check.
 
@@ -112,14 +113,15 @@ def compare_groups(
     >>> [effect.privacy < 1 for effect in found.effects]
     [True]
     """
-    asked = {"group": group, "outcomes": outcomes, "covariates": covariates}
-    chosen = {**asked, **(settings or {}), "computation": "capecontrast"}
+    question = {"group": group, "outcomes": outcomes, "covariates": covariates}
+    run_settings = {**question, **(settings or {}), "computation": "capecontrast"}
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data = sites
         if isinstance(sites, Mapping):
-            # In a simulation a few sites are enough to try it.
-            chosen = {"min_sites": min(3, len(sites)), "n_sites": len(sites), **chosen}
+            # A simulation may have fewer sites than the default minimum.
+            few = {"min_sites": min(3, len(sites)), "n_sites": len(sites)}
+            run_settings = {**few, **run_settings}
             data = base / "sites"
             for name, columns in sites.items():
                 _write_table(data / name, columns)
@@ -128,15 +130,15 @@ def compare_groups(
             out=out or base / "out",
             epsilon=epsilon,
             delta=delta,
-            settings=chosen,
+            settings=run_settings,
             seed=seed,
         )
-        found = cast(ComparisonFolder, read_folder(folder))
-    results = found.results
+        written = cast(ComparisonFolder, read_folder(folder))
+    results = written.results
     return GroupResult(
         sentence=sentence(results),
         comparison=results.comparison,
-        tables=found.tables,
+        tables=written.tables,
         private=results.private,
         epsilon=results.epsilon,
         delta=results.delta,
@@ -145,14 +147,14 @@ def compare_groups(
 
 
 def _write_table(folder: Path, columns: Any) -> None:
-    """Write the participants.tsv of a site; people are numbered where nothing names them."""
-    named = {str(name): list(columns[name]) for name in columns}
-    lengths = {len(values) for values in named.values()}
+    """Write the participants.tsv of a site; number its people if no column names them."""
+    table = {str(name): list(columns[name]) for name in columns}
+    lengths = {len(values) for values in table.values()}
     if len(lengths) != 1 or lengths == {0}:
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
-    if PERSON not in named:
-        named = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **named}
+    if PERSON not in table:
+        table = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **table}
     folder.mkdir(parents=True)
-    rows = ([files.cell(value) for value in row] for row in zip(*named.values(), strict=True))
-    files.write_table(folder / "participants.tsv", list(named), rows)
+    rows = ([files.cell(value) for value in row] for row in zip(*table.values(), strict=True))
+    files.write_table(folder / "participants.tsv", list(table), rows)

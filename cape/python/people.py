@@ -1,4 +1,4 @@
-"""People as scikit-learn and nilearn give them: arrays, file names, images, folders of sites."""
+"""People in the forms of scikit-learn and nilearn: arrays, file names, images, folders of sites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 
-# Of a table of confounds, where a cell has no number
+# Cells of a table of confounds that hold no number
 MISSING = ("n/a", "N/A", "nan", "NaN", "")
 
 
@@ -44,30 +44,30 @@ def pandas_for(what: str) -> Any:
     return pd
 
 
-class Measured(NamedTuple):
-    """A person and what is regressed out of the data."""
+class WithConfounds(NamedTuple):
+    """A person's data and the signals to regress out of them."""
 
     data: Any
     confounds: Any
 
 
 def paired(X: Any, confounds: Sequence[Any] | None) -> Any:
-    """Return X with the confounds of each person beside the data, if there are any."""
+    """Return X, each person paired with its confounds if there are any."""
     if confounds is None:
         return X
     if isinstance(X, Mapping) or is_folder(X):
-        problem = "confounds= beside people who are no list"
+        problem = "confounds= with people who are not in a list"
         do = "give a list and groups=, or name columns of tables by the setting confounds."
         raise ConfigError("E284", problem=problem, do=do)
     people = several(X)
     if len(people) != len(confounds):
         problem = f"confounds of {len(confounds)} for {len(people)} people"
         raise ConfigError("E284", problem=problem, do="give one entry for every person.")
-    return [Measured(*both) for both in zip(people, confounds, strict=True)]
+    return [WithConfounds(*both) for both in zip(people, confounds, strict=True)]
 
 
 def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
-    """Return the people of every site: a list, or the folder that holds them."""
+    """Return the people of every site: a list, or the folder that holds their files."""
     if isinstance(X, Mapping):
         return X
     if is_folder(X):
@@ -86,13 +86,14 @@ def by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:
         problem = f"{len(sites)} groups for {len(people)} people"
         raise ConfigError("E284", problem=problem, do="name the site of every person once.")
     return {
-        s: [x for x, of in zip(people, sites, strict=True) if of == s] for s in dict.fromkeys(sites)
+        name: [person for person, site in zip(people, sites, strict=True) if site == name]
+        for name in dict.fromkeys(sites)
     }
 
 
 def _is_person(x: Any) -> bool:
     """Whether an entry of X is an image or a table of one person, not the people of a site."""
-    return isinstance(x, Measured) or is_file(x) or getattr(x, "ndim", 0) == 2
+    return isinstance(x, WithConfounds) or is_file(x) or getattr(x, "ndim", 0) == 2
 
 
 def several(X: Any) -> Sequence[Any]:
@@ -104,8 +105,8 @@ def several(X: Any) -> Sequence[Any]:
 def features_of(arrays: Sequence[Any], known: int = 0) -> int:
     """Return n_features of people's arrays (n_timepoints, n_features).
 
-    `known` is what a space, true maps or a fit have, 0 without them.  ConfigError CAPE-E284: no
-    such arrays, or other features; where the rows agree instead, that they look transposed.
+    `known`: n_features of a space, of true maps or of a fit; 0 without them.  ConfigError
+    CAPE-E284: other arrays, or other features; it says if the arrays look transposed.
     """
     if any(np.asarray(X).dtype.kind not in "biuf" for X in arrays):
         problem = "people that are not arrays of real numbers"
@@ -127,7 +128,7 @@ def features_of(arrays: Sequence[Any], known: int = 0) -> int:
 def run_of(person: Any, confounds: Any, place: Path) -> RunFile:
     """Return one person, a file, an image or an array (T, D), as a run of the reader.
 
-    An image that is in memory alone is written as `place`.
+    An image in memory is written to the file `place`.
     """
     signals = None if confounds is None else _signals(confounds)
     if not is_file(person):
@@ -138,38 +139,39 @@ def run_of(person: Any, confounds: Any, place: Path) -> RunFile:
         person.to_filename(place)
     if not place.is_file():
         raise ConfigError("E284", problem=f"no file {place}", do="give the names of images.")
-    # The whole path: files of several people often have one name.
+    # The whole path, because files of several people often have the same name.
     return RunFile(path=place, name=str(place), signals=signals)
 
 
 def mask_of(sites: Mapping[str, Any]) -> str:
-    """Return the bundled mask that suits people's images, as `cape init` does; "" of no images."""
-    found: list[Path] = []
+    """Return the bundled mask that suits the images, as `cape init` does; "" without images."""
+    images: list[Path] = []
     for people in sites.values():
         if isinstance(people, Path):
-            found += [people / image.path for image in read_whole(people).reading.images]
+            images += [people / image.path for image in read_whole(people).reading.images]
         else:
-            found += [one.path for one in people if isinstance(one, RunFile) and one.values is None]
-    return f"MNI152-{bundled_mask(found)}mm" if found else ""
+            runs = [run for run in people if isinstance(run, RunFile)]
+            images += [run.path for run in runs if run.values is None]
+    return f"MNI152-{bundled_mask(images)}mm" if images else ""
 
 
 def _signals(given: Any) -> Array:
     """Return confounds (T, K): an array, a frame of pandas, or a table with a header."""
     if isinstance(given, str | os.PathLike):
-        between = "," if str(given).endswith(".csv") else "\t"
-        given = np.genfromtxt(given, delimiter=between, skip_header=1, missing_values=MISSING)
+        delimiter = "," if str(given).endswith(".csv") else "\t"
+        given = np.genfromtxt(given, delimiter=delimiter, skip_header=1, missing_values=MISSING)
     table = np.array(given, dtype=np.float64)
     table = table[:, None] if table.ndim == 1 else table
-    # A derivative has no value at the first volume, and 0 is what all put there.
+    # Derivatives have no value at the first volume, where 0 is usual.
     table[:1] = np.where(np.isnan(table[:1]), 0.0, table[:1])
     if table.ndim != 2 or not np.isfinite(table).all():
         problem = "confounds that are no table (time points, signals) of finite numbers"
-        raise ConfigError("E284", problem=problem, do="choose columns that are full.")
+        raise ConfigError("E284", problem=problem, do="choose columns without missing values.")
     return table
 
 
 def time_series(files: SubjectFiles, space: FeatureSpace, config: Config) -> Array:
-    """Return a person (T_m, D), read and cleaned as a site does; DataError E100 if nothing can."""
+    """Return a person (T_m, D), read and cleaned as at a site; DataError E100 if it fails."""
     from cape.data.discovery import SiteListing
 
     listing = SiteListing(
@@ -181,15 +183,15 @@ def time_series(files: SubjectFiles, space: FeatureSpace, config: Config) -> Arr
         for name, issue, _ in read.notes:
             findings.add_issue(issue, name)
         detail = "\n".join(finding.private for finding in findings.listing())
-        stop = DataError("E100", site="transform", detail=detail)
-        stop.explain(file=False)
-        raise stop
+        error = DataError("E100", site="transform", detail=detail)
+        error.explain(file=False)
+        raise error
     X = joined_in_time(parts, resolve(config).reading.max_timepoints)
     return np.asarray(X.T, dtype=np.float64)
 
 
 def people_of(folder: Path, config: Config) -> Sequence[SubjectFiles]:
-    """Return the people whom a site's folder lists."""
+    """Return the people that a site's folder lists."""
     from cape.data.discovery import list_site
 
     findings = Findings(folder.name)

@@ -1,4 +1,4 @@
-"""`cape.ProgressBar`: how far a run is, in the output of a notebook's cell or on a terminal."""
+"""`cape.ProgressBar`: the progress of a run, below a notebook's cell or on a terminal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cape.simulation.run_loop import ProgressLine
 
-WIDTH = 30
+BAR_WIDTH = 30
 
 
 class ProgressBar:
-    """Show the progress of a run: ``on_progress=cape.ProgressBar()``; one bar, any number of runs.
+    """Show the progress of one run or several: ``on_progress=cape.ProgressBar()``.
 
-    In a notebook it is a bar below the cell, elsewhere a line on stderr that is written over, with
-    the phase and the epsilon that is spent.
+    In a notebook it is a bar below the cell, elsewhere one line on stderr; both show the phase and
+    the spent epsilon.
 
     Attributes
     ----------
     text : str
-        What the bar says now.
+        The current text of the bar.
 
     Examples
     --------
@@ -35,33 +35,33 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self.text = ""
-        self._shown: Any = None  # the display of a notebook that is written over
+        self._display: Any = None  # the output of a notebook's cell, which is updated
 
     def __call__(self, line: ProgressLine) -> None:
         spent = f", epsilon {line.epsilon:.3g} spent" if line.mu_budget > 0 else ", no noise"
         self.text = f"{line.phase} {line.round}/{line.rounds}{spent}"
-        done, of = line.exchange, max(line.exchanges, line.exchange)
+        done, total = line.exchange, max(line.exchanges, line.exchange)
         if _in_notebook():
-            self._show_in_cell(done, of)
+            self._show_in_cell(done, total)
             return
-        bar = ("#" * (WIDTH * done // of)).ljust(WIDTH, ".")
-        end = "\n" if done == of else ""
+        bar = ("#" * (BAR_WIDTH * done // total)).ljust(BAR_WIDTH, ".")
+        end = "\n" if done == total else ""
         sys.stderr.write(f"\r[{bar}] {self.text:<50}{end}")
         sys.stderr.flush()
 
-    def _show_in_cell(self, done: int, of: int) -> None:
+    def _show_in_cell(self, done: int, total: int) -> None:
         from IPython.display import HTML, display
 
-        # Our own words and numbers only: nothing in them could be read as HTML.
-        bar = f'<progress aria-label="run" max="{of}" value="{done}"></progress>'
-        shown = HTML(f"{bar} {done}/{of} {self.text}")
-        if done <= 1 or self._shown is None:
-            self._shown = display(shown, display_id=True)
+        # No escape: these words and numbers are cape's own.
+        bar = f'<progress aria-label="run" max="{total}" value="{done}"></progress>'
+        html = HTML(f"{bar} {done}/{total} {self.text}")
+        if done <= 1 or self._display is None:
+            self._display = display(html, display_id=True)
         else:
-            self._shown.update(shown)
+            self._display.update(html)
 
 
 def _in_notebook() -> bool:
-    # A kernel has loaded IPython long ago; a terminal's IPython has no kernel.
+    # A notebook's kernel has imported IPython already; IPython on a terminal has no kernel.
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None

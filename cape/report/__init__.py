@@ -13,7 +13,7 @@ from cape.report import private_folder, site_page
 from cape.report.consortium import add_score, relabel, write_results
 from cape.report.consortium_page import render
 from cape.report.private_folder import PrivateSummary, append_sent
-from cape.report.sentence import sentence
+from cape.report.results import sentence
 
 __all__ = [
     "add_score",

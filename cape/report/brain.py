@@ -38,33 +38,33 @@ if TYPE_CHECKING:
 
 # Anatomy in MNI space, a file of nilearn, whose import takes seconds
 ANATOMY: Final = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
-EVERY: Final = 2  # use every second of its voxels of 1 mm
+ANATOMY_STEP: Final = 2  # use every second of its voxels of 1 mm
 # Picture of one map: width in inches, on its own and in the mosaic; mm between two planes
-WIDTH: Final = 6.4
-TILE: Final = 2.6
-GAP: Final = 8.0
+PLANES_WIDTH: Final = 6.4
+TILE_WIDTH: Final = 2.6
+PLANE_GAP: Final = 8.0
 # Grey of a brain without anatomy, and of the glass
-PLAIN: Final = 0.86
-GLASS: Final = 0.95
+PLAIN_GREY: Final = 0.86
+GLASS_GREY: Final = 0.95
 RIM_GREY: Final = 0.35
 # Pixels of a page per point of the canvas
-FINE: Final = 2
+PIXELS_PER_POINT: Final = 2
 # The sheet of one subject: inches, |z| of the darkest colour
-SHEET: Final = 9.6
+SHEET_WIDTH: Final = 9.6
 SHEET_LIMIT: Final = 6.0
 # Figure for a paper: width in inches, maps side by side, height of a title and margin in inches
-PAPER: Final = 7.2
-COLUMNS: Final = 2
-TITLE: Final = 0.2
-MARGIN: Final = 0.1
+PAPER_WIDTH: Final = 7.2
+PAPER_COLUMNS: Final = 2
+TITLE_HEIGHT: Final = 0.2
+PAPER_MARGIN: Final = 0.1
 PAPER_DPI: Final = 300
 # Maps without a grid: panels side by side, width of a panel in inches
-SQUARES: Final = 5
-PANEL: Final = 1.9
+SQUARES_ACROSS: Final = 5
+PANEL_WIDTH: Final = 1.9
 # Largest number of points along an axis of a canvas without anatomy
-MAX_POINTS: Final = 200
+MAX_CANVAS_POINTS: Final = 200
 # mm around a brain without anatomy
-RIM: Final = 4.0
+EMPTY_RIM: Final = 4.0
 # Largest number of points added to the anatomy on a side, whatever the affine of a mask
 MAX_WIDENED: Final = 20
 
@@ -95,21 +95,23 @@ class Canvas:
     def size(self) -> tuple[float, float]:
         """Width and height in mm of three planes side by side."""
         x, y, z = (len(p) * self.step for p in self.places)
-        return 2 * x + y + 3 * GAP, max(y, z) + 2 * GAP
+        return 2 * x + y + 3 * PLANE_GAP, max(y, z) + 2 * PLANE_GAP
 
 
 @functools.cache
 def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
-    path = public_networks.installed(ANATOMY)
+    path = public_networks.nilearn_file(ANATOMY)
     if path is None:
         return None
     image = files.load_image(path)
-    volume = np.asarray(image.dataobj, dtype=np.float64)[::EVERY, ::EVERY, ::EVERY]
-    step, origin = EVERY * np.diag(image.affine)[:3], image.affine[:3, 3]
+    volume = np.asarray(image.dataobj, dtype=np.float64)[
+        ::ANATOMY_STEP, ::ANATOMY_STEP, ::ANATOMY_STEP
+    ]
+    step, origin = ANATOMY_STEP * np.diag(image.affine)[:3], image.affine[:3, 3]
     # Bright, so that red and blue stand out; white outside the brain.
     scaled = volume / volume.max()
     brain = np.argwhere(scaled > 0.02)
-    rim = math.ceil(RIM / EVERY)
+    rim = math.ceil(EMPTY_RIM / ANATOMY_STEP)
     low = np.maximum(brain.min(axis=0) - rim, 0)
     high = np.minimum(brain.max(axis=0) + rim + 1, volume.shape)
     box = scaled[tuple(slice(a, b) for a, b in zip(low, high, strict=True))]
@@ -119,19 +121,19 @@ def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
 
 def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canvas:
     """Return the canvas of maps over this mask: MNI anatomy, else the outline of the mask."""
-    known = _anatomy() if mni else None
+    anatomy = _anatomy() if mni else None
     mm = np.argwhere(mask) @ affine[:3, :3].T + affine[:3, 3]
-    if known is None:
+    if anatomy is None:
         # Never draw a mean image of subjects below a map: it would be a release.
         step = float(np.sqrt((affine[:3, :3] ** 2).sum(axis=0)).min())
-        low, high = mm.min(axis=0) - RIM - step, mm.max(axis=0) + RIM + step
-        step = max(step / 2.0, float((high - low).max()) / MAX_POINTS)
+        low, high = mm.min(axis=0) - EMPTY_RIM - step, mm.max(axis=0) + EMPTY_RIM + step
+        step = max(step / 2.0, float((high - low).max()) / MAX_CANVAS_POINTS)
         x, y, z = (np.arange(a, b, step) for a, b in zip(low, high, strict=True))
         places, grey = (x, y, z), None
     else:
         # Half a voxel, and a point without colour, so that every outline is closed.
-        rim = np.abs(affine[:3, :3]).sum(axis=1) / 2.0 + EVERY
-        places, grey = _widened(*known, mm.min(axis=0) - rim, mm.max(axis=0) + rim)
+        rim = np.abs(affine[:3, :3]).sum(axis=1) / 2.0 + ANATOMY_STEP
+        places, grey = _widened(*anatomy, mm.min(axis=0) - rim, mm.max(axis=0) + rim)
     inverse = np.linalg.inv(affine)
     shape = mask.shape
     mm_along = np.ix_(*places)
@@ -141,7 +143,7 @@ def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canva
     index = np.ravel_multi_index(ijk, shape, mode="clip")
     inside = known_voxel & mask.ravel()[index]
     if grey is None:
-        grey = np.where(inside, PLAIN, 1.0)
+        grey = np.where(inside, PLAIN_GREY, 1.0)
     return Canvas(places=places, grey=grey, inside=inside, index=index)
 
 
@@ -149,13 +151,15 @@ def _widened(
     places: tuple[Array, Array, Array], grey: Array, low: Array, high: Array
 ) -> tuple[tuple[Array, Array, Array], Array]:
     """Return anatomy with white around it where coarse voxels, from `low` to `high`, stick out."""
-    out = [(p[0] - a, b - p[-1]) for p, a, b in zip(places, low, high, strict=True)]
-    more = [[min(max(0, math.ceil(mm / EVERY)), MAX_WIDENED) for mm in pair] for pair in out]
+    excess = [(p[0] - a, b - p[-1]) for p, a, b in zip(places, low, high, strict=True)]
+    widths = [
+        [min(max(0, math.ceil(mm / ANATOMY_STEP)), MAX_WIDENED) for mm in pair] for pair in excess
+    ]
     x, y, z = (
-        p[0] + EVERY * np.arange(-before, len(p) + after)
-        for p, (before, after) in zip(places, more, strict=True)
+        p[0] + ANATOMY_STEP * np.arange(-before, len(p) + after)
+        for p, (before, after) in zip(places, widths, strict=True)
     )
-    return (x, y, z), np.pad(grey, more, constant_values=1.0)
+    return (x, y, z), np.pad(grey, widths, constant_values=1.0)
 
 
 def place_of(volume: Array, mask: npt.NDArray[np.bool_], affine: Array) -> Array:
@@ -209,7 +213,7 @@ def paint_planes(
     limit: float,
     corner: Any = (0.0, 0.0),
     *,
-    fine: int = FINE,
+    fine: int = PIXELS_PER_POINT,
 ) -> None:
     """Draw the sagittal, coronal and axial plane through `place`, from `corner` (mm) on."""
     layers = [
@@ -229,7 +233,7 @@ def paint_glass(
         at = np.abs(values).argmax(axis=normal)
         through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
         layers.append((grey, through.squeeze(normal)))
-    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner, FINE)):
+    for normal, box in enumerate(_paint(axes, canvas, layers, limit, corner, PIXELS_PER_POINT)):
         _mark(axes, box, "", left=normal == 0)
 
 
@@ -241,7 +245,7 @@ def _glass_of(canvas: Canvas) -> list[Array]:
     outlines = [canvas.inside.any(axis=normal) for normal in range(3)]
     rims = [outline & ~ndimage.binary_erosion(outline) for outline in outlines]
     return [
-        np.where(rim, RIM_GREY, np.where(outline, GLASS, 1.0))
+        np.where(rim, RIM_GREY, np.where(outline, GLASS_GREY, 1.0))
         for rim, outline in zip(rims, outlines, strict=True)
     ]
 
@@ -260,7 +264,7 @@ def _paint(
     an image for every layer of every plane.
     """
     pixel = canvas.step / fine
-    gap = max(1, round(GAP / pixel))
+    gap = max(1, round(PLANE_GAP / pixel))
     planes = [_pixels(grey, values, limit, fine) for grey, values in layers]
     wide = sum(plane.shape[1] + gap for plane in planes)
     board = np.full((max(plane.shape[0] for plane in planes), wide, 3), 255, dtype=np.uint8)
@@ -315,8 +319,8 @@ def _mark(axes: Axes, box: Any, name: str, *, left: bool) -> None:
 
 
 def frame(axes: Axes, wide: float, tall: float) -> None:
-    axes.set_xlim(-2.0, wide - GAP + 2.0)
-    axes.set_ylim(-2 * GAP, tall - 2 * GAP + 2.0)
+    axes.set_xlim(-2.0, wide - PLANE_GAP + 2.0)
+    axes.set_ylim(-2 * PLANE_GAP, tall - 2 * PLANE_GAP + 2.0)
     axes.set_axis_off()
 
 
@@ -333,13 +337,13 @@ def draw_maps(
         values = canvas.values(volumes[..., k])
         place = place_of(volumes[..., k], mask, affine)
         pictures = []
-        for shape, width in {"planes": WIDTH, "tile": TILE}.items():
+        for shape, width in {"planes": PLANES_WIDTH, "tile": TILE_WIDTH}.items():
             figure = new_figure(width, width * tall / wide)
             axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
             paint_planes(axes, canvas, values, place, limit)
             frame(axes, wide, tall)
-            said = f"{alt} Three planes through its largest cluster."
-            pictures.append(finish(figure, alt=said, shape=shape))
+            text = f"{alt} Three planes through its largest cluster."
+            pictures.append(finish(figure, alt=text, shape=shape))
         yield pictures[0], pictures[1]
 
 
@@ -347,18 +351,18 @@ def draw_sheet(
     subject: str, names: Sequence[str], volumes: Array, affine: Array, *, mni: bool
 ) -> Picture:
     """Draw the maps (x, y, z, R) of one subject, each a row of planes and a glass brain."""
-    figure = new_figure(SHEET, 1.0)
+    figure = new_figure(SHEET_WIDTH, 1.0)
     mask = np.any(volumes != 0, axis=3)
     canvas = canvas_of(mask, affine, mni=mni)
     wide, tall = canvas.size
-    figure.set_size_inches(SHEET, len(names) * SHEET * tall / (2 * wide))
+    figure.set_size_inches(SHEET_WIDTH, len(names) * SHEET_WIDTH * tall / (2 * wide))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     for k, name in enumerate(names):
         bottom = (len(names) - 1 - k) * tall
         values, place = canvas.values(volumes[..., k]), place_of(volumes[..., k], mask, affine)
         paint_planes(axes, canvas, values, place, SHEET_LIMIT, (0.0, bottom))
         paint_glass(axes, canvas, values, SHEET_LIMIT, (wide, bottom))
-        axes.text(0.0, bottom + tall - 3 * GAP, name, va="top", fontsize=9, fontweight="bold")
+        axes.text(0.0, bottom + tall - 3 * PLANE_GAP, name, va="top", fontsize=9, fontweight="bold")
     frame(axes, 2 * wide, len(names) * tall)
     top = float(np.abs(volumes).max())
     alt = (
@@ -376,16 +380,16 @@ def networks_figure(
     mask = np.any(volumes != 0, axis=3)
     canvas = canvas_of(mask, affine, mni=mni)
     wide, tall = canvas.size
-    across = min(COLUMNS, len(titles))
+    across = min(PAPER_COLUMNS, len(titles))
     down = math.ceil(len(titles) / across)
-    each = (PAPER - 2 * MARGIN) / across
-    high = down * (each * tall / wide + TITLE) + 0.6
-    figure = new_figure(PAPER, high)
+    each = (PAPER_WIDTH - 2 * PAPER_MARGIN) / across
+    high = down * (each * tall / wide + TITLE_HEIGHT) + 0.6
+    figure = new_figure(PAPER_WIDTH, high)
     for k, title in enumerate(titles):
         row, column = divmod(k, across)
-        top = 1.0 - (row * (each * tall / wide + TITLE) + TITLE) / high
+        top = 1.0 - (row * (each * tall / wide + TITLE_HEIGHT) + TITLE_HEIGHT) / high
         tallness = each * tall / wide / high
-        left, width = (MARGIN + column * each) / PAPER, 0.98 * each / PAPER
+        left, width = (PAPER_MARGIN + column * each) / PAPER_WIDTH, 0.98 * each / PAPER_WIDTH
         axes = figure.add_axes((left, top - tallness, width, tallness))
         place = place_of(volumes[..., k], mask, affine)
         paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit, fine=1)
@@ -406,9 +410,9 @@ def maps_figure(z: Array, space: FeatureSpace) -> Any:
         affine = np.asarray(space.affine).reshape(4, 4)
         volumes = volumes_of(z, space)
         return networks_figure(volumes, affine, names, limit, mni=space.in_mni)
-    n_columns = min(SQUARES, len(names))
+    n_columns = min(SQUARES_ACROSS, len(names))
     n_rows = math.ceil(len(names) / n_columns)
-    figure = new_figure(PANEL * n_columns, (PANEL + 0.25) * n_rows)
+    figure = new_figure(PANEL_WIDTH * n_columns, (PANEL_WIDTH + 0.25) * n_rows)
     for k, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, k + 1)
         axes.set_title(name, fontsize=9)

@@ -22,11 +22,11 @@ from cape.protocol.outcome import ContrastOutcome
 from cape.report import files
 from cape.settings.comparison import Covariate, Levels
 
-LEVEL: Final = 0.05
+SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
 # At most so many outcomes are named in a sentence; effects.tsv holds all.
-NAMED: Final = 3
+MAX_NAMED: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +104,7 @@ class GroupRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class GroupComparison:
     """Question and answer of a comparison, as in results.json."""
 
     kind: Literal["planned", "pattern"]
@@ -135,7 +135,7 @@ class Comparison:
             return bool(self.found)
         # A pattern of opposite sign in the other half was not found again.
         against = self.kind == "pattern" and self.answer.estimate < 0
-        return self.answer.p < LEVEL and not against
+        return self.answer.p < SIGNIFICANT and not against
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,7 +152,7 @@ class Tables:
 # -- from released states ----------------------------------------------------------------------
 
 
-def comparison_of(outcome: ContrastOutcome) -> tuple[Comparison | None, Tables]:
+def comparison_of(outcome: ContrastOutcome) -> tuple[GroupComparison | None, Tables]:
     """Return the record and its tables; without all releases, None and the public counts."""
     groups = tuple(_group_rows(outcome))
     last, state = outcome.score or outcome.asked, outcome.score_state or outcome.state
@@ -183,15 +183,15 @@ def _record(
     rows: Sequence[Effect],
     tested: Sequence[Effect],
     groups: Sequence[GroupRow],
-) -> Comparison:
-    found = sorted((row for row in rows if row.p_holm < LEVEL), key=lambda row: row.p)
-    z = NormalDist().inv_cdf(1 - LEVEL / (2 * len(tested)))
+) -> GroupComparison:
+    significant = sorted((row for row in rows if row.p_holm < SIGNIFICANT), key=lambda row: row.p)
+    z = NormalDist().inv_cdf(1 - SIGNIFICANT / (2 * len(tested)))
     group = outcome.group
     if isinstance(group, Levels):
         first, second = group.levels
     else:
         first, second = f"{group.high:g}", f"{group.low:g}"
-    return Comparison(
+    return GroupComparison(
         kind="pattern" if outcome.score is not None else "planned",
         column=group.column,
         first=first,
@@ -206,8 +206,8 @@ def _record(
         sites=len(groups),
         one_group=tuple(row.site for row in groups if row.weight == 0.0),
         answer=tested[0] if len(tested) == 1 else None,
-        found=tuple(row.outcome for row in found),
-        strongest=tuple(found[:NAMED]),
+        found=tuple(row.outcome for row in significant),
+        strongest=tuple(significant[:MAX_NAMED]),
         smallest=float(np.median([row.se / row.sd for row in tested])) * (z + Z80),
         privacy=float(np.median([row.privacy for row in tested])),
         adjustment=float(np.median([(row.se_adjustment / row.se) ** 2 for row in tested])),
@@ -215,14 +215,14 @@ def _record(
     )
 
 
-def _effects(names: Sequence[str], units: Sequence[str], of: Estimates) -> Iterator[Effect]:
-    reach = Z95 * of.se_interval
+def _effects(names: Sequence[str], units: Sequence[str], fits: Estimates) -> Iterator[Effect]:
+    reach = Z95 * fits.se_interval
     columns = {
-        "estimate": of.estimate, "d": of.d, "sd": of.sd, "se": of.se,
-        "se_sampling": of.se_sampling, "se_privacy": of.se_privacy,
-        "se_adjustment": of.se_adjustment, "se_sites": of.se_sites,
-        "low95": of.estimate - reach, "high95": of.estimate + reach,
-        "p": of.p, "p_holm": of.p_holm, "q_bh": of.q_bh,
+        "estimate": fits.estimate, "d": fits.d, "sd": fits.sd, "se": fits.se,
+        "se_sampling": fits.se_sampling, "se_privacy": fits.se_privacy,
+        "se_adjustment": fits.se_adjustment, "se_sites": fits.se_sites,
+        "low95": fits.estimate - reach, "high95": fits.estimate + reach,
+        "p": fits.p, "p_holm": fits.p_holm, "q_bh": fits.q_bh,
     }  # fmt: skip
     for k, (name, unit) in enumerate(zip(names, units, strict=True)):
         cells = {column: float(values[k]) for column, values in columns.items()}
@@ -343,53 +343,57 @@ def read_tables(folder: Path) -> Tables:
 # -- in words ----------------------------------------------------------------------------------
 
 
-def sentence_of(said: Comparison) -> str:
+def sentence_of(result: GroupComparison) -> str:
     """Return the result in one sentence; its part before the colon is the page's headline."""
-    return f"{_where(said)}, {_what(said)}: {_figures(said)}."
+    return f"{_where(result)}, {_what(result)}: {_figures(result)}."
 
 
-def _where(said: Comparison) -> str:
-    return f"At sites like these {said.sites}" if said.random else f"At these {said.sites} sites"
+def _where(result: GroupComparison) -> str:
+    return (
+        f"At sites like these {result.sites}" if result.random else f"At these {result.sites} sites"
+    )
 
 
-def _what(said: Comparison) -> str:
-    two = f"{said.first} and {said.second}"
-    if said.kind == "pattern":
-        half = "at half of the sites" if said.random else "in half of the people"
-        rest = "at the others" if said.random else "in the other half"
-        if said.differs:
+def _what(result: GroupComparison) -> str:
+    two = f"{result.first} and {result.second}"
+    if result.kind == "pattern":
+        half = "at half of the sites" if result.random else "in half of the people"
+        rest = "at the others" if result.random else "in the other half"
+        if result.differs:
             return f"{two} differ along a pattern that was found {half} and tested {rest}"
         return f"a pattern in which {two} differ was looked for {half} and not found again {rest}"
-    if said.answer is not None:
-        names = said.answer.outcome
-    elif said.found:
-        names = f"{len(said.found)} of {said.n_outcomes} outcomes"
+    if result.answer is not None:
+        names = result.answer.outcome
+    elif result.found:
+        names = f"{len(result.found)} of {result.n_outcomes} outcomes"
     else:
-        names = f"any of {said.n_outcomes} outcomes"
-    if said.continuous:
-        if said.differs:
-            return f"{names} {'change' if said.answer is None else 'changes'} with {said.column}"
-        return f"a change of {names} with {said.column} was not found"
-    if said.differs:
+        names = f"any of {result.n_outcomes} outcomes"
+    if result.continuous:
+        if result.differs:
+            return (
+                f"{names} {'change' if result.answer is None else 'changes'} with {result.column}"
+            )
+        return f"a change of {names} with {result.column} was not found"
+    if result.differs:
         return f"{two} differ in {names}"
     return f"a difference of {two} in {names} was not found"
 
 
-def _figures(said: Comparison) -> str:
-    if said.answer is not None:
-        low, high = said.answer.interval
-        text = f"d {said.answer.d:.2f} [{low:.2f}, {high:.2f}], {p_text(said.answer.p)}"
+def _figures(result: GroupComparison) -> str:
+    if result.answer is not None:
+        low, high = result.answer.interval
+        text = f"d {result.answer.d:.2f} [{low:.2f}, {high:.2f}], {p_text(result.answer.p)}"
     else:
         text = ", ".join(
             f"{row.outcome} (d {row.d:.2f}, {p_text(row.p_holm)} after Holm)"
-            for row in said.strongest
+            for row in result.strongest
         )
-        more = len(said.found) - len(said.strongest)
+        more = len(result.found) - len(result.strongest)
         text += f" and {more} more" if more else ""
-    if not said.differs:
-        missed = f"one below d {said.smallest:.2f} would probably have been missed"
+    if not result.differs:
+        missed = f"one below d {result.smallest:.2f} would probably have been missed"
         text = f"{text}; {missed}" if text else missed
-    noise = f"{100 * said.privacy:.0f} % of the error is privacy noise"
+    noise = f"{100 * result.privacy:.0f} % of the error is privacy noise"
     return f"{text}; {noise}"
 
 

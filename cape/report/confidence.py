@@ -44,7 +44,7 @@ MIN_KEPT = 0.1
 ANGLE_OF_START = 0.06
 MAX_SLOPE = 1.2
 # Standard deviations of a two-sided 95 % band
-LEVEL = 1.96
+BAND_WIDTH = 1.96
 # Largest errors on planted maps: of the mean expected correlation, and of the share of features
 # inside the band, whose nominal value is 95 %
 MARGIN_R = 0.05
@@ -57,14 +57,14 @@ def bands(outcome: IcaOutcome) -> tuple[Array, Array]:
     Both may be wrong if `why_not` gives a reason.
     """
     signal = _signal_share(outcome)
-    return LEVEL * np.sqrt(1.0 - signal), np.sqrt(signal)
+    return BAND_WIDTH * np.sqrt(1.0 - signal), np.sqrt(signal)
 
 
 def _signal_share(outcome: IcaOutcome) -> Array:
     """Return the share of each map (k,) that is not noise."""
-    noise, own = _noise(outcome), outcome.A.var(axis=0)
-    others = (own.sum() - own) / own
-    outside = _off_subspace(outcome, noise["pca"][0]) / own
+    noise, variance = _noise(outcome), outcome.A.var(axis=0)
+    others = (variance.sum() - variance) / variance
+    outside = _off_subspace(outcome, noise["pca"][0]) / variance
     # U <- expm(-A/2) U leaves half of the last look's noise, a symmetric error.
     looks = noise["whitening"]
     symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
@@ -241,9 +241,9 @@ def hint(
         return ModelOrderHint(requested=requested)
     above, rank = above_edge(values, edge), rank_guard(values, requested, edge)
     suggested = rank.k if rank.status in ("gap", "reduced") else None
-    budget_text, most = "", MAX_COMPONENTS
+    budget_text, max_components = "", MAX_COMPONENTS
     if g is not None and rule is not None:
-        budget_text, most = rule.largest_text(g), rule.largest_possible(g)
+        budget_text, max_components = rule.largest_text(g), rule.largest_possible(g)
     return ModelOrderHint(
         # A subject's projector holds `requested` directions: if that is too few, this is a minimum.
         suggested=min(MAX_COMPONENTS, above) if above > requested else suggested,
@@ -251,5 +251,5 @@ def hint(
         above=above,
         requested=requested,
         budget_text=budget_text,
-        doubtful=above > requested or n_components > most,
+        doubtful=above > requested or n_components > max_components,
     )

@@ -41,7 +41,6 @@ from cape.report import (
 )
 from cape.report.labels import correlation
 from cape.report.maps import Component
-from cape.report.privacy_json import PrivacyStatement
 from cape.report.public_networks import Template
 from cape.report.results import (
     SPATIAL_TABLE,
@@ -65,7 +64,7 @@ from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, is_cifti
 from cape.space.public_basis import Basis, basis_kind, public_basis
 
-Rows = tuple[Component, ...]
+Components = tuple[Component, ...]
 
 
 def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
@@ -78,11 +77,11 @@ def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
     settings = RunSettings(settings=dict(outcome.settings), digest=outcome.config_digest)
     files.write_json(folder / "settings.json", settings)
     files.write_rows(folder / "rounds.tsv", Round, _rounds_of(outcome))
+    if not isinstance(results, TableResults):
+        consortium_page.write_methods(folder, results)
     if isinstance(outcome, IcaOutcome) and isinstance(results, MapResults):
-        consortium_page.write_methods(folder, results, privacy, settings.settings)
         _write_maps(folder, outcome, results.separation)
-    if isinstance(outcome, ContrastOutcome) and isinstance(results, ComparisonResults):
-        consortium_page.write_methods(folder, results, privacy, settings.settings)
+    if isinstance(outcome, ContrastOutcome):
         _, tables = comparison.comparison_of(outcome)
         comparison.write_tables(folder, tables, outcome.names)
     for table in outcome.tables:
@@ -109,9 +108,7 @@ def _write_again(folder: Path, results: Results) -> Path:
     """Write changed results, the methods and the page."""
     files.write_json(folder / "results.json", results)
     if isinstance(results, MapResults | ComparisonResults):
-        privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
-        settings = files.read_record(folder / "settings.json", RunSettings).settings
-        consortium_page.write_methods(folder, results, privacy, settings)
+        consortium_page.write_methods(folder, results)
     return consortium_page.render(folder)
 
 
@@ -134,32 +131,34 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
         and results.separation.found_free
     ):
         sets[folder / SPATIAL_TABLE] = free
-    used = None
+    networks = None
     for rows_of, image in sets.items():
         if is_cifti(results.feature_space):
             z, spheres = surfaces.read_cifti(folder / image), surfaces.read_spheres(folder)
-            used = surface_names.template_on(Path(template), spheres, labels.names_of(names))
-            found = surface_names.match(z, used, spheres)
+            networks = surface_names.template_on(Path(template), spheres, labels.names_of(names))
+            matches = surface_names.match_on_spheres(z, networks, spheres)
         else:
-            z, used, space = labels.of_user(folder / image, str(template), names, results)
+            z, networks, space = labels.of_user(folder / image, str(template), names, results)
             fit = results.separation.spatial
-            own = fit.n_basis if rows_of != table and fit is not None else 0
+            own_basis = fit.n_basis if rows_of != table and fit is not None else 0
             if space.digest == results.feature_space_digest:
-                basis = _basis_of(space, results.computation, settings, results, own)
-                used = labels.at_resolution(used, basis)
-            found = labels.match(z, used, space)
+                basis = _basis_of(space, results.computation, settings, results, own_basis)
+                networks = labels.at_resolution(networks, basis)
+            matches = labels.match_networks(z, networks, space)
         # Only the label columns change: numbers of 12 digits survive reading and writing.
-        rows = labels.named(files.read_rows(rows_of, Component), found)
+        rows = labels.named(files.read_rows(rows_of, Component), matches)
         files.write_rows(rows_of, Component, rows)
-    return _write_again(folder, replace(results, labels=labels.source(used, results.feature_space)))
+    return _write_again(
+        folder, replace(results, labels=labels.source(networks, results.feature_space))
+    )
 
 
 def results_of(outcome: Outcome) -> MapResults | TableResults | ComparisonResults:
     if isinstance(outcome, IcaOutcome):
         return map_results_of(outcome)
     if isinstance(outcome, ContrastOutcome):
-        said, _ = comparison.comparison_of(outcome)
-        return ComparisonResults(**_facts(outcome), comparison=said)
+        result, _ = comparison.comparison_of(outcome)
+        return ComparisonResults(**_facts(outcome), comparison=result)
     tables = tuple(
         TableFile(file=f"{table.name}.csv", title=table.title, note=table.note)
         for table in outcome.tables
@@ -210,7 +209,8 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         labels=labels.source(
             _bundled_labels(outcome),
             outcome.space.kind,
-            labels.why_none(outcome.space, found_nothing=outcome.status == "nothing_found"),
+            in_mni=outcome.space.in_mni,
+            found_nothing=outcome.status == "nothing_found",
         ),
         separation=model,
     )
@@ -244,8 +244,8 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "fingerprint": outcome.fingerprint,
         "sites": {entry.site: entry.n_subjects for entry in roster.sites},
         "warnings": tuple(outcome.warnings),
-        "date": methods.today(),
-        "software": methods.versions(),
+        "date": methods.date_of_today(),
+        "software": methods.software(),
     }
 
 
@@ -255,15 +255,15 @@ def _bundled_labels(outcome: IcaOutcome) -> Template | None:
 
 
 def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
-    found = outcome.verdict
-    if found is None:
+    verdict = outcome.verdict
+    if verdict is None:
         return None
     return VerdictFigures(
-        confirmed=len(found.confirmed),
-        spatial_start=found.gate,
-        curvature=found.curvature,
-        z=found.z,
-        component_error=found.component_error,
+        confirmed=len(verdict.confirmed),
+        spatial_start=verdict.gate,
+        curvature=verdict.curvature,
+        z=verdict.z,
+        component_error=verdict.component_error,
     )
 
 
@@ -287,13 +287,13 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
 def _claim_figures(claims: Claims) -> ClaimFigures:
     counts = countable(claims)
     words = {
-        word: sum(one.word == word for one in counts) for word in ("yes", "likely", "uncertain")
+        word: sum(claim.word == word for claim in counts) for word in ("yes", "likely", "uncertain")
     }
     return ClaimFigures(
         **words,
-        sharp=sum(one.sharp for one in counts),
-        images=sum(one.word == "image" for one in claims.maps),
-        untold_pairs=sum(one.word != "image" for one in claims.maps) - len(counts),
+        sharp=sum(claim.sharp for claim in counts),
+        images=sum(claim.word == "image" for claim in claims.maps),
+        untold_pairs=sum(claim.word != "image" for claim in claims.maps) - len(counts),
         q=claims.cohort,
         cohort=CALIBRATED.cohort_at(claims.cohort).carry,
     )
@@ -311,7 +311,7 @@ def _template_rows(released: Array, reading: TemplateReading) -> Iterator[Templa
         )
 
 
-def components_of(outcome: IcaOutcome) -> Rows:
+def components_of(outcome: IcaOutcome) -> Components:
     rows = maps.describe(outcome.A, outcome.space, shares=outcome.kind != "spatial")
     if not confidence.why_not(outcome):
         band, expected = confidence.bands(outcome)
@@ -324,41 +324,45 @@ def components_of(outcome: IcaOutcome) -> Rows:
     return _named(rows, outcome.A, outcome)
 
 
-def _spatial_set(outcome: IcaOutcome, found: SpatialSet, model: ModelFigures) -> Rows:
-    rows = maps.describe(found.A, outcome.space, shares=False)
+def _spatial_set(outcome: IcaOutcome, spatial: SpatialSet, model: ModelFigures) -> Components:
+    rows = maps.describe(spatial.A, outcome.space, shares=False)
     rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
-    rows = _claimed(rows, found.claims)
+    rows = _claimed(rows, spatial.claims)
     # Maps no sparser and no more symmetric than those of noise get no names.
-    return _named(rows, found.A, outcome, found.n_basis) if model.found_free else rows
+    return _named(rows, spatial.A, outcome, spatial.n_basis) if model.found_free else rows
 
 
-def _claimed(rows: Rows, claims: Claims | None) -> Rows:
+def _claimed(rows: Components, claims: Claims | None) -> Components:
     if claims is None:
         return rows
     return _with(
         rows,
-        found_again=[f"{one.word}, sharp" if one.sharp else one.word for one in claims.maps],
-        claimed=[one.found for one in claims.maps],
-        claimed_strict=[one.strict for one in claims.maps],
-        stability=[one.stability for one in claims.maps],
-        mirror_of=[rows[one.pair - 1].name if one.pair else None for one in claims.maps],
+        found_again=[
+            f"{claim.word}, sharp" if claim.sharp else claim.word for claim in claims.maps
+        ],
+        claimed=[claim.found for claim in claims.maps],
+        claimed_strict=[claim.strict for claim in claims.maps],
+        stability=[claim.stability for claim in claims.maps],
+        mirror_of=[rows[claim.pair - 1].name if claim.pair else None for claim in claims.maps],
     )
 
 
-def _with(rows: Rows, **columns: Sequence[object]) -> Rows:
+def _with(rows: Components, **columns: Sequence[object]) -> Components:
     """Return the rows with these columns replaced; each column holds one value per row."""
     filled = zip(rows, *columns.values(), strict=True)
     return tuple(replace(row, **dict(zip(columns, cells, strict=True))) for row, *cells in filled)
 
 
-def _named(rows: Rows, released: Array, outcome: IcaOutcome, own_basis: int = 0) -> Rows:
+def _named(
+    rows: Components, released: Array, outcome: IcaOutcome, own_basis: int = 0
+) -> Components:
     template = _bundled_labels(outcome)
     if template is None:
         return rows
     space, run = outcome.space, outcome.roster
     basis = _basis_of(space, outcome.computation, outcome.settings, run, own_basis)
     template = labels.at_resolution(template, basis)
-    return labels.named(rows, labels.match(z_scores(released), template, space))
+    return labels.named(rows, labels.match_networks(z_scores(released), template, space))
 
 
 def _basis_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,9 @@ from cape.report import (
     surfaces,
     viewer,
 )
-from cape.report.comparison import Comparison, Effect
+from cape.report.comparison import Effect, GroupComparison
 from cape.report.maps import Component
+from cape.report.methods import Settings
 from cape.report.page import Values, text_of
 from cape.report.plots import Picture
 from cape.report.privacy_json import PrivacyStatement, ReleaseRow
@@ -36,75 +37,53 @@ from cape.report.results import (
     MapFolder,
     MapResults,
     Results,
+    RunSettings,
     SurrogateFigures,
     TableFolder,
     read_folder,
+    sentence,
 )
-from cape.report.sentence import next_step, sentence
 from cape.space.feature_space import is_cifti, is_mni
-
-Settings = Mapping[str, object]
 
 AnyFolder = MapFolder | TableFolder | ComparisonFolder
 
+PAGE = "consortium/page.html.j2"
 # A forest plot with more rows cannot be read.
-MAX_EFFECTS = 30
+MAX_DRAWN_EFFECTS = 30
 
 # Claims on single maps, best first; "" is no claim
-LEVELS = ("", "yes", "likely", "uncertain", "image")
+CLAIM_WORDS = ("", "yes", "likely", "uncertain", "image")
 
 
-def render(folder: Path) -> Path:
-    source = read_folder(folder)
-    if isinstance(source, TableFolder):
+def render(path: Path) -> Path:
+    folder = read_folder(path)
+    values = values_of(folder)
+    if isinstance(folder, TableFolder):
         # A page of tables has no pictures, so drawing cannot fail.
-        template, values = "tables/page.html.j2", _common(source)
-        text = page.html_of(template, TABLE_CHAPTERS, source, values, illustrated=False)
-        return page.write_html(folder, text)
-
-    def compose(drawn: bool, failure: str | None) -> str:
-        if isinstance(source, ComparisonFolder):
-            return _page_of_groups(source, drawn, failure)
-        if drawn and source.results.feature_space in ("mask", "atlas"):
-            _write_figures(source)
-        return page_of_maps(source, drawn=drawn, failure=failure)
-
-    return page.write_page(folder, compose)
+        text = page.html_of(PAGE, TABLE_CHAPTERS, folder, values, illustrated=False)
+        return page.write_html(path, text)
+    if isinstance(folder, ComparisonFolder):
+        return page.write_page(path, PAGE, GROUP_CHAPTERS, folder, values)
+    return page.write_page(path, PAGE, MAP_CHAPTERS, folder, values)
 
 
-def page_of_maps(folder: MapFolder, *, drawn: bool, failure: str | None = None) -> str:
-    template, values = "consortium/page.html.j2", _common(folder)
-    return page.html_of(template, MAP_CHAPTERS, folder, values, illustrated=drawn, failure=failure)
-
-
-def _page_of_groups(folder: ComparisonFolder, drawn: bool, failure: str | None) -> str:
-    values = {**_common(folder), "said": folder.results.comparison}
-    template = "comparison/page.html.j2"
-    return page.html_of(
-        template, GROUP_CHAPTERS, folder, values, illustrated=drawn, failure=failure
-    )
-
-
-def _common(folder: AnyFolder) -> Values:
+def values_of(folder: AnyFolder) -> Values:
+    """Return the values for all chapters of a page."""
+    results, privacy = folder.results, folder.privacy
+    epsilon, mu = privacy.epsilon, privacy.mu
     return {
-        "results": folder.results,
-        "privacy": folder.privacy,
+        "folder": folder,
+        "results": results,
+        "privacy": privacy,
         "settings": folder.settings,
-        "kind": folder.results.kind if isinstance(folder, MapFolder) else None,
-        "sentence": sentence(folder.results),
-        **_promise(folder.privacy),
-        "label": label_line(folder.results),
-    }
-
-
-def _promise(privacy: PrivacyStatement) -> Values:
-    if privacy.epsilon is None or privacy.mu is None:
-        return {"guesses": None, "factor": None}
-    return {
+        "kind": results.kind if isinstance(results, MapResults) else None,
+        "said": results.comparison if isinstance(results, ComparisonResults) else None,
+        "sentence": sentence(results),
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1); both are equally likely.
-        "guesses": 100.0 * right_guesses(privacy.mu),
+        "guesses": None if mu is None else 100.0 * right_guesses(mu),
         # exp(50) is above 10^21, where a larger figure says no more.
-        "factor": math.exp(privacy.epsilon) if privacy.epsilon <= 50.0 else None,
+        "factor": None if epsilon is None or epsilon > 50.0 else math.exp(epsilon),
+        "label": label_line(results),
     }
 
 
@@ -119,7 +98,7 @@ def _ledger(folder: AnyFolder, drawn: bool) -> Values:
         curve = plots.draw_budget_curve(epsilon, budget, privacy.delta, phases)
     return {
         "curve": curve,
-        # A run without a promise has no mu and no epsilon: their columns are dropped.
+        # A run without a privacy guarantee has no mu and no epsilon: their columns are dropped.
         "free": all(event.epsilon_so_far is None for event in events),
         "by_phase": list(_phases(events)),
     }
@@ -178,23 +157,20 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
     }
 
 
-def _why(folder: MapFolder, drawn: bool) -> Values | None:
-    if folder.results.status != "nothing_found":
-        return None
-    return {"next_step": next_step(folder.results)}
-
-
 def _components(folder: MapFolder, drawn: bool) -> Values:
     results, rows = folder.results, folder.components
     bar: Picture | None = None
     pictures: list[tuple[Picture, ...]] = [()] * len(rows)
     path = _maps_of(folder, maps.file_of(results.status))
+    on_grid = drawn and results.feature_space in ("mask", "atlas")
+    if on_grid:
+        _write_figures(folder)
     if drawn and _has_pictures(folder):
         alts = [_alt(row, results) for row in rows]
         bar, pictures = _drawn(folder, path, rows, alts, "Colours of all maps.")
     placed = [(row, _where(row, results)) for row in rows]
     # Strong claims come first: the first screen shows what may be read as a network.
-    order = sorted(range(len(rows)), key=lambda k: (LEVELS.index(_level(rows[k])), k))
+    order = sorted(range(len(rows)), key=lambda k: (CLAIM_WORDS.index(_level(rows[k])), k))
     return {
         "order": order,
         "bar": bar,
@@ -203,8 +179,8 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         "components": list(zip(placed, pictures, strict=True)),
         "spots": [_spot(row, where, results) for row, where in placed],
         "table": placed,
-        "viewer": (folder.path / viewer.FILE).is_file(),
-        "figures": drawn and results.feature_space in ("mask", "atlas"),
+        "viewer": (folder.path / viewer.VIEWER_FILE).is_file(),
+        "figures": on_grid,
         "cifti": is_cifti(results.feature_space) and path.name,
     }
 
@@ -336,10 +312,6 @@ def _free_spatial_set(folder: MapFolder, drawn: bool) -> Values | None:
     return {"model": model, "calibrated": CALIBRATED, **_free_set(folder, drawn=drawn)}
 
 
-def _tables(folder: TableFolder, drawn: bool) -> Values:
-    return {"tables": [(table, *folder.table(table.file)) for table in folder.results.tables]}
-
-
 def _settings(folder: AnyFolder, drawn: bool) -> Values:
     # index.html does not exist yet when the page is first written.
     return {"files": sorted({"index.html", *(path.name for path in folder.path.iterdir())})}
@@ -351,17 +323,17 @@ def label_line(results: Results) -> str:
 
 
 def _answer(folder: ComparisonFolder, drawn: bool) -> Values | None:
-    said = folder.results.comparison
-    if said is None:
+    result = folder.results.comparison
+    if result is None:
         return None
     # The pattern has its own test; the pictures show the outcomes.
     rows = [row for row in folder.tables.effects if row.outcome != comparison.PATTERN]
-    leave = [row for row in rows if row.q_bh < comparison.LEVEL]
+    leave = [row for row in rows if row.q_bh < comparison.SIGNIFICANT]
     picture = None
-    if drawn and said.edges and leave:
-        picture = _edges_that_differ(rows, said)
-    elif drawn and not said.edges:
-        shown = sorted(rows, key=lambda row: row.p)[:MAX_EFFECTS]
+    if drawn and result.edges and leave:
+        picture = _edges_that_differ(rows, result)
+    elif drawn and not result.edges:
+        shown = sorted(rows, key=lambda row: row.p)[:MAX_DRAWN_EFFECTS]
         low, high = np.array([row.interval for row in shown]).T
         after = "" if len(rows) == 1 else " (Benjamini and Hochberg, .05)"
         alt = f"Effects on {len(shown)} of {len(rows)} outcomes; blue leaves zero{after}."
@@ -370,108 +342,76 @@ def _answer(folder: ComparisonFolder, drawn: bool) -> Values | None:
             np.array([row.d for row in shown]),
             low,
             high,
-            [row.q_bh < comparison.LEVEL for row in shown],
+            [row.q_bh < comparison.SIGNIFICANT for row in shown],
             alt,
         )
-    return {"rows": folder.tables.effects, "leave": leave, "picture": picture}
+    return {"rows": folder.tables.effects, "picture": picture}
 
 
-def _edges_that_differ(rows: Sequence[Effect], said: Comparison) -> Picture:
-    d = [row.d if row.q_bh < comparison.LEVEL else math.nan for row in rows]
+def _edges_that_differ(rows: Sequence[Effect], result: GroupComparison) -> Picture:
+    from scipy.spatial.distance import squareform
+
+    d = [row.d if row.q_bh < comparison.SIGNIFICANT else math.nan for row in rows]
     n = int(np.sum(np.isfinite(d)))
     alt = (
-        f"Connectivity, {said.first} less {said.second}: {n} of {len(rows)} pairs of networks "
+        f"Connectivity, {result.first} less {result.second}: {n} of {len(rows)} pairs of networks "
         "leave zero (Benjamini and Hochberg, .05). The others are grey: no claim is made."
     )
     names = comparison.nodes([row.outcome for row in rows])
-    return plots.draw_edges(names, _square(d, len(names)), alt)
-
-
-def _square(values: Sequence[float], n: int) -> np.ndarray:
-    matrix = np.zeros((n, n))
-    matrix[np.triu_indices(n, 1)] = values
-    return matrix + matrix.T
+    return plots.draw_edges(names, squareform(d), alt)
 
 
 def _means(folder: ComparisonFolder, drawn: bool) -> Values | None:
-    said, rows = folder.results.comparison, folder.tables.means
-    if said is None:
+    result, rows = folder.results.comparison, folder.tables.means
+    if result is None:
         return None
     picture = None
-    if drawn and said.edges:
+    if drawn and result.edges:
+        from scipy.spatial.distance import squareform
+
         names = comparison.nodes([row.outcome for row in rows])
-        r = np.tanh(_square([row.mean for row in rows], len(names)))
+        r = np.tanh(squareform([row.mean for row in rows]))
         picture = plots.draw_connectivity(names, r, "Mean connectivity of all people")
     return {"rows": rows, "picture": picture, "error": float(np.median([row.se for row in rows]))}
-
-
-def _balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
-    if folder.results.comparison is None:
-        return None
-    return {"rows": folder.tables.balance}
-
-
-def _groups(folder: ComparisonFolder, drawn: bool) -> Values:
-    said = folder.results.comparison
-    names = ("first", "second") if said is None else (said.first, said.second)
-    return {"rows": folder.tables.groups, "names": names}
-
-
-def _sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
-    said = folder.results.comparison
-    return None if said is None else {"test": said.answer}
 
 
 def _methods(folder: MapFolder | ComparisonFolder, drawn: bool) -> Values:
     return methods_values(folder.results, folder.privacy, folder.settings)
 
 
-def _methods_of_groups(
-    results: ComparisonResults, privacy: PrivacyStatement, settings: Settings
-) -> Values:
-    said = results.comparison
-    values = {"results": results, "privacy": privacy, "settings": settings, "said": said}
-    place = (results.grid, results.affine, results.template_space)
-    of_images = results.feature_space != "matrix"
-    data = "Outcomes were columns of tables of the sites."
-    if of_images:
-        data = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
-        data += (
-            " Time courses of the public maps were estimated in every person by least squares; "
-            f"outcomes: {settings.get('outcomes')}."
-        )
-    kind = "planned" if said is None else said.kind
-    return {
-        "paragraph": text_of("comparison/methods_paragraph.txt.j2", **values),
-        "data": data,
-        "references": methods.references_of(settings, kind=kind, labels=None),
-    }
-
-
 def methods_values(
     results: MapResults | ComparisonResults, privacy: PrivacyStatement, settings: Settings
 ) -> Values:
-    if isinstance(results, ComparisonResults):
-        return _methods_of_groups(results, privacy, settings)
-    paragraph = text_of(
-        "methods_paragraph.txt.j2",
-        results=results,
-        privacy=privacy,
-        settings=settings,
-        kind=results.kind,
+    """Return the paragraphs on data and analysis, and the works that they cite."""
+    data = methods.data_paragraph(
+        results.computation,
+        settings,
+        results.feature_space,
+        results.grid,
+        results.affine,
+        results.template_space,
     )
-    cited = methods.references_of(settings, kind=results.kind, labels=results.labels.template)
-    place = (results.grid, results.affine, results.template_space)
-    said = methods.data_paragraph(results.computation, settings, results.feature_space, *place)
-    return {"paragraph": paragraph, "data": said, "references": cited}
+    kind, sets, template = "planned", None, "methods_paragraph.txt.j2"
+    if isinstance(results, MapResults):
+        kind, sets = results.kind, results.labels.template
+    else:
+        kind = results.comparison.kind if results.comparison else kind
+        template = f"comparison/{template}"
+        if results.feature_space == "matrix":
+            data = "Outcomes were columns of tables of the sites."
+        else:
+            data += (
+                " Time courses of the public maps were estimated in every person by least squares; "
+                f"outcomes: {settings.get('outcomes')}."
+            )
+    values = {"results": results, "privacy": privacy, "settings": settings, "kind": kind}
+    references = methods.references_of(settings, kind=kind, labels=sets)
+    return {"paragraph": text_of(template, **values), "data": data, "references": references}
 
 
-def write_methods(
-    folder: Path,
-    results: MapResults | ComparisonResults,
-    privacy: PrivacyStatement,
-    settings: Settings,
-) -> None:
+def write_methods(folder: Path, results: MapResults | ComparisonResults) -> None:
+    privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
+    settings = files.read_record(folder / "settings.json", RunSettings).settings
     values = methods_values(results, privacy, settings)
     text = text_of("methods.md.j2", label=label_line(results), results=results, **values)
     files.write_text(folder / "methods.md", text)
@@ -480,7 +420,7 @@ def write_methods(
 
 # The page from top to bottom. A new chapter is one more line and one more template.
 MAP_CHAPTERS: page.Outline[MapFolder] = (
-    ("consortium/why", "Why, and what next", _why),
+    ("consortium/why", "Why, and what next", None),
     ("consortium/components", "Maps", _components),
     ("consortium/spatial", "Spatial components of the first release", _free_spatial_set),
     ("consortium/quality", "How sure is this?", _quality),
@@ -495,9 +435,9 @@ MAP_CHAPTERS: page.Outline[MapFolder] = (
 
 GROUP_CHAPTERS: page.Outline[ComparisonFolder] = (
     ("comparison/answer", "What differs", _answer),
-    ("comparison/sure", "How sure is this?", _sure),
-    ("comparison/balance", "Were the groups alike?", _balance),
-    ("comparison/groups", "Who was compared", _groups),
+    ("comparison/sure", "How sure is this?", None),
+    ("comparison/balance", "Were the groups alike?", None),
+    ("comparison/groups", "Who was compared", None),
     ("comparison/means", "Means", _means),
     ("consortium/privacy", "Privacy in plain words", None),
     ("consortium/ledger", "What it cost", _ledger),
@@ -506,7 +446,7 @@ GROUP_CHAPTERS: page.Outline[ComparisonFolder] = (
 )
 
 TABLE_CHAPTERS: page.Outline[TableFolder] = (
-    ("tables/results", "Results", _tables),
+    ("tables/results", "Results", None),
     ("consortium/privacy", "Privacy in plain words", None),
     ("consortium/ledger", "What it cost", _ledger),
     ("tables/sites", "Sites", None),

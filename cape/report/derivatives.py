@@ -21,7 +21,7 @@ FOLDER: Final = "func"
 # Suffixes of time courses and maps, after the name of the person or run
 COURSES: Final = "desc-cape_timeseries"
 MAPS: Final = "desc-cape_stat-z_statmap"
-COLUMNS: Final = {
+COURSE_COLUMNS: Final = {
     "volume": {"Description": "Number of the volume in the file it was read from, from 0"},
     "time": {"Description": "Volume times repetition time", "Units": "s"},
     "censored": {
@@ -42,7 +42,7 @@ class RunFacts:
     left_out: tuple[int, ...] = ()  # volumes, from 0, without values in time courses
 
 
-def begin(folder: Path) -> None:
+def begin_dataset(folder: Path) -> None:
     """Describe the data set; delete the people of an earlier run."""
     for old in folder.glob("sub-*"):
         shutil.rmtree(old)
@@ -54,7 +54,7 @@ def begin(folder: Path) -> None:
         "GeneratedBy": [maker],
     }
     files.write_json(folder / "dataset_description.json", about)
-    files.write_json(folder / f"{COURSES}.json", COLUMNS)
+    files.write_json(folder / f"{COURSES}.json", COURSE_COLUMNS)
     # Names that BIDS validators do not know: tables of all people, the page, derivatives
     ignored = "/*.tsv /*.jsonl /*.md /*.html /[ls]*.json *_timeseries.* *_statmap.*"
     files.write_text(folder / ".bidsignore", "".join(f"{name}\n" for name in ignored.split()))
@@ -86,7 +86,7 @@ def write_courses(
         name = "_".join(filter(None, (stem, run.session, run.entities, COURSES)))
         place = folder_of(folder, stem, run.session)
         place.mkdir(parents=True, exist_ok=True)
-        files.write_table(place / f"{name}.tsv", (*COLUMNS, *names), rows)
+        files.write_table(place / f"{name}.tsv", (*COURSE_COLUMNS, *names), rows)
 
 
 def folder_of(folder: Path, stem: str, session: str = "") -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from cape.protocol.messages import FeatureSpace
 from cape.report import files
 from cape.report.maps import Component
 from cape.report.page import text_of
-from cape.report.public_networks import DEFAULT, NAMED, Template, at_places, of_labels
+from cape.report.public_networks import DEFAULT, PUBLIC_SETS, Template, at_places, of_labels
 from cape.report.results import LabelSource, MapResults
 from cape.space.feature_space import coordinates, is_cifti
 from cape.space.public_basis import Basis, in_basis, voxel_mm
@@ -31,11 +31,11 @@ from cape.space.public_basis import Basis, in_basis, voxel_mm
 # Random maps, and the percentile of their best |r|.  They are Gaussian; spatial ICA of smooth noise
 # gives peaked maps, of which 4 in 100 reach the 99th percentile (10 in 100 the 95th).
 DRAWS = 4000
-CHANCE = 99.0
+CHANCE_PERCENTILE = 99.0
 # mm; widths are rounded up to multiples of it, so that maps of equal width share their templates
 WIDTH_STEP = 1.0
 # At most about so many voxels hold random maps.
-MAX_VOXELS = 50_000
+MAX_RANDOM_VOXELS = 50_000
 # Correlation of the two sides from which a map counts as symmetric
 SAME_ON_BOTH = 0.5
 # Largest correlation of neighbours: a constant map has no width
@@ -65,7 +65,7 @@ def bundled(space: FeatureSpace) -> Template | None:
 def of_sets(names: Sequence[str], space: FeatureSpace) -> Template | None:
     """Return the networks of several public sets; None if one is not on this computer."""
     where = coordinates(space)
-    sets = [template for name in names if (template := NAMED[name](where)) is not None]
+    sets = [template for name in names if (template := PUBLIC_SETS[name](where)) is not None]
     if len(sets) < len(names):
         return None
     return Template(
@@ -121,7 +121,7 @@ def of_user(
 ) -> tuple[Array, Template, FeatureSpace]:
     """Return the z-maps of a group_maps.nii.gz, the templates on its voxels, and its space.
 
-    `template` is the user's image, or names from `NAMED` with commas, for grids in MNI space.
+    `template` is the user's image, or names from `PUBLIC_SETS` with commas, for grids in MNI space.
     ConfigError: CAPE-E270, E271, E273, E275, E276.
     """
     if results.feature_space == "matrix" or not maps_file.is_file():
@@ -133,7 +133,7 @@ def of_user(
     affine, brain = np.asarray(image.affine), results.template_space
     space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, brain)
     sets = [part.strip() for part in template.split(",")]
-    if not set(sets) <= set(NAMED):
+    if not set(sets) <= set(PUBLIC_SETS):
         return volumes[mask], of_image(Path(template), space, names_of(names)), space
     if not space.in_mni:
         raise ConfigError("E276", got=template)
@@ -168,7 +168,7 @@ def _read(path: Path) -> Any:
     return image
 
 
-def match(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...]:
+def match_networks(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...]:
     """Return the best template of every map (D, R); constant templates match no map."""
     reference = unit(template.values)
     return best_of(unit(z).T @ reference, template, _chances(z, reference, space))
@@ -186,7 +186,7 @@ def best_of(r: Array, template: Template, chances: Sequence[float]) -> tuple[Mat
 
 
 def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
-    """Return for every map the `CHANCE` percentile of the best |r| of random maps like it."""
+    """Return for every map (R,) the best |r| that chance reaches with random maps like it."""
     z, reference, space = _thinned(z, reference, space)
     mirror = _mirror(space)
     # Fixed draws: equal maps give equal files.
@@ -215,14 +215,14 @@ def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
         # The drawn part and the rest of a map have length 1 together: no |r| exceeds 1.
         rest = np.maximum(1.0 - np.sum(spread**2, axis=1), 0.0)
         best = np.abs(drawn / np.sqrt(drawn**2 + rest)).max(axis=1)
-        chances.append(float(np.percentile(best, CHANCE)))
+        chances.append(float(np.percentile(best, CHANCE_PERCENTILE)))
     return chances
 
 
 def _thinned(z: Array, reference: Array, space: FeatureSpace) -> tuple[Array, Array, FeatureSpace]:
-    """Return maps and templates on every k-th voxel, about `MAX_VOXELS` at most."""
+    """Return maps and templates on every k-th voxel, about `MAX_RANDOM_VOXELS` at most."""
     # At 1 mm smoothing takes seconds per map and gigabytes; smooth maps need no such grid.
-    k = int(np.ceil((space.n_features / MAX_VOXELS) ** (1 / 3)))
+    k = int(np.ceil((space.n_features / MAX_RANDOM_VOXELS) ** (1 / 3)))
     if space.kind != "mask" or k <= 1:
         return z, reference, space
     number = _numbers(space)[::k, ::k, ::k]
@@ -341,7 +341,8 @@ def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Componen
             row,
             nearest=best.label,
             nearest_set=best.source,
-            label=best.name if _may_be_named(row) else None,
+            # A name would turn an unconfirmed map or a mirror image into a finding.
+            label=best.name if row.verdict in CONFIRMED and row.found_again != "image" else None,
             label_r=best.r,
             label_chance=best.chance,
         )
@@ -349,30 +350,11 @@ def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Componen
     )
 
 
-def _may_be_named(row: Component) -> bool:
-    # A name would turn an unconfirmed map or a mirror image into a finding.
-    return row.verdict in CONFIRMED and row.found_again != "image"
-
-
-# Why a run has no names
-Reason = Literal["matrix", "cifti", "space", "nothing", "nilearn"]
-
-
-def source(template: Template | None, space: str, reason: Reason | None = None) -> LabelSource:
+def source(
+    template: Template | None, kind: str, *, in_mni: bool = False, found_nothing: bool = False
+) -> LabelSource:
     """Return which networks the maps were compared with, or why there are none."""
-    note = text_of(
-        "labels.txt.j2", found=template is not None, reason=reason, cifti=is_cifti(space)
-    )
+    values = {"found": template is not None, "kind": kind, "cifti": is_cifti(kind)}
+    note = text_of("labels.txt.j2", **values, found_nothing=found_nothing, in_mni=in_mni)
     name, labels = (None, ()) if template is None else (template.name, template.labels)
     return LabelSource(template=name, labels=labels, note=note)
-
-
-def why_none(space: FeatureSpace, *, found_nothing: bool) -> Reason:
-    """Return why `bundled` has nothing for a run."""
-    if space.kind == "matrix":
-        return "matrix"
-    if is_cifti(space.kind):
-        return "cifti"
-    if found_nothing:
-        return "nothing"
-    return "nilearn" if space.in_mni else "space"

@@ -12,13 +12,12 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from cape.computations import load
 from cape.errors import CapeError
-from cape.frozen import dataclass
 from cape.report.page import text_of
 from cape.settings.config import VERSION
 from cape.settings.resolved import Cleaning, resolve
@@ -69,31 +68,17 @@ def spread(values: Sequence[float], unit: str = "", digits: str = "g") -> str:
     return f"{low if low == high else f'{low} to {high}'}{f' {unit}' if unit else ''}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
-    """One work, in the fields of BibTeX."""
-
-    key: str
-    authors: tuple[str, ...]  # "Family, Initials"; a last "others" for et al.
-    year: int
-    title: str
-    journal: str
-    rest: str  # as printed: volume, pages
-    note: str = ""
-
-
-_TABLE: Final = tomllib.loads(
-    Path(__file__).with_name("citations.toml").read_text(encoding="utf-8")
-)
-ALL: Final = {
-    key: Reference(key=key, **{**work, "authors": tuple(work["authors"])})
-    for key, work in _TABLE.items()
+_TOML: Final = Path(__file__).with_name("citations.toml").read_text(encoding="utf-8")
+# Works by key: authors ("Family, Initials"; a last "others" for et al.), year, title, journal,
+# rest as printed (volume, pages), note
+WORKS: Final[Mapping[str, Mapping[str, Any]]] = {
+    key: {"key": key, "note": "", **work} for key, work in tomllib.loads(_TOML).items()
 }
 
 
 def references_of(
-    settings: Mapping[str, object], *, kind: str, labels: str | None
-) -> tuple[Reference, ...]:
+    settings: Settings, *, kind: str, labels: str | None
+) -> tuple[Mapping[str, Any], ...]:
     """Return the works that a run with these settings and sets of network names cites."""
     keys = ["imtiaz2021", "baker2019", "dong2022", "canonne2020", "bonawitz2017"]
     if kind in ("planned", "pattern"):
@@ -109,23 +94,23 @@ def references_of(
     if strategy != "none":
         keys.append("abraham2014")
     keys.append("harris2020")
-    keys += [name for name in (labels or "").split(", ") if name in ALL]
-    return tuple(ALL[key] for key in keys)
+    keys += [name for name in (labels or "").split(", ") if name in WORKS]
+    return tuple(WORKS[key] for key in keys)
 
 
-def today() -> str:
+def date_of_today() -> str:
     """Return the day in UTC; SOURCE_DATE_EPOCH sets it for reproducible results."""
     stated = os.environ.get("SOURCE_DATE_EPOCH", "")
     seconds = int(stated) if stated.isdecimal() else time.time()
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
 
-def versions() -> dict[str, str]:
+def software() -> dict[str, str]:
     """Return the versions of the packages that are installed on this computer."""
-    found = {"cape": VERSION, "Python": platform.python_version()}
+    versions = {"cape": VERSION, "Python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -18,33 +18,33 @@ from cape.report import files, plots
 if TYPE_CHECKING:
     import jinja2
 
-TEMPLATES: Final = Path(__file__).parent / "templates"
+TEMPLATE_FOLDER: Final = Path(__file__).parent / "templates"
 CONTINUED: Final = re.compile(r"\n +")
 
 Values = Mapping[str, Any]
 Folder = TypeVar("Folder")
 # Chapters: template, title, and the function that computes its own values from a folder and whether
-# pictures are drawn (None: it has no own values).  A function that returns None omits the chapter.
+# pictures are drawn (None: it has no own values).  A chapter is left out if the function returns
+# None or the template gives no text.
 Outline = tuple[tuple[str, str, Callable[[Folder, bool], Values | None] | None], ...]
 
 
-def write_page(folder: Path, compose: Callable[[bool, str | None], str]) -> Path:
-    """Write index.html and return its path.
-
-    `compose` gets whether to draw pictures and, if not, the reason: "" if the extra is not
-    installed, else the name of the error.
-    """
+def write_page(
+    path: Path, template: str, outline: Outline[Folder], folder: Folder, values: Values
+) -> Path:
+    """Write index.html into `path`, with pictures if they can be drawn; return its path."""
     failure = ""
-    if plots.installed():
+    if plots.has_matplotlib():
         # The budget is spent already: an error in a picture must not cost the results.
         try:
-            text = compose(True, None)
+            text = html_of(template, outline, folder, values, illustrated=True)
         except Exception as err:
             # Name only: the text of an error may hold values of subjects.
             failure = type(err).__name__
         else:
-            return write_html(folder, text)
-    return write_html(folder, compose(False, failure))
+            return write_html(path, text)
+    text = html_of(template, outline, folder, values, illustrated=False, failure=failure)
+    return write_html(path, text)
 
 
 def write_html(folder: Path, text: str) -> Path:
@@ -62,15 +62,21 @@ def html_of(
     illustrated: bool,
     failure: str | None = None,
 ) -> str:
-    """Return a page: `template` has title, strips and cards; all chapters get `values`."""
+    """Return a page: `template` has title, strips and cards; all chapters get `values`.
+
+    `failure`: why there are no pictures: "" if the extra is not installed, else the name of the
+    error; None if the page has none by design.
+    """
     environment = _environment(markup=True)
-    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = (TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
     values = {**values, "illustrated": illustrated, "failure": failure, "style": _markup(style)}
     chapters = []
     for name, title, values_of in outline:
-        own = {} if values_of is None else values_of(folder, illustrated)
-        if own is not None:
-            body = environment.get_template(f"{name}.html.j2").render({**values, **own})
+        chapter_values = {} if values_of is None else values_of(folder, illustrated)
+        if chapter_values is None:
+            continue
+        body = environment.get_template(f"{name}.html.j2").render({**values, **chapter_values})
+        if body.strip():
             # Links use the name of the template as the anchor of a chapter.
             chapters.append((name.partition("/")[2], title, _markup(body)))
     text = environment.get_template(template).render({**values, "chapters": chapters})
@@ -78,11 +84,11 @@ def html_of(
     return text if illustrated else text.replace("&#39;", "&#x27;").replace("&#34;", "&quot;")
 
 
-def markup_of(template: str, *, code: str, data: str, **values: object) -> str:
-    """Return a page with scripts, in which `code` and `data` are not escaped."""
-    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+def viewer_html(*, code: str, data: str, **values: object) -> str:
+    """Return the page of the viewer, in which the scripts `code` and `data` are not escaped."""
+    style = (TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
     scripts = {"code": _markup(code), "data": _markup(data), "style": _markup(style)}
-    return _environment(markup=True).get_template(template).render({**values, **scripts})
+    return _environment(markup=True).get_template("viewer.html.j2").render({**values, **scripts})
 
 
 def text_of(template: str, **values: object) -> str:
@@ -90,7 +96,7 @@ def text_of(template: str, **values: object) -> str:
 
 
 def _source(name: str) -> str:
-    return CONTINUED.sub(" ", (TEMPLATES / name).read_text(encoding="utf-8"))
+    return CONTINUED.sub(" ", (TEMPLATE_FOLDER / name).read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -106,13 +112,13 @@ def _environment(*, markup: bool) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["num"] = number
+    environment.filters["num"] = number_text
     environment.filters["epsilon"] = display_epsilon
     environment.filters["setting"] = setting_text
     return environment
 
 
-def number(value: float | None, form: str) -> str:
+def number_text(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 

@@ -31,12 +31,12 @@ GREYS, HUES = 32, 64
 # Level of a PNG: level 9 takes ten times as long and saves a tenth of the bytes
 COMPRESSION = 6
 
-LIMITS = (4.0, 12.0)
+COLOUR_LIMITS = (4.0, 12.0)
 FNC_LIMIT = 0.6
 # |z| from which voxels are coloured and count for the size of a map
 THRESHOLD = 2.5
 # Inches of one time course
-ROW = 0.34
+COURSE_HEIGHT = 0.34
 # Names along an axis; more would overlap
 MAX_TICKS = 25
 
@@ -56,7 +56,7 @@ class Picture:
     shape: str = ""  # for the style sheet: planes, tile, square, strip, chart or bar
 
 
-def installed() -> bool:
+def has_matplotlib() -> bool:
     """Whether pages have pictures; nilearn, if installed, adds anatomy, names and the viewer."""
     try:
         import matplotlib  # noqa: F401  the import is the question
@@ -237,7 +237,7 @@ def colour_limit(z: Array) -> float:
     """Return the median over maps (D, R) of the largest |z|, rounded up, from 4 to 12."""
     # One limit for all maps, to compare them by eye; the median: a strong map must not pale others.
     top = np.abs(z).max(axis=0)
-    return float(min(max(math.ceil(float(np.median(top))), LIMITS[0]), LIMITS[1]))
+    return float(min(max(math.ceil(float(np.median(top))), COLOUR_LIMITS[0]), COLOUR_LIMITS[1]))
 
 
 def draw_squares(
@@ -298,15 +298,8 @@ def draw_effects(
 
 def draw_edges(names: Sequence[str], d: Array, alt: str) -> Picture:
     """Draw differences of pairs of networks (R, R) in d; NaN is not drawn."""
-    figure = new_figure(5.6, 4.8)
-    axes = figure.add_subplot(111)
     limit = max(math.ceil(10 * float(np.nanmax(np.abs(d), initial=0.0))) / 10, 0.1)
-    image = _matrix(axes, d, limit)
-    _name_ticks(axes.set_xticks, names, rotation=90)
-    _name_ticks(axes.set_yticks, names, rotation=0)
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-limit, 0.0, limit])
-    bar.set_label("difference (d)", fontsize=9)
-    return _chart(figure, alt)
+    return _draw_matrix(names, d, limit, "difference (d)", alt)
 
 
 # -- one site's subjects --------------------------------------------------------------------------
@@ -317,7 +310,7 @@ def draw_time_courses(
 ) -> Iterator[Picture]:
     """Draw the time courses of subjects (name, (R, T), TR in s or 0), each in its own std."""
     n = len(names)
-    height = 0.9 + ROW * n
+    height = 0.9 + COURSE_HEIGHT * n
     # One figure whose lines are updated: building its axes takes as long as drawing them.
     figure = new_figure(7.2, height)
     axes = _axes(figure, "", "")
@@ -351,7 +344,7 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
     """Draw one point per subject for every measure, in panels below each other."""
     figure = new_figure(7.2, 0.5 + 1.1 * len(measures))
     at = np.arange(1, len(labels) + 1)
-    said = []
+    texts = []
     for k, (word, values) in enumerate(measures.items()):
         last = k == len(measures) - 1
         place = (len(measures), 1, k + 1)
@@ -364,11 +357,11 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         axes.locator_params(axis="y", nbins=4)
         axes.tick_params(labelbottom=last, labelsize=8)
         worst = labels[int(values.argmax() if word.startswith("mean FD") else values.argmin())]
-        least, most = f"{values.min():.4g}", f"{values.max():.4g}"
-        spread = f"{least} to {most}, median {middle:.4g}, worst {worst}"
-        said.append(f"{word} {least} in all" if least == most else f"{word} {spread}")
+        lowest, highest = f"{values.min():.4g}", f"{values.max():.4g}"
+        spread = f"{lowest} to {highest}, median {middle:.4g}, worst {worst}"
+        texts.append(f"{word} {lowest} in all" if lowest == highest else f"{word} {spread}")
     figure.align_ylabels()
-    return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(said)}.")
+    return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(texts)}.")
 
 
 def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> Picture:
@@ -392,24 +385,30 @@ def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str
     figure.supxlabel(f"frequency, {unit}", fontsize=9)
     figure.supylabel("log10 power", fontsize=9)
     peak = frequency[inner][np.argmax(power[:, inner], axis=1)]
-    least, most = f"{peak.min():.3g}", f"{peak.max():.3g}"
-    where = f"at {least}" if least == most else f"between {least} and {most}"
-    _panels(figure, (down, across), left=0.8, bottom=0.5, top=0.22, between=0.3)
-    said = f"Mean power spectra of {n} components; their peaks lie {where} {unit}."
-    return _chart(figure, said, fit=False)
+    lowest, highest = f"{peak.min():.3g}", f"{peak.max():.3g}"
+    where = f"at {lowest}" if lowest == highest else f"between {lowest} and {highest}"
+    _panels(figure, (down, across), left=0.8, bottom=0.5, between=0.3)
+    alt = f"Mean power spectra of {n} components; their peaks lie {where} {unit}."
+    return _chart(figure, alt, fit=False)
 
 
 def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
-    figure = new_figure(5.6, 4.8)
-    axes = figure.add_subplot(111)
-    image = _matrix(axes, r)
-    _name_ticks(axes.set_xticks, names, rotation=90)
-    _name_ticks(axes.set_yticks, names, rotation=0)
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-FNC_LIMIT, 0.0, FNC_LIMIT])
-    bar.set_label("correlation r", fontsize=9)
     i, j = divmod(int(np.argmax(_off_diagonal(r))), len(names))
     pair = f"{names[min(i, j)]} and {names[max(i, j)]} (r {r[i, j]:.2f})"
-    return _chart(figure, f"{what}: the strongest pair is {pair}.")
+    alt = f"{what}: the strongest pair is {pair}."
+    return _draw_matrix(names, r, FNC_LIMIT, "correlation r", alt)
+
+
+def _draw_matrix(names: Sequence[str], values: Array, limit: float, unit: str, alt: str) -> Picture:
+    """Draw one number for each pair of networks (R, R), with names and a colour bar."""
+    figure = new_figure(5.6, 4.8)
+    axes = figure.add_subplot(111)
+    image = _paint_matrix(axes, values, limit)
+    _name_ticks(axes.set_xticks, names, rotation=90)
+    _name_ticks(axes.set_yticks, names, rotation=0)
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-limit, 0.0, limit])
+    bar.set_label(unit, fontsize=9)
+    return _chart(figure, alt)
 
 
 def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Picture:
@@ -418,7 +417,7 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
     figure = new_figure(7.6, 0.2 + 1.65 * down)
     for k, (label, r) in enumerate(zip(labels, matrices, strict=True)):
         axes = figure.add_subplot(down, across, k + 1)
-        _matrix(axes, r)
+        _paint_matrix(axes, r, FNC_LIMIT)
         axes.set_title(label[:18], fontsize=8, pad=2)
         axes.set_xticks([])
         axes.set_yticks([])
@@ -427,16 +426,15 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
         f"Network connectivity of {len(labels)} subjects, colours as above; the largest |r| in "
         f"them is {top:.2f}."
     )
-    _panels(figure, (down, across), left=0.1, bottom=0.1, top=0.22, between=0.22)
+    _panels(figure, (down, across), left=0.1, bottom=0.1, between=0.22)
     return _chart(figure, alt, fit=False)
 
 
-def _panels(
-    figure: Figure, shape: Any, *, left: float, bottom: float, top: float, between: float
-) -> None:
+def _panels(figure: Figure, shape: Any, *, left: float, bottom: float, between: float) -> None:
     """Place panels by margins in inches: tight_layout takes as long as drawing."""
     wide, high = figure.get_size_inches()
     rows, columns = shape
+    top = 0.22
     inside = (high - bottom - top) / rows
     figure.subplots_adjust(
         left=left / wide,
@@ -448,8 +446,8 @@ def _panels(
     )
 
 
-def _matrix(axes: Axes, r: Array, limit: float = FNC_LIMIT) -> Any:
-    pairs = r.copy()
+def _paint_matrix(axes: Axes, values: Array, limit: float) -> Any:
+    pairs = values.copy()
     # A diagonal of ones would have the strongest colour without information.
     np.fill_diagonal(pairs, np.nan)
     axes.set_facecolor(EMPTY)

@@ -76,7 +76,7 @@ class HeadlineFigures(BudgetFigures):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class ViewerGuarantee:
     """One kind of viewer: what it sees, and the guarantee against it (null with label "none")."""
 
     key: Viewer
@@ -178,7 +178,7 @@ class PrivacyStatement:
     aggregation: str | None = None
     key_trust: str | None = None
     roster_fingerprint: str
-    views: tuple[View, ...]
+    views: tuple[ViewerGuarantee, ...]
     if_more_collude: tuple[Collusion, ...]
     budget: BudgetFigures
     assumptions: tuple[str, ...]
@@ -297,7 +297,7 @@ def _slack(outcome: Outcome) -> Slack:
     return Slack(epsilon=slack.epsilon, delta=slack.delta)
 
 
-def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[View]:
+def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[ViewerGuarantee]:
     roster = outcome.roster
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
     masked = outcome.settings.get("aggregation") == "secagg"
@@ -314,11 +314,11 @@ def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[View]:
         noise_shares=roster.noise_shares, n_sites=roster.survivors, noise=noise
     )
     promised = numbers.epsilon is not None
-    for (key, cost), (who, what) in zip(by_viewer.items(), sees.items(), strict=True):
-        yield View(
+    for (key, cost), (who, seen) in zip(by_viewer.items(), sees.items(), strict=True):
+        yield ViewerGuarantee(
             key=key,
             who=who,
-            sees=what,
+            sees=seen,
             mu=cost.mu() if promised else None,
             epsilon=cost.epsilon(numbers.delta) if promised else None,
             headline=key == "aggregator",

@@ -24,18 +24,18 @@ from cape.settings.documents import parse_json
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import smoothed
 
-Rows = list[tuple[str, ...]]
-Person = tuple[str, str, int]  # label, stem of the names of files, time points
+TextRows = list[tuple[str, ...]]
+WrittenPerson = tuple[str, str, int]  # label, stem of the names of files, time points
 
 # Columns of subjects.tsv between label and verdict; tr in s, mean_fd in mm, scrubbed in volumes
 FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minutes".split())
 AGREEMENT = "map_agreement.tsv"
 LOADINGS = "loadings.tsv"
 # Dynamic range of every spectrum, and low over high frequencies
-BANDS = "spectra_summary.tsv"
-PEOPLE = "people.tsv"
+SPECTRA_SUMMARY = "spectra_summary.tsv"
+PEOPLE_TABLE = "people.tsv"
 # Statuses of runs whose maps have names on the consortium's page
-NAMED = ("converged", "released", "networks", "max_rounds", "not_judged")
+STATUSES_WITH_NAMES = ("converged", "released", "networks", "max_rounds", "not_judged")
 
 # Largest number of time points of the noise subject: its voxels are drawn all at once.
 NOISE_TIMES = 120
@@ -128,7 +128,7 @@ class SiteFacts:
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
     private = folder / "private"
     private.mkdir(parents=True, exist_ok=True)
-    derivatives.begin(private)
+    derivatives.begin_dataset(private)
     people = _write_subjects(private, site, summary)
     _write_subject_table(private / "subjects.tsv", site, summary, people)
     checks = [replace(check, text=files.line(check.text)) for check in summary.checks]
@@ -138,7 +138,7 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     if site.people is not None:
         table = site.people()
         rows = ([files.cell(value) for value in row] for row in table.rows)
-        files.write_table(private / PEOPLE, table.header, rows)
+        files.write_table(private / PEOPLE_TABLE, table.header, rows)
     # The whole chain: the site itself can prove what it agreed to.
     ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
     files.write_json(private / "ledger.json", {"site": site.site, **ledger})
@@ -181,8 +181,8 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         epsilon_if_invented=site.epsilon_if_invented,
         releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
         policy=dict(summary.policy),
-        date=methods.today(),
-        software=methods.versions(),
+        date=methods.date_of_today(),
+        software=methods.software(),
         data=_data(site, site.space) if site.space is not None and site.names else "",
         counts=_counts(summary),
         networks=_networks(site),
@@ -191,15 +191,15 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
 
 def _networks(site: SiteOutcome) -> tuple[str, ...]:
     space = site.space
-    if site.A is None or space is None or site.outcome_status not in NAMED:
+    if site.A is None or space is None or site.outcome_status not in STATUSES_WITH_NAMES:
         return ()
     template = labels.bundled(space)
     if template is None:
         return ()
-    found = labels.match(z_scores(site.A), template, space)
-    words = site.verdicts or (None,) * len(found)
-    named = zip(found, words, strict=True)
-    return tuple((word in labels.CONFIRMED and one.name) or "" for one, word in named)
+    matches = labels.match_networks(z_scores(site.A), template, space)
+    words = site.verdicts or (None,) * len(matches)
+    with_words = zip(matches, words, strict=True)
+    return tuple((word in labels.CONFIRMED and match.name) or "" for match, word in with_words)
 
 
 def _data(site: SiteOutcome, space: FeatureSpace) -> str:
@@ -216,21 +216,23 @@ def _counts(summary: PrivateSummary) -> str:
         "site_counts.txt.j2",
         listed=len(people) + len(summary.failed),
         accepted=len(people),
-        runs=sum(len(one.files) for one in people),
-        tr=spread([one.tr for one in people if one.tr], "s"),
-        volumes=spread([one.n_timepoints for one in people]),
-        minutes=spread([one.minutes for one in people if one.minutes], "minutes", ".1f"),
-        scrubbed=sum(one.n_scrubbed for one in people),
-        fd=spread([one.mean_fd for one in people if one.mean_fd is not None], "mm", ".2f"),
-        coverage=spread([100.0 * one.coverage for one in people], "%", ".0f"),
-        grids=sorted({one.grid for one in people} - {"ok", "-", ""}),
+        runs=sum(len(person.files) for person in people),
+        tr=spread([person.tr for person in people if person.tr], "s"),
+        volumes=spread([person.n_timepoints for person in people]),
+        minutes=spread([person.minutes for person in people if person.minutes], "minutes", ".1f"),
+        scrubbed=sum(person.n_scrubbed for person in people),
+        fd=spread([person.mean_fd for person in people if person.mean_fd is not None], "mm", ".2f"),
+        coverage=spread([100.0 * person.coverage for person in people], "%", ".0f"),
+        grids=sorted({person.grid for person in people} - {"ok", "-", ""}),
     )
     return " ".join(text.split())
 
 
-def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -> list[Person]:
+def _write_subjects(
+    private: Path, site: SiteOutcome, summary: PrivateSummary
+) -> list[WrittenPerson]:
     # One subject in memory at a time
-    people: list[Person] = []
+    people: list[WrittenPerson] = []
     z = None if site.A is None else z_scores(site.A)
     voxels = summary.voxels() if summary.voxels is not None and z is not None else iter(())
     # The order of nilearn's vectors (lower triangle by rows), MATLAB's upper triangle
@@ -238,19 +240,19 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
     headers = {
         "fnc.tsv": ("subject", *pairs),
         "spectra.tsv": ("subject", "unit", "frequency", *site.names),
-        BANDS: ("subject", "measure", *site.names),
+        SPECTRA_SUMMARY: ("subject", "measure", *site.names),
         AGREEMENT: ("subject", *site.names),
         LOADINGS: ("subject", *site.names),
     }
-    tables: dict[str, Rows] = {name: [] for name in headers}
+    tables: dict[str, TextRows] = {name: [] for name in headers}
     each = zip(site.time_courses, chain(summary.subjects, repeat(None)), strict=False)
-    for (label, courses), one in each:
+    for (label, courses), facts in each:
         stem = derivatives.stem_of(label, {taken for _, taken, _ in people})
-        runs = () if one is None else one.runs
+        runs = () if facts is None else facts.runs
         derivatives.write_courses(private, stem, site.names, courses, runs)
         people.append((label, stem, courses.shape[1]))
         # Without a TR the spectrum is per time point.
-        _add_courses(tables, stem, courses, 0.0 if one is None else float(one.tr))
+        _add_courses(tables, stem, courses, 0.0 if facts is None else float(facts.tr))
         data = next(voxels, None)
         if data is not None and z is not None:
             # Time courses and voxels are read in two passes: mixed people would go unnoticed.
@@ -279,7 +281,7 @@ def _texts(values: Data | Array, digits: str = ".4g") -> tuple[str, ...]:
     return tuple(format(x, digits) for x in values.tolist())
 
 
-def _add_courses(tables: Mapping[str, Rows], stem: str, courses: Data, tr: float) -> None:
+def _add_courses(tables: Mapping[str, TextRows], stem: str, courses: Data, tr: float) -> None:
     # Fisher z can be averaged over subjects.
     lower = np.tril_indices(len(courses), -1)
     z = subjects.fisher(subjects.connectivity(courses)[lower])
@@ -292,21 +294,25 @@ def _add_courses(tables: Mapping[str, Rows], stem: str, courses: Data, tr: float
     }
     for name, values in measures.items():
         if values is not None:
-            tables[BANDS].append((stem, name, *_texts(values)))
+            tables[SPECTRA_SUMMARY].append((stem, name, *_texts(values)))
     unit = "Hz" if tr > 0 else "per time point"
     for point in np.vstack([spectrum.frequency, spectrum.power]).T:
         tables["spectra.tsv"].append((stem, unit, *_texts(point, ".6g")))
 
 
 def _write_subject_table(
-    path: Path, site: SiteOutcome, summary: PrivateSummary, people: Sequence[Person]
+    path: Path, site: SiteOutcome, summary: PrivateSummary, people: Sequence[WrittenPerson]
 ) -> None:
     clips = [f"clip_{phase}" for phase, _ in site.clip_scales]
     factors = list(zip_longest(*(values for _, values in site.clip_scales)))
     rows: list[tuple[object, ...]] = []
     each = zip(people, chain(summary.subjects, repeat(None)), strict=False)
-    for k, ((label, stem, length), one) in enumerate(each):
-        facts = (None, length, *[None] * (len(FACTS) - 2)) if one is None else _cells(one, length)
+    for k, ((label, stem, length), subject) in enumerate(each):
+        facts = (
+            (None, length, *[None] * (len(FACTS) - 2))
+            if subject is None
+            else _cells(subject, length)
+        )
         rows.append((stem, label, *facts, "accepted", *(factors[k] if factors else ())))
     # checks.tsv has the reasons.
     for label in summary.failed:
@@ -315,10 +321,15 @@ def _write_subject_table(
     files.write_table(path, ("subject", "label", *FACTS, "verdict", *clips), texts)
 
 
-def _cells(one: SubjectFacts, length: int) -> tuple[object, ...]:
-    known = (one.tsnr or None, one.mean_fd, one.n_scrubbed or None, one.minutes or None)
-    names, scan = "; ".join(one.files), (one.coverage, one.rank, one.grid)
-    return (names, length, one.tr or None, *scan, *known)
+def _cells(person: SubjectFacts, length: int) -> tuple[object, ...]:
+    measures = (
+        person.tsnr or None,
+        person.mean_fd,
+        person.n_scrubbed or None,
+        person.minutes or None,
+    )
+    names, scan = "; ".join(person.files), (person.coverage, person.rank, person.grid)
+    return (names, length, person.tr or None, *scan, *measures)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

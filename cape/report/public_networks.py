@@ -1,6 +1,6 @@
 """Public network maps by name, from files that nilearn installed or fetched on this computer.
 
-No map is part of this package (licences: `NAMED`), and none is downloaded.
+No map is part of this package (licences: `PUBLIC_SETS`), and none is downloaded.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from cape.report import files
 # Width (sd) of the Gaussians that stand for single coordinates, mm
 BLOB_SD: Final = 9.0
 
-# Names of networks, by set
-WORDS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+NETWORK_NAMES: Final = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
 
 Regions = Sequence[tuple[str, Array]]
 
@@ -40,13 +41,13 @@ class Template:
     sources: tuple[str, ...] = ()  # set of each label, if there are several sets
 
 
-def installed(file: str) -> Path | None:
+def nilearn_file(file: str) -> Path | None:
     """Return a file below the package nilearn; None without it."""
     # Importing nilearn takes seconds.
     spec = importlib.util.find_spec("nilearn")
     places = spec.submodule_search_locations if spec is not None else None
-    found = (Path(place) / file for place in places or ())
-    return next((path for path in found if path.is_file()), None)
+    paths = (Path(place) / file for place in places or ())
+    return next((path for path in paths if path.is_file()), None)
 
 
 def fetched(pattern: str) -> Path | None:
@@ -61,28 +62,20 @@ def fetched(pattern: str) -> Path | None:
 
 def dosenbach_regions() -> Regions:
     """Return name and place (3,), mm, of the regions of a set; none without nilearn."""
-    table = installed("datasets/data/dosenbach_2010.csv")
+    table = nilearn_file("datasets/data/dosenbach_2010.csv")
     rows = [] if table is None else rows_by_column(table.read_bytes(), ",")
     return [(row["network"], np.array([float(row[a]) for a in "xyz"])) for row in rows]
 
 
 def seitzman_regions() -> Regions:
     """Return name and place (3,), mm, of the regions of a set; none without nilearn."""
-    table = installed("datasets/data/seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
+    table = nilearn_file("datasets/data/seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
     lines = [] if table is None else table.read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split() for line in lines]
     # Split "DefaultMode" into two words.
     words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", row[5]).lower() for row in rows]
     places = [np.array([float(x) for x in row[:3]]) for row in rows]
     return [(w, at) for w, at in zip(words, places, strict=True) if w != "unassigned"]
-
-
-def _dosenbach(where: Array) -> Template | None:
-    return _blobs("dosenbach_2010", dosenbach_regions(), where)
-
-
-def _seitzman(where: Array) -> Template | None:
-    return _blobs("seitzman_2018", seitzman_regions(), where)
 
 
 def _blobs(name: str, regions: Regions, where: Array) -> Template | None:
@@ -99,7 +92,7 @@ def _blobs(name: str, regions: Regions, where: Array) -> Template | None:
 
 def _yeo(where: Array) -> Template | None:
     path = fetched("yeo_2011/**/Yeo2011_7Networks_*LiberalMask.nii.gz")
-    words = dict(enumerate(WORDS["yeo_2011"], 1))
+    words = dict(enumerate(NETWORK_NAMES["yeo_2011"], 1))
     return None if path is None else of_labels("yeo_2011", path, where, words)
 
 
@@ -112,7 +105,7 @@ def _schaefer(where: Array) -> Template | None:
     for line in table.read_text(encoding="utf-8").splitlines():
         number, name, *_ = line.split()
         short = name.split("_")[2]
-        names[int(number)] = WORDS["schaefer_2018"].get(short, short)
+        names[int(number)] = NETWORK_NAMES["schaefer_2018"].get(short, short)
     return of_labels("schaefer_2018", path, where, names)
 
 
@@ -122,7 +115,7 @@ def _smith(where: Array) -> Template | None:
         return None
     image = files.load_image(path)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
-    values, names = at_places(volumes, np.asarray(image.affine), where), WORDS["smith_2009"]
+    values, names = at_places(volumes, np.asarray(image.affine), where), NETWORK_NAMES["smith_2009"]
     if values.shape[1] != len(names):
         return None
     return Template(name="smith_2009", labels=tuple(names), values=values)
@@ -150,9 +143,9 @@ def at_places(volumes: npt.NDArray[np.generic], affine: Array, where: Array) -> 
 
 
 # Licences as nilearn states them: Yeo and Schaefer MIT, the others unknown, so read and not copied
-NAMED: Final[Mapping[str, Callable[[Array], Template | None]]] = {
-    "seitzman_2018": _seitzman,
-    "dosenbach_2010": _dosenbach,
+PUBLIC_SETS: Final[Mapping[str, Callable[[Array], Template | None]]] = {
+    "seitzman_2018": lambda where: _blobs("seitzman_2018", seitzman_regions(), where),
+    "dosenbach_2010": lambda where: _blobs("dosenbach_2010", dosenbach_regions(), where),
     "yeo_2011": _yeo,
     "schaefer_2018": _schaefer,
     "smith_2009": _smith,

@@ -13,7 +13,7 @@ from cape.delimited import split_lines
 from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
 from cape.report import files
-from cape.report.comparison import Comparison, Tables, read_tables
+from cape.report.comparison import GroupComparison, Tables, read_tables, sentence_of
 from cape.report.maps import Component
 from cape.report.privacy_json import RELATION, PrivacyStatement
 
@@ -233,7 +233,7 @@ class TableResults(Results):
 class ComparisonResults(Results):
     """results.json of a comparison of groups."""
 
-    comparison: Comparison | None  # None: a site refused a release
+    comparison: GroupComparison | None  # None: a site refused a release
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,6 +280,66 @@ class SurrogateFigures:
             r_template=float(np.mean([row.r_template for row in rows])) if rows else None,
             strength=float(np.mean([row.strength for row in rows])) if rows else None,
         )
+
+
+# -- in a sentence ---------------------------------------------------------------------------------
+
+
+def sentence(results: Results) -> str:
+    """Return the result in a sentence; without networks, also the reason and the next step."""
+    if isinstance(results, TableResults):
+        n = len(results.tables)
+        return "1 table was released." if n == 1 else f"{n} tables were released."
+    if isinstance(results, ComparisonResults):
+        answer = results.comparison
+        return f"There is no answer: {results.reason}" if answer is None else sentence_of(answer)
+    if not isinstance(results, MapResults):
+        raise TypeError(f"no sentence for {type(results).__name__}")
+    if results.verdict is not None:
+        n, total = results.verdict.confirmed, results.n_components
+        return f"{n} of {total} components {'is' if n == 1 else 'are'} confirmed."
+    if results.status == "nothing_found":
+        return f"No networks were found: {_why(results)}. {next_step(results)}"
+    if results.status == "unclear":
+        n = results.n_components
+        return f"It is not clear whether these {n} maps are networks: {_why(results)}."
+    if results.separation.kind == "spatial" and results.separation.claims is not None:
+        return _claimed(results)
+    return f"{results.n_components} maps were released; nothing tells whether they are networks."
+
+
+def _claimed(results: MapResults) -> str:
+    claims, total = results.separation.claims, results.n_components
+    # Mirror images do not count; a pair that may be one network counts once (`algorithms.claims`).
+    n = 0 if claims is None else claims.yes + claims.likely
+    if n == 0:
+        return f"None of the {total} maps is likely a network."
+    if n == total:
+        return f"All {total} maps are likely networks."
+    return f"{n} of {total} maps {'are likely networks' if n > 1 else 'is likely a network'}."
+
+
+def _why(results: MapResults) -> str:
+    sides = results.separation.left_right
+    if sides is None:
+        return results.reason.rstrip(".")
+    if sides.verdict == "unclear":
+        return f"the left-right test gives {sides.z:z.1f}, between noise (below 2) and networks (4)"
+    return f"the left-right test gives {sides.z:z.1f}, no more than smooth noise (below 2)"
+
+
+def next_step(results: MapResults) -> str:
+    """Return the next step after a run without networks, by its size and the needed size."""
+    size, needed = results.g_eff, results.g_needed
+    if size is not None and needed is not None and size < needed:
+        return (
+            f"The run was too small (effective size {size:.0f}, needed {needed:.0f}): ask cape "
+            "budget what more people or a larger epsilon would do."
+        )
+    return "Look at the data first: cape validate at every site."
+
+
+# -- reading -------------------------------------------------------------------------------------
 
 
 def read_results(folder: Path) -> MapResults | TableResults | ComparisonResults:

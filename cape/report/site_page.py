@@ -14,7 +14,7 @@ from cape.report.derivatives import MAPS, folder_of
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Values
 from cape.report.plots import Picture
-from cape.report.private_folder import BANDS, PEOPLE, PrivateFolder
+from cape.report.private_folder import PEOPLE_TABLE, SPECTRA_SUMMARY, PrivateFolder
 from cape.space.feature_space import is_mni
 
 # Numbers of subjects and components with pictures, and of subjects whose maps are drawn
@@ -31,14 +31,7 @@ def render_site(folder: Path) -> Path:
         "checks": source.checks,
         "replies": len(source.sent),
     }
-
-    def compose(drawn: bool, failure: str | None) -> str:
-        template = "site/page.html.j2"
-        return page.html_of(
-            template, SITE_CHAPTERS, source, values, illustrated=drawn, failure=failure
-        )
-
-    return page.write_page(folder, compose)
+    return page.write_page(folder, "site/page.html.j2", SITE_CHAPTERS, source, values)
 
 
 def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
@@ -54,13 +47,13 @@ def _subjects_picture(folder: PrivateFolder) -> Picture | None:
     """Draw the known figures of the scans of every accepted subject."""
     words = {"coverage": "coverage", "tsnr": "tSNR", "mean_fd": "mean FD, mm", "minutes": "minutes"}
     texts = {word: [row[name] for row in folder.accepted] for name, word in words.items()}
-    found = {
+    figures = {
         word: np.array(cells, dtype=np.float64)
         for word, cells in texts.items()
         if cells and EMPTY_CELL not in cells
     }
     labels = [row["subject"] for row in folder.accepted]
-    return plots.draw_subjects(labels, found) if found else None
+    return plots.draw_subjects(labels, figures) if figures else None
 
 
 def _columns(folder: PrivateFolder) -> list[str]:
@@ -89,21 +82,16 @@ def _cell(name: str, text: str) -> str:
 
 
 def _clipping(folder: PrivateFolder, drawn: bool) -> Values | None:
-    rows = list(_clipping_rows(folder))
-    return {"rows": rows} if rows else None
-
-
-def _clipping_rows(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
-    columns = list(folder.subjects[0]) if folder.subjects else []
-    for name in columns:
-        if not name.startswith("clip_"):
-            continue
-        # Excluded subjects contribute zeros, which are not clipped.
-        factors = np.array([float(row[name]) for row in folder.accepted if row[name] != EMPTY_CELL])
-        if factors.size:
+    rows = []
+    # Excluded subjects contribute zeros, which are not clipped.
+    for name in folder.accepted[0] if folder.accepted else ():
+        texts = [row[name] for row in folder.accepted if row[name] != EMPTY_CELL]
+        if name.startswith("clip_") and texts:
+            factors = np.array(texts, dtype=np.float64)
             share = f"{100 * float(np.mean(factors < 1.0)):.0f} %"
-            least = f"{factors.min():.2f}"
-            yield name.removeprefix("clip_"), share, f"{np.median(factors):.2f}", least
+            smallest = f"{factors.min():.2f}"
+            rows.append((name.removeprefix("clip_"), share, f"{np.median(factors):.2f}", smallest))
+    return {"rows": rows} if rows else None
 
 
 def _time_courses(folder: PrivateFolder, drawn: bool) -> Values | None:
@@ -138,7 +126,7 @@ def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 def _bands(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
     """Yield for each component the medians over subjects: dynamic range, low to high."""
-    rows, values = folder.table(BANDS)
+    rows, values = folder.table(SPECTRA_SUMMARY)
     kinds = [row["measure"] for row in rows]
     medians = {
         kind: np.median(values[[k == kind for k in kinds]], axis=0) for kind in dict.fromkeys(kinds)
@@ -222,9 +210,9 @@ def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
 
 
 def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
-    if not (folder.path / PEOPLE).is_file():
+    if not (folder.path / PEOPLE_TABLE).is_file():
         return None
-    rows = files.read_table(folder.path / PEOPLE)
+    rows = files.read_table(folder.path / PEOPLE_TABLE)
     return {
         "header": tuple(rows[0]) if rows else (),
         "rows": [tuple(row.values()) for row in rows],
@@ -245,10 +233,6 @@ def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {"rows": rows} if rows else None
 
 
-def _methods(folder: PrivateFolder, drawn: bool) -> Values | None:
-    return {} if folder.about.data else None
-
-
 # In the order of the consortium's page: results, reliability, messages, processing
 SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/maps", "Maps of single subjects", _maps),
@@ -261,6 +245,6 @@ SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/clipping", "Clipping", _clipping),
     ("site/sent", "What left this site", _sent),
     ("site/ledger", "Ledger of this site", None),
-    ("site/methods", "What was done to the data", _methods),
+    ("site/methods", "What was done to the data", None),
     ("site/handling", "Handling", None),
 )

@@ -18,17 +18,17 @@ from cape.errors import ConfigError
 from cape.report.files import load_image
 from cape.report.labels import Match, best_of, checked_names, unit
 from cape.report.public_networks import Template
-from cape.report.surfaces import Sphere, far_away
+from cape.report.surfaces import Hemisphere, far_away
 from cape.space.grayordinates import LEFT, RIGHT
 
 SPINS: Final = 500
-CHANCE: Final = 95.0  # percentile: turned copies are as peaked as the map itself
+SPIN_PERCENTILE: Final = 95.0  # percentile: turned copies are as peaked as the map itself
 # Vertices of a hemisphere, at most about, on which turned maps are compared
 MAX_VERTICES: Final = 3000
 STRUCTURES: Final = {"left": LEFT, "right": RIGHT}
 
 
-def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()) -> Template:
+def template_on(path: Path, spheres: Sequence[Hemisphere], names: Sequence[str] = ()) -> Template:
     """Return labels, or maps, of a dlabel.nii or dscalar.nii at the points of spheres, (n, K).
 
     ConfigError: CAPE-E270, E271, E273.
@@ -59,7 +59,7 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
     return Template(name=path.name, labels=labels, values=values)
 
 
-def _at(parts: Mapping[str, tuple[Array, Any]], sphere: Sphere, n_maps: int) -> Array:
+def _at(parts: Mapping[str, tuple[Array, Any]], sphere: Hemisphere, n_maps: int) -> Array:
     part = parts.get(f"CIFTI_STRUCTURE_{STRUCTURES[sphere.side]}")
     if part is None:
         return np.zeros((len(sphere.vertex), n_maps))
@@ -69,15 +69,17 @@ def _at(parts: Mapping[str, tuple[Array, Any]], sphere: Sphere, n_maps: int) -> 
     return dense[sphere.vertex]
 
 
-def match(z: Array, template: Template, spheres: Sequence[Sphere]) -> tuple[Match, ...]:
+def match_on_spheres(
+    z: Array, template: Template, spheres: Sequence[Hemisphere]
+) -> tuple[Match, ...]:
     """Return the best label of every map (D, R), and the |r| that its turned copies reach."""
     points = np.concatenate([z[sphere.feature] for sphere in spheres])
     r = unit(points).T @ unit(template.values)
-    chances = np.percentile(_turned(points, template.values, spheres), CHANCE, axis=0)
+    chances = np.percentile(_turned(points, template.values, spheres), SPIN_PERCENTILE, axis=0)
     return best_of(r, template, chances.tolist())
 
 
-def _turned(points: Array, reference: Array, spheres: Sequence[Sphere]) -> Array:
+def _turned(points: Array, reference: Array, spheres: Sequence[Hemisphere]) -> Array:
     """Return the largest |r| of every map in every spin, (SPINS, R)."""
     from scipy.spatial import cKDTree
 

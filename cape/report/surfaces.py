@@ -89,7 +89,7 @@ def read_cifti(path: Path) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Sphere:
+class Hemisphere:
     """Vertices of one hemisphere."""
 
     side: str  # {"left", "right"}
@@ -98,7 +98,7 @@ class Sphere:
     vertex: npt.NDArray[np.intp]  # (n,): number of each vertex on the surface
 
 
-def far_away(sphere: Sphere) -> float:
+def far_away(sphere: Hemisphere) -> float:
     """Return the distance above which points are no neighbours: the medial wall lies between."""
     return float(1.5 * np.sqrt(4.0 * np.pi / max(len(sphere.xyz), 1)))
 
@@ -120,11 +120,11 @@ def write_spheres(folder: Path, space: FeatureSpace) -> None:
         np.savez_compressed(folder / SPHERES, **arrays)
 
 
-def read_spheres(folder: Path) -> tuple[Sphere, ...]:
+def read_spheres(folder: Path) -> tuple[Hemisphere, ...]:
     try:
         with np.load(folder / SPHERES, allow_pickle=False) as arrays:
             return tuple(
-                Sphere(
+                Hemisphere(
                     side=side,
                     xyz=arrays[side].astype(float),
                     feature=arrays[f"{side}_feature"],
@@ -138,7 +138,7 @@ def read_spheres(folder: Path) -> tuple[Sphere, ...]:
 
 
 def draw_spheres(
-    z: Array, spheres: Sequence[Sphere], names: Sequence[str], alts: Sequence[str], limit: float
+    z: Array, spheres: Sequence[Hemisphere], names: Sequence[str], alts: Sequence[str], limit: float
 ) -> Iterator[Picture]:
     """Yield a picture of every map (D, R): each hemisphere from outside and from the midline."""
     views = [(sphere, outside) for sphere in spheres for outside in (True, False)]
@@ -161,7 +161,7 @@ def draw_spheres(
         yield finish(figure, alt=text, caption=name, shape="strip")
 
 
-def _nearest(sphere: Sphere, *, outside: bool) -> tuple[Any, Any]:
+def _nearest(sphere: Hemisphere, *, outside: bool) -> tuple[Any, Any]:
     """Return the nearest vertex of each pixel of a disc, -1 outside, and whether one is near."""
     from scipy.spatial import cKDTree
 

@@ -20,14 +20,14 @@ from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, public_networks
 from cape.report.plots import THRESHOLD
 
-FILE: Final = "viewer.html"
+VIEWER_FILE: Final = "viewer.html"
 # Paths in nilearn: from version 0.14 on, and before
 SCRIPTS: Final = ("_assets/js/brainsprite.min.js", "plotting/data/js/brainsprite.min.js")
 
 
 def script() -> str | None:
     """Return brainsprite as nilearn installs it; None without it."""
-    paths = filter(None, map(public_networks.installed, SCRIPTS))
+    paths = filter(None, map(public_networks.nilearn_file, SCRIPTS))
     return next((path.read_text(encoding="utf-8") for path in paths), None)
 
 
@@ -66,8 +66,7 @@ def write_viewer(
         "limit": limit,
         "maps": maps,
     }
-    text = page.markup_of(
-        "viewer.html.j2",
+    text = page.viewer_html(
         code=code,
         # "<" in a name could end the script.
         data=json.dumps(settings).replace("<", "\\u003c"),
@@ -78,7 +77,7 @@ def write_viewer(
         shape=canvas.grey.shape,
         **values,
     )
-    files.write_text(folder / FILE, text)
+    files.write_text(folder / VIEWER_FILE, text)
 
 
 def _sprite(volume: Array) -> Array:

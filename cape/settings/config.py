@@ -158,7 +158,7 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError for settings that contradict each other; subclasses extend it."""
-        # Only a run without noise has delta = 0, which promises no privacy.
+        # Only a run without noise has delta = 0, which has no privacy guarantee.
         if self.private and not 0 < self.delta < 1:
             raise ConfigError(
                 "E011", setting="delta", got=self.delta, allowed="1e-15 to 0.1", do="1e-5 is usual."
@@ -305,7 +305,7 @@ class Config:
             elif spec.default is MISSING:
                 if not unprotected:
                     raise ConfigError("E013", setting=name, do="the owner chooses it.")
-                values[name] = 0.0  # no privacy is promised
+                values[name] = 0.0  # no privacy guarantee
         config = cls(**values)
         config.check()
         return config

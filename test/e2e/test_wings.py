@@ -35,7 +35,7 @@ if sys.argv[2] == "without-pages":
 said = []
 for words in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
-    cape.cli.common.OUT.file, cape.cli.common.ERR.file = out, err
+    cape.cli.common.STDOUT.file, cape.cli.common.STDERR.file = out, err
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cape.cli.main(words)
     said.append((code, out.getvalue(), err.getvalue()))

@@ -9,7 +9,7 @@ import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.spatial import Sparseness
-from cape.algorithms.verdict import Confirmation, judge
+from cape.algorithms.verdict import Confirmation, judge_run
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
@@ -159,7 +159,7 @@ def verdict_of(rank: int, *, gate: bool = True, curvature: float = 0.2) -> Confi
     pairs = rank * (rank - 1) // 2
     response = np.full(pairs, curvature * 4000.0)
     sparse = range(rank)
-    return judge(response, 4000.0, n_components=rank, gate=gate, dither=0.03, sparse=sparse)
+    return judge_run(response, 4000.0, n_components=rank, gate=gate, dither=0.03, sparse=sparse)
 
 
 def spatial_results(

@@ -16,8 +16,7 @@ from cape.protocol.outcome import ContrastOutcome, IcaOutcome, Outcome
 from cape.report.comparison import comparison_of
 from cape.report.consortium import components_of, results_of
 from cape.report.maps import Component
-from cape.report.results import ComparisonResults, MapResults
-from cape.report.sentence import sentence
+from cape.report.results import ComparisonResults, MapResults, sentence
 
 Scalar = str | int | float
 

@@ -344,7 +344,7 @@ def test_a_line_per_round_says_where_the_run_is(
     tmp_path: Path, simulator: FakeSimulator, capsys: Any, monkeypatch: Any
 ) -> None:
     """In plain words: it read "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu ..."."""
-    monkeypatch.setattr("cape.cli.progress.EVERY", 0.0)
+    monkeypatch.setattr("cape.cli.progress.LINE_SECONDS", 0.0)
     run(tmp_path)
     printed = capsys.readouterr()
     rest = printed.out.splitlines()
@@ -389,7 +389,7 @@ def test_commands_to_type_hold_for_a_folder_with_a_space(
     assert f"cape init '{told}'" in capsys.readouterr().err
     folder = simulator(told, out=told, on_progress=lambda _: None)
     shown = Console(file=io.StringIO(), force_terminal=True, soft_wrap=True, no_color=True)
-    monkeypatch.setattr(ending, "OUT", shown)
+    monkeypatch.setattr(ending, "STDOUT", shown)
     ending.print_results(folder, as_json=False, quiet=False)
     assert f"budget --check '{folder / 'privacy.json'}'" in shown.file.getvalue()
 
@@ -406,7 +406,7 @@ def test_in_a_terminal_the_end_names_the_page_the_maps_and_the_check(
     folder = simulator(tmp_path, out=tmp_path, on_progress=lambda _: None)
     (folder / "group_maps.nii.gz").write_bytes(b"")
     shown = Console(file=io.StringIO(), force_terminal=True, soft_wrap=True, no_color=True)
-    monkeypatch.setattr(ending, "OUT", shown)
+    monkeypatch.setattr(ending, "STDOUT", shown)
     ending.print_results(folder, as_json=False, quiet=False)
     rows = dict(line.split(maxsplit=1) for line in shown.file.getvalue().splitlines()[-3:])
     assert rows["look"] == str(folder / "index.html")

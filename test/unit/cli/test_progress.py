@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from cape.cli import progress as module
-from cape.cli.progress import EVERY, RunProgress, SiteProgress
+from cape.cli.progress import LINE_SECONDS, RunProgress, SiteProgress
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.run_loop import BEFORE_JOIN, ProgressLine, progress_line
 from cape.simulation.simulate import simulate
@@ -92,7 +92,7 @@ def test_elsewhere_than_in_a_terminal_a_line_a_minute_goes_to_stderr(capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     lines = printed.err.splitlines()
-    assert len(lines) == 60 * 5 // EVERY
+    assert len(lines) == 60 * 5 // LINE_SECONDS
     # None of the first person, whose time says nothing of the others: it said "21 min left" of one.
     assert lines[0] == "a: reading people, 12 of 60, 12 a minute, about 4 min left"
     with SiteProgress(as_json=False, quiet=True, clock=clock) as printer:
@@ -111,7 +111,7 @@ def test_a_terminal_has_one_live_line(monkeypatch):
     from rich.console import Console
 
     console = Console(force_terminal=True, stderr=True)
-    monkeypatch.setattr(module, "ERR", console)
+    monkeypatch.setattr(module, "STDERR", console)
     with RunProgress(as_json=False, quiet=False) as printer, console.capture() as capture:
         printer.subject("read", 3, 9)
         assert "reading people  3 of 9" in str(printer._status.status)

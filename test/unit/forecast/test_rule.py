@@ -193,9 +193,9 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
 @pytest.mark.parametrize("kind", ["temporal", "spatial", "template"])
 def test_what_real_data_showed_has_a_value_for_every_g_and_is_that_of_the_report(kind) -> None:
     # "at G 50 / 100 / 200 / 400 reached r .74 / .78 / .81": four budgets, three values.
-    from cape.report.page import TEMPLATES
+    from cape.report.page import TEMPLATE_FOLDER
 
-    page = " ".join((TEMPLATES / "consortium" / "separation.html.j2").read_text().split())
+    page = " ".join((TEMPLATE_FOLDER / "consortium" / "separation.html.j2").read_text().split())
     showed = dict(
         zip(("temporal", "spatial", "template"), page.split("On one real")[1:], strict=True)
     )

@@ -112,7 +112,7 @@ def test_what_cannot_be_paired_or_read_is_refused(folder):
     x = image(0)
     with pytest.raises(ConfigError, match="confounds of 1 for 2 people"):
         model(masker=MASK).fit([x, x], confounds=[np.ones(T)])
-    with pytest.raises(ConfigError, match="beside people who are no list"):
+    with pytest.raises(ConfigError, match="with people who are not in a list"):
         model(masker=MASK).fit(folder / "north", confounds=[np.ones(T)])
     with pytest.raises(ConfigError, match="finite numbers"):
         model(masker=MASK).fit([x], confounds=[np.full((T, 2), np.inf)])

@@ -29,10 +29,10 @@ def drawn(canvas: brain.Canvas, values: np.ndarray, place: np.ndarray, *, glass:
         brain.paint_planes(axes, canvas, values, place, 6.0)
     (image,) = axes.images
     board = np.asarray(image.get_array(), dtype=np.float64) / 255.0
-    ends = np.cumsum([canvas.grey.shape[k] * brain.FINE for k in (1, 0, 0)])
+    ends = np.cumsum([canvas.grey.shape[k] * brain.PIXELS_PER_POINT for k in (1, 0, 0)])
     gap = (board.shape[1] - ends[-1]) // 3
     starts = [0, ends[0] + gap, ends[1] + 2 * gap]
-    wide = [canvas.grey.shape[k] * brain.FINE for k in (1, 0, 0)]
+    wide = [canvas.grey.shape[k] * brain.PIXELS_PER_POINT for k in (1, 0, 0)]
     signed = board[..., 0] - board[..., 2]
     planes = [signed[:, a : a + w] for a, w in zip(starts, wide, strict=True)]
     return planes, [text.get_text() for text in axes.texts]
@@ -122,7 +122,7 @@ def test_planes_stand_beside_each_other_in_one_image_and_marks_at_their_corners(
     """An image for every layer of every plane took most of the time of a page."""
     mask = np.ones((5, 6, 7), dtype=bool)
     canvas = brain.canvas_of(mask, np.diag([4.0, 4.0, 4.0, 1.0]), mni=False)
-    for fine in (1, brain.FINE):
+    for fine in (1, brain.PIXELS_PER_POINT):
         figure = brain.new_figure(6.0, 2.0)
         axes = figure.add_axes((0, 0, 1, 1))
         brain.paint_planes(
@@ -133,7 +133,7 @@ def test_planes_stand_beside_each_other_in_one_image_and_marks_at_their_corners(
         wide, tall = canvas.size
         assert (left, bottom) == (10.0, 20.0)
         assert abs(right - left - wide) < 3 * canvas.step
-        assert abs(top - bottom - (tall - 2 * brain.GAP)) < 1e-9
+        assert abs(top - bottom - (tall - 2 * brain.PLANE_GAP)) < 1e-9
         pixels = np.asarray(image.get_array())
         white = np.flatnonzero((pixels == 255).all(axis=(0, 2)))
         at = {t.get_text(): t.get_position()[0] for t in axes.texts}

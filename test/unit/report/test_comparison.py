@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from cape.report import comparison, files
-from cape.report.comparison import Comparison, comparison_of, sentence_of
+from cape.report.comparison import GroupComparison, comparison_of, sentence_of
 from support import comparison_example as example
 
 
-def said(*args: object, **how: object) -> Comparison:
+def said(*args: object, **how: object) -> GroupComparison:
     record, _ = comparison_of(example.outcome(*args, **how))
     assert record is not None
     return record
@@ -160,7 +160,7 @@ def test_files_are_read_as_they_were_written(made, means, tmp_path) -> None:
         [row.p for row in back.effects], [row.p for row in tables.effects], rtol=1e-10
     )
     files.write_json(tmp_path / "record.json", record)
-    assert files.read_record(tmp_path / "record.json", Comparison) == record
+    assert files.read_record(tmp_path / "record.json", GroupComparison) == record
 
 
 def test_edges_are_known_by_their_names() -> None:

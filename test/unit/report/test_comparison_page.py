@@ -14,8 +14,7 @@ import pytest
 
 from cape.report import rebuild, write_results
 from cape.report.consortium import add_score, results_of
-from cape.report.results import ComparisonFolder, read_folder
-from cape.report.sentence import sentence
+from cape.report.results import ComparisonFolder, read_folder, sentence
 from support import comparison_example as example
 
 PATTERN = np.linspace(-0.9, 0.9, len(example.EDGES))
@@ -128,7 +127,7 @@ def test_outcomes_of_images_say_how_images_were_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pattern", "planned"])
 def test_without_the_extra_the_page_has_its_tables(name, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("cape.report.plots.installed", lambda: False)
+    monkeypatch.setattr("cape.report.plots.has_matplotlib", lambda: False)
     text = (
         page(tmp_path, example.EDGES, PATTERN, pattern=0.9)
         if name == "pattern"

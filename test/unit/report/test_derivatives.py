@@ -31,7 +31,7 @@ def test_runs_stay_apart_and_volumes_that_are_left_out_have_a_row(tmp_path):
         RunFacts(session="ses-1", entities="task-rest", tr=2.0, n_volumes=4, left_out=(0, 2)),
         RunFacts(session="ses-2", entities="task-rest", n_volumes=5, left_out=(1,)),
     ]
-    derivatives.begin(tmp_path)
+    derivatives.begin_dataset(tmp_path)
     derivatives.write_courses(tmp_path, "sub-A", NAMES, courses, runs)
     places = [
         f"sub-A/ses-{k}/func/sub-A_ses-{k}_task-rest_desc-cape_timeseries.tsv" for k in (1, 2)
@@ -50,7 +50,7 @@ def test_runs_stay_apart_and_volumes_that_are_left_out_have_a_row(tmp_path):
 
 def test_the_data_set_says_who_made_it_and_forgets_people_of_an_earlier_run(tmp_path):
     (tmp_path / "sub-gone" / "func").mkdir(parents=True)
-    derivatives.begin(tmp_path)
+    derivatives.begin_dataset(tmp_path)
     about = json.loads((tmp_path / "dataset_description.json").read_text())
     assert about["DatasetType"] == "derivative"
     assert about["GeneratedBy"][0]["Name"] == "coinstac-cape"

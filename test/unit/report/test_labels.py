@@ -62,7 +62,7 @@ def test_a_map_of_a_network_gets_its_name_above_chance():
     waves = [np.cos(where @ rng.normal(size=3) / 12) for _ in range(10)]
     z = np.stack([-template.values[:, DEFAULT], template.values[:, VISUAL], *waves], axis=1)
     z[:, :2] += 0.1 * z[:, :2].std() * rng.standard_normal((len(z), 2))
-    found = labels.match(z, template, space)
+    found = labels.match_networks(z, template, space)
     assert [m.label for m in found[:2]] == ["default mode", "visual"]
     assert found[0].r < -0.9
     assert found[1].r > 0.9
@@ -80,7 +80,7 @@ def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, s
     if sides:
         mirror = labels._mirror(space)
         z[mirror >= 0] += z[mirror[mirror >= 0]]
-    found = labels.match(z, template, space)
+    found = labels.match_networks(z, template, space)
     assert sum(abs(m.r) > m.chance for m in found) <= 12
     # Nor is it out of reach: the level of rough maps is low, of smooth and symmetric ones higher.
     low, high = {6.0: (0.13, 0.3), 12.0: (0.28, 0.65)}[width]
@@ -92,7 +92,9 @@ def test_smoother_maps_are_like_a_network_by_chance_more_easily():
     white = rng.standard_normal((space.n_features, 1))
     mask, mm = space.labels() > 0, (10.0, 10.0, 10.0)
     z = np.hstack([kernel.smooth(mask, mm, white, width) for width in (6.0, 12.0, 20.0)])
-    rough, middle, smooth = (m.chance for m in labels.match(z, labels.bundled(space), space))
+    rough, middle, smooth = (
+        m.chance for m in labels.match_networks(z, labels.bundled(space), space)
+    )
     assert rough < middle < smooth
 
 
@@ -100,12 +102,12 @@ def test_fine_grids_are_thinned_and_keep_their_chance_level(monkeypatch):
     space = brain()
     white = np.random.default_rng(5).standard_normal((space.n_features, 3))
     z = kernel.smooth(space.labels() > 0, (10.0, 10.0, 10.0), white, 20.0)
-    whole = [m.chance for m in labels.match(z, labels.bundled(space), space)]
-    monkeypatch.setattr(labels, "MAX_VOXELS", 500)
+    whole = [m.chance for m in labels.match_networks(z, labels.bundled(space), space)]
+    monkeypatch.setattr(labels, "MAX_RANDOM_VOXELS", 500)
     asked = []
     smoothed = labels._smoothed
     monkeypatch.setattr(labels, "_smoothed", lambda c, *a: asked.append(len(c)) or smoothed(c, *a))
-    thin = [m.chance for m in labels.match(z, labels.bundled(space), space)]
+    thin = [m.chance for m in labels.match_networks(z, labels.bundled(space), space)]
     assert max(asked) < 500
     assert np.allclose(thin, whole, rtol=0.2)
 
@@ -113,14 +115,14 @@ def test_fine_grids_are_thinned_and_keep_their_chance_level(monkeypatch):
 def test_parcels_have_a_chance_level_too():
     space = dataclasses.replace(example.mask_space(atlas=True), template_space="MNI152")
     z = np.random.default_rng(3).standard_normal((space.n_features, 2))
-    for one in labels.match(z, labels.bundled(space), space):
+    for one in labels.match_networks(z, labels.bundled(space), space):
         assert 0.3 < one.chance <= 1.0  # eight parcels say next to nothing
 
 
 def test_constant_templates_match_nothing():
     template = labels.Template(name="t", labels=("flat",), values=np.full((30, 1), 0.1))
     z = np.random.default_rng(2).standard_normal((30, 2))
-    found = labels.match(z, template, FeatureSpace.of_matrix(30))
+    found = labels.match_networks(z, template, FeatureSpace.of_matrix(30))
     assert [m.r for m in found] == [0.0, 0.0]
 
 
@@ -314,8 +316,8 @@ def test_a_coarse_run_is_compared_at_its_own_resolution():
     template = labels.bundled(space)
     B = kernel.kernel_mask(space.labels() > 0, (10.0,) * 3, 40, 30.0)
     coarse = B @ (B.T @ template.values[:, [DEFAULT, VISUAL]])
-    plain = labels.match(coarse, template, space)
-    own = labels.match(coarse, labels.at_resolution(template, B), space)
+    plain = labels.match_networks(coarse, template, space)
+    own = labels.match_networks(coarse, labels.at_resolution(template, B), space)
     for before, now in zip(plain, own, strict=True):
         assert abs(before.r) < 0.9
         assert now.r == pytest.approx(1.0)

@@ -267,7 +267,7 @@ def test_the_page_shows_nothing_but_the_released_files(folders, tmp_path, monkey
     cape.report.render(folder)
     monkeypatch.undo()
     allowed = {"results.json", "privacy.json", "settings.json", "components.tsv", "rounds.tsv"}
-    templates = {path.name for path in page_module.TEMPLATES.rglob("*.j2")}
+    templates = {path.name for path in page_module.TEMPLATE_FOLDER.rglob("*.j2")}
     assert set(opened) <= allowed | templates | {"style.css", "matplotlibrc"}
     for path in folder.iterdir():
         if path.is_file() and CANARY not in path.name:
@@ -321,9 +321,14 @@ def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(statu
     assert (tone == "warning") == (status != "converged")
 
 
+def without_pictures(folder: MapFolder) -> str:
+    values, chapters = consortium_page.values_of(folder), consortium_page.MAP_CHAPTERS
+    return page_module.html_of(consortium_page.PAGE, chapters, folder, values, illustrated=False)
+
+
 def paragraphs(folder: MapFolder, anchor: str) -> list[tuple[str, str]]:
     """Return the paragraphs of a chapter without pictures, each with its class."""
-    text = consortium_page.page_of_maps(folder, drawn=False)
+    text = without_pictures(folder)
     chapter = re.search(f'<section id="{anchor}">(.*?)</section>', text, re.S)[1]
     return re.findall(r'<p(?: class="(\w+)")?>(.*?)</p>', chapter, re.S)
 
@@ -397,7 +402,7 @@ def test_a_temporal_run_says_nothing_of_claims_where_its_own_maps_stand(folders)
     claimed = example.spatial_results("networks", "brain", z=9.0, yes=9).separation
     model = dataclasses.replace(claimed, kind="temporal")
     folder = dataclasses.replace(read, results=dataclasses.replace(read.results, separation=model))
-    text = consortium_page.page_of_maps(folder, drawn=False)
+    text = without_pictures(folder)
     first = text.partition('<section id="quality">')[0]
     assert "other people" not in first
 
@@ -417,7 +422,7 @@ def luminance(colour: str) -> float:
 
 def colours(theme: str) -> dict[str, str]:
     """Return the colours of the style sheet by name, in daylight or in the dark."""
-    style = (page_module.TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = (page_module.TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
     day, _, night = style.partition("prefers-color-scheme: dark")
     found = re.findall(r"--([a-z-]+): (#[0-9a-f]+);", day)
     if theme == "dark":
@@ -433,7 +438,7 @@ def whole(colour: str) -> str:
 def test_text_has_enough_contrast_on_all_that_lies_below_it(theme):
     """WCAG AA, 4.5, from the colours of the style sheet: in the dark nothing had looked at them."""
     known = colours(theme)
-    style = (page_module.TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = (page_module.TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
     # Text of either kind and links stand on the page and on its tinted boxes.
     pairs = {(ink, paper) for ink in ("ink", "soft", "accent") for paper in ("paper", "tint")}
     for rule in re.findall(r"{([^{}]*)}", style):
@@ -451,7 +456,7 @@ def test_text_has_enough_contrast_on_all_that_lies_below_it(theme):
 
 
 def test_paper_is_white_and_shows_what_a_screen_folds():
-    style = (page_module.TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = (page_module.TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
     printed = style.partition("@media print")[2]
     for rule in (
         "nav { display: none",
@@ -471,5 +476,5 @@ def test_lines_in_pictures_have_enough_contrast_on_white():
 
 def test_no_template_has_a_comment_that_ends_with_its_line():
     """Pages join lines: such a comment in the script of viewer.html made all of it one comment."""
-    for path in page_module.TEMPLATES.rglob("*.j2"):
+    for path in page_module.TEMPLATE_FOLDER.rglob("*.j2"):
         assert not re.search(r"(?<!:)//", path.read_text(encoding="utf-8")), path.name

@@ -11,7 +11,7 @@ from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis, ScalarAxis
 
 from cape.errors import ConfigError
 from cape.report import surface_names
-from cape.report.surfaces import Sphere
+from cape.report.surfaces import Hemisphere
 from support.surfaces import SIDES, sphere
 
 DIVISIONS, WALL = 3, 0.85
@@ -19,7 +19,7 @@ LEFT, _ = sphere(DIVISIONS)
 N = len(LEFT)
 KEPT = np.flatnonzero(LEFT[:, 0] < WALL)  # the wall looks to the middle
 SPHERES = tuple(
-    Sphere(
+    Hemisphere(
         side=side, xyz=LEFT[KEPT] * (sign, 1.0, 1.0), vertex=KEPT,
         feature=np.arange(len(KEPT)) + k * len(KEPT),
     )
@@ -58,19 +58,21 @@ def test_a_map_gets_the_name_of_where_it_is(tmp_path, of):
     rng = np.random.default_rng(2)
     z = np.concatenate([PARCEL[KEPT] == 3, PARCEL[KEPT] == 3]).astype(float)[:, None] * -4.0
     z = np.c_[z + 0.5 * smooth_noise(1, rng) / 10, smooth_noise(1, rng)]
-    (found, noise) = surface_names.match(z, template, SPHERES)
+    (found, noise) = surface_names.match_on_spheres(z, template, SPHERES)
     assert found.label.endswith("4")
     assert found.r < -found.chance  # the sign of a map is a convention, and it is kept
     assert 0.1 < noise.chance < 1.0  # of smooth maps, far above that of as many vertices
     # The same maps give the same file.
-    assert surface_names.match(z, template, SPHERES)[1] == noise
+    assert surface_names.match_on_spheres(z, template, SPHERES)[1] == noise
 
 
 def test_of_smooth_noise_1_map_in_20_is_above_chance(tmp_path):
     """60 maps; 9 or more of them by a share of .05: a false alarm once in 500."""
     template = surface_names.template_on(labels(tmp_path / "x.dlabel.nii"), SPHERES)
     maps = smooth_noise(60, np.random.default_rng(4))
-    above = sum(abs(m.r) > m.chance for m in surface_names.match(maps, template, SPHERES))
+    above = sum(
+        abs(m.r) > m.chance for m in surface_names.match_on_spheres(maps, template, SPHERES)
+    )
     assert above <= 8
 
 

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from cape.report.consortium import results_of
-from cape.report.results import Results, TableFile, TableResults
-from cape.report.sentence import sentence
+from cape.report.results import Results, TableFile, TableResults, sentence
 from support import report_example as example
 from support.report_example import spatial_results as spatial
 
