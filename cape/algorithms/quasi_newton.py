@@ -1,12 +1,13 @@
 """Default solver: rotations of whitened data, by noisy quasi-Newton steps on the orthogonal group.
 
-Only R (R - 1)/2 numbers per round are unknown: the skew part of the score moment.  Each subject's
-vector is clipped far below its usual norm on purpose; a constant curvature absorbs that.
-Rounds begin at W = I with steps of annealed length, or near the solution, at the spatial components
-of the released subspace (`spatial_start`), with the steps of a scalar Kalman filter.  They ask at W
-turned by a small public angle, the dither: its echo tells what was found (`verdict`).
-Deviation: replaces Infomax (Alg. 4, lines 3-12, Imtiaz et al.): R^2 + R numbers a round, with a
-sensitivity so large that subject-level privacy leaves nothing of the answer.
+A round releases R (R - 1)/2 numbers: the skew part of the score moment.  The clip of each subject's
+vector is far below its typical norm on purpose; a constant curvature absorbs that.
+Rounds start at W = I with steps of annealed length, or at the spatial components of the released
+subspace (`spatial_start`), near the solution, with the steps of a scalar Kalman filter.  They ask
+at W turned by a small public angle, the dither; the response to it shows what was found
+(`verdict`).
+Deviation: replaces Infomax (Alg. 4, lines 3-12, Imtiaz et al.), which releases R^2 + R numbers a
+round with a sensitivity so large that subject-level noise drowns the answer.
 """
 
 from __future__ import annotations
@@ -43,53 +44,53 @@ if TYPE_CHECKING:  # a round does not pay for its import
 
 Score = Literal["volatility", "tanh"]
 
-# kappa_0 = E psi' - E psi y per source, a constant: estimating it would cost R more numbers.
+# kappa_0 = E psi' - E psi y per source: a constant, since estimates would cost R more numbers
 CURVATURE = {"volatility": 0.2, "tanh": 0.09}
 NU = 0.3  # offset of the volatility score y / (nu + v)
 HALF_WINDOW = 5  # samples on each side in the moving mean v of y^2
-MAX_ENTRY = 0.5  # largest angle between two components in one Newton step, before alpha
-MAX_DIRECTION = 1.5  # spectral limit of a Newton step, before alpha
+MAX_ENTRY = 0.5  # bound of the angle between two components in one Newton step, before alpha
+MAX_DIRECTION = 1.5  # bound of the spectral norm of a Newton step, before alpha
 LOOK_BACK = 10  # rounds between the matrices whose rows `stability` compares
 
-# Numbers per working array: the six that the score needs fit a second-level cache of 1 MiB (at
-# 80,000 a round took .4 of the floor longer, bench/kernels.py)
+# Numbers per working array, so that the six arrays of the score fit a second-level cache of 1 MiB
+# (with 80,000 a round took .4 of the floor longer, bench/kernels.py)
 _CHUNK = 41_000
 
 
-# The filter of a spatial start: how far off it is, and what a round adds, in rad (measured)
+# The filter after a spatial start: std of the initial angle and of a round's change, rad (measured)
 START_ANGLE = 0.04
 ROUND_ANGLE = 0.005
-# Answer per rad off the optimum, as the filter takes it.  Clipped answers are flatter than
-# 2 kappa_0: .14 to .28 was measured, and a filter that expects more follows the noise.
+# Answer per rad off the optimum, as assumed by the filter.  Clipping makes it smaller than 2
+# kappa_0: .14 to .28 was measured.  A filter with a larger slope follows the noise.
 SLOPE = 0.2
-FILTER_LIMIT = 0.8  # spectral limit of a step of the filter
+FILTER_LIMIT = 0.8  # bound of the spectral norm of a step of the filter
 
-# Last rounds that are dithered when they begin at W = I: before, W is far from any optimum.
+# Number of last rounds with a dither after a start at W = I; earlier, W is far from any optimum.
 LAST_DITHERED = 20
 DITHER_RECIPE = b"cape-dither-1"
 
-# Components R -> G that R networks of any shape need, measured with the algorithm before its
-# revision; the revised one needs .92 of it, and 12 R (untested) continues the table above 30.
+# R -> G needed for R networks of any shape, measured before the algorithm was revised; the revised
+# one needs .92 of it.  12 R (untested) continues the table above 30.
 _DENSE_G = {5: 65.0, 10: 95.0, 15: 140.0, 20: 180.0, 25: 250.0, 30: 345.0}
 _REVISED = 0.92
 _PER_COMPONENT = 12.0
 
-# G over sqrt(R) from which the subspace loses no direction any more
+# Minimum G over sqrt(R) at which the subspace loses no direction
 _SUBSPACE = 33.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedConstants:
-    """Public constants of the default algorithm; functions of R and G = M mu sqrt(h/S) alone."""
+    """Public constants of the default algorithm; they depend on R and G = M mu sqrt(h/S) alone."""
 
-    mu2_weights: tuple[float, float, float]  # parts of mu^2 for PCA, whitening, solver
+    mu2_weights: tuple[float, float, float]  # shares of mu^2 for PCA, whitening, solver
     n_looks: int  # whitening releases
     whitening_clip: float  # c_W
     clips: tuple[float, ...]  # C_I: one constant, or first and last of a geometric schedule
-    step_limit: float  # spectral limit of a step after alpha
-    alpha_first: float  # first and last step length, geometric in between
+    step_limit: float  # bound of the spectral norm of a step after alpha
+    alpha_first: float  # first and last step length of a geometric schedule
     alpha_last: float
-    dither: float = 0.0  # delta, angle of every pair in the rounds that are dithered
+    dither: float = 0.0  # delta, angle of each pair in dithered rounds
 
 
 _ROOMY = TunedConstants(
@@ -105,33 +106,32 @@ _ROOMY = TunedConstants(
 
 
 def dense_g(n_components: int) -> float:
-    """G from which R networks are separated whatever their shape; linear between measured R."""
-    known = sorted(_DENSE_G)
-    if n_components > known[-1]:
+    """Return the minimum G for R networks of any shape; linear between measured R."""
+    if n_components > max(_DENSE_G):
         return _REVISED * _PER_COMPONENT * n_components
-    return _REVISED * float(np.interp(n_components, known, [_DENSE_G[r] for r in known]))
+    return _REVISED * float(np.interp(n_components, list(_DENSE_G), list(_DENSE_G.values())))
 
 
 def subspace_g(n_components: int) -> float:
-    """G from which the released subspace holds all of R directions."""
+    """Return the minimum G at which the released subspace holds all of R directions."""
     return _SUBSPACE * math.sqrt(n_components)
 
 
 def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
-    """Measured constants for R components at a size and budget; None means no privacy."""
+    """Return the measured constants for R components and G; None means no privacy."""
     R = n_components
     if g is None:
-        # Unclipped moments are curved two to three times as much as kappa_0 says: shorter steps.
+        # Unclipped moments have two to three times the curvature kappa_0, hence shorter steps.
         return replace(_ROOMY, step_limit=0.8, alpha_first=1.0, dither=0.0)
-    # Norms of the answers grow with the numbers in them: R = 20 is where clips were measured.  A
-    # whitening clip that shrinks as fast leaves two looks too short for the common mean.
+    # Clips were measured at R = 20; norms of the answers grow with R.  If the whitening clip shrank
+    # as fast for small R, two looks could not reach the common mean.
     solver_scale = math.sqrt(R * (R - 1) / 380.0)
     whitening_scale = (R * (R + 1) / 420.0) ** 0.25
     dense, directions = dense_g(R), subspace_g(R)
     constant = replace(_ROOMY, whitening_clip=4.0 * whitening_scale, clips=(0.35 * solver_scale,))
     rising = replace(constant, clips=(0.2 * solver_scale, 0.4 * solver_scale), step_limit=0.8)
     if g < max(0.85 * dense, min(dense, directions)):
-        # Only sparse maps have a chance, and their losses occur in the subspace.
+        # Only sparse maps can be found, and the subspace is what limits them.
         return replace(
             constant,
             mu2_weights=(0.55, 0.30, 0.15),
@@ -139,15 +139,15 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
             dither=0.06,
         )
     if g < directions:
-        # Few components: the rounds find maps of any shape, the subspace still loses directions.
+        # Few components: rounds find maps of any shape, but the subspace still loses directions.
         return replace(rising, mu2_weights=(0.35, 0.25, 0.40), whitening_clip=3.5 * whitening_scale)
     return rising if g < 2.4 * dense else constant
 
 
 def dither_signs(pair: int, size: int) -> Array:
-    """+1 or -1 for every pair of components, in the pair of rounds `pair`; public.
+    """Return public signs +-1 for all pairs of components, (size,), in the pair of rounds `pair`.
 
-    Bits of SHAKE-256 of a fixed text and the number, so that every host makes the same.
+    They are bits of SHAKE-256 of a fixed text and `pair`, so they are the same on every host.
     """
     n_bytes = (size + 7) // 8
     drawn = hashlib.shake_256(DITHER_RECIPE + pair.to_bytes(4, "big")).digest(n_bytes)
@@ -156,9 +156,10 @@ def dither_signs(pair: int, size: int) -> Array:
 
 
 def turned(W: Array, turn: Array) -> Array:
-    """W (R, R) turned by the small angles `turn` of all pairs (R (R - 1)/2,).
+    """Turn W (R, R) by the small angles `turn` (R (R - 1)/2,) of all pairs.
 
-    By the Cayley transform ``(I - D/2)^-1 (I + D/2)``: a rotation, exp(D) up to its third order.
+    The Cayley transform ``(I - D/2)^-1 (I + D/2)`` is a rotation that equals exp(D) up to third
+    order.
     """
     half = np.zeros_like(W)
     half[above_diagonal(len(W))] = turn / 2.0
@@ -168,17 +169,18 @@ def turned(W: Array, turn: Array) -> Array:
 
 
 def filter_gain(variance: float, angle_noise: float) -> tuple[float, float]:
-    """Gain of a round, and variance P of an angle after it; `angle_noise` is ``s / SLOPE``."""
+    """Return the gain of a round and the variance of an angle after it; noise ``s / SLOPE``."""
     predicted = variance + ROUND_ANGLE**2
     gain = predicted / (predicted + angle_noise**2)
     return gain, (1.0 - gain) * predicted
 
 
 class Windows:
-    """Working arrays for the volatility score of a chunk of subjects, reused chunk by chunk.
+    """Working arrays for the score of a chunk of subjects, reused for each chunk.
 
-    Sums of 11 neighbours come from sums of 2, 4 and 8 over the whole buffer; windows across two
-    rows land in 5 free places at both ends.  All terms are positive: float32 keeps 6 digits.
+    Sums of 11 neighbours are made of sums of 2, 4 and 8 over the whole buffer.  Windows across two
+    rows fall into the 5 padding samples at both ends.  All terms are positive, so float32 keeps 6
+    digits.
     """
 
     def __init__(self, shape: tuple[int, int, int], kind: npt.DTypeLike) -> None:
@@ -195,11 +197,11 @@ class Windows:
     def tanh(self) -> None:
         """Fill `psi` with tanh(y), from `y`; both (n_subjects, R, T)."""
         h = HALF_WINDOW
-        # Over what lies between two rows, too: zeros.
+        # Including the zeros between two rows.
         np.tanh(self._flat[h:-h], out=self._flat_psi[h:-h])
 
     def score(self) -> None:
-        """Fill `psi` with y / (nu + v), divided by 11, from `y`; both (n_subjects, R, T)."""
+        """Fill `psi` with y / (nu + v) / 11, from `y`; both (n_subjects, R, T)."""
         h = HALF_WINDOW
         self._padded[..., :h] = self._padded[..., h : h + 1]
         self._padded[..., -h:] = self._padded[..., -h - 1 : -h]
@@ -217,27 +219,27 @@ class Windows:
 
 @functools.lru_cache(maxsize=4)
 def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Places of the entries ij and ji, i < j row by row, in a flat (R, R) matrix."""
+    """Return the indices of the entries ij and ji, i < j row by row, in a flat (R, R) matrix."""
     upper, right = np.triu_indices(R, 1)
     return upper * R + right, right * R + upper
 
 
 def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
-    """Skew part of every subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped.
+    """Skew part of each subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped.
 
     ``K_ij = g_ij - g_ji``, i < j row by row, ``g = psi(y) y'/T``, ``y = W z``: the gradient along
-    rotations.  The stack (n_subjects, R, T) is whitened; the work is done in its precision.
+    rotations.  The stack (n_subjects, R, T) is whitened, and products are in its precision.
     """
     n_subjects, R, T = stack.shape
     W = np.asarray(W, dtype=stack.dtype)
     moments = np.empty((n_subjects, R, R), dtype=stack.dtype)
     step = min(n_subjects, max(1, _CHUNK // (R * T)))
     windows = Windows((step, R, T), stack.dtype)
-    # Products stay per subject: a wide one over several is faster, but with some kernels of a BLAS
-    # a column's last bit depends on where it stands (docs/decisions.md).
+    # One product per subject: a wide product over several is faster, but in some BLAS kernels the
+    # last bit of a column depends on its position (docs/decisions.md).
     for first in range(0, n_subjects, step):
         part = stack[first : first + step]
-        # The last chunk may be short: what the working arrays hold beyond it is not read.
+        # The last chunk may be shorter than the working arrays.
         y, psi = windows.y[: len(part)], windows.psi[: len(part)]
         np.matmul(W, part, out=y)
         if name == "volatility":
@@ -259,17 +261,17 @@ class QuasiNewton:
 
     n_rounds: int  # J, a public constant
     clips: tuple[float, ...]  # C_I: one constant, or first and last of a geometric schedule
-    step_limit: float  # largest spectral norm of a step alpha_t e
+    step_limit: float  # bound of the spectral norm of a step alpha_t e
     alpha_first: float  # first and last step length alpha_t, geometric over the rounds
     alpha_last: float
     private: bool  # false: no clipping, and the tolerance may end the run
-    score: Score = "volatility"  # {"volatility", "tanh"}
-    tolerance: float = 1e-4  # without privacy: stop when no |K_ij| of the mean is larger
-    dither: float = 0.0  # delta; 0: never, and the run is not judged
-    # (k, k): where the rounds begin if the gate of the spatial start is open; released
+    score: Score = "volatility"
+    tolerance: float = 1e-4  # without privacy: stop if no |K_ij| of the mean is larger
+    dither: float = 0.0  # delta; 0: no dither and no verdict
+    # (k, k): start of the rounds if the gate of the spatial start is open; released
     origin: Array | None = None
-    residual: float = 0.0  # what whitening left, see `Whitener`
-    # The verdict asks what subjects have in common, and which maps were sparse at the start
+    residual: float = 0.0  # that of whitening, see `Whitener`
+    # For the verdict: what subjects have in common, and which maps were sparse at the start
     subspace: Subspace | None = None
     whitened: Whitener | None = None
     of_projectors: bool = True  # whether eigenvalues of the subspace are mean squared cosines
@@ -284,16 +286,12 @@ class QuasiNewton:
             residual=whitened.residual if whitened is not None else 0.0,
         )
 
-    # Used only where the run is judged, so a site's round does not pay for them.
-    @property
-    def overlap(self) -> float:
-        return 1.0 if self.subspace is None else self.subspace.overlap
-
     def _common(self, W: Array) -> Array | None:
-        """Share of each component (k,) that subjects have in common; None where it is not known.
+        """Share of each component (k,) that subjects have in common; None if unknown.
 
-        Of its map, ``(W U)^-1``, and of the white directions that make its time course: of a weak
-        component a small error of W fills the map with networks, but not the course.
+        The smaller share of two: of its map, ``(W U)^-1``, and of the white directions that give
+        its time course.  A small error of W fills the map of a weak component with networks, but
+        not its course.
         """
         if self.subspace is None or self.whitened is None or not self.of_projectors:
             return None
@@ -312,7 +310,7 @@ class QuasiNewton:
         return done / (self.n_rounds - 1) if self.n_rounds > 1 else 0.0
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """J releases of R (R - 1)/2 numbers; mu^2 grows like the root of the round."""
+        """Plan J releases of R (R - 1)/2 numbers; mu^2 is proportional to the root of the round."""
         size = rows * (rows - 1) // 2
         return tuple(
             PlannedRelease(size=size, clip=self.clip(t), shape="ball", weight=float(np.sqrt(t + 1)))
@@ -335,9 +333,9 @@ class QuasiNewton:
         )
 
     def turn(self, done: int, size: int) -> Array | None:
-        """Public angle by which round `done` (from 0) is asked off W, every pair (size,), or None.
+        """Public angles (size,) of all pairs by which round `done` (from 0) turns W, or None.
 
-        Two rounds after another ask at opposite angles, so that what is constant cancels.
+        Two consecutive rounds have opposite angles, so that constant terms cancel.
         """
         first = 0 if self.origin is not None else max(0, self.n_rounds - LAST_DITHERED)
         if self.dither <= 0.0 or done < first:
@@ -349,20 +347,19 @@ class QuasiNewton:
         R = len(state.W)
         size, bound = R * (R - 1) // 2, self.clip(state.round)
 
-        @functools.cache  # the same for all stacks, and not made where only the size is asked
-        def asked() -> Array:
+        @functools.cache  # the same for all stacks; not needed if only the size is asked
+        def turned_W() -> Array:
             turn = self.turn(state.round, size)
-            # Any matrix may be asked about: the clip bounds a subject whatever it is.
             return state.W if turn is None else turned(state.W, turn)
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
-                return clip_rows(skew_moments(asked(), stack, self.score), bound)
+                return clip_rows(skew_moments(turned_W(), stack, self.score), bound)
 
         return SubjectQuery(size=size, clip=bound, shape="ball", answer=answer)
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
-        """W <- polar(expm(E) W), E the limited Newton direction times its gain; W is not turned."""
+        """W <- polar(expm(E) W), E the bounded Newton direction times its gain."""
         R, turn = len(state.W), self.turn(state.round, len(mean))
         before = state
         if self.origin is None:
@@ -402,7 +399,7 @@ class QuasiNewton:
                 residual=self.residual,
                 sparse=() if self.whitened is None else self.whitened.sparse,
                 common=self._common(state.W),
-                overlap=self.overlap,
+                overlap=1.0 if self.subspace is None else self.subspace.overlap,
             )
             state = replace(state, status=found.status, confirmed=found.confirmed)
             if self.origin is not None and found.status == "unconfirmed":
@@ -415,7 +412,7 @@ class QuasiNewton:
 
 
 def _rotation(angles: Array, R: int, gain: float, limit: float) -> Array:
-    """Rotation E = gain e: e = -angles of all pairs, its entries and the norm of E limited."""
+    """Return E = gain e (R, R) for e = -angles of all pairs, with bounds on e and the norm of E."""
     if not np.all(np.isfinite(angles)):
         return np.full((R, R), np.nan)
     e = skew(np.clip(-angles, -MAX_ENTRY, MAX_ENTRY), R)

@@ -1,8 +1,8 @@
-"""Spatial components of a released subspace: rotate its maps until they are independent in space.
+"""Spatial components of a released subspace: maps rotated until they are independent in space.
 
 Unlike joint temporal ICA, this model assumes sparse, spatially independent maps and ignores time
-courses.  It needs the subspace only, so one private projector release can take the whole budget.
-Smooth noise gives components, too: the model fits only if its maps are clearly sparser than the
+courses.  It needs the subspace only, so one private projector release can have the whole budget.
+Smooth noise also has components: the model fits only if its maps are clearly sparser than the
 data-free surrogates of `sparseness`.
 """
 
@@ -39,44 +39,44 @@ _Step = Callable[
     [Array, int], Array
 ]  # a rotation (k, k) and the number of its step -> the next one
 
-# "skewness": y^2, which found more of real networks (docs/separations.md).
-ITERATIONS: Mapping[SpatialScore, int] = {"tanh": 150, "skewness": 400}
-_TOLERANCE = 1e-5  # FastICA ends when no row of the rotation turned by more than this (1 - |cos|)
-DEPENDENT = 1e-10  # smallest singular value of independent maps, over the largest
-MAX_FEATURES = 2000  # features on which sparseness is judged; more would only cost time
+# Maximum of steps by score.  "skewness" (y^2) found more real networks (docs/separations.md).
+MAX_STEPS: Mapping[SpatialScore, int] = {"tanh": 150, "skewness": 400}
+_TOLERANCE = 1e-5  # FastICA ends if no column of the rotation turned by more than this (1 - |cos|)
+MIN_SINGULAR = 1e-10  # minimum singular value of independent maps, over the largest
+MAX_FEATURES = 2000  # used to judge sparseness; more only cost time
 
 N_SURROGATES = 20
 _SURROGATE_SEED = 20_260_101
-SPARSE_Z = 3.0  # standard deviations above the surrogates from which maps count as sparse
+SPARSE_Z = 3.0  # minimum distance of sparse maps from the surrogates, in standard deviations
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Rotation:
     """Spatial ICA of a set of maps."""
 
-    # (k, k): ``maps @ mixing`` are the components: std 1 over the features, uncorrelated up to a
-    # mean
+    # (k, k): ``maps @ mixing`` are the components, of std 1 over the features and, apart from their
+    # means, uncorrelated
     mixing: Array
-    converged: bool  # whether the rotation settled within `ITERATIONS`
+    converged: bool  # whether the rotation converged within `MAX_STEPS`
 
 
 def spatial_ica(maps: Array, *, score: SpatialScore = "tanh") -> Rotation:
-    """Rotate centred, whitened maps (D, k) until they are independent in space.
+    """Centre and whiten maps (D, k), and rotate them until they are independent in space.
 
-    Symmetric FastICA (Hyvarinen 1999) from the maps themselves, so equal maps give equal
-    components.  The identity, not converged, if the maps are linearly dependent once centred.
+    Symmetric FastICA (Hyvarinen 1999), starting from the maps themselves, so equal maps give equal
+    components.  The result is the identity, not converged, if the centred maps are dependent.
     """
     n, k = maps.shape
     left, strength, right = np.linalg.svd(maps - maps.mean(axis=0), full_matrices=False)
-    if n <= k or strength[-1] <= DEPENDENT * strength[0]:
+    if n <= k or strength[-1] <= MIN_SINGULAR * strength[0]:
         return Rotation(mixing=np.eye(k), converged=False)
-    # By the symmetric root.  Orthonormal maps have equal singular values, whose vectors are chosen
-    # by rounding alone: another BLAS would begin, and end, elsewhere.
+    # Whitened by the symmetric root: singular vectors of equal singular values depend on rounding,
+    # so the rotation would start and end elsewhere with another BLAS.
     Z = np.sqrt(float(n)) * (left @ right)
     step = _tanh_step(Z) if score == "tanh" else _skewness_step(third_moments(Z))
     Q = np.eye(k)
     converged = False
-    for i in range(ITERATIONS[score]):
+    for i in range(MAX_STEPS[score]):
         new = step(Q, i)
         turned = 1.0 - np.abs(np.sum(new * Q, axis=0))
         Q = new
@@ -88,12 +88,12 @@ def spatial_ica(maps: Array, *, score: SpatialScore = "tanh") -> Rotation:
 
 
 def third_moments(Z: Array) -> Array:
-    """``E[z_i z_j z_l]`` of whitened maps Z (D, k): all that `skewness` needs, shape (k, k, k)."""
+    """``E[z_i z_j z_l]`` of whitened maps Z (D, k), shape (k, k, k)."""
     return np.stack([Z.T @ (Z * column[:, None]) for column in Z.T]) / len(Z)
 
 
 def _tanh_step(Z: Array) -> _Step:
-    """Q <- polar(E[z g(y)'] - Q E[g'(y)]), y = Q'z: all columns at once, no order among them."""
+    """Return the step Q <- polar(E[z g(y)'] - Q E[g'(y)]), y = Q'z, g = tanh."""
 
     def step(Q: Array, _: int) -> Array:
         Y = np.tanh(Z @ Q)
@@ -103,11 +103,11 @@ def _tanh_step(Z: Array) -> _Step:
 
 
 def _skewness_step(moments: Array) -> _Step:
-    """Q <- polar(M + a Q), M = E[z (y^2)'], a = mean |diag(Q'M)| but 0 in the first step.
+    """Return the step Q <- polar(M + a Q), M = E[z (y^2)'], a = mean |diag(Q'M)| or, at first, 0.
 
-    FastICA has no shift (g = y^2, E[g'(y)] = 2 E[y] = 0).  Without it the rotation walks in circles
-    in half of all noisy subspaces, and rounding decides where it is when the steps end.  The
-    squares of the first step forget the signs of the maps, which LAPACK chooses; a shift would not.
+    FastICA has no shift a (g = y^2, E[g'(y)] = 2 E[y] = 0).  Without it, the rotation of half of
+    all noisy subspaces cycles, and rounding decides where it ends.  The first step has no shift, so
+    that it does not depend on the signs of the maps, which LAPACK chooses.
     """
 
     def step(Q: Array, i: int) -> Array:
@@ -128,16 +128,12 @@ def kurtosis(maps: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sparseness:
-    """Whether spatial components are sparser than those of equally smooth noise.
+    """Whether spatial components are sparser than those of equally smooth noise."""
 
-    Median excess `kurtosis` against mean and std over surrogates; `fits` if more than three std
-    above.
-    """
-
-    kurtosis: float
-    surrogate: float
+    kurtosis: float  # median excess kurtosis of the components
+    surrogate: float  # its mean over surrogates
     surrogate_std: float
-    fits: bool
+    fits: bool  # whether it is more than three std above the surrogates
 
 
 def skewness(maps: Array) -> Array:
@@ -152,17 +148,15 @@ def sparseness(
 ) -> Sparseness:
     """Compare spatial components with those of random subspaces of the same smoothness.
 
-    Surrogates are Gaussian in the public basis B (D, d), sized direction by direction like the
-    released V (d, k).  No basis: all features weigh the same.  `mixing` (k, k): `spatial_ica`.
+    Surrogates are Gaussian in the public basis B (D, d); each direction has the size that it has in
+    the released V (d, k).  Without a basis, all features have the same size.  `mixing` (k, k) is
+    that of `spatial_ica`.
     """
     found, null = _compared(basis, V, mixing, score)
     observed, medians = float(np.median(found)), np.median(null, axis=1)
-    middle, spread = float(np.mean(medians)), float(np.std(medians, ddof=1))
+    mean, std = float(np.mean(medians)), float(np.std(medians, ddof=1))
     return Sparseness(
-        kurtosis=observed,
-        surrogate=middle,
-        surrogate_std=spread,
-        fits=observed > middle + SPARSE_Z * spread,
+        kurtosis=observed, surrogate=mean, surrogate_std=std, fits=observed > mean + SPARSE_Z * std
     )
 
 
@@ -172,16 +166,16 @@ def _compared(
     """Return the kurtosis of the components (k,), and that of surrogates (N_SURROGATES, k)."""
     d, k = V.shape
     n_features = d if basis is None else basis.shape[0]
-    some = slice(None, None, max(1, -(-n_features // MAX_FEATURES)))
+    sampled = slice(None, None, max(1, -(-n_features // MAX_FEATURES)))
     if basis is None or isinstance(basis, np.ndarray):
-        B = (np.eye(d) if basis is None else basis)[some]
+        B = (np.eye(d) if basis is None else basis)[sampled]
     else:
-        B = basis.rows(some)
+        B = basis.rows(sampled)
     size = np.ones(d) if basis is None else np.sqrt(np.sum(V**2, axis=1))
     return kurtosis(B @ V @ mixing), _surrogates(B.tobytes(), size.tobytes(), k, score)
 
 
-# A run asks where its rounds begin and again at its end: the rotations take seconds.
+# Cached: a run needs them at the start of its rounds and at its end, and they take seconds.
 @functools.lru_cache(maxsize=2)
 def _surrogates(basis: bytes, sizes: bytes, k: int, score: SpatialScore) -> Array:
     """Kurtosis of the components of random subspaces; basis (n, d), sizes (d,)."""
@@ -196,32 +190,32 @@ def _surrogates(basis: bytes, sizes: bytes, k: int, score: SpatialScore) -> Arra
 
 
 def leading(F: Array, n_components: int) -> Array:
-    """Exactly R leading eigenvectors (d, R) of a released mean: no rank guard."""
-    # On real brains a guard cut directions that were networks (docs/separations.md).
+    """Exactly R leading eigenvectors (d, R) of a released mean, without a rank guard."""
+    # On real brains, a guard cut directions that were networks (docs/separations.md).
     return np.ascontiguousarray(top_eigenspace(F)[1][:, :n_components])
 
 
-# -- where the rounds of joint temporal ICA may begin ---------------------------------------------
+# -- the start of the rounds of joint temporal ICA -----------------------------------------------
 
-# Rounds spend half of their budget on leaving a random start.  Networks that are sparse in space
-# are nearly found by spatial ICA of the released subspace, which costs nothing; a gate asks first
-# whether its maps are sparser than those of equally smooth noise.  Post-processing of released V
-# and U, done once, by the aggregator: FastICA of another host could stop at another step.
+# From a random start, rounds would need half of their budget to come near a solution.  Spatial ICA
+# of the released subspace nearly finds networks that are sparse in space, and costs no privacy.  A
+# gate first tests whether its maps are sparser than those of equally smooth noise.  The aggregator
+# alone does this, once, because FastICA on another host could stop at another step.
 
-# The gate opens where the mean kurtosis of the sparser half is so many standard deviations above
-# that of noise; 20 surrogates are not believed to spread less than MIN_SPREAD.  Not the median of
-# all: with more components than networks the other half is noise.
+# Minimum z of the mean kurtosis of the sparser half that opens the gate, and minimum std of 20
+# surrogates.  The sparser half only: with more components than networks the others are noise.
 GATE_Z = 2.0
 MIN_SPREAD = 0.15
 
-# Maps with one side are found better by their skewness, maps with two not at all: share of the
-# kurtosis of tanh components that those of skewness keep, .97 and .72 where it was measured.
+# Minimum kurtosis of skewness components, over that of tanh components, at which they are the
+# start: measured .97 for one-sided maps, which skewness finds better, and .72 for two-sided ones,
+# which it does not find.
 MIN_KURTOSIS_KEPT = 0.85
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialStart:
-    """Where the rounds begin."""
+    """Start of the rounds."""
 
     W: Array  # (k, k), orthogonal; the identity if the gate is shut
     gate: bool  # whether the maps are sparse enough
@@ -230,7 +224,7 @@ class SpatialStart:
 
 
 def gate_z(found: Array, null: Array) -> float:
-    """Sparser half of the kurtoses (k,) against those of noise (n, k), in its deviations."""
+    """Return z of the sparser half of components (k,), by mean kurtosis, against noise (n, k)."""
     half = len(found) // 2
     noise = np.mean(np.sort(null, axis=1)[:, half:], axis=1)
     spread = max(float(np.std(noise, ddof=1)), MIN_SPREAD)
@@ -238,9 +232,9 @@ def gate_z(found: Array, null: Array) -> float:
 
 
 def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
-    """Start of the rounds from subspace V (d, k) and whitener U (k, k); basis (D, d) or None.
+    """Find the start from subspace V (d, k), whitener U (k, k) and basis (D, d) or None.
 
-    Maps are ``B V U^-1 W'``, so those of the spatial set are met by rows of W along ``U mixing``.
+    Maps are ``B V U^-1 W'``, so rows of W along ``U mixing`` give the spatial components.
     """
     maps = V if basis is None else basis @ V
     mixing = spatial_ica(maps).mixing
@@ -264,16 +258,15 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
 class SpatialComponents:
     """State of the stage: the released subspace, the rotation of its maps, and the claims."""
 
-    subspace: Subspace  # released; V of the mirrored mean once `report` opens
-    mixing: Array  # (k, k): components are ``B V mixing``; the identity until `report` opens
-    converged: bool  # whether the rotation settled
-    # Signed order of the components, counted from 1: by stability where noise was added
-    order: tuple[int, ...]
+    subspace: Subspace  # released; from `report` on, V is that of the mirrored mean
+    mixing: Array  # (k, k): components are ``B V mixing``; the identity before `report`
+    converged: bool  # whether the rotation converged
+    order: tuple[int, ...]  # signed order of the components, counted from 1
     status: ReleaseStatus
-    # (d (d + 1)/2,): the released mean, between the step and the end of the run at the aggregator;
-    # never in a message
+    # (d (d + 1)/2,): the released mean, which the aggregator keeps from the step to the end of the
+    # run; never in a message
     mean: Array
-    test: LeftRight | None  # None where left and right cannot be compared
+    test: LeftRight | None  # None if left and right cannot be compared
     mirrored: bool  # whether maps are of the mirrored mean
     claims: Claims | None  # in the order of `mixing`; None unless the test is clear
     record: StepRecord
@@ -281,12 +274,12 @@ class SpatialComponents:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MirroredPca(ProjectorPca):
-    """`ProjectorPca` of subjects with their mirror image beside them (``symmetry=assume``).
+    """`ProjectorPca` of each subject together with its mirror image (``symmetry=assume``).
 
-    The answer still is a projector of rank R at most: its norm and the sensitivity stay.
+    The answer is still a projector of rank at most R, so the sensitivity is the same.
     """
 
-    J: Array  # (d, d): public
+    J: Array  # (d, d): the public mirror
 
     def matrix(self, Y: Array) -> Array:
         return leading_projector(np.concatenate([Y, self.J @ Y], axis=1), self.n_components)
@@ -294,16 +287,16 @@ class MirroredPca(ProjectorPca):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SpatialIca:
-    """One release of the subjects' projectors; everything else is post-processing.
+    """One release of the mean of projectors; all other steps are post-processing.
 
-    Sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite with
-    norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
+    The sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite
+    with norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
     """
 
     n_components: int  # R
-    private: bool  # false: bounds are only there for the integers of the secure sum
-    J: Array | None = None  # (d, d): subjects are mirrored before they answer
-    within_bound: ClassVar[bool] = True  # as of `ProjectorPca`
+    private: bool  # false: bounds only serve the integers of the secure sum
+    J: Array | None = None  # (d, d): mirror of subjects before they answer
+    within_bound: ClassVar[bool] = True  # as in `ProjectorPca`
 
     @property
     def _pca(self) -> ProjectorPca:

@@ -10,8 +10,8 @@ from cape.algorithms.templates import MAX_TEMPLATES
 from cape.forecast.rule import ForecastRule, RunSize
 from cape.frozen import dataclass
 
-# From this G on: size of the kernel basis d, components R, how many of them were found again in
-# other people (|r| of bagged maps above .5; smooth noise gives 1 or 2), and how many claim "yes"
+# Minimum G, size of the kernel basis d, components R, number of them found again in other people
+# (|r| of bagged maps above .5; smooth noise gives 1 or 2), number of claims "yes"
 SPATIAL_SIZES: Final[tuple[tuple[float, int, int, int, int], ...]] = (
     (50.0, 40, 12, 7, 0),
     (70.0, 53, 12, 9, 3),
@@ -24,7 +24,7 @@ SPATIAL_SIZES: Final[tuple[tuple[float, int, int, int, int], ...]] = (
 # Data of `SPATIAL_SIZES`
 MEASURED_ON: Final = "40 resting adults, 10 mm"
 
-# Private dual regression: from this G on, d; its centre was calibrated with these sizes
+# Private dual regression: minimum G and d; its centre was calibrated with these sizes.
 TEMPLATE_SIZES: Final[tuple[tuple[float, int], ...]] = (
     (50.0, 40),
     (90.0, 53),
@@ -32,26 +32,26 @@ TEMPLATE_SIZES: Final[tuple[tuple[float, int], ...]] = (
     (350.0, 80),
 )
 
-# Below this G a spatial run shows noise and is refused unless the owner accepts that.
+# Minimum G of a spatial run; below it, maps show noise, and the owner has to accept that.
 MIN_SPATIAL_G: Final = 50.0
 
-# From this G on spatial maps were good on synthetic data (ISI below .1)
+# Minimum G at which spatial maps were good on synthetic data (ISI below .1)
 MIN_CLEAR_G: Final = 90.0
 
-# R <= .3 d: more components than that have no room in the basis
-ROWS_PER_COMPONENT: Final = 0.3
+# Maximum of R over d
+MAX_R_OVER_D: Final = 0.3
 
-# Smallest G at which private dual regression was measured to beat the figure without data
+# Minimum G at which private dual regression was better than maps without data
 MIN_TEMPLATE_G: Final = 50.0
 
 
 def spatial_basis_size(g: float, n_components: int) -> int:
-    """Return d of a spatial run: that of its G, or more to leave room for R components."""
+    """Return d of a spatial run: that of its G, or more if R components need it."""
     return _basis({row[0]: row[1] for row in SPATIAL_SIZES}, g, n_components)
 
 
 def spatial_components(g: float) -> int:
-    """Return R of a spatial run: as many as real data carried at G, at least the first row's."""
+    """Return R of a spatial run: the number that real data had at G, at least the first row's."""
     return (_row_at(g) or SPATIAL_SIZES[0])[2]
 
 
@@ -60,19 +60,19 @@ def _row_at(g: float) -> tuple[float, int, int, int, int] | None:
 
 
 def room_for(n_basis: int) -> int:
-    """Return for how many components a basis of d has room, approximately."""
-    return int(ROWS_PER_COMPONENT * n_basis)
+    """Return the maximum R for a basis of d, approximately."""
+    return int(MAX_R_OVER_D * n_basis)
 
 
 def template_basis_size(g: float, n_templates: int) -> int:
-    """Return d of a template run: that of its G, or more to leave room for K templates."""
+    """Return d of a template run: that of its G, or more if K templates need it."""
     return _basis(dict(TEMPLATE_SIZES), g, n_templates)
 
 
 def _basis(sizes: Mapping[float, int], g: float, n_components: int) -> int:
     # A larger basis is sharper and noisier: it grows with G.
-    d = max((d for least, d in sizes.items() if g >= least), default=min(sizes.values()))
-    return max(d, math.ceil(n_components / ROWS_PER_COMPONENT))
+    d = max((d for min_g, d in sizes.items() if g >= min_g), default=min(sizes.values()))
+    return max(d, math.ceil(n_components / MAX_R_OVER_D))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

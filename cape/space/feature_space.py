@@ -1,4 +1,7 @@
-"""The public space of the D rows; digests are compared first, labels travel only when all agree."""
+"""The public feature space of the D rows of data.
+
+Parties compare digests first; labels are sent only if all digests agree.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,19 @@ from cape.settings.words import CIFTI
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
     from cape.space.grayordinates import Structure
 
-# Between labels and templates where both are packed into one text; not a letter of base64.
+# Separates labels and templates that are packed into one text; not a character of base64
 DOT = "."
 
-# D x K: 2.4 MB of float32, which every party carries from round to round in its 4 MiB cache.
+# Maximum of D x K: 2.4 MB of float32, which each party keeps in its 4 MiB cache between rounds
 MAX_TEMPLATE_NUMBERS = 600_000
 
-# Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked.
+# Maximum of voxels in a grid to unpack; a brain at 1 mm has 7.2 million.
 MAX_LABELS = 2**24
 
-# What follows from labels.
+# Fields that follow from labels
 OF_LABELS = ("digest", "n_features", "kind", "affine")
 
-# The family of the MNI's average brains: its members differ by a few millimetres.
+# Prefix of the MNI's average brains, which differ by a few millimetres
 MNI152 = "MNI152"
 
 
@@ -44,7 +47,7 @@ def is_mni(template_space: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureSpace:
-    """The public feature space: what the D features of a person's data are.
+    """The public feature space: the meaning of the D features of a person's data.
 
     Examples
     --------
@@ -57,24 +60,23 @@ class FeatureSpace:
     36
     """
 
-    # Voxels of a mask, parcels of a label image, columns of array files, of CIFTI files
+    # Voxels of a mask, parcels of a label image, columns of array files, or of CIFTI files
     kind: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]
     # Grid (3 axes), axes of a 2-D image, or () for plain columns; of CIFTI the grid of its voxels
     shape: tuple[int, ...]
     # 16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid
     affine: tuple[float, ...]
-    # base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); empty in
-    # `join`, where digests are compared before any site shows its mask.  Of CIFTI the bytes of a
-    # `cape.space.grayordinates.Structure` instead.  With templates a dot and base64 of zlib of
-    # float32 (D, K) follow.
+    # base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); for CIFTI
+    # of the bytes of a `cape.space.grayordinates.Structure`.  With templates, a dot and base64 of
+    # zlib of float32 (D, K) follow.  Empty in `join`, where digests are compared before labels.
     packed: str
     n_features: int  # D
-    digest: str  # SHA-256 that all sites must agree on
-    # K, public template maps over the features; 0 without
+    digest: str  # SHA-256 on which all sites must agree
+    # K, number of public template maps
     n_templates: int = field(default=0, metadata={"omittable": True})
-    # The digest of the same space without its templates; empty if it has none
+    # Digest of the same space without its templates; empty if it has none
     without_templates: str = field(default="", metadata={"omittable": True})
-    # The brain that coordinates are of, such as MNI152NLin2009cAsym; empty if nobody said
+    # Template space of the coordinates, such as MNI152NLin2009cAsym; empty if unknown
     template_space: str = field(default="", metadata={"omittable": True})
 
     @property
@@ -104,7 +106,7 @@ class FeatureSpace:
         A mask's digest is the SHA-256 of ``cape-mask-1``, shape (3 x int32 LE), affine
         (16 x float64 LE, rounded to 1e-4, -0 -> 0) and the packed bits of the mask in C order.
         """
-        # Programs differ in the last bits of an affine and in -0: the digest must not.
+        # The digest must not depend on the last bits of an affine or on -0.
         rounded = np.round(affine, 4) + 0.0
         inside = labels > 0
         bits = np.packbits(inside).tobytes() if kind == "mask" else labels.astype("<i4").tobytes()
@@ -130,7 +132,7 @@ class FeatureSpace:
     def of_matrix(
         cls, n_features: int, image_shape: tuple[int, ...] = (), names: tuple[str, ...] = ()
     ) -> FeatureSpace:
-        """Return the space of columns or a 2-D image (row-major); `names` enter the digest."""
+        """Return the space of columns or of a 2-D image (row-major); `names` enter the digest."""
         text = f"cape-matrix-1 {n_features} {image_shape}"
         if names:
             text += f" {json.dumps(names)}"
@@ -169,7 +171,7 @@ class FeatureSpace:
         )
 
     def structure(self) -> Structure:
-        """Return what the features are (CIFTI only); MessageError unless it is there and sound."""
+        """Return the structure of the features (CIFTI only); MessageError if absent or invalid."""
         return _structure(self.packed.partition(DOT)[0], self.shape)
 
     def labels(self) -> npt.NDArray[np.int32]:
@@ -198,7 +200,7 @@ class FeatureSpace:
         )
 
     def templates(self) -> Array:
-        """Return the template maps, shape (D, K) float64; MessageError unless they are there."""
+        """Return the template maps, shape (D, K) float64; MessageError if there are none."""
         size = 4 * self.n_features * self.n_templates
         if not 0 < size <= 4 * MAX_TEMPLATE_NUMBERS:
             raise MessageError("E202", problem="templates: none, or more than allowed")
@@ -207,13 +209,13 @@ class FeatureSpace:
         return maps.astype(np.float64)
 
     def outline(self) -> FeatureSpace:
-        """Return the space without its labels, for comparison before they are shown."""
+        """Return the space without its labels, for comparison before labels are sent."""
         return replace(self, packed="")
 
     def filled(self, packed: str) -> FeatureSpace:
-        """Return the space with labels; MessageError unless they are those of its digest."""
+        """Return the space with labels; MessageError if they do not match its digest."""
         plain, templated = packed.partition(DOT)[0], bool(self.n_templates)
-        # Labels and templates have digests of their own: first the space as it is without maps.
+        # Labels and templates have digests of their own: check the space without templates first.
         whole = replace(self, packed=plain, n_templates=0)
         if templated:
             whole = replace(whole, digest=self.without_templates)
@@ -221,9 +223,9 @@ class FeatureSpace:
             if plain:
                 raise MessageError("E202", problem="labels: a matrix has none")
         else:
-            # A peer sent them: derive the space from the labels themselves.
-            said = whole._rebuilt()
-            if any(getattr(said, name) != getattr(whole, name) for name in OF_LABELS):
+            # Trust the labels only: they came from a peer.
+            rebuilt = whole._rebuilt()
+            if any(getattr(rebuilt, name) != getattr(whole, name) for name in OF_LABELS):
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
         if not templated:
             return whole
@@ -246,7 +248,7 @@ class FeatureSpace:
 
 
 def coordinates(space: FeatureSpace) -> Array:
-    """Place of each feature in mm (D, 3): voxel, or centre of a parcel; (D, 0) without a grid."""
+    """Position of each voxel or parcel centre in mm, (D, 3); (D, 0) without a grid."""
     if not space.on_grid:
         return np.zeros((space.n_features, 0))
     labels = space.labels()
@@ -254,21 +256,21 @@ def coordinates(space: FeatureSpace) -> Array:
     if space.kind == "atlas":
         ijk = means_by_parcel(ijk, labels)
     affine = np.asarray(space.affine).reshape(4, 4)
-    # Rounded, so that an affine that went through a file gives the same peaks; no -0.
+    # Rounded, so that an affine read from a file gives the same positions; + 0.0 removes -0.
     mm: Array = np.round(ijk @ affine[:3, :3].T + affine[:3, 3], 4) + 0.0
     return mm
 
 
 def has_neighbours(space: FeatureSpace) -> bool:
-    """Whether features lie beside each other, so that a map of them can be sparse by itself.
+    """Whether features have neighbours, so that the sparseness of a map is meaningful.
 
-    Parcels and columns of a table do not: networks of real parcels are no sparser than noise there.
+    Parcels and columns of a table have none: networks of real parcels are no sparser than noise.
     """
     return space.kind in ("mask", "grayordinates") or len(space.shape) == 2
 
 
 def means_by_parcel(values: Array, labels: npt.NDArray[np.int32]) -> Array:
-    """Mean over each parcel of values (voxels in parcels, K), by ascending label."""
+    """Mean of values (voxels in parcels, K) over each parcel, by ascending label."""
     parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
     sums = np.stack([np.bincount(parcel, weights=column) for column in values.T], axis=1)
     return np.asarray(sums / np.bincount(parcel)[:, None])
@@ -289,7 +291,7 @@ def _structure(packed: str, shape: tuple[int, ...]) -> Structure:
 
 
 def _unpacked(text: str, size: int, what: str) -> bytes:
-    """Return the `size` bytes that a peer packed into a text; MessageError unless it holds them."""
+    """Return the bytes that a peer packed into a text; MessageError unless there are `size`."""
     raw = _unpacked_at_most(text, size, what)
     if len(raw) != size:
         raise MessageError("E202", problem=f"{what}: not as many as the space needs")

@@ -1,6 +1,6 @@
-"""What the columns of a CIFTI file are: vertices of surfaces, voxels, or parcels made of them.
+"""Structure of the columns of a CIFTI file: vertices of surfaces, voxels, or parcels of them.
 
-Public, as a mask is.  Digests are compared first; the numbers travel only when all agree.
+Like a mask, it is public: parties compare digests first and send it only if all agree.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cape.errors import FoundError, MessageError
 from cape.frozen import dataclass
 from cape.settings.documents import parse_json
 
-# Vertices and voxels of a structure; fsLR at 59,000 vertices a side with 1.6 mm voxels has 170,494.
+# Vertices and voxels; fsLR with 59,000 vertices a side and 1.6 mm voxels has 170,494.
 MAX_STRUCTURE_POINTS: Final = 400_000
 MAX_STRUCTURE_PARTS: Final = 10_000
 MAX_NAME: Final = 100
-# Bytes before packing: every party carries the packed text from round to round in its 4 MiB cache.
+# Bytes before packing: each party keeps the packed text in its 4 MiB cache between rounds.
 MAX_STRUCTURE_BYTES: Final = 2**22
-# Of a unit vector in 16 bits: steps of 2 um on a sphere of the size of a hemisphere.
+# Length of a unit vector in 16 bits: steps of 2 um on a sphere of the size of a hemisphere
 QUANTUM: Final = 32767
 
 LEFT, RIGHT = "CORTEX_LEFT", "CORTEX_RIGHT"
@@ -35,13 +35,13 @@ Indices = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Part:
-    """Points of one anatomical structure that follow each other."""
+    """Consecutive points of one anatomical structure."""
 
     structure: str  # CIFTI's name without CIFTI_STRUCTURE_
-    n_vertices: int  # of its whole surface; 0: voxels
-    parcel: int  # that they belong to; -1: each is a feature of its own
+    n_vertices: int  # of the whole surface; 0: voxels
+    parcel: int  # parcel of the points; -1: each point is a feature
     index: Indices  # vertices (n,), or voxels (n, 3)
-    # Where the vertices lie on a sphere, int16 (n, 3); none for voxels, and where nobody said
+    # Positions of the vertices on a sphere, int16 (n, 3); None for voxels and if unknown
     sphere: npt.NDArray[np.int16] | None = None
 
     def on_sphere(self) -> Array:
@@ -54,11 +54,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Structure:
-    """The parts in the order of the columns, and the names of parcels; `raw` is all of it."""
+    """Parts in the order of the columns."""
 
     parts: tuple[Part, ...]
     names: tuple[str, ...]  # of parcels
-    raw: bytes
+    raw: bytes  # the packed form of parts and names
 
     @property
     def n_features(self) -> int:
@@ -66,11 +66,11 @@ class Structure:
 
     @property
     def has_spheres(self) -> bool:
-        """Whether it is known where all vertices lie."""
+        """Whether the positions of all vertices are known."""
         return all(part.sphere is not None for part in self.parts if part.n_vertices)
 
     def blocks(self) -> Iterator[tuple[Part, slice]]:
-        """Yield parts with their rows among all points."""
+        """Yield each part with its rows among all points."""
         first = 0
         for part in self.parts:
             yield part, slice(first, first + len(part.index))
@@ -97,7 +97,7 @@ MAX_SUMMARY_PARTS: Final = 4
 
 
 def structure_of(parts: tuple[Part, ...], names: tuple[str, ...] = ()) -> Structure:
-    """Return the structure of parts; ValueError: they are none."""
+    """Return the structure of parts; ValueError if they are invalid."""
     head = {
         "parts": [
             [p.structure, p.n_vertices, p.parcel, len(p.index), p.sphere is not None] for p in parts
@@ -111,7 +111,7 @@ def structure_of(parts: tuple[Part, ...], names: tuple[str, ...] = ()) -> Struct
 
 
 def quantised(xyz: Array) -> npt.NDArray[np.int16]:
-    """Return directions (n, 3) in 16 bits; ValueError: not on a sphere around 0."""
+    """Return directions (n, 3) in 16 bits; ValueError unless they lie on a sphere around 0."""
     radius = np.linalg.norm(xyz, axis=1)
     if not len(xyz) or not np.isfinite(radius).all() or np.ptp(radius) > 0.01 * radius.max():
         raise FoundError("the vertices do not lie on a sphere around 0")
@@ -119,7 +119,7 @@ def quantised(xyz: Array) -> npt.NDArray[np.int16]:
 
 
 def unpacked(raw: bytes) -> Structure:
-    """Return the structure of its bytes; ValueError unless each part is sound."""
+    """Return the structure of its packed form; ValueError if a part is invalid."""
     line, newline, rest = raw.partition(b"\n")
     head = parse_json(line)
     if len(raw) > MAX_STRUCTURE_BYTES or not newline or set(head) != {"parts", "names"}:
@@ -178,7 +178,7 @@ def _check(parts: list[Part], n_parcels: int) -> None:
             raise FoundError(f"{part.structure}: points that are not there")
         if part.sphere is not None and not part.sphere.any(axis=1).all():
             raise FoundError(f"{part.structure}: a vertex in the middle of its sphere")
-        # Voxels are told apart whatever structure they are said to be of.
+        # Voxels of different structures must differ, too.
         key = (part.structure if part.n_vertices else "", bool(part.n_vertices))
         seen.setdefault(key, []).append(part.index)
     for (name, _), groups in seen.items():
@@ -188,7 +188,7 @@ def _check(parts: list[Part], n_parcels: int) -> None:
 
 
 def from_peer(raw: bytes) -> Structure:
-    """As `unpacked`, of bytes that another party sent; MessageError."""
+    """As `unpacked`, for bytes from another party; MessageError if they are invalid."""
     try:
         return unpacked(raw)
     except (ValueError, TypeError, KeyError, RecursionError, UnicodeError) as err:
@@ -196,7 +196,7 @@ def from_peer(raw: bytes) -> Structure:
 
 
 def voxels_fit(structure: Structure, shape: tuple[int, ...]) -> bool:
-    """Whether all voxels lie in a grid; () has none."""
+    """Whether all voxels lie in a grid of this shape; () is the grid of no voxels."""
     voxels = [part.index for part in structure.parts if not part.n_vertices]
     if not voxels:
         return shape == ()

@@ -24,46 +24,44 @@ Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 
 # Maximum of voxels with B as an array (D, d) in memory; above it, B is interpolated.
 MAX_DENSE_FEATURES: Final = 70_000
-# Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
+# Nodes with a weight in the mask, over those inside it: measured for a brain, nodes 4 mm apart
 RIM_FACTOR: Final = 1.15
-# Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm).
+# Modes of a wide kernel in a brain (1,866 to 2,043 at 10 to 4 mm)
 BRAIN_MODES: Final = 2000
 # Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
 PROJECTED_ROWS: Final = 8192
-# Columns of a basis that is not formed that are smoothed at once.
-_COLUMNS: Final = 8
-# Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
-# columns than this, and of others (measured).
+_COLUMNS: Final = 8  # columns of a basis that are smoothed at a time
+# Bytes to decompose the kernel of grayordinates: for spatial maps, which have at most the last
+# number of columns, and for others (measured)
 WIDE_MODES, MODES, MAX_WIDE_MODES = 60_000_000, 290_000_000, 300
 
 
 def basis_kind(how: Resolved, space: FeatureSpace) -> BasisKind:
-    """Return the recipe of the public basis of a space; ``none``: the features themselves."""
+    """Return the kind of the public basis of a space; ``none``: the features themselves."""
     return "none" if untruncated(how, space) else how.basis
 
 
 def untruncated(how: Resolved, space: FeatureSpace) -> bool:
-    """Whether spatial maps of a brain are made of all voxels."""
+    """Whether all voxels of a brain are used for spatial maps, without a basis."""
     return how.all_voxels and space.kind == "mask" and space.n_features <= MAX_BASIS
 
 
 def widest_basis(how: Resolved, space: FeatureSpace) -> int:
-    """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
+    """Return the d that a site prepares in `join`; a smaller d is a slice, as columns nest."""
     kind = basis_kind(how, space)
     if kind == "none":
         return space.n_features
     if kind in ("templates", "courses") and space.n_templates:
         return space.n_templates
-    # d is known only once all sites have joined, and no file is read twice: prepare for the most.
+    # d is known after all sites have joined, and no file is read twice: prepare the maximum.
     return min(how.widest, space.n_features)
 
 
 def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | None:
-    """Return B (D, d) with orthonormal columns, or None where the features are the basis.
+    """Return B (D, d) with orthonormal columns, or None if the features are the basis.
 
-    Of ``courses`` it is what B' X regresses the templates with: columns are not orthonormal.
-
-    ConfigError (E011): templates beside a smooth basis on a mask too fine for an array.
+    For ``courses`` B' X are the time courses of the templates, and columns are not orthonormal.
+    ConfigError (E011) for templates with a smooth basis on a mask too fine for an array.
     """
     kind = basis_kind(how, space)
     if kind == "none":
@@ -74,7 +72,7 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
         from cape.algorithms.person_outcomes import regressor
 
         maps = space.templates()
-        return regressor(maps / maps.std(axis=0))  # loadings do not hang on their unit
+        return regressor(maps / maps.std(axis=0))  # so loadings do not depend on the maps' units
     plain = _smooth_basis(kind, space, how.image_shape, n_basis, wide=how.brains)
     if not space.n_templates:
         return plain
@@ -84,7 +82,7 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
         raise ConfigError(
             "E011", setting="mask", got=f"{space.n_features} voxels", allowed=allowed, do=do
         )
-    # With the span of the templates first, every d includes them.
+    # The templates come first, so every d includes them.
     return basis.led_by(space.templates(), plain)
 
 
@@ -96,10 +94,10 @@ _BUILD: Final[dict[BasisKind, _Build]] = {
 
 
 class BasisCache(Protocol):
-    """A cache of bases between processes; the name of a basis has all of its parameters."""
+    """A cache of bases between processes; the name of a basis contains all its parameters."""
 
     def get(self, what: str, n_rows: int) -> Array | None:
-        """Return B (D, d), None if it is not there."""
+        """Return B (D, d), or None if it is not cached."""
 
     def put(self, what: str, B: Array) -> None: ...
 
@@ -108,9 +106,9 @@ _shelves: list[Callable[[], BasisCache]] = []
 
 
 def keep_on(shelf: Callable[[], BasisCache]) -> None:
-    """Cache bases of masks in this process on a shelf that is opened when a basis is asked for.
+    """Use a cache for bases of masks in this process; it is opened when a basis is needed.
 
-    Called by programs of one party.
+    Programs of one party call this.
     """
     _shelves[:] = [shelf]
 
@@ -120,14 +118,14 @@ def _kept(what: str, n_rows: int, build: Callable[[], Array]) -> Array:
     for shelf in shelves:
         if (B := shelf.get(what, n_rows)) is not None:
             return B
-    # One layout, kept or not: products of another layout may differ in their last bits.
+    # The same layout with and without a cache: another may change the last bits of products.
     B = np.ascontiguousarray(build())
     for shelf in shelves:
         shelf.put(what, B)
     return B
 
 
-# A run asks for at most two (the widest, and d); a kernel basis takes seconds.
+# Cached: a run needs the widest basis and that of d, and a kernel basis takes seconds.
 @functools.lru_cache(maxsize=4)
 def _smooth_basis(
     kind: BasisKind, space: FeatureSpace, shape: tuple[int, ...], n_basis: int, *, wide: bool
@@ -154,12 +152,12 @@ def _smooth_basis(
         B = basis.dct_image((shape[0], shape[1]), n_basis)
     else:
         B = kernel.kernel_image((shape[0], shape[1]), n_basis)
-    B.flags.writeable = False  # shared by all who ask again
+    B.flags.writeable = False  # cached, hence shared
     return B
 
 
 def grayordinate_points(space: FeatureSpace) -> tuple[PointSet, ...]:
-    """Return where grayordinates lie: the hemispheres, then all voxels."""
+    """Return the positions of grayordinates: the hemispheres, then all voxels."""
     from cape.algorithms.surface_kernel import PointSet
     from cape.space.grayordinates import LEFT, RIGHT
 
@@ -187,7 +185,7 @@ def grayordinate_points(space: FeatureSpace) -> tuple[PointSet, ...]:
 
 
 def smoothed(space: FeatureSpace, columns: Array) -> Array:
-    """Return ``K columns`` (D, n), as smooth as the surrogates of spatial maps are."""
+    """Return ``K columns`` (D, n), as smooth as the surrogates of spatial maps."""
     if space.kind == "grayordinates":
         from cape.algorithms.surface_kernel import smooth_points
 
@@ -211,39 +209,39 @@ def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:
 
 
 def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> int:
-    """Return about how many bytes building B takes; 0 where the features are the basis.
+    """Estimate the bytes needed to build B; 0 if the features are the basis.
 
-    `wide`: by the modes of a wide kernel (`kernel.kernel_mask`).
+    `wide`: from the modes of a wide kernel (`kernel.kernel_mask`).
     """
     if n_basis >= space.n_features:
         return 0
     rows = space.n_features
     if space.kind == "grayordinates":
-        # A column is of one block: about three of them, made one after the other.
+        # A column belongs to one of about three blocks, which are made one after the other.
         return (WIDE_MODES if n_basis <= MAX_WIDE_MODES else MODES) + 4 * rows * n_basis
     if space.kind == "atlas":
-        return 24 * rows * rows  # the kernel, its eigenvectors and what makes them
+        return 24 * rows * rows  # the kernel, its eigenvectors and the working memory
     if space.kind == "mask" and rows > MAX_DENSE_FEATURES:
         from cape.algorithms.interpolated_basis import node_steps
 
         rows = round(RIM_FACTOR * rows / np.prod(node_steps(voxel_mm(space))))
     if wide:
-        # Measured: F'F while it is taken apart; five copies of B while it is made orthonormal.
+        # Measured: the decomposition of F'F; five copies of B to make it orthonormal.
         square = 8 * BRAIN_MODES**2
         return max(5 * square, 40 * rows * n_basis + 2 * square)
-    # B in doubles, and two copies of it while its columns are made orthonormal.
+    # B in doubles, and two copies of it to make its columns orthonormal.
     return 24 * rows * n_basis
 
 
 def project(values: Data, B: Basis | None) -> Data:
-    """Return ``B' X``, shape (d, T), float32; `values` is X (D, T), None the identity."""
+    """Return ``B' X``, shape (d, T), float32, for X (D, T); a B of None is the identity."""
     if B is None:
         return values
     if B.shape[0] != values.shape[0]:
         raise ValueError(f"basis has {B.shape[0]} rows, the data have {values.shape[0]}")
     if not isinstance(B, np.ndarray):
         return B.adjoint(values).astype(np.float32)
-    # Sums in doubles: in float32 the result would depend on the order of 70,000 voxels.
+    # Sums are in doubles; in float32 the result would depend on the order of 70,000 voxels.
     total = np.zeros((B.shape[1], values.shape[1]))
     for first in range(0, values.shape[0], PROJECTED_ROWS):
         rows = slice(first, first + PROJECTED_ROWS)
@@ -252,14 +250,14 @@ def project(values: Data, B: Basis | None) -> Data:
 
 
 def in_basis(B: Basis | None, values: Array | Data) -> Array:
-    """Return ``B' values``, shape (d, T) float64; None is the identity."""
+    """Return ``B' values``, shape (d, T) float64; a B of None is the identity."""
     if B is None:
         return values.astype(np.float64)
     return np.asarray(B.T @ values) if isinstance(B, np.ndarray) else B.adjoint(values)
 
 
 def noise_covariance(space: FeatureSpace, B: Basis) -> Array:
-    """Return ``B' K B``, shape (d, d): smooth noise of the features (K: `kernel.smooth`) in B."""
+    """Return ``B' K B``, shape (d, d): the covariance in B of smooth noise (K: `kernel.smooth`)."""
     if not isinstance(B, np.ndarray):
         d = B.shape[1]
         parts = (np.eye(d)[:, first : first + _COLUMNS] for first in range(0, d, _COLUMNS))

@@ -187,4 +187,4 @@ def test_the_verdict_knows_what_subjects_have_in_common() -> None:
     for party in (run.state, *run.runs.values()):
         released = party.model.subspace
         assert released.overlap != 1.0
-        assert ITERATE.estimator(party.config, party.model).overlap == released.overlap
+        assert ITERATE.estimator(party.config, party.model).subspace.overlap == released.overlap

@@ -1,8 +1,8 @@
-"""The spatial recipe: from a released mean of projectors to maps by mirror, rotation, claims.
+"""The spatial recipe: from a released mean of projectors to maps, by mirror, rotation and claims.
 
-It is what a capegica run makes of its one release, and what a temporal run on images gives away
-(`free_set`): the first release there is the same mean.  Aggregators alone import and run this, as
-the last step of a stage: another host's FastICA could stop at another step.
+A capegica run applies it to its one release.  A temporal run on images applies it to its first
+release, which is the same mean, and shows the maps as well (`free_set`).  Only the aggregator runs
+this, as the last step of a stage, because FastICA on another host could stop at another step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cape.protocol.wire import decode_document
 from cape.settings.resolved import resolve
 from cape.space.public_basis import Basis, basis_kind, in_basis, public_basis
 
-# Part of the program, as a module is: on what the constants were fitted, how often they were right
+# Constants of the claims and the measurements behind them
 CALIBRATED = decode_document(
     tomllib.loads((pkgutil.get_data(__package__, "claims.toml") or b"").decode()), Calibrated
 )
@@ -61,17 +61,17 @@ def rotated(
     symmetry: str,
     voxels: bool,
 ) -> Rotated:
-    """Take the recipe's steps from a released mean F (d, d): mirror, bagged maps, claims.
+    """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
 
-    `rank`: R of the projectors; `q`: `claims.cohort` of the mean as it was released.
+    `rank` is R of the projectors, `q` the `claims.cohort` of the mean before any mirroring.
     """
     clear = test is not None and test.z >= CLEAR_Z
-    # Without noise there is nothing that a mirror would take away.
+    # A mirror removes noise; without noise it is not needed.
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
     J = mirror.J if mirror is not None and wanted else None
     bag = bagged(F, B, n_components, noise_std=noise_std, J=J)
     maps = np.asarray(bag.C if B is None else B @ bag.C)
-    # Without noise all are equally stable, and the order is that of other maps.
+    # Without noise all maps have stability 1, and the order is by variance explained.
     order = arrange(maps, bag.stability if noise_std > 0 else None)
     C, maps = apply_order(order, bag.C, 1), apply_order(order, maps, 1)
     claims = None
@@ -96,10 +96,11 @@ def rotated(
 
 
 def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet | None:
-    """Return the components of a released mean, as svec; None where the recipe is not for it.
+    """Return the spatial components of a released mean (svec); None if the recipe does not apply.
 
-    In the smooth directions that the noise of the release pays for, whatever basis the run has.  On
-    real brains these maps did better than the rounds (docs/separations.md).
+    They are made in the number of smooth directions that suits the noise of the release, whatever
+    the basis of the run.  On real brains they were better than the maps of the rounds
+    (docs/separations.md).
     """
     roster = joined(model)
     space, d = roster.space, roster.n_basis
@@ -115,7 +116,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     C = _between(K, public_basis(resolve(config), space, d), d)
     mirror, test, q = mirror_of(brains, space, k), None, 0.0
     if mirror is not None:
-        # Of the mean as it was released: there its noise is known exactly.
+        # The test uses the mean as released, whose noise is known exactly.
         weighed = C.T @ mirror.weighed @ C
         null = null_of(config, space, d, Mirror(J=weighed, weighed=weighed), R)
         test = left_right(
@@ -153,13 +154,13 @@ def _between(K: Basis | None, B: Basis | None, d: int) -> Array:
     if K is None or B is None:
         rows = np.eye(d) if B is None else B @ np.eye(d)
         return in_basis(K, rows)
-    # An interpolated basis is never held whole.
+    # In parts, because an interpolated basis is too large for memory.
     parts = [in_basis(K, B @ np.eye(d)[:, i : i + 16]) for i in range(0, d, 16)]
     return np.concatenate(parts, axis=1)
 
 
 def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
-    """Return the free set of a run that has one, as the consortium gets it."""
+    """Return the free set of a run for the report; None if there is none."""
     if model.subspace is None or (found := model.subspace.free) is None:
         return None
     space, k = joined(model).space, len(found.directions)

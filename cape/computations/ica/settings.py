@@ -1,4 +1,4 @@
-"""Settings that several joint ICAs have, and what follows from them and the sizes of a run."""
+"""Settings shared by joint ICAs, and quantities that follow from them and the sizes of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cape.settings.option import option
 from cape.settings.resolved import check_basis, resolve
 from cape.space.feature_space import FeatureSpace
 
-# R where the owner leaves it open; where it follows from G, the most of it
+# Default of R; if R follows from G, the number for which a subject is checked before G is known
 N_COMPONENTS = 20
 
 
@@ -45,7 +45,7 @@ class LeftRightConfig(IcaConfig):
     label_pairs: str = option("", when=("feature_space", "atlas"))
 
     def midline_mm(self) -> float | None:
-        """Return the x of the midplane; None: it has to be found from the mask."""
+        """Return the x of the midplane; None if it has to be found from the mask."""
         if self.midline_x == "auto":
             # The voxels of grayordinates are those of an MNI brain by definition.
             known = self.mask != "file" and self.feature_space == "mask"
@@ -63,7 +63,7 @@ class LeftRightConfig(IcaConfig):
         return x
 
     def pairs_of_labels(self) -> tuple[tuple[int, int], ...]:
-        """Return pairs of mirror images among the labels; every label in one pair at most."""
+        """Return pairs of mirror images among the labels; each label is in at most one pair."""
         pairs = [part.split("-") for part in self.label_pairs.split(",") if part.strip()]
         found = [int(label) for pair in pairs for label in pair if label.strip().isdecimal()]
         if any(len(pair) != 2 for pair in pairs) or len(set(found)) != 2 * len(pairs):
@@ -83,16 +83,15 @@ class SpatialConfig(LeftRightConfig):
     """Settings under which maps are made by the spatial recipe."""
 
     def recipe(self) -> Recipe:
-        # The forecast is read before a run only, so a round should not pay for its import.
+        # Imported here, because rounds do not need the forecast.
         from cape.forecast.one_release import spatial_basis_size
 
         return Recipe(
-            # Maps should be as smooth as the noise they are compared with.
+            # Maps must be as smooth as the noise with which they are compared.
             smooth_basis="kernel",
-            # Columns have no place in mm, and synthetic images are not left-right symmetric.
+            # Columns have no positions in mm, and synthetic images no symmetry.
             brains=self.feature_space != "matrix",
             widest=spatial_basis_size(math.inf, self.n_components),
-            # Before G is known; what a subject is checked against.
             max_components=self.n_components or N_COMPONENTS,
         )
 
@@ -123,12 +122,12 @@ C = TypeVar("C", bound=IcaConfig)
 
 
 def sized(config: C, n_sites: int, n_subjects: int, space: FeatureSpace) -> C:
-    """Return the settings with R: the owner's, or what G, people and features carry."""
+    """Return the settings with R: the owner's, or the number that G, people and features allow."""
     if config.n_components:
         return config
-    # Only where R is left to G, once a phase: a round should not pay for this import.
+    # Imported here, because most rounds do not need it.
     from cape.forecast.one_release import room_for, spatial_components
 
     room = room_for(min(config.n_basis or space.n_features, space.n_features))
-    most = spatial_components(effective_g(config, n_sites, n_subjects))
-    return replace(config, n_components=max(2, min(most, room, n_subjects)))
+    for_g = spatial_components(effective_g(config, n_sites, n_subjects))
+    return replace(config, n_components=max(2, min(for_g, room, n_subjects)))

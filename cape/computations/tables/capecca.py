@@ -1,10 +1,9 @@
 """capeCCA (Imtiaz and Sarwate, Alg. 1): private CCA of two views from one secure sum.
 
-A subject is one record z = [x ; y], such as the strengths of brain networks and scores of
-behaviour.  Each column has a public range, which standardises it; one release of the joint second
-moment gives means, standard deviations, canonical correlations and weights.  For comparison:
-``noise=local`` is the paper's "conv", and ``noise=local min_sites=1`` on one folder its "local".
-Not iterative.
+A subject is one record z = [x ; y], such as strengths of brain networks and scores of behaviour.
+Each column is standardised by its public range.  One release, the joint second moment, gives means,
+standard deviations, canonical correlations and weights.  For comparison: ``noise=local`` is the
+paper's "conv", and ``noise=local min_sites=1`` on one folder its "local".
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from cape.settings.option import option
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapeCcaConfig(Config):
-    """Settings of capecca; data are taken as they are, records as rows of a table or as files."""
+    """Settings of capecca; records are rows of a table or files, without preprocessing."""
 
     n_features_x: int = option(0, low=0, high=1446)
     n_pairs: int = option(2, low=1, high=500)
@@ -49,7 +48,7 @@ class CapeCcaConfig(Config):
     norm_bound: float = option(0.6, low=0.01, high=1.0, expert=True)
     centre: Literal["released", "range"] = option("released", expert=True)
     ridge: float = option(0.0, low=0.0, high=10.0, expert=True)
-    # The common settings again, with what suits a table: values as they are, in public ranges.
+    # Common settings with defaults that suit a table: no preprocessing.
     feature_space: Literal["matrix"] = option("matrix", group="Data")
     basis: Literal["none"] = option("none", group="Data")
     min_timepoints: int = option(1, low=1, group="Data")
@@ -75,7 +74,7 @@ def single_bounds(text: str) -> dict[int, tuple[float, float]]:
         except ValueError:
             index, ends = 0, (0.0, 0.0)
         fine = index >= 1 and np.isfinite(ends).all() and ends[0] < ends[1]
-        # A column given twice is a slip of the pen, and either range might be meant.
+        # If a column is given twice, the meant range is unknown.
         if not fine or index in bounds:
             allowed, do = "column:low:high, each column once", "such as 4:18:90."
             raise ConfigError("E011", setting="bounds", got=part, allowed=allowed, do=do)
@@ -85,14 +84,14 @@ def single_bounds(text: str) -> dict[int, tuple[float, float]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapeCcaModel(Model):
-    """What all parties hold; None before the release."""
+    """The public state of a run."""
 
-    canonical: CanonicalState | None = None
+    canonical: CanonicalState | None = None  # None before the release
 
 
 # -- what is released ----------------------------------------------------------------------------
 
-# Appended constant over the norm bound: (1 + .25) in sensitivity buys the means
+# Appended constant over the norm bound: the means cost a factor of 1.25 in sensitivity.
 CONSTANT_RATIO = 0.5
 
 
@@ -101,7 +100,7 @@ def first_view(config: CapeCcaConfig, n_columns: int) -> int:
 
 
 def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
-    # Public ranges only: a range taken from data would be a release of its own.
+    # Public ranges only: a range from data would be another release.
     n_x = first_view(config, n_columns)
     low = [config.x_low] * n_x + [config.y_low] * (n_columns - n_x)
     high = [config.x_high] * n_x + [config.y_high] * (n_columns - n_x)
@@ -125,13 +124,13 @@ def stages(config: CapeCcaConfig, n_columns: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    """Return the plan that the aggregator makes in `join`; ConfigError if none exists."""
     D = space.n_features
     if config.max_features < D:
         do = "use fewer."
         raise ConfigError("E145", setting="columns", got=D, allowed=config.max_features, do=do)
     n_x = first_view(config, D)
-    # How many columns there are is known only now that the sites have read their tables.
+    # The number of columns is known only after the sites have read their tables.
     for setting, got, limit in (
         ("n_features_x", n_x, D - 1),
         ("n_pairs", config.n_pairs, min(n_x, D - n_x)),
@@ -146,7 +145,7 @@ def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: Featur
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    # The roster is not trusted: the site makes the same plan again from its own inputs.
     config, D = settings_of(CapeCcaConfig, site.config), roster.space.n_features
     verify_plan(site, roster, stages(config, D), n_basis=D)
 
@@ -190,7 +189,7 @@ def correlations_table(state: CanonicalState) -> Table:
 
 
 def column_tables(state: CanonicalState) -> tuple[Table, Table]:
-    """Return a table per view: one row per column with its mean, its std and its part."""
+    """Return a table per view; a row holds a column's mean, std, weights and loadings."""
     n_x = len(state.U)
     first, second = slice(0, n_x), slice(n_x, len(state.mean))
     return (
@@ -203,10 +202,10 @@ def _column_table(
     state: CanonicalState, view: str, title: str, columns: slice, weights: Array
 ) -> Table:
     K, std = weights.shape[1], state.std[columns]
-    # Correlation of a column with the variate of its own view, from released values.
+    # Correlations of columns with the variates of their view, from released values.
     loadings = state.covariance[columns, columns] @ weights
     loadings /= np.where(std > 0.0, std, np.inf)[:, None]
-    # Noise alone can push an estimate past 1, which no correlation is.
+    # Noise can take an estimate beyond 1.
     loadings = np.clip(loadings, -1.0, 1.0)
     parts = (state.mean[columns], std, weights * std[:, None], loadings)
     rows = zip(*(part.tolist() for part in parts), strict=True)

@@ -1,12 +1,12 @@
 """Private mean and histogram of the columns of each subject's matrix: the smallest computation.
 
-The paper's CAPE (Imtiaz et al., Alg. 2) estimates a mean from noisy sums of sites.  Here it is two
-secure sums, each of them one release: the mean of every column over subjects, and its histogram.
-The standard deviation of the noise is known, so every number comes with an exact error bar.
+The paper's CAPE (Imtiaz et al., Alg. 2) estimates a mean from noisy sums of sites.  Here two secure
+sums, one release each, give the mean of every column over subjects, and its histogram.  The
+standard deviation of the noise is known, so each number has an exact error bar.
 
 This file is the model for adding a computation (docs/adding-a-computation.md).  In order: its
-settings, its public model, what its releases ask (which the planner and every site's own check
-both read), its result, its table.  The mathematics is in `cape.algorithms.marginals`.
+settings, its public model, its releases (read by the planner and by each site's own check), its
+result, its table.  The mathematics is in `cape.algorithms.marginals`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cape.algorithms.marginals import ColumnHistogram, ColumnMean, ColumnStatistic
+from cape.algorithms.significance import Z95
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
@@ -30,10 +31,7 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
 from cape.settings.option import option
 
-# Half width of the central 95 % of a normal law, in standard deviations
-NORMAL_95 = 1.959963984540054
-
-# Noise std of the mean, as a part of the range, from which on a warning is given
+# Noise std of a mean, over the range, above which there is a warning
 NOISY = 0.1
 
 
@@ -42,13 +40,13 @@ NOISY = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapeMeanConfig(Config):
-    """Settings of capemean; data are taken as they are, in the columns as they are."""
+    """Settings of capemean; columns are not preprocessed."""
 
     low: float = option(0.0)
     high: float = option(1.0)
     n_bins: int = option(10, low=1, high=100)
     mean_share: float = option(0.5, low=0.01, high=0.99)
-    # The common settings again, with what suits a table: values as they are, in public ranges.
+    # Common settings with defaults that suit a table: no preprocessing.
     basis: Literal["none"] = option("none", group="Data")
     detrend: Literal["linear", "none"] = option("none", group="Data")
     standardize: Literal["variance", "demean", "none"] = option("none", group="Data")
@@ -65,15 +63,13 @@ class CapeMeanConfig(Config):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapeMeanModel(Model):
-    """What all parties hold: states of the two estimators, None before their release."""
+    """The public state of a run; a field is None before its release."""
 
     mean: ColumnStatistic | None = None
     histogram: ColumnStatistic | None = None
 
 
 # -- what is released: one description for the planner and for every site's own check ------------
-
-# Were there two, the aggregator could plan one thing and a site check another.
 
 
 def mean_of(config: CapeMeanConfig, model: object = None) -> ColumnMean:
@@ -97,7 +93,7 @@ def stages(config: CapeMeanConfig, n_columns: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapeMeanConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    """Return the plan that the aggregator makes in `join`; ConfigError if none exists."""
     D = space.n_features
     if config.max_features < D:
         do = "use an atlas."
@@ -116,7 +112,7 @@ def plan_run(config: CapeMeanConfig, n_sites: int, n_subjects: int, space: Featu
 
 
 def verify(site: Site, roster: Roster) -> None:
-    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    # The roster is not trusted: the site makes the same plan again from its own inputs.
     config, D = settings_of(CapeMeanConfig, site.config), roster.space.n_features
     verify_plan(site, roster, stages(config, D), n_basis=D)
 
@@ -166,7 +162,7 @@ def histogram_table(config: CapeMeanConfig, state: ColumnStatistic) -> Table:
     """Return one row per column and bin; the first and last bin of a column are open."""
     edges = histogram_of(config).edges().tolist()
     bins = list(zip(["-inf", *edges], [*edges, "inf"], strict=True))
-    # Zeros of a refused release would look like empty bins: their cells stay empty instead.
+    # After a refusal, cells are empty: zeros would look like empty bins.
     released = state.status == "released"
     rows = []
     for i, value in enumerate(state.values.tolist()):
@@ -183,14 +179,14 @@ def histogram_table(config: CapeMeanConfig, state: ColumnStatistic) -> Table:
 
 
 def _with_error(value: float, noise_std: float) -> tuple[float, float, float, float]:
-    half = NORMAL_95 * noise_std
+    half = Z95 * noise_std
     return value, noise_std, value - half, value + half
 
 
 # -- the protocol --------------------------------------------------------------------------------
 
-# The last stage has no successors: it opens `report`, and a refusal of it ends the run with what
-# was released before.
+# The last stage has no successors: it opens `report`.  If a site refuses it, the run ends with the
+# means.
 HISTOGRAM = SecureSum(
     name="histogram",
     state=ColumnStatistic,

@@ -1,10 +1,10 @@
 """capePCA (Imtiaz et al., Alg. 3) alone: private PCA of bounded records from one secure sum.
 
-Every subject answers with the second moment of its own columns; the sum over subjects carries as
-much noise as if one place held all data (correlated noise, Lemma 1).  For comparison:
-``noise=local`` is the conventional scheme ("full" of DPdisPCA: every site adds all the noise),
-``noise=local min_sites=1`` on one folder is local DP-PCA, and on all data in one folder pooled
-DP-PCA.  Not iterative, one release.
+Each subject answers with the second moment of its own columns.  The one release, the sum over
+subjects, has as much noise as if one site held all data (correlated noise, Lemma 1).  For
+comparison: ``noise=local`` is the conventional scheme ("full" of DPdisPCA: each site adds all the
+noise); ``noise=local min_sites=1`` is local DP-PCA on the folder of one site, and pooled DP-PCA on
+a folder of all data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cape.space.public_basis import widest_basis
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapePcaConfig(Config):
-    """Settings of capepca; data are taken as they are, one column or many each."""
+    """Settings of capepca; columns are not preprocessed."""
 
     n_directions: int = option(3, low=1, high=1000)
     norm_bound: float = option(1.0, low=1e-12, high=1e12)
@@ -49,9 +49,9 @@ class CapePcaConfig(Config):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PcaModel(Model):
-    """What all parties hold; None before the release."""
+    """The public state of a run."""
 
-    principal: Principal | None = None
+    principal: Principal | None = None  # None before the release
 
 
 # -- what is released: one description for the planner and for every site's own check ------------
@@ -67,7 +67,7 @@ def stages(config: CapePcaConfig, n_features: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    """Return the plan that the aggregator makes in `join`; ConfigError if none exists."""
     d = widest_basis(resolve(config), space)
     if d > config.max_features:
         do = "use a basis or an atlas."
@@ -81,7 +81,7 @@ def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: Featur
 
 
 def verify(site: Site, roster: Roster) -> None:
-    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    # The roster is not trusted: the site makes the same plan again from its own inputs.
     config = settings_of(CapePcaConfig, site.config)
     d = widest_basis(resolve(config), roster.space)
     verify_plan(site, roster, stages(config, d), n_basis=d)
@@ -92,7 +92,7 @@ def verify(site: Site, roster: Roster) -> None:
 
 def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
     state: Principal = MOMENT.released(model)
-    # After a refusal the state is the one before the release, which says nothing of the data.
+    # After a refusal there is nothing to show: the state is that before the release.
     tables = (spectrum_table(state, note), directions_table(state))
     return outcome_in_tables(
         name, party, model, status=state.status, tables=tables if state.status == "released" else ()
@@ -115,7 +115,7 @@ def spectrum_table(state: Principal, note: str) -> Table:
 
 
 def directions_table(state: Principal) -> Table:
-    """Return one row per feature: its weight in every direction kept."""
+    """Return one row per feature: its weight in each direction."""
     K = state.V.shape[1]
     return Table(
         name="directions",
@@ -139,7 +139,7 @@ MOMENT = SecureSum(
     model_field="principal",
     estimator=estimator,
     rows=n_basis,
-    # Not centred, not scaled: the bound is on the records as they are.
+    # Neither centred nor scaled: `norm_bound` is for the records themselves.
     input=subject_views.as_read,
 )
 
