@@ -74,7 +74,7 @@ TABLE_DEFAULTS: Final[Mapping[str, object]] = {
 
 # Sites needed to estimate the spread between them (sites = random)
 MIN_RANDOM_SITES = 8
-# Cells of people, for counts and halves: group membership as a word
+# Cells of people for counts and halves: their groups
 FIRST, SECOND, NEITHER = "first", "second", "neither"
 CELLS = (FIRST, SECOND, NEITHER)
 
@@ -116,12 +116,12 @@ class CapeContrastConfig(Config):
     def check(self) -> None:
         Config.check(self)
         for name in ("people_table", "outcomes_table"):
-            said = getattr(self, name)
+            file_name = getattr(self, name)
             gift = name == "outcomes_table" and self.of_gift
-            table = gift or said.endswith((".tsv", ".csv")) or not said
-            if not table or {"/", "\\"} & {*said}:
+            table = gift or file_name.endswith((".tsv", ".csv")) or not file_name
+            if not table or {"/", "\\"} & {*file_name}:
                 allowed = "the name of a .tsv or .csv file in the site's folder"
-                raise out_of_range(name, said, allowed)
+                raise out_of_range(name, file_name, allowed)
         if not (self.group.strip() and self.outcomes.strip()):
             return  # an empty form is allowed; its use raises E013
         check_question(self.asked_group, self.asked_covariates)
@@ -176,7 +176,7 @@ class CapeContrastConfig(Config):
 
     @property
     def asked_group(self) -> Covariate:
-        return parse_question(self._said("group"))
+        return parse_question(self._required("group"))
 
     @property
     def asked_covariates(self) -> tuple[Covariate, ...]:
@@ -209,7 +209,7 @@ class CapeContrastConfig(Config):
     @property
     def asked_outcomes(self) -> tuple[Column, ...]:
         if (measure := self.asked_measure) is None:
-            return parse_outcomes(self._said("outcomes"))
+            return parse_outcomes(self._required("outcomes"))
         _, unit, middle = UNITS[measure.kind]
         names = outcome_names(measure)
         return tuple(Column(column=name, unit=unit, middle=middle) for name in names)
@@ -220,7 +220,7 @@ class CapeContrastConfig(Config):
         word = "" if self.asked_measure is None else UNITS[self.asked_measure.kind][0]
         return (word,) * len(self.asked_outcomes)
 
-    def _said(self, setting: str) -> str:
+    def _required(self, setting: str) -> str:
         if not (text := str(getattr(self, setting))).strip():
             raise ConfigError("E013", setting=setting, do="the owner says what is compared.")
         return text
@@ -317,14 +317,10 @@ def cell_by_person(site: Site, space: FeatureSpace) -> dict[str, str]:
     return dict(zip(people.labels[0], cells, strict=True))
 
 
-def counts(site: Site) -> tuple[int, ...]:
+def counts(site: Site, space: FeatureSpace | None = None) -> tuple[int, ...]:
     """Return the numbers of people in the first and the second group."""
-    return _counted(cell_by_person(site, site.source.space))
-
-
-def _counted(cells: Mapping[str, str]) -> tuple[int, int]:
-    found = list(cells.values())
-    return found.count(FIRST), found.count(SECOND)
+    groups = list(cell_by_person(site, space or site.source.space).values())
+    return groups.count(FIRST), groups.count(SECOND)
 
 
 # -- what is asked: one description for the planner and for every site's own check ---------------
@@ -344,15 +340,15 @@ def _question(config: CapeContrastConfig, *, score: bool = False, **public: Any)
 
 def stages(config: CapeContrastConfig) -> tuple[PlannedStage, ...]:
     # Looks and their shares do not depend on the number of people.
-    nobody: dict[str, Any] = {"groups": Groups(people=np.zeros(1, dtype=np.int64), cases=None)}
-    nobody["everybody"] = 0
-    asked = _question(config, **nobody).schedule(0)
-    part = part_of(config, score=False)
-    planned = PlannedStage(phase="contrast", releases=asked, mu2_weight=1.0, part=part)
-    if not part:
-        return (planned,)
-    score, part = _question(config, score=True, **nobody).schedule(0), part_of(config, score=True)
-    return planned, PlannedStage(phase="score", releases=score, mu2_weight=1.0, part=part)
+    groups = Groups(people=np.zeros(1, dtype=np.int64), cases=None)
+
+    def planned(phase: str, *, score: bool) -> PlannedStage:
+        asked = _question(config, score=score, groups=groups, everybody=0).schedule(0)
+        part = part_of(config, score=score)
+        return PlannedStage(phase=phase, releases=asked, mu2_weight=1.0, part=part)
+
+    first = planned("contrast", score=False)
+    return (first, planned("score", score=True)) if first.part else (first,)
 
 
 def plan_run(
@@ -390,7 +386,7 @@ def verify(site: Site, roster: Roster) -> None:
     verify_plan(site, roster, stages(config), n_basis=_n_basis(config, roster.space))
     if not config.strict:
         own = next(entry for entry in roster.sites if entry.site == site.id)
-        if own.counts != _counted(cell_by_person(site, roster.space)):
+        if own.counts != counts(site, roster.space):
             problem = "the roster has other counts of this site's groups than it said"
             raise PrivacyBudgetError("E231", site=site.id, problem=problem)
 
@@ -478,10 +474,6 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool = False) -> Stacks
     return _one_stack(np.column_stack([u, x, r]), people.labels[0])
 
 
-def _cells(site: Site, model: ContrastModel) -> Mapping[str, str]:
-    return cell_by_person(site, joined(model).space)
-
-
 # -- the result ----------------------------------------------------------------------------------
 
 REASONS = {
@@ -525,13 +517,13 @@ def _own_people(site: Site, model: ContrastModel) -> Table:
     columns = (*covariates, config.asked_group)
     rows = []
     for label, row in zip(people.labels[0], people.arrays[0][:, :, 0].tolist(), strict=True):
-        own = row[-len(columns) :]
+        coded = row[-len(columns) :]
         # g codes the groups as 1 and 0; `cell` expects the coding of covariates, 1 and -1.
         if isinstance(config.asked_group, Levels):
-            own[-1] = 2 * own[-1] - 1
-        said = [column.cell(value) for column, value in zip(columns, own, strict=True)]
+            coded[-1] = 2 * coded[-1] - 1
+        cells = [column.cell(value) for column, value in zip(columns, coded, strict=True)]
         values = [f"{value:.6g}" if np.isfinite(value) else None for value in row[: -len(columns)]]
-        rows.append((label, said[-1], *said[:-1], *values))
+        rows.append((label, cells[-1], *cells[:-1], *values))
     names = [one.column for one in (config.asked_group, *covariates, *config.asked_outcomes)]
     return Table(name="people", title="", note="", header=("subject", *names), rows=tuple(rows))
 
@@ -558,7 +550,7 @@ SCORE = _QuestionStage(
     estimator=partial(question_of, score=True),
     rows=lambda model: joined(model).space.n_features,
     input=partial(_weighed, score=True),
-    cells=_cells,
+    cells=lambda site, model: cell_by_person(site, joined(model).space),
     by_site=lambda config: config.sites == "random",
 )
 CONTRAST = replace(
@@ -590,20 +582,20 @@ def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
         if alone:
             notes.append(f"People of one group only, who add nothing to it: {', '.join(alone)}.")
         pattern = config.is_pattern(len(config.asked_outcomes))
-        least = 2 if pattern and config.sites == "these" else 1  # one of each group per half
-        if max(min(entry.counts) for entry in roster.sites) < least:
-            problem = f"no site has {least} or more people of both groups"
+        needed = 2 if pattern and config.sites == "these" else 1  # one of each group per half
+        if max(min(entry.counts) for entry in roster.sites) < needed:
+            problem = f"no site has {needed} or more people of both groups"
             raise ConfigError("E150", problem=problem, do="look at the levels of group.")
     if config.private:
         from cape.forecast.contrast import MAX_USEFUL  # imported in this exchange only
 
-        seen = forecast_of(config, roster)
-        if not seen.usable:
-            said = f"too few people: only a difference of {seen.smallest:.1f} sd would be seen"
+        precision = forecast_of(config, roster)
+        if not precision.usable:
+            text = f"too few people: only a difference of {precision.smallest:.1f} sd would be seen"
             if not config.accept_low_quality:
                 do = "ask more people, fewer outcomes, or set accept_low_quality."
-                raise ConfigError("E150", problem=f"{said}, {MAX_USEFUL} at most", do=do)
-            notes.append(f"{said[0].upper()}{said[1:]}.")
+                raise ConfigError("E150", problem=f"{text}, {MAX_USEFUL} at most", do=do)
+            notes.append(f"{text[0].upper()}{text[1:]}.")
     return replace(roster, warnings=(*roster.warnings, *notes))
 
 

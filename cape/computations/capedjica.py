@@ -128,7 +128,7 @@ def parse_numbers(name: str, text: str, count: int) -> tuple[float, ...]:
 # -- what follows from the settings and the sizes --------------------------------------------------
 
 
-# Cached: whitening and solver both call it, and G needs a root search for mu.
+# Cached: whitening and solver both need it, and G requires a root search for mu.
 @functools.lru_cache(maxsize=4)
 def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedConstants:
     """Return the public constants of a run: fitted to R and G, unless set by the owner."""
@@ -150,7 +150,7 @@ def solver(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> Solver:
 
 # -- what a site answers from ---------------------------------------------------------------------
 
-# Working arrays of the two later stages; whitened arrays replace reduced ones.
+# Name of the working arrays of the two later stages; whitened arrays replace reduced ones.
 IN_SUBSPACE = "subspace"
 
 
@@ -194,17 +194,10 @@ def _whitened(site: Site, model: IcaModel) -> Stacks:
 # -- the stages ----------------------------------------------------------------------------------
 
 
-def _constants(config: CapeDjicaConfig, model: IcaModel) -> TunedConstants:
-    roster = joined(model)
-    return constants(config, roster.n_sites, roster.n_subjects)
-
-
-def _pca(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Subspace]:
-    return config.make_pca()
-
-
 def _whitening(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Whitener]:
-    return config.make_whitening(_constants(config, model), model.subspace)
+    roster = joined(model)
+    fixed = constants(config, roster.n_sites, roster.n_subjects)
+    return config.make_whitening(fixed, model.subspace)
 
 
 def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
@@ -234,7 +227,7 @@ def with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subs
     try:
         found = free_set(config, model, mean)
     except (ConfigError, np.linalg.LinAlgError):
-        # The budget is already spent here: a mask too small for the kernel must not end the run.
+        # The budget is already spent: a mask too small for the kernel must not end the run.
         found = None
     return replace(subspace(model), free=found)
 
@@ -243,8 +236,8 @@ def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:
     return arranged(config, model, WHITENING.current(config, model).U)
 
 
-# Feature spaces in which a smooth basis holds the same share of a map as for blobs in brains;
-# docs/decisions.md has similar figures for grayordinates
+# Feature spaces of brains, in which `forecast.BRAIN_ENERGY` holds (docs/decisions.md has similar
+# figures for grayordinates)
 OF_BRAINS = ("mask", "grayordinates")
 
 ITERATE = SecureSum(
@@ -271,7 +264,7 @@ PCA = SecureSum(
     state=Subspace,
     model_field="subspace",
     may_reduce_rank=True,
-    estimator=_pca,
+    estimator=lambda config, model: config.make_pca(),
     rows=n_basis,
     input=subject_views.despiked,
     successors=(WHITENING,),
