@@ -33,7 +33,7 @@ Prewhiten = Literal["ar1", "none"]
 # Minimum of the covariance eigenvalues in a logarithm (data have unit variance on average)
 LOG_FLOOR = 1e-4
 
-# Norm of a released mean, over the clip, from which the clip is taken to have shortened it
+# Minimum norm, over the clip, of a released mean that the clip is assumed to have shortened
 CLIPPED = 0.9
 
 

@@ -1,7 +1,7 @@
-"""The computations: a file or folder each, both sides of the protocol; adding one adds it.
+"""The computations: one file or folder each, for both sides of the protocol, found by name.
 
-Computations of tables and of the papers lie in wings: packages that are found by name and may be
-absent (`cape.settings.wings`).
+Computations of tables and of the papers are in wings, packages that may be absent
+(`cape.settings.wings`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def _homes() -> Mapping[str, str]:
     for place in PLACES:
         try:
             spec = importlib.util.find_spec(place)
-        except ModuleNotFoundError:  # the whole wing was left out
+        except ModuleNotFoundError:  # the whole wing is absent
             spec = None
-        found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
-        homes |= {module.name: f"{place}.{module.name}" for module in found}
+        modules = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
+        homes |= {module.name: f"{place}.{module.name}" for module in modules}
     homes = {name: home for name, home in homes.items() if home not in (*PLACES, *SHARED)}
     return {name: homes[name] for name in sorted(homes) if BUILT_ON.get(name, name) in homes}
 

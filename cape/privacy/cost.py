@@ -1,12 +1,12 @@
 """The record of a release, planned or charged, and what releases cost: mu squared, exact.
 
-Several mu-GDP releases, also if later ones are chosen by earlier ones, are sqrt(sum mu_j^2)-GDP
-(Dong, Roth and Su 2022, Cor. 3.3), so mu^2 adds; it is infinite without noise, and so is a sum that
-holds it.  Epsilon is read off at the end, once: sums of epsilons would be wrong.
+Several mu_j-GDP releases are together sqrt(sum mu_j^2)-GDP, even if earlier answers choose later
+releases (Dong, Roth and Su 2022, Cor. 3.3).  Hence mu^2 adds; it is infinite without noise.
+Epsilon is computed once, from the sum; adding epsilons would be wrong.
 
 If releases ask one half of the people each (`Event.part`), only the half with the larger cost
-counts, even if the answer of A decides the question to B: a neighbouring data set differs in one
-person, whose half is fixed before data are read (`cape.privacy.halves`), and the releases of the
+counts, even if the answer of A decides the question to B.  A neighbouring data set differs in one
+person, whose half is fixed before data are read (`cape.privacy.halves`), so the releases of the
 other half have the same law in both.
 
 One share (Imtiaz et al., Alg. 2, h = t - S_C shares of parties whose noise nobody can subtract):
@@ -98,7 +98,7 @@ class Cost:
         if self.mu2 is None:
             return self
         if noise_shares < 1 or n_unknown < 1:
-            # A viewer who knows all shares sees the sum itself: no mu describes that.
+            # A viewer who knows all shares sees the sum without noise.
             problem = "a view needs an unknown share"
             raise ConfigError("E232", problem=problem, do="pass 1 or more.")
         return Cost(mu2=self.mu2 * noise_shares / n_unknown)
@@ -114,7 +114,7 @@ class Cost:
         # With local noise each site's release is seen alone, so all views cost the same.
         if noise == "local":
             return {"outsider": self, "one_site": self, "aggregator": self}
-        # With one site there is no other site to look: the view is then the headline.
+        # With one site there is no other site: its view is the headline.
         unknown: dict[Viewer, int] = {
             "outsider": n_sites,
             "one_site": max(1, n_sites - 1),
@@ -130,7 +130,7 @@ INFINITE: Final = Cost(mu2=None)
 def total_cost(costs: Iterable[Cost], *, bits: int = BITS) -> Cost:
     """Sum of the costs, each rounded up to a multiple of 2^-bits: never too small.
 
-    The denominators of exact sums grow; `fits` is exact where the last bit decides.
+    Denominators of exact sums would grow.  `fits` decides exactly.
     """
     units = 0
     for cost in costs:
@@ -230,7 +230,7 @@ class Event:
     part: Half = dataclasses.field(default="", metadata={"omittable": True})
 
     def __post_init__(self) -> None:
-        # A float or a bool would make the cost inexact, so the type is checked, too.
+        # The type is checked, too: a float would make the cost inexact.
         for name, minimum in _MINIMA.items():
             value = getattr(self, name)
             if type(value) is not int or value < minimum:

@@ -1,11 +1,11 @@
-"""Which half of a site's people a release asks: settled by public numbers and names, never by data.
+"""The half of a site's people that a release asks: it follows from public values, never from data.
 
 Two releases of one run to different halves ask each person at most once, so a person bears the
-larger of the two costs (`cape.privacy.cost.total_of`).  This requires that no person's half depends
-on data: it follows from a seed of the run and from names, which are the same in a neighbouring data
-set (a replacement takes the name of the person replaced).  Halves are drawn within a cell: the
-people of a site who share a public property, such as their group.  Every listed person is in a
-half, whatever the data are.
+larger of the two costs (`cape.privacy.cost.total_of`).  This requires that no half depends on data.
+It follows from a seed of the run and from names, which are the same in a neighbouring data set (a
+replacement takes the name of the person replaced).  Halves are drawn within a cell: the people of a
+site with the same public property, such as their group.  Every listed person is in a half, whatever
+the data are.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ HALVES: Final[tuple[Half, Half]] = ("A", "B")
 
 
 def halves(seed: str, site: str, cells: Mapping[str, str]) -> dict[str, Half]:
-    """Return the half of every name; `cells` says in which cell it is.
+    """Return the half of every name; `cells` maps names to their cells.
 
-    Order of names does not matter, nor does another cell.
+    It depends neither on the order of names nor on other cells.
     """
     half_of: dict[str, Half] = {}
     for cell in sorted(set(cells.values())):

@@ -1,12 +1,12 @@
 """Budget, plan and ledger: what may be released, and what was.
 
-A plan is made from (epsilon, delta) before any release.  A ledger only grows: a charge comes before
-the noise is drawn, is never refunded, and a release past the budget is refused.  The filter sum
-mu_j^2 <= mu_B^2 holds for adaptively chosen releases with the same constants (Smith and Thakurta,
-arXiv 2210.17520) and is compared in exact fractions.  No I/O here: `Ledger.entries` is what gets
-written.  An entry holds, as integers, all that its mu^2 follows from, and the SHA-256 of the entry
-before it, which shows a changed, dropped or reordered entry.  A cut end shows only against a head
-digest that is known from elsewhere.
+A plan is made from (epsilon, delta) before any release.  A ledger only grows: a release is charged
+before its noise is drawn, a charge is never refunded, and a release past the budget is refused.
+The filter sum mu_j^2 <= mu_B^2 is valid for adaptively chosen releases with the same constants
+(Smith and Thakurta, arXiv 2210.17520) and is compared in exact fractions.  No I/O here:
+`Ledger.entries` returns what is written.  An entry holds the integers from which its mu^2 follows
+and the SHA-256 of the entry before it, which reveals changed, missing or reordered entries.  A
+missing end is found only with a head digest from elsewhere.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Plan:
     releases: tuple[Event, ...]  # at most one per phase and round; all with noise, or none
 
     def __post_init__(self) -> None:
-        # With two releases in one round, the second would go out under the charge of the first.
+        # Of two releases in one round, the second would be sent under the charge of the first.
         if len({(event.phase, event.round) for event in self.releases}) < len(self.releases):
             raise ConfigError("E232", problem="a round is planned twice", do="correct the plan.")
         if len({event.private for event in self.releases}) > 1:

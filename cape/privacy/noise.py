@@ -1,14 +1,15 @@
 """Sources of uniform bytes, and exact discrete Gaussian integers made of them.
 
-A release reads all its randomness from one `Entropy`, in a fixed order, without other entropy,
-global state or numpy generator; so the same bytes give the same integers.  No other module of the
-audit unit may import `secrets`.
-N_Z(0, s2) has mass proportional to exp(-x^2 / (2 s2)) on every integer x, by rejection from a
-discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy",
-NeurIPS 2020).  Every decision is exact: a float decides only where it cannot be wrong, integers and
-decimals inside a guard band around the threshold.  A continuous draw is never rounded, because its
-low bits would tell data apart (Mironov, "On significance of the least significant bits for
-differential privacy", CCS 2012).  The running time depends on the noise drawn, never on data.
+A release reads all its randomness from one `Entropy` in a fixed order, and nothing else, so the
+same bytes give the same integers.  No other module of the audit unit may import `secrets`.
+
+N_Z(0, s2) has mass proportional to exp(-x^2 / (2 s2)) on every integer x.  It is drawn by rejection
+from a discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential
+Privacy", NeurIPS 2020).  Every decision is exact: floats decide outside a guard band around the
+threshold, where they cannot be wrong; inside it, integers and decimals do.  Continuous draws are
+never rounded, because their low bits would reveal data (Mironov, "On significance of the least
+significant bits for differential privacy", CCS 2012).  The running time depends on the noise drawn,
+never on data.
 """
 
 from __future__ import annotations
@@ -151,8 +152,8 @@ def _bernoulli_exp(exponent: _Floats, ratio: _Ratio, source: Entropy, band: floa
 
 def _below_exp(word: int, numerator: int, denominator: int, source: Entropy) -> bool:
     """Tell whether a uniform real, of which `word` is the first 64 bits, is below exp(-a)."""
-    # The real lies in [r, r + 1) / 2^bits; bits are appended until this interval and an interval
-    # around exp(-a) are disjoint.
+    # The real lies in [r, r + 1) / 2^bits.  Bits are appended until this interval and one around
+    # exp(-a) are disjoint.
     r, bits = word, 64
     while True:
         # More decimal digits than the bits need, 8 of them for the error of exp.
