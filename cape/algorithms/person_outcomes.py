@@ -107,8 +107,8 @@ def log_band_power(S: Array, tr: float, bands: Sequence[tuple[float, float]]) ->
     """
     if tr <= 0.0 or S.shape[1] < 2:
         return np.full((len(S), len(bands)), np.nan)
-    found = spectrum(S, tr)
-    return log_shares(found.power, found.frequency, bands)
+    spectra = spectrum(S, tr)
+    return log_shares(spectra.power, spectra.frequency, bands)
 
 
 def log_shares(power: Array, frequency: Array, bands: Sequence[tuple[float, float]]) -> Array:

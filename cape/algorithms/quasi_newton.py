@@ -390,7 +390,7 @@ class QuasiNewton:
                 information=before.information + (self.dither / noise_std) ** 2,
             )
         if state.status == "not_judged" and self.dither > 0.0:
-            found = judge_run(
+            verdict = judge_run(
                 state.response,
                 state.information,
                 n_components=R,
@@ -401,8 +401,8 @@ class QuasiNewton:
                 common=self._common(state.W),
                 overlap=1.0 if self.subspace is None else self.subspace.overlap,
             )
-            state = replace(state, status=found.status, confirmed=found.confirmed)
-            if self.origin is not None and found.status == "unconfirmed":
+            state = replace(state, status=verdict.status, confirmed=verdict.confirmed)
+            if self.origin is not None and verdict.status == "unconfirmed":
                 # Without temporal evidence, keep the start.
                 state = replace(state, W=self.origin)
         return state

@@ -152,8 +152,8 @@ def sparseness(
     the released V (d, k).  Without a basis, all features have the same size.  `mixing` (k, k) is
     that of `spatial_ica`.
     """
-    found, null = _compared(basis, V, mixing, score)
-    observed, medians = float(np.median(found)), np.median(null, axis=1)
+    kurtoses, null = _compared(basis, V, mixing, score)
+    observed, medians = float(np.median(kurtoses)), np.median(null, axis=1)
     mean, std = float(np.mean(medians)), float(np.std(medians, ddof=1))
     return Sparseness(
         kurtosis=observed, surrogate=mean, surrogate_std=std, fits=observed > mean + SPARSE_Z * std
@@ -223,12 +223,12 @@ class SpatialStart:
     sparse: tuple[int, ...] = ()
 
 
-def gate_z(found: Array, null: Array) -> float:
+def gate_z(kurtoses: Array, null: Array) -> float:
     """Return z of the sparser half of components (k,), by mean kurtosis, against noise (n, k)."""
-    half = len(found) // 2
+    half = len(kurtoses) // 2
     noise = np.mean(np.sort(null, axis=1)[:, half:], axis=1)
     spread = max(float(np.std(noise, ddof=1)), MIN_SPREAD)
-    return (float(np.mean(np.sort(found)[half:])) - float(np.mean(noise))) / spread
+    return (float(np.mean(np.sort(kurtoses)[half:])) - float(np.mean(noise))) / spread
 
 
 def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
@@ -238,8 +238,8 @@ def spatial_start(basis: Basis | None, V: Array, U: Array) -> SpatialStart:
     """
     maps = V if basis is None else basis @ V
     mixing = spatial_ica(maps).mixing
-    found, null = _compared(basis, V, mixing, "tanh")
-    if gate_z(found, null) < GATE_Z:
+    kurtoses, null = _compared(basis, V, mixing, "tanh")
+    if gate_z(kurtoses, null) < GATE_Z:
         return SpatialStart(W=np.eye(len(U)), gate=False)
     one_sided = spatial_ica(maps, score="skewness").mixing
     peaked, skewed = (

@@ -131,29 +131,29 @@ def judge_run(
     dithered round, no component is confirmed.
     """
     R = n_components
-    found = of_answers(response, information, n_components=R, gate=gate)
+    evidence = of_answers(response, information, n_components=R, gate=gate)
     min_z, min_c = (_OPEN_WIDE if dither >= WIDE else _OPEN) if gate else _SHUT
     min_overlap = 0.0
     if not gate:
         min_c = max(min_c, PER_RESIDUAL * residual)
-        sure = found.component_error <= SURE_ERROR
+        sure = evidence.component_error <= SURE_ERROR
         min_overlap = _OVERLAP_WIDE if dither >= WIDE else 0.0 if sure else _OVERLAP
     # c_ij = k_i + k_j, so a component without a source gets curvature from its partners.  This
     # difference and its error both have the factor (R - 2)/(R - 1): with R = 2 both are 0.
-    own = np.asarray(found.component_curvature) - found.curvature * R / (2.0 * max(R - 1, 1))
+    own = np.asarray(evidence.component_curvature) - evidence.curvature * R / (2.0 * max(R - 1, 1))
     passed = (
-        found.z >= min_z
-        and found.curvature >= min_c
+        evidence.z >= min_z
+        and evidence.curvature >= min_c
         and overlap >= min_overlap
         and _without_first(response, information, own) >= WITHOUT_FIRST * min_c
     )
-    speaks = own >= OWN_Z[gate] * found.component_error
+    speaks = own >= OWN_Z[gate] * evidence.component_error
     if gate:
         speaks[list(sparse)] = True
     if common is not None:
         speaks &= common >= MIN_COMMON
         passed &= bool(np.sum(common[speaks]) >= MIN_MEAN_COMMON * np.count_nonzero(speaks))
-    return replace(found, confirmed=tuple(np.flatnonzero(speaks).tolist()) if passed else ())
+    return replace(evidence, confirmed=tuple(np.flatnonzero(speaks).tolist()) if passed else ())
 
 
 def _without_first(response: Array, information: float, own: Array) -> float:

@@ -416,8 +416,8 @@ def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Half)
         names, people = [one.site for one in entries], [one.n_subjects for one in entries]
         first = half_of_sites(seed.encode(), names, np.array(people))
         entries = tuple(one for one, a in zip(entries, first, strict=True) if a == (part == "A"))
-    found = np.array([asked_of(config, seed, one, part) for one in entries])
-    return Groups(people=found.sum(axis=1), cases=found[:, 0])
+    asked = np.array([asked_of(config, seed, one, part) for one in entries])
+    return Groups(people=asked.sum(axis=1), cases=asked[:, 0])
 
 
 def question_of(config: CapeContrastConfig, model: Model, *, score: bool = False) -> Contrast:

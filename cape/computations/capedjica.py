@@ -225,11 +225,11 @@ def with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subs
     from cape.computations.ica.recipe import free_set
 
     try:
-        found = free_set(config, model, mean)
+        free = free_set(config, model, mean)
     except (ConfigError, np.linalg.LinAlgError):
         # The budget is already spent: a mask too small for the kernel must not end the run.
-        found = None
-    return replace(subspace(model), free=found)
+        free = None
+    return replace(subspace(model), free=free)
 
 
 def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:

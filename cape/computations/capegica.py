@@ -104,7 +104,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
             n_components=R,
         )
         q = cohort(F, test, noise_std=noise_std, n_subjects=roster.n_subjects, rank=R)
-    found = rotated(
+    maps = rotated(
         F,
         B,
         k,
@@ -118,14 +118,14 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
     )
     return replace(
         state,
-        subspace=replace(state.subspace, V=found.V),
-        mixing=found.mixing,
-        converged=found.converged,
+        subspace=replace(state.subspace, V=maps.V),
+        mixing=maps.mixing,
+        converged=maps.converged,
         order=tuple(range(1, k + 1)),
         mean=np.zeros(0),
         test=test,
-        mirrored=found.mirrored,
-        claims=found.claims,
+        mirrored=maps.mirrored,
+        claims=maps.claims,
     )
 
 

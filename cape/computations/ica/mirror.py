@@ -101,11 +101,11 @@ def _voxels(places: _Places) -> _Ground:
     rows = row[every]
     coarse = rows >= 0
     x, y, z = (edge * step for edge, step in zip(places.mm, steps, strict=True))
-    found = np.argwhere(coarse)
-    box = tuple(map(slice, found.min(axis=0), found.max(axis=0) + 1))
+    coarse_voxels = np.argwhere(coarse)
+    box = tuple(map(slice, coarse_voxels.min(axis=0), coarse_voxels.max(axis=0) + 1))
     return (
         lambda sigma: left_right.voxel_fields(coarse[box], (x, y, z), sigma),
-        np.ones(len(found)),
+        np.ones(len(coarse_voxels)),
         None if places.rows is None else places.rows[rows[coarse]],
     )
 

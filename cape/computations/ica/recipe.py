@@ -123,7 +123,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
             F, weighed, null, noise_std=noise_std, n_subjects=roster.n_subjects, n_components=R
         )
         q = cohort(F, test, noise_std=noise_std, n_subjects=roster.n_subjects, rank=R)
-    found = rotated(
+    maps = rotated(
         C @ F @ C.T,
         K,
         n,
@@ -136,11 +136,11 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         voxels=space.kind == "mask",
     )
     return FreeSet(
-        directions=found.V @ found.mixing,
-        converged=found.converged,
+        directions=maps.V @ maps.mixing,
+        converged=maps.converged,
         test=test,
-        mirrored=found.mirrored,
-        claims=found.claims,
+        mirrored=maps.mirrored,
+        claims=maps.claims,
     )
 
 
@@ -161,17 +161,17 @@ def _between(K: Basis | None, B: Basis | None, d: int) -> Array:
 
 def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
     """Return the free set of a run for the report; None if there is none."""
-    if model.subspace is None or (found := model.subspace.free) is None:
+    if model.subspace is None or (free := model.subspace.free) is None:
         return None
-    space, k = joined(model).space, len(found.directions)
+    space, k = joined(model).space, len(free.directions)
     K = public_basis(resolve(as_spatial(config, k)), space, k)
     return SpatialSet(
-        A=found.directions if K is None else np.asarray(K @ found.directions),
-        converged=found.converged,
+        A=free.directions if K is None else np.asarray(K @ free.directions),
+        converged=free.converged,
         sparseness=None,
-        test=found.test,
-        mirrored=found.mirrored,
-        claims=found.claims,
+        test=free.test,
+        mirrored=free.mirrored,
+        claims=free.claims,
         recipe=True,
         n_basis=k,
     )

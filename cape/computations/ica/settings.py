@@ -65,12 +65,12 @@ class LeftRightConfig(IcaConfig):
     def pairs_of_labels(self) -> tuple[tuple[int, int], ...]:
         """Return pairs of mirror images among the labels; each label is in at most one pair."""
         pairs = [part.split("-") for part in self.label_pairs.split(",") if part.strip()]
-        found = [int(label) for pair in pairs for label in pair if label.strip().isdecimal()]
-        if any(len(pair) != 2 for pair in pairs) or len(set(found)) != 2 * len(pairs):
+        labels = [int(label) for pair in pairs for label in pair if label.strip().isdecimal()]
+        if any(len(pair) != 2 for pair in pairs) or len(set(labels)) != 2 * len(pairs):
             got, allowed = self.label_pairs, "pairs of labels such as 1-2,3-4, each label once"
             do = "cape pairs finds them in the table of the atlas."
             raise ConfigError("E011", setting="label_pairs", got=got, allowed=allowed, do=do)
-        return tuple(zip(found[::2], found[1::2], strict=True))
+        return tuple(zip(labels[::2], labels[1::2], strict=True))
 
     def check(self) -> None:
         IcaConfig.check(self)
