@@ -18,9 +18,9 @@ import numpy.typing as npt
 LIKELY_PACKED: Final = 100
 SMALL: Final = 2**26
 # Bytes of one run in memory: 70,000 voxels of 15,000 volumes.
-MOST_KEPT: Final = 2**32
+MAX_KEPT_BYTES: Final = 2**32
 # Bytes of the text of a header, of which numpy believes 10,000.
-MOST_HEADER: Final = 2**16
+MAX_HEADER_BYTES: Final = 2**16
 # What a damaged array file or archive raises.
 BROKEN: Final = (
     ValueError,
@@ -35,16 +35,16 @@ BROKEN: Final = (
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
-def most_unpacked(size: int) -> int:
+def max_unpacked(size: int) -> int:
     """Return the most bytes that a packed file of `size` bytes may be made into."""
-    return min(max(SMALL, LIKELY_PACKED * size), MOST_KEPT)
+    return min(max(SMALL, LIKELY_PACKED * size), MAX_KEPT_BYTES)
 
 
 def read_header(stream: IO[bytes]) -> Header:
     """Return shape, Fortran order and dtype of a .npy; one of `BROKEN` if there are none."""
     version = np.lib.format.read_magic(stream)
     length = stream.read(2 if version == (1, 0) else 4)
-    head = stream.read(min(int.from_bytes(length, "little"), MOST_HEADER))
+    head = stream.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
     try:
         if version == (1, 0):
             return np.lib.format.read_array_header_1_0(io.BytesIO(length + head))
@@ -82,7 +82,7 @@ def open_member(archive: zipfile.ZipFile, name: str, size: int) -> Iterator[tupl
     """Yield the .npy `name` of a .npz file of `size` bytes, and its own bytes; one of `BROKEN`."""
     info = archive.getinfo(f"{name}.npy")
     # A claim of the archive, which is why it is compared with what the file can hold.
-    if info.file_size > most_unpacked(size):
+    if info.file_size > max_unpacked(size):
         raise ValueError("the archive declares more than it can hold")
     with archive.open(info) as stream:
         yield stream, info.file_size

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nibabel.cifti2.cifti2_axes import Axis
 
 # Bytes of the XML; that of 91,282 grayordinates has 0.6 million.
-MOST_XML: Final = 2**25
+MAX_XML_BYTES: Final = 2**25
 
 
 def plain_xml(xml: bytes) -> bytes:

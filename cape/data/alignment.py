@@ -10,11 +10,10 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.data.issues import Issue, IssueCode, UnusableFile
-from cape.data.space import ACCEPTED, Grid, displacement
+from cape.data.space import ACCEPTED, Grid, Index, displacement
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ _RESAMPLED = {
     IssueCode.GRID_OTHER: IssueCode.GRID_RESAMPLED,
     IssueCode.PLACE_OTHER: IssueCode.PLACE_RESAMPLED,
 }
-
-Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.arrays import MOST_KEPT
-from cape.cifti_xml import MOST_XML, axes_of
+from cape.arrays import MAX_KEPT_BYTES
+from cape.cifti_xml import MAX_XML_BYTES, axes_of
 from cape.data.file_type import CIFTI_SERIES, check_type
 from cape.data.gifti import read_vertices
 from cape.data.images import HEADER_BYTES, HashingReader, sidecar_tr
@@ -132,15 +132,17 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
         raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted="a CIFTI-2 file")
     n_bytes = path.stat().st_size
     least = HEADER_BYTES + 4 + size
-    if not 8 < size <= min(MOST_XML, n_bytes) or not least <= offset <= least + MOST_XML:
+    if not 8 < size <= min(MAX_XML_BYTES, n_bytes) or not least <= offset <= least + MAX_XML_BYTES:
         raise UnusableFile(IssueCode.HEADER_DAMAGED, f"an extension of {size} bytes")
     if dtype.kind not in "iuf":
         raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, f"type {dtype}")
     needed = offset + math.prod(shape) * dtype.itemsize
     if min(shape) < 1 or needed > n_bytes:
         raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{n_bytes} bytes", needed=f"{needed} bytes")
-    if 4 * math.prod(shape) > MOST_KEPT:
-        raise UnusableFile(IssueCode.HEADER_DAMAGED, f"shape {shape}, at most {MOST_KEPT} bytes")
+    if 4 * math.prod(shape) > MAX_KEPT_BYTES:
+        raise UnusableFile(
+            IssueCode.HEADER_DAMAGED, f"shape {shape}, at most {MAX_KEPT_BYTES} bytes"
+        )
     try:
         axes, structure = _parsed(reader.read(size - 8).rstrip(b"\0"))
         if (len(axes[0]), len(axes[1])) != shape[4:]:

@@ -47,6 +47,7 @@ class DataStore:
         self.folder = folder
         self._entries, self._files = folder / "entries", folder / "files"
         self._places = folder / "folders"
+        self._inside = (self._entries, self._files, self._places)
         self._lock = Lock()
         self._held = -1  # bytes of all entries; -1: not counted yet
 
@@ -54,7 +55,7 @@ class DataStore:
     def open(cls, folder: Path) -> DataStore | None:
         """Return the store without entries of folders that are gone; None if it cannot be used."""
         store = cls(folder)
-        if not all(map(_is_private, (folder, store._entries, store._files, store._places))):
+        if not all(map(_is_private, (folder, *store._inside))):
             return None
         if not os.access(folder, os.W_OK):
             return None
@@ -86,11 +87,10 @@ class DataStore:
     def size(self) -> tuple[int, int]:
         """Return how many entries there are, and the bytes of all files."""
         entries = sum(1 for _ in _files_in(self._entries))
-        every = (self._entries, self._files, self._places)
-        return entries, sum(state.st_size for each in every for _, state in _files_in(each))
+        return entries, sum(state.st_size for each in self._inside for _, state in _files_in(each))
 
     def clear(self) -> None:
-        for each in (self._entries, self._files, self._places):
+        for each in self._inside:
             shutil.rmtree(each, ignore_errors=True)
 
     def _make_room(self, n_bytes: int) -> None:

@@ -121,7 +121,7 @@ def nearly(header: str, wanted: str) -> UnusableFile:
 
 
 def letters_and_digits(text: str) -> str:
-    """Return letters and digits alone."""
+    """Return the letters and digits of a text, in lower case."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 

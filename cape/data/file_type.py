@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from cape.arrays import MOST_KEPT
+from cape.arrays import MAX_KEPT_BYTES
 from cape.data.issues import IssueCode, UnusableFile
 
 IMAGE_SUFFIXES: Final = (".nii", ".nii.gz", ".img")
@@ -120,7 +120,7 @@ def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) ->
     if size == 0:
         raise UnusableFile(IssueCode.FILE_EMPTY, "0 bytes")
     # Array files and tables are read whole; images volume by volume.
-    most = MAX_TABLE_BYTES if suffix in TEXT_SUFFIXES else MOST_KEPT
+    most = MAX_TABLE_BYTES if suffix in TEXT_SUFFIXES else MAX_KEPT_BYTES
     if size > most and suffix not in IMAGE_SUFFIXES:
         raise UnusableFile(IssueCode.FILE_TOO_LARGE, f"{size} bytes", most=most)
     with path.open("rb") as stream:

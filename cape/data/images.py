@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
-from cape.arrays import MOST_KEPT, most_unpacked
+from cape.arrays import MAX_KEPT_BYTES, max_unpacked
 from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, content_word, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
@@ -253,14 +253,16 @@ def _series_shape(header: Nifti1Header, issues: list[Issue]) -> tuple[int, int, 
 def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: bool) -> None:
     """Refuse a header that declares more than the file can hold, before anything is allocated."""
     size = path.stat().st_size
-    held = most_unpacked(size) if compressed else size
+    held = max_unpacked(size) if compressed else size
     needed = layout.offset + math.prod(layout.shape) * layout.dtype.itemsize
     if math.prod(layout.shape[:3]) > MAX_LABELS:
         observed = f"shape {layout.shape}, at most {MAX_LABELS} voxels a volume"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
     in_memory = 4 * layout.shape[3] * (0 if grid is None else grid.sizes.size)
-    if in_memory > MOST_KEPT:
-        observed = f"{layout.shape[3]} volumes, {in_memory} bytes in the mask, at most {MOST_KEPT}"
+    if in_memory > MAX_KEPT_BYTES:
+        observed = (
+            f"{layout.shape[3]} volumes, {in_memory} bytes in the mask, at most {MAX_KEPT_BYTES}"
+        )
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
     if layout.offset < 0 or held < needed:
         raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{size} bytes", needed=f"{needed} bytes")

@@ -42,11 +42,11 @@ class KeptBases:
 
 
 def _name(what: str) -> str:
-    return hashlib.sha256(f"{program()} {what}".encode()).hexdigest() + ".basis"
+    return hashlib.sha256(f"{program_digest()} {what}".encode()).hexdigest() + ".basis"
 
 
 @functools.cache
-def program() -> list[str]:
+def program_digest() -> list[str]:
     """Return digest of the code and versions of numpy and scipy, on which all numbers depend."""
     from importlib.metadata import version
 

@@ -27,7 +27,7 @@ from cape.data.data_store import DataStore, Stamp, content_of, stamp_of
 from cape.data.discovery import SiteListing
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
-from cape.data.kept_bases import program
+from cape.data.kept_bases import program_digest
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import stated_space
 from cape.data.subjects import ReadSubject
@@ -60,7 +60,7 @@ class KeptSubjects:
     def __init__(self, store: DataStore, how: Resolved, space: FeatureSpace) -> None:
         self.store = store
         self._reading = how.reading
-        what = [program(), asdict(how.reading), space.digest, space.template_space]
+        what = [program_digest(), asdict(how.reading), space.digest, space.template_space]
         if how.reading.strategy:
             from importlib.metadata import version
 

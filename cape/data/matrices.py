@@ -138,7 +138,7 @@ def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int
         raise _no_variable(variable, names, f"save(file, '{variable}')")
     shape, kind = there[variable]
     # Before anything is allocated: a header of 200 bytes may declare a matrix of 10 GB.
-    if 8 * math.prod(shape) > arrays.most_unpacked(size):
+    if 8 * math.prod(shape) > arrays.max_unpacked(size):
         raise _truncated(size)
     return shape, MAT_KINDS.get(kind, kind if kind[:3] in ("int", "uin") else "O"), variable
 
@@ -224,7 +224,7 @@ def _check_dataset(dataset: Any, size: int) -> None:
     if {chain.get_filter(i)[0] for i in range(chain.get_nfilters())} - MAT73_FILTERS:
         raise _damaged("the variable is packed in a way that MATLAB does not use")
     stored = dataset.id.get_storage_size()
-    most = arrays.most_unpacked(stored)
+    most = arrays.max_unpacked(stored)
     for shape in (dataset.shape, dataset.chunks or ()):
         if math.prod(shape) * dataset.dtype.itemsize > most or stored > size:
             raise _damaged("its header declares more than the file holds")

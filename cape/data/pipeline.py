@@ -59,7 +59,7 @@ from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, project, widest_basis
 
 # Called with (subjects done, subjects in all).
-OnSubject = Callable[[int, int], None]
+OnSubjectDone = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +134,7 @@ def load_site(
     store: DataStore | None = None,
     before_records: Callable[[], None] = lambda: None,
     before_reading: Callable[[SiteListing], None] = lambda listing: None,
-    on_subject: OnSubject | None = None,
+    on_subject: OnSubjectDone | None = None,
     words: OwnWords | None = None,
     maps: Path | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
@@ -184,7 +184,7 @@ def inspect_site(
     site: str,
     working: Path | None = None,
     store: DataStore | None = None,
-    on_subject: OnSubject | None = None,
+    on_subject: OnSubjectDone | None = None,
     headers_only: bool = False,
     words: OwnWords | None = None,
 ) -> Inspection:
@@ -224,7 +224,7 @@ def accepted_subjects(
     site_pass: SitePass,
     widest: Widest | None = None,
     *,
-    on_subject: OnSubject | None = None,
+    on_subject: OnSubjectDone | None = None,
     headers_only: bool = False,
 ) -> Iterator[tuple[str, Data | None]]:
     """Read every subject; yield label of those that pass, and Y_m (d, T_m) if `widest` reduces.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cape.algorithms.axis_products import AxisProducts, start_of, support
 from cape.algorithms.estimators import Array
-from cape.data.space import Grid
+from cape.data.space import Grid, Index
 from cape.frozen import dataclass
 
 SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
@@ -27,7 +27,6 @@ PARALLEL: Final = 1e-6
 # processor's cache; storing them would take 24 bytes a point.
 BLOCK_POINTS: Final = 8192
 
-Index = npt.NDArray[np.intp]
 _Points = npt.NDArray[np.unsignedinteger]
 _Shape = tuple[int, ...]
 

@@ -20,7 +20,7 @@ MAX_TR: Final = 20.0
 
 
 class Mention(NamedTuple):
-    """A line of a list, counted as an editor does."""
+    """A line of a list, numbered as in an editor."""
 
     table: str
     line: int

@@ -46,6 +46,7 @@ SCANNER_CODE: Final = 1
 # Values of the entity space- that mean the space of one person.
 NATIVE_NAMES: Final = ("T1w", "T2w", "orig", "native", "individual", "subject", "func", "bold")
 
+Index = npt.NDArray[np.intp]
 Labels = npt.NDArray[np.int32]
 
 

@@ -325,8 +325,8 @@ def _confound(cell: str) -> float:
 
 
 def _fill_first_row(table: Array, columns: Sequence[str], issues: list[Issue]) -> None:
-    # A derivative such as framewise displacement has no value at the first volume: fMRIPrep
-    # writes n/a there, and 0 is what all who use its tables put.
+    # A derivative such as framewise displacement has no value at the first volume.  fMRIPrep
+    # writes n/a there; its users put 0.
     empty = np.isnan(table[:1])
     if not empty.any() or np.isinf(table[:1]).any():
         return

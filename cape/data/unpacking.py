@@ -18,7 +18,7 @@ else:
 DAMAGED: Final[tuple[type[Exception], ...]] = (EOFError, zlib.error, _engine.error)
 
 # Bytes that are unpacked at a time.
-BLOCK_BYTES: Final = 1 << 18
+PACKED_BLOCK: Final = 1 << 18
 # A gzip header and check sum around deflated data.
 _GZIP: Final = 31
 
@@ -41,7 +41,7 @@ class Unpacked:
                 self._member, self._started = _engine.decompressobj(_GZIP), False
             if not self._started:
                 self._rest = self._rest.lstrip(b"\0")  # padding between members
-            self._rest = self._rest or self._read(BLOCK_BYTES)
+            self._rest = self._rest or self._read(PACKED_BLOCK)
             if not self._rest:
                 if not self._started:
                     break

@@ -146,8 +146,8 @@ def take(
 ) -> Taken:
     """Choose among images by the owner's filter and the producer's row.
 
-    `filtered`: names with BIDS entities must fit the owner's filter.  `gone`: for each path that a
-    list of the site leaves out, the line.
+    `filtered`: names with BIDS entities must fit the owner's filter.  `gone`: by path, the line
+    of the site's list that leaves it out.
     """
     how = resolve(config).entities
     wanted, unwanted = parse_entities(how), parse_exclusions(config.bids_exclude)

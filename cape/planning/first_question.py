@@ -29,7 +29,7 @@ SEXES: Final = ("sex", "gender")
 SEX_LEVELS: Final = (("female", "male"), ("f", "m"), ("1", "2"), ("0", "1"))
 # Characters that a word in a setting cannot contain
 UNFIT: Final = ',:"\\'
-# Fewest people of a level whose name may be sent to other sites
+# A level with fewer people is not named to other sites.
 MIN_LEVEL_PEOPLE: Final = 5
 
 

@@ -152,7 +152,7 @@ def _read(whole: Whole, site: str, words: OwnWords) -> FolderOfPeople:
         reading=reading,
         taken=taken,
         lines=lines,
-        left_out=tuple(text for text in lines_of_left_out(marked, filter(None, tables))),
+        left_out=lines_of_left_out(marked, filter(None, tables)),
         series=() if reading.images else unread,
     )
 

@@ -41,7 +41,7 @@ OnSiteSubject = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteCheck:
-    """One site, checked."""
+    """The check of one site."""
 
     site: str
     inspection: Inspection
@@ -267,7 +267,7 @@ def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config
 
 @contextmanager
 def _noted(findings: list[Finding], fix: str) -> Iterator[None]:
-    """Add a CapeError raised inside as a finding."""
+    """Turn a CapeError raised inside into a finding."""
     try:
         yield
     except CapeError as err:

@@ -112,14 +112,14 @@ def _load_cifti(path: Path) -> Any:
     from nibabel.cifti2.cifti2 import Cifti2Image
     from nibabel.nifti2 import Nifti2Header
 
-    from cape.cifti_xml import MOST_XML, axes_of
+    from cape.cifti_xml import MAX_XML_BYTES, axes_of
     from cape.space.grayordinates import MAX_STRUCTURE_POINTS
 
     with path.open("rb") as stream:
         header = Nifti2Header(stream.read(540), check=False)
         order = "<" if header.endianness == "<" else ">"
         size, code = np.frombuffer(stream.read(12)[4:], dtype=f"{order}i4").tolist()
-        if code != 32 or not 8 < size <= MOST_XML:
+        if code != 32 or not 8 < size <= MAX_XML_BYTES:
             raise FoundError(f"extension {code} of {size} bytes")
         axes = axes_of(stream.read(size - 8).rstrip(b"\0"), MAX_STRUCTURE_POINTS)
     where = (header.get_data_shape()[4:], header.get_data_dtype(), header.get_data_offset())

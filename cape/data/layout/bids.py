@@ -38,9 +38,8 @@ def subject_label(path: str) -> tuple[str, str]:
         label = in_name
     if text and (not text.startswith(label) or _GOES_ON.match(text, len(label))):
         return "", f"{path}: the folder says {label}, the name {in_name or text}"
-    # BIDS allows no signs in labels.  The end of one that has them is certain only if folder and
-    # name agree and an entity follows: sub-NDAR_INV1/sub-NDAR_INV1_task-rest, not
-    # sub-01_drug_run-1.
+    # BIDS forbids signs in labels.  A label with signs has a certain end only if folder and name
+    # agree and an entity follows: sub-NDAR_INV1/sub-NDAR_INV1_task-rest, not sub-01_drug_run-1.
     whole = in_folder and text.startswith(label) and re.match(r"_[a-z]+-", text[len(label) :])
     return (label if label.isalnum() or whole else ""), ""
 
