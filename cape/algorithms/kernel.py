@@ -214,7 +214,7 @@ class Modes:
     """
 
     axes: tuple[Array, ...]  # eigenvectors of each axis: (nx, p), (ny, q), (nz, r)
-    chosen: npt.NDArray[np.intp]  # (m, 3): for each mode an eigenvector of each axis, in order
+    index: npt.NDArray[np.intp]  # (m, 3): for each mode an eigenvector of each axis, in order
     root: Array  # (m,): roots of the strengths
     values: Array  # (m,): eigenvalues of F'F, which are those of K; falling
     vectors: Array  # (m, m): eigenvectors of F'F
@@ -234,7 +234,7 @@ class Modes:
         for first in range(0, columns.shape[1], _COLUMNS):
             part = self.root[:, None] * columns[:, first : first + _COLUMNS]
             modes = np.zeros((*sizes, part.shape[1]))
-            modes[tuple(self.chosen.T)] = part
+            modes[tuple(self.index.T)] = part
             out[:, first : first + _COLUMNS] = along_axes(self.axes, modes)[box]
         return out
 
@@ -250,15 +250,15 @@ def _modes_of(
     ]
     x, y, z = (np.maximum(values, 0.0) for values, _ in pairs)
     strength = np.multiply.outer(np.multiply.outer(x, y), z)
-    chosen = np.argwhere(strength > min_share * strength.max())
-    root = np.sqrt(strength[tuple(chosen.T)])
-    lowest = chosen.min(axis=0)
+    index = np.argwhere(strength > min_share * strength.max())
+    root = np.sqrt(strength[tuple(index.T)])
+    lowest = index.min(axis=0)
     axes = tuple(vectors[:, first:] for (_, vectors), first in zip(pairs, lowest, strict=True))
-    chosen -= lowest
-    values, vectors = np.linalg.eigh(_gram(box, axes, chosen) * np.multiply.outer(root, root))
+    index -= lowest
+    values, vectors = np.linalg.eigh(_gram(box, axes, index) * np.multiply.outer(root, root))
     return Modes(
         axes=axes,
-        chosen=chosen,
+        index=index,
         root=root,
         values=values[::-1],
         vectors=np.ascontiguousarray(vectors[:, ::-1]),
@@ -266,7 +266,7 @@ def _modes_of(
 
 
 def _gram(
-    box: npt.NDArray[np.bool_], axes: tuple[Array, ...], chosen: npt.NDArray[np.intp]
+    box: npt.NDArray[np.bool_], axes: tuple[Array, ...], index: npt.NDArray[np.intp]
 ) -> Array:
     """Inner products (m, m) of the modes over the voxels of a box, for modes of strength 1.
 
@@ -276,14 +276,14 @@ def _gram(
     x = axes[0]
     (y, y_at), (z, z_at) = (_pairs(vectors) for vectors in axes[1:])
     sums = np.stack([y.T @ (plane @ z) for plane in box.astype(np.float64)]).reshape(len(x), -1)
-    gram = np.empty((len(chosen), len(chosen)))
-    bounds = np.searchsorted(chosen[:, 0], np.arange(x.shape[1] + 1))
+    gram = np.empty((len(index), len(index)))
+    bounds = np.searchsorted(index[:, 0], np.arange(x.shape[1] + 1))
     of_x = [slice(*ends) for ends in pairwise(bounds)]
     for a, k in enumerate(of_x):
         for b, m in enumerate(of_x[: a + 1]):
             total = ((x[:, a] * x[:, b]) @ sums).reshape(y.shape[1], z.shape[1])
-            of_y = y_at[chosen[k, 1][:, None], chosen[m, 1]]
-            of_z = z_at[chosen[k, 2][:, None], chosen[m, 2]]
+            of_y = y_at[index[k, 1][:, None], index[m, 1]]
+            of_z = z_at[index[k, 2][:, None], index[m, 2]]
             gram[k, m] = total[of_y, of_z]
             gram[m, k] = gram[k, m].T
     return gram

@@ -119,12 +119,12 @@ class TemplateRegression:
         return (PlannedRelease(size=size, clip=self.clip, shape="ball", weight=1.0),)
 
     def start(self, rows: int) -> TemplateMaps:
-        known = self._known()
+        public = self._public()
         nothing = np.zeros((rows, self.n_templates))
         return TemplateMaps(
-            maps=known.centre,
+            maps=public.centre,
             evidence=nothing,
-            centre=known.centre,
+            centre=public.centre,
             kept=(0.0,) * self.n_templates,
             strength=(0.0,) * self.n_templates,
             released=False,
@@ -132,21 +132,21 @@ class TemplateRegression:
         )
 
     def query(self, state: TemplateMaps) -> SubjectQuery:
-        known, release = self._known(), self.schedule(len(state.maps))[0]
+        public, release = self._public(), self.schedule(len(state.maps))[0]
 
         def answer(stack: Data) -> Array:
-            maps = regressed(stack.astype(np.float64), known.templates)
+            maps = regressed(stack.astype(np.float64), public.templates)
             # The answer of a subject without maps is 0, not minus the centre.
             has_maps = np.any(maps != 0.0, axis=(1, 2))
-            rows = np.where(has_maps[:, None, None], maps - known.centre, 0.0)
+            rows = np.where(has_maps[:, None, None], maps - public.centre, 0.0)
             return clip_rows(rows.reshape(len(stack), -1), release.clip)
 
         return release.query(answer)
 
     def step(self, state: TemplateMaps, mean: Array, noise_std: float) -> TemplateMaps:
         """Shrink each column of the mean deviation (James-Stein) and add it to the centre."""
-        known = self._known()
-        E = mean.reshape(known.centre.shape)
+        public = self._public()
+        E = mean.reshape(public.centre.shape)
         noise2 = len(E) * noise_std**2
         energy = np.maximum(np.sum(E**2, axis=0), 1e-300)
         kept = np.maximum(0.0, 1.0 - noise2 / energy)
@@ -154,9 +154,9 @@ class TemplateRegression:
         evidence = kept * E / (min(self.clip, typical) / typical)  # undo the typical clipping
         strength = np.sqrt(energy / noise2) if noise2 > 0.0 else np.full(self.n_templates, np.inf)
         return TemplateMaps(
-            maps=known.centre + evidence,
+            maps=public.centre + evidence,
             evidence=evidence,
-            centre=known.centre,
+            centre=public.centre,
             kept=tuple(float(k) for k in kept),
             strength=tuple(float(min(s, UNCLIPPED)) for s in strength),
             released=True,
@@ -166,7 +166,7 @@ class TemplateRegression:
     def done(self, state: TemplateMaps) -> bool:
         return state.released
 
-    def _known(self) -> TemplateBasis:
+    def _public(self) -> TemplateBasis:
         if self.basis is None:
             raise RuntimeError("no templates while planning")
         return self.basis

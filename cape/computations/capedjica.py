@@ -298,7 +298,7 @@ def releases(
 def choose_n_basis(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
     from cape.forecast import temporal as forecast
 
-    return forecast.choose_n_basis(
+    return forecast.best_n_basis(
         n_components=config.n_components,
         g=g,
         limit=widest_basis(resolve(config), space),
@@ -309,9 +309,9 @@ def choose_n_basis(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> in
 def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
     from cape.forecast import temporal as forecast
 
-    chosen = forecast.settings_of_rule(config.settings())
-    chosen["brains"] = config.feature_space != "matrix"
-    rule = forecast.TemporalRule(n_components=config.n_components, **chosen)
+    fields = forecast.settings_of_rule(config.settings())
+    fields["brains"] = config.feature_space != "matrix"
+    rule = forecast.TemporalRule(n_components=config.n_components, **fields)
     # Templates are assumed to hold the whole map: their error is unknown.
     if resolve(config).basis in ("none", "templates"):
         return rule

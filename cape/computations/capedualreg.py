@@ -85,7 +85,7 @@ def _estimator(config: CapeDualRegConfig, model: DualRegModel) -> TemplateRegres
     )
 
 
-TEMPLATE = SecureSum(
+TEMPLATE_STAGE = SecureSum(
     name="template",
     state=TemplateMaps,
     model_field="template",
@@ -137,7 +137,7 @@ REASONS = {
 
 
 def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
-    state: TemplateMaps = TEMPLATE.released(model)
+    state: TemplateMaps = TEMPLATE_STAGE.released(model)
     maps = state.maps
     V, right = np.linalg.qr(maps)
     unmixing = np.asarray(np.linalg.inv(right))
@@ -155,7 +155,7 @@ def final_state(config: CapeDualRegConfig, model: DualRegModel) -> FinalState:
 
 def template_reading(config: Config, model: DualRegModel) -> TemplateReading:
     """Return how the maps differ from the templates and from the figure of smooth noise."""
-    state: TemplateMaps = TEMPLATE.released(model)
+    state: TemplateMaps = TEMPLATE_STAGE.released(model)
     roster = joined(model)
     B = public_basis(resolve(config), roster.space, roster.n_basis)
     evidence, centre = (m if B is None else B @ m for m in (state.evidence, state.centre))
@@ -187,7 +187,7 @@ COMPUTATION = Computation(
     table=(
         join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="template"),  # PublicKey -> KeyBook; probe -> Fingerprint
-        TEMPLATE,  # Masked -> TemplateMaps
-        ica_report(NAME, (TEMPLATE,), final_state, template_reading=template_reading),
+        TEMPLATE_STAGE,  # Masked -> TemplateMaps
+        ica_report(NAME, (TEMPLATE_STAGE,), final_state, template_reading=template_reading),
     ),
 )

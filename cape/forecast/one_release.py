@@ -91,8 +91,8 @@ class SpatialRule(ForecastRule):
         need = f"{MIN_CLEAR_G:.0f}"
         if g < MIN_CLEAR_G:
             need = f"{MIN_CLEAR_G:.0f} to be sure, {MIN_SPATIAL_G:.0f} at least"
-        said = self._expected(g)
-        return f"G is {g:.0f}, and {self.noun} need {need}{said and ': '}{said}"
+        expected = self._expected(g)
+        return f"G is {g:.0f}, and {self.noun} need {need}{expected and ': '}{expected}"
 
     def networks(self, g: float) -> str:
         row = _row_at(g) if self.brains else None
@@ -120,8 +120,8 @@ class SpatialRule(ForecastRule):
         return row[2] if row else 0
 
     def largest_text(self, g: float) -> str:
-        most = self.largest_components(g)
-        about = f"about {most}" if most else "no"
+        largest = self.largest_components(g)
+        about = f"about {largest}" if largest else "no"
         return f"At G {g:.0f} real data carried {about} spatial components."
 
     def real_data(self, g: float) -> str:

@@ -178,14 +178,14 @@ class ForecastRule(ABC):
         g, needed, advice = size.g_of(mu), self.needed_g(), self.advice(size, mu)
         helps = f" What would help: {'; or '.join(advice.changes)}." if advice.changes else ""
         finite = math.isfinite(g)
-        most = self.largest_components(g) if finite else self.largest_without_noise()
+        largest = self.largest_components(g) if finite else self.largest_without_noise()
         return Forecast(
             g=g,
             needed=needed,
             possible=self.refused_below(),
             answer=self.answer(g),
             usable=g >= self.refused_below(),
-            largest_n_components=min(most, MAX_COMPONENTS),
+            largest_n_components=min(largest, MAX_COMPONENTS),
             smallest_epsilon=size.epsilon_for(needed) if finite else 0.0,
             # Without noise G is infinite: no number of subjects is too small.
             smallest_n_subjects=math.ceil(needed * size.n_subjects / g) if g > 0 else 0,

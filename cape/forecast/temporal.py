@@ -106,7 +106,7 @@ def energy_inside(n_basis: int, energies: Mapping[float, float] = BRAIN_ENERGY) 
     return _between({0: 0.0, **energies}, n_basis)
 
 
-def choose_n_basis(
+def best_n_basis(
     *,
     n_components: int,
     g: float,
@@ -161,10 +161,10 @@ class TemporalRule(ForecastRule):
 
     def likely_g(self) -> float:
         """Return the G from which nine of ten sets of focal networks come back."""
-        least = likely_g(self.n_components)
+        min_g = likely_g(self.n_components)
         if not self.spatial_start:
-            least = max(least, dense_g(self.n_components))
-        return self.effort * least
+            min_g = max(min_g, dense_g(self.n_components))
+        return self.effort * min_g
 
     def refused_below(self) -> float:
         # Below u(R) only the default algorithm was measured.
@@ -250,12 +250,12 @@ class TemporalRule(ForecastRule):
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
         g = size.g_of(mu)
         warnings = list(ForecastRule._warnings(self, size, mu, n_basis))
-        most = LOSS_TO_WARN * self.pca_share * g * g / self.n_components
+        max_basis = LOSS_TO_WARN * self.pca_share * g * g / self.n_components
         # A basis cannot be smaller than R, however much it loses.
-        if n_basis > most > self.n_components:
+        if n_basis > max_basis > self.n_components:
             warnings.append(
                 f"A basis of {n_basis} loses more than {LOSS_TO_WARN:.0%} of the maps' energy to "
-                f"noise; up to {most:.0f} would lose less, at a coarser resolution."
+                f"noise; up to {max_basis:.0f} would lose less, at a coarser resolution."
             )
         if self.n_components > max(LIKELY):
             warnings.append(

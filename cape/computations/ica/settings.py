@@ -31,8 +31,8 @@ class IcaConfig(Config):
     def check(self) -> None:
         Config.check(self)
         check_basis(self)
-        if (got := self.min_timepoints) < (least := resolve(self).max_components + 2):
-            allowed, do = f"at least n_components + 2 = {least}", "raise it or lower n_components."
+        if (got := self.min_timepoints) < (needed := resolve(self).max_components + 2):
+            allowed, do = f"at least n_components + 2 = {needed}", "raise it or lower n_components."
             raise ConfigError("E011", setting="min_timepoints", got=got, allowed=allowed, do=do)
 
 

@@ -69,13 +69,13 @@ def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsil
     [(100, 100), (265, 100), (280, 200), (395, 200), (410, 400), (1030, 400), (1050, 1000)],
 )
 def test_basis_grows_with_g(g: float, d: int) -> None:
-    assert temporal.choose_n_basis(n_components=20, g=g) == d
+    assert temporal.best_n_basis(n_components=20, g=g) == d
 
 
 def test_basis_is_the_best_of_the_allowed_sizes() -> None:
     for r in (5, 10, 20, 40):
         for g in (60.0, 150.0, 300.0, 700.0, 2000.0):
-            got = temporal.choose_n_basis(n_components=r, g=g)
+            got = temporal.best_n_basis(n_components=r, g=g)
             scores = {
                 d: energy * (1 - r * d / (0.27 * g * g))
                 for d, energy in temporal.BRAIN_ENERGY.items()
@@ -84,13 +84,13 @@ def test_basis_is_the_best_of_the_allowed_sizes() -> None:
 
 
 def test_basis_respects_the_limits() -> None:
-    assert temporal.choose_n_basis(n_components=20, g=math.inf) == 1000
-    assert temporal.choose_n_basis(n_components=20, g=math.inf, limit=300) == 200
-    assert temporal.choose_n_basis(n_components=20, g=500, limit=64) == 64
-    image = temporal.choose_n_basis(n_components=20, g=275, energies=temporal.IMAGE_ENERGY)
+    assert temporal.best_n_basis(n_components=20, g=math.inf) == 1000
+    assert temporal.best_n_basis(n_components=20, g=math.inf, limit=300) == 200
+    assert temporal.best_n_basis(n_components=20, g=500, limit=64) == 64
+    image = temporal.best_n_basis(n_components=20, g=275, energies=temporal.IMAGE_ENERGY)
     assert image == 100
     with pytest.raises(ConfigError, match="number of features"):
-        temporal.choose_n_basis(n_components=20, g=500, limit=20)
+        temporal.best_n_basis(n_components=20, g=500, limit=20)
 
 
 def test_expected_energy_follows_the_measured_formula() -> None:
