@@ -38,9 +38,9 @@ def test_sums_over_one_axis_after_the_other_are_products_over_voxels(mask) -> No
     axes = tuple(kernel._gaussian(n, mm / 30.0) for n, mm in zip(mask.shape, MM, strict=True))
     modes = kernel._modes_of(mask.tobytes(), mask.shape, tuple(K.tobytes() for K in axes), 1e-6)
     x, y, z = (v[at] for v, at in zip(modes.axes, np.nonzero(mask), strict=True))
-    a, b, c = modes.chosen.T
+    a, b, c = modes.index.T
     F = x[:, a] * y[:, b] * z[:, c]
-    np.testing.assert_allclose(kernel._gram(mask, modes.axes, modes.chosen), F.T @ F, atol=1e-13)
+    np.testing.assert_allclose(kernel._gram(mask, modes.axes, modes.index), F.T @ F, atol=1e-13)
     v = np.random.default_rng(3).standard_normal((len(modes.root), 40))
     np.testing.assert_allclose(modes._times(mask, v), (F * modes.root) @ v, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(
