@@ -174,12 +174,6 @@ class Result:
         return maps_figure(self.maps, self.outcome.space)
 
 
-def _confirmed(outcome: IcaOutcome) -> tuple[bool, ...] | None:
-    if outcome.verdict is None:
-        return None
-    return tuple(word == "confirmed" for word in outcome.verdict.components)
-
-
 def _result(outcome: Outcome, truth: Array | None) -> Result:
     figures = privacy_json.figures(outcome)
     ica = outcome if isinstance(outcome, IcaOutcome) else None
@@ -191,7 +185,9 @@ def _result(outcome: Outcome, truth: Array | None) -> Result:
         maps=None if ica is None else z_scores(ica.A),
         unmixing=None if ica is None else ica.W_total,
         spatial_maps=None if spatial is None else z_scores(spatial.A),
-        confirmed=None if ica is None else _confirmed(ica),
+        confirmed=None
+        if ica is None or ica.verdict is None
+        else tuple(word == "confirmed" for word in ica.verdict.components),
         status=outcome.status,
         reason=outcome.reason,
         stability=0.0 if ica is None else ica.stability,
@@ -472,7 +468,7 @@ def simulate_folder(
         memory=memory,
         maps=None if maps is None else Path(maps),
         replace=replace,
-        store=_kept(),
+        store=_store_folder(),
         find_way=_find_way,
         on_progress=on_progress,
         on_subject=on_subject,
@@ -516,7 +512,11 @@ def resume(
     CAPE-E264
     """
     return simulation.resume(
-        Path(out), store=_kept(), find_way=_find_way, on_progress=on_progress, on_subject=on_subject
+        Path(out),
+        store=_store_folder(),
+        find_way=_find_way,
+        on_progress=on_progress,
+        on_subject=on_subject,
     )
 
 
@@ -556,14 +556,14 @@ def rerun(
     return simulation.rerun(
         Path(finished),
         out=Path(out),
-        store=_kept(),
+        store=_store_folder(),
         find_way=_find_way,
         on_progress=on_progress,
         on_subject=on_subject,
     )
 
 
-def _kept() -> Path | None:
+def _store_folder() -> Path | None:
     store = own_store(SitePlaces.from_environment(os.environ))
     return None if store is None else store.folder
 

@@ -245,7 +245,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "sites": {entry.site: entry.n_subjects for entry in roster.sites},
         "warnings": tuple(outcome.warnings),
         "date": methods.date_of_today(),
-        "software": methods.software(),
+        "software": methods.package_versions(),
     }
 
 

@@ -72,7 +72,7 @@ def write_courses(
     folder: Path, stem: str, names: Sequence[str], courses: Data, runs: Sequence[RunFacts]
 ) -> None:
     """Write the time courses (k, T_m) of a person: a table per run, a row per volume."""
-    # Data that were not read from files are one run.
+    # Data without files count as one run.
     runs = runs or (RunFacts(n_volumes=courses.shape[1]),)
     columns, empty = iter(courses.T), [files.EMPTY_CELL] * len(names)
     for run in runs:

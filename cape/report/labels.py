@@ -34,7 +34,7 @@ DRAWS = 4000
 CHANCE_PERCENTILE = 99.0
 # mm; widths are rounded up to multiples of it, so that maps of equal width share their templates
 WIDTH_STEP = 1.0
-# At most about so many voxels hold random maps.
+# Largest number of voxels of random maps, approximate
 MAX_RANDOM_VOXELS = 50_000
 # Correlation of the two sides from which a map counts as symmetric
 SAME_ON_BOTH = 0.5

@@ -54,7 +54,7 @@ class Component:
     nearest_set: str | None = None
     label: str | None = None
     label_r: float | None = None
-    label_chance: float | None = None  # |r| that chance gives
+    label_chance: float | None = None  # |r| that chance reaches
 
 
 def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tuple[Component, ...]:

@@ -105,7 +105,7 @@ def date_of_today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
 
-def software() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of the packages that are installed on this computer."""
     versions = {"cape": VERSION, "Python": platform.python_version()}
     for name in PACKAGES:

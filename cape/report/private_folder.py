@@ -50,7 +50,7 @@ class SubjectFacts:
     runs: tuple[RunFacts, ...] = ()  # as their files have them, in the same order
     n_timepoints: int
     tr: float  # s, 0 if unknown
-    coverage: float  # part of the mask
+    coverage: float  # fraction of the mask
     rank: int
     grid: str
     mean_fd: float | None = None  # mean framewise displacement before scrubbing, mm
@@ -122,7 +122,7 @@ class SiteFacts:
     # Texts for a paper: processing of the data, and the counts of this site
     data: str
     counts: str
-    networks: tuple[str, ...]  # nearest public network of each component, "" for none above chance
+    networks: tuple[str, ...]  # nearest public network of each component; "" below chance
 
 
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
@@ -182,7 +182,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
         policy=dict(summary.policy),
         date=methods.date_of_today(),
-        software=methods.software(),
+        software=methods.package_versions(),
         data=_data(site, site.space) if site.space is not None and site.names else "",
         counts=_counts(summary),
         networks=_networks(site),
