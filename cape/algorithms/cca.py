@@ -27,7 +27,7 @@ from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
 # Eigenvalues below this share of the largest are rounding, not variance.
-MIN_EIGENVALUE_SHARE = 1e-9
+MIN_VARIANCE_SHARE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +80,7 @@ def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
     # their inverse roots would be huge.
     values = values + ridge * max(float(np.mean(values)), 0.0)
     largest = max(float(values[0]), np.finfo(float).tiny)
-    floor = max(2.0 * noise_std * np.sqrt(len(C)), MIN_EIGENVALUE_SHARE * largest)
+    floor = max(2.0 * noise_std * np.sqrt(len(C)), MIN_VARIANCE_SHARE * largest)
     return np.asarray((vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T)
 
 
@@ -113,7 +113,7 @@ class SecondMomentCca:
     ridge: float  # as in `canonical_pairs`
 
     def units(self) -> Array:
-        """One unit of z in every column, shape (D,)."""
+        """One unit of z in the units of each column, shape (D,)."""
         n_y = len(self.low) - self.n_x
         columns = np.where(np.arange(len(self.low)) < self.n_x, self.n_x, n_y)
         half = (np.array(self.high) - np.array(self.low)) / 2.0

@@ -80,7 +80,7 @@ def kernel_points(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_M
     A fixed rule adds columns if d exceeds the number of eigenvalues above rounding.
     """
     check_size(n_basis, len(places))
-    values, vectors = np.linalg.eigh(gaussian(places, sigma_mm))
+    values, vectors = np.linalg.eigh(kernel_matrix(places, sigma_mm))
     values, vectors = values[::-1], vectors[:, ::-1]
     n = min(int(np.count_nonzero(values > _MIN_EIGENVALUE * values[0])), n_basis)
     U = settled(vectors[:, : n + 1], values[: n + 1])[:, :n]
@@ -92,7 +92,7 @@ def kernel_points(places: Array, n_basis: int, sigma_mm: float = SPATIAL_SIGMA_M
     return np.ascontiguousarray(np.concatenate([U, np.linalg.qr(rest)[0]], axis=1))
 
 
-def gaussian(places: Array, sigma_mm: float) -> Array:
+def kernel_matrix(places: Array, sigma_mm: float) -> Array:
     """Kernel (n, n) of positions (n, 3) in mm."""
     squares = np.sum(places**2, axis=1)
     distance = np.maximum(squares[:, None] + squares[None, :] - 2.0 * places @ places.T, 0.0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # most computations have none
 # Packages whose modules are computations, and modules that several computations share
 PLACES = (__name__, "cape.computations.tables", "cape.papers.computations")
 SHARED = (f"{__name__}.ica",)
-# Computations that are built on one of another wing
+# Computations built on one of another wing
 BUILT_ON = {"dpdispca": "capepca", "papermean": "capemean"}
 
 

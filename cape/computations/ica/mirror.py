@@ -262,7 +262,7 @@ def _grayordinates(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -
     rows = np.concatenate(chosen)
 
     def field_of(sigma: float) -> left_right.Field:
-        roots = [left_right.symmetric_root(kernel.gaussian(xyz, sigma)) for xyz in thin]
+        roots = [left_right.symmetric_root(kernel.kernel_matrix(xyz, sigma)) for xyz in thin]
         return lambda rng, n_times: np.concatenate(
             [root @ rng.standard_normal((len(root), n_times)) for root in roots]
         )
