@@ -1,8 +1,7 @@
 """Joint ICA of fMRI data held at several sites, private for every subject.
 
-`local.py` and `remote.py` of the project folder are what COINSTAC starts; the command ``cape`` is
-what people type.  Nothing is imported here before it is asked for, because a round imports this
-package too.
+COINSTAC starts `local.py` and `remote.py` of the project folder; people type the command ``cape``.
+Public names are imported on first use, because every round imports this package.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from cape.settings.config import Config
     from cape.space.feature_space import FeatureSpace
 
-# Public name -> (module, name there); a module itself has an empty second word.  What lies in the
-# laboratory, which may be left out, is not in `__all__`.
+# Public name -> (module, name there); the name is empty for a module.  Names of the laboratory,
+# which may be missing, are not in `__all__`.
 _HOMES = {
     "CapeError": ("cape.errors", "CapeError"),
     "CapeWarning": ("cape.errors", "CapeWarning"),
@@ -82,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
+    """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'cape' has no attribute '{name}'")
     module, attribute = _HOMES[name]

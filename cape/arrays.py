@@ -1,4 +1,4 @@
-"""NumPy files: unlike in numpy, a declared size meets the bytes first; nothing is unpickled."""
+"""NumPy files, read without pickles and only if the declared size fits the file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def max_unpacked(size: int) -> int:
 
 
 def read_header(stream: IO[bytes]) -> Header:
-    """Return shape, Fortran order and dtype of a .npy; one of `BROKEN` if there are none."""
+    """Return shape, Fortran order and dtype of a .npy; raises one of `BROKEN`."""
     version = np.lib.format.read_magic(stream)
     length = stream.read(2 if version == (1, 0) else 4)
     head = stream.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
@@ -54,9 +54,9 @@ def read_header(stream: IO[bytes]) -> Header:
 
 
 def read_bounded_header(stream: IO[bytes], size: int) -> Header:
-    """Return the header of a .npy; one of `BROKEN`: none, objects ("pickle" in it), over `size`."""
+    """Return the header of a .npy; `BROKEN` if it is missing, has objects or exceeds `size`."""
     shape, fortran, dtype = read_header(stream)
-    # Unpickling runs whatever the file says: no array is worth that.
+    # Unpickling would run code from the file.
     if dtype.hasobject:
         raise ValueError("a pickle of Python objects")
     needed = math.prod(shape) * dtype.itemsize
@@ -66,20 +66,20 @@ def read_bounded_header(stream: IO[bytes], size: int) -> Header:
 
 
 def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
-    """Return the array of a .npy of `size` bytes; one of `BROKEN` as above, or if it is cut off."""
+    """Return the array of a .npy of `size` bytes; raises one of `BROKEN`, also if cut off."""
     shape, fortran, dtype = read_bounded_header(stream, size)
     n_values = math.prod(shape)
     raw = stream.read(n_values * dtype.itemsize)
     if len(raw) != n_values * dtype.itemsize:
         raise EOFError("the data are cut off")
-    # From a bytearray: an array over bytes could not be written to.
+    # An array over bytes would be read-only.
     flat = np.frombuffer(bytearray(raw), dtype=dtype, count=n_values)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
 @contextmanager
 def open_member(archive: zipfile.ZipFile, name: str, size: int) -> Iterator[tuple[IO[bytes], int]]:
-    """Yield the .npy `name` of a .npz file of `size` bytes, and its own bytes; one of `BROKEN`."""
+    """Yield the .npy `name` of a .npz file of `size` bytes, and its own size; or `BROKEN`."""
     info = archive.getinfo(f"{name}.npy")
     # A claim of the archive, which is why it is compared with what the file can hold.
     if info.file_size > max_unpacked(size):

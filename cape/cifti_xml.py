@@ -1,4 +1,4 @@
-"""XML of somebody else's CIFTI and GIFTI files: which is read at all, in time of its length."""
+"""XML of CIFTI and GIFTI files, refused unless it can be parsed in linear time."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ MAX_XML_BYTES: Final = 2**25
 
 
 def plain_xml(xml: bytes) -> bytes:
-    """Return XML in UTF-8 that is read in time of its length; ValueError for other."""
+    """Return `xml` if it is UTF-8 and parsed in linear time; else FoundError."""
     try:
         text = xml.decode("utf-8")
     except UnicodeDecodeError as err:
         raise FoundError("XML that is not UTF-8") from err
-    # Of two bytes a letter, in which nothing below would be found.
+    # In UTF-16 the searches below would find nothing.
     if "\0" in text:
         raise FoundError("XML that is not UTF-8")
-    if "<!ENTITY" in text:  # nothing that could unfold
+    if "<!ENTITY" in text:  # entities may expand
         raise FoundError("XML that declares entities")
-    if "<!ATTLIST" in text:  # every element would get all that it says, however short the file
+    if "<!ATTLIST" in text:  # default attributes are repeated at every element
         raise FoundError("XML that declares attributes")
     return xml
 
 
 def axes_of(xml: bytes, max_points: int) -> tuple[Axis, Axis]:
-    """Return the axes of both dimensions of CIFTI; FoundError, or whatever its parser raises."""
+    """Return the axes of both dimensions of CIFTI; FoundError, or an error of the parser."""
     from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 
-    if (n_maps := plain_xml(xml).count(b"<MatrixIndicesMap")) > 2:  # each looks at all before it
+    if (n_maps := plain_xml(xml).count(b"<MatrixIndicesMap")) > 2:  # parsing is quadratic
         raise FoundError(f"{n_maps} maps of indices, not two")
-    # Named, so that the file cannot declare another one.
+    # Fix the encoding, or the file could declare another one.
     parser: Any = Cifti2Parser(encoding="utf-8")
-    # As one piece: in small ones expat begins a long token anew at each.
+    # Parse in one piece: expat restarts a long token at every piece.
     expat = parser._create_parser()
     for name in parser.HANDLER_NAMES:
         setattr(expat, name, getattr(parser, name))

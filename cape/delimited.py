@@ -1,7 +1,7 @@
-"""The one reader of delimited text: UTF-8, byte order mark or not, one row a line.
+"""The reader of delimited text: UTF-8 with or without a byte order mark, one row per line.
 
-A line ends with LF, CR LF or CR and nothing else: what Unicode calls an end (U+2028, a form feed)
-is a letter of a cell, so that no cell makes a row.
+A line ends with LF, CR LF or CR.  Other line ends of Unicode (U+2028, a form feed) belong to cells,
+so that no cell can make a row.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ import numpy.typing as npt
 from cape.frozen import dataclass
 
 SEPARATORS: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
-MOST_LETTERS: Final = 60
+_MAX_LETTERS: Final = 60
 ENDS: Final = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of a table, with its number in the file, from 1: what an editor shows."""
+    """One line of a table."""
 
-    number: int
+    number: int  # in the file, from 1
     text: str
     delimiter: str
     quoted: bool = True
-    is_utf8: bool = True  # if not, bytes that are none stand in `text` as ``\\xff``
+    is_utf8: bool = True  # if not, `text` has other bytes as ``\\xff``
 
-    # Split when asked: the cells of a matrix of 70,000 columns would need 50 times its numbers.
+    # Not stored: the cells of a matrix of 70,000 columns need 50 times the memory of its numbers.
     def cells(self) -> tuple[str, ...]:
-        """Split the line, blanks at the ends of cells removed; raises csv.Error."""
+        """Return the cells without surrounding blanks; raises csv.Error."""
         if not self.quoted:
             return tuple(cell.strip() for cell in self.text.split(self.delimiter))
         rows = csv.reader([self.text], delimiter=self.delimiter)
         return tuple(cell.strip() for cell in next(rows))
 
     def __str__(self) -> str:
-        return f"line {self.number} '{self.text[:MOST_LETTERS]}'"
+        return f"line {self.number} '{self.text[:_MAX_LETTERS]}'"
 
 
 def separated(content: bytes) -> tuple[bytes, str]:
-    """Return text without a fixed separator, and the one that it has: blanks count as a tab."""
+    """Return text and its separator; blanks between cells become tabs."""
     lines = (line for line in content.splitlines() if line.strip())
     head = next((line for line in lines if not line.lstrip().startswith(b"#")), b"")
-    found = next((sign for sign in SEPARATORS if sign.encode() in head), "")
-    if found:
-        return content, found
+    separator = next((sign for sign in SEPARATORS if sign.encode() in head), "")
+    if separator:
+        return content, separator
     return b"\n".join(b"\t".join(line.split()) for line in content.splitlines()), "\t"
 
 
@@ -65,12 +65,12 @@ def split_lines(
     quoted: bool = True,
     by_line: bool = False,
 ) -> list[Line]:
-    """Return the lines of a table that are not blank; UnicodeDecodeError for bytes of no UTF-8.
+    """Return the lines of a table that are not blank; UnicodeDecodeError if it is not UTF-8.
 
-    With `comments`, lines that begin with ``#`` are none; without `quoted`, quotes are letters;
-    `by_line`: such bytes are a matter of their line alone (`Line.is_utf8`).
+    With `comments`, lines that begin with ``#`` are left out; without `quoted`, quotes are letters;
+    with `by_line`, `Line.is_utf8` marks lines that are not UTF-8.
     """
-    # Spreadsheets put a byte order mark first, which would become part of the first column's name.
+    # Spreadsheets write a byte order mark, which would become part of the first column's name.
     errors = "surrogateescape" if by_line else "strict"
     text = content if isinstance(content, str) else content.decode("utf-8-sig", errors)
     lines = []
@@ -92,14 +92,14 @@ def rows_by_column(
     content: bytes | str, delimiter: str, *, quoted: bool = True
 ) -> list[dict[str, str]]:
     """Return the rows below the header, column -> cell; ValueError for rows of another length."""
-    # No comments: a feature of somebody's table may well be called "#1".
+    # No comments: a feature may be called "#1".
     header, *rows = split_lines(content, delimiter, comments=False, quoted=quoted)
     columns = header.cells()
     return [dict(zip(columns, row.cells(), strict=True)) for row in rows]
 
 
 def other_separator(header: Line) -> str:
-    # One cell may be right: only another separator in it makes it suspect.
+    # A single cell may be right, but not with another separator in it.
     if len(header.cells()) > 1:
         return ""
     others = (sign for sign in SEPARATORS if sign != header.delimiter and sign in header.text)
@@ -111,10 +111,10 @@ def is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return cell.isascii() and "_" not in cell  # Python reads 2_5 as 25, and digits of all scripts
+    return cell.isascii() and "_" not in cell  # float() reads 2_5 and digits of all scripts
 
 
 def read_matrix_lines(lines: Sequence[Line]) -> npt.NDArray[np.float64]:
-    """Return lines of numbers as a matrix (lines, cells); ValueError unless they are one."""
-    # NumPy parses line by line into doubles: cells never exist all at once as Python texts.
+    """Return lines of numbers as a matrix (lines, cells); ValueError if they are none."""
+    # NumPy parses line by line, so the cells are never all in memory as Python texts.
     return np.loadtxt([line.text for line in lines], delimiter=lines[0].delimiter, ndmin=2)

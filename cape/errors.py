@@ -1,14 +1,15 @@
-"""Exceptions of cape and the only error texts that may leave a site; COINSTAC shows and stores them.
+"""Exceptions of cape, and the catalogue of error texts that may leave a site.
 
-Placeholders take public values only: settings, versions, hashes, phase names, round numbers, site
-ids.  Never a path, a file name, a subject label, a number computed from data.
+COINSTAC shows and stores these texts.  Placeholders take public values only: settings, versions,
+hashes, phase names, round numbers, site ids; never a path, a file name, a subject label or a number
+computed from data.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Codes are never renumbered: scripts and people look them up in docs/errors.md.
+# Never renumber codes: scripts and people look them up in docs/errors.md.
 CATALOGUE: Final[dict[str, str]] = {
     # 0nn: anything, settings
     "E000": "internal error; see the private log of this site.",
@@ -156,19 +157,19 @@ CATALOGUE: Final[dict[str, str]] = {
 }
 
 
-# Hints at a file that exists only where a site has a folder
+# Hints at a file that exists only if the site has a folder
 NO_FILE: Final = ("; see site-error.txt there", ", see site-error.txt there")
 
 
 class CapeError(Exception):
-    """Base of all errors: a code and public values; `detail` (files, shapes) stays at its site.
+    """Base of all errors: a code with public values, and a `detail` that stays at its site.
 
     Parameters
     ----------
     code : str
-        Such as "E013", of docs/errors.md.
+        As in docs/errors.md, such as "E013".
     detail : str
-        Only for people who hold the data.
+        File names, shapes: for people who hold the data.
     **fields
         Values of the placeholders in the public text.
 
@@ -189,7 +190,7 @@ class CapeError(Exception):
         super().__init__(self.public)
 
     def explain(self, *, file: bool) -> None:
-        """Add `detail` to the text, for people who hold the data; unless `file`, drop file hints."""
+        """Add `detail` to the text for people who hold the data; without `file`, drop file hints."""
         public = self.public
         for hint in () if file else NO_FILE:
             public = public.replace(hint, "")
@@ -257,7 +258,7 @@ class FoundError(ValueError):
 
 def own_words(err: Exception, otherwise: str) -> str:
     """Return the text of an error of cape, TOML or the system; `otherwise` for other errors."""
-    from tomllib import TOMLDecodeError  # it names the fault and its line
+    from tomllib import TOMLDecodeError  # names the fault and its line
 
     if isinstance(err, OSError):
         return err.strerror or otherwise
@@ -308,7 +309,7 @@ class NoiseWarning(CapeWarning):
 
 
 def public_text(err: BaseException) -> str:
-    # The text of a foreign exception may hold data or a path: it is never passed on.
+    # Other exceptions may have data or paths in their text.
     if isinstance(err, CapeError):
         return err.public
     return f"CAPE-E000 {CATALOGUE['E000']}"

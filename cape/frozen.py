@@ -1,8 +1,8 @@
-"""`dataclass` without source text: the methods of a frozen record are shared functions.
+"""`dataclass` without compilation: the methods of frozen records are shared functions.
 
-The standard one compiles six methods per class at import; without that a process of COINSTAC's
-first version, one per round, starts in 1.6 instead of 2.9 times `import numpy`.  Records that
-inherit from one of these need this decorator too.
+The standard decorator compiles six methods per class at import.  Without them a process of
+COINSTAC's first version, one per round, starts in 1.6 instead of 2.9 times `import numpy`.
+Subclasses of such records need this decorator too.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass  # to a type checker the standard one
+    from dataclasses import dataclass as dataclass  # the standard one for type checkers
 else:
 
     def dataclass(*, frozen: bool, kw_only: bool, slots: bool, eq: bool = True):
-        # The arguments stand at every class, so that readers and type checkers see what it is.
+        # Every class repeats the arguments for readers and type checkers.
         if not (frozen and kw_only and slots):
             raise TypeError("these records are frozen, keyword-only and have slots")
         return lambda cls: _record(cls, eq=eq)
 
 
-_set = object.__setattr__  # past `_refuse_change`, for the one moment of construction
+_set = object.__setattr__  # bypasses `_refuse_change` during construction
 
 
 def _record(cls: type, *, eq: bool) -> type:
-    # A class may bring its own text or comparison, as with the standard decorator.
-    brought = set(cls.__dict__) if eq else {*cls.__dict__, "__eq__", "__hash__"}
-    # Without frozen=True, whose two methods would be compiled too; the ones below do the same.
+    # A class may define its own text or comparison, as with the standard decorator.
+    own_methods = set(cls.__dict__) if eq else {*cls.__dict__, "__eq__", "__hash__"}
+    # frozen=True would compile two methods; those below do the same.
     plain = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)
     record: Any = plain(cls)
     record.__init__ = _constructor(record)
     record.__setattr__ = record.__delattr__ = _refuse_change
-    # Copies and pickles of objects with slots would go through the `__setattr__` that refuses.
+    # By default, copying and unpickling objects with slots would call `__setattr__`.
     record.__getstate__, record.__setstate__ = _values, _restore
     equal, hashed = _comparison(record)
     for name, method in (("__repr__", _text), ("__eq__", equal), ("__hash__", hashed)):
-        if name not in brought:
+        if name not in own_methods:
             setattr(record, name, method)
     return record  # type: ignore[no-any-return]
 
@@ -69,7 +69,7 @@ def _constructor(cls: Any) -> Callable[..., None]:
 
 def _comparison(cls: Any) -> tuple[Callable[[Any, object], Any], Callable[[Any], int]]:
     names = [f.name for f in dataclasses.fields(cls) if f.compare]
-    # A ledger hashes its events again and again: the names are looked up once, in C.
+    # Ledgers hash their events often: attrgetter looks names up in C.
     if len(names) > 1:
         key: Callable[[Any], Any] = operator.attrgetter(*names)
     else:
@@ -102,6 +102,6 @@ def _restore(self: Any, state: tuple[Any, ...]) -> None:
 
 
 def _text(self: Any) -> str:
-    # A field with repr=False holds a secret: no traceback or log may show it.
+    # Fields with repr=False hold secrets, which no traceback or log may show.
     visible = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr)
     return f"{type(self).__qualname__}({', '.join(visible)})"

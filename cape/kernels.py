@@ -1,8 +1,8 @@
-"""One environment for linear algebra in every program of this project, whatever the shell says.
+"""The same environment for linear algebra in every program of this project.
 
 OpenBLAS chooses its kernels by the processor and the order of its sums by the number of threads.
-Variables of a shell change both, and no container inherits them.  Noise is a function of exact
-sums (docs/privacy.md), so the last bit of a product decides which noise is drawn.
+Variables of the shell change both, and containers do not inherit them.  Noise is a function of
+exact sums (docs/privacy.md), so the last bit of a product decides which noise is drawn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 THREADS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 KERNEL: Final = "OPENBLAS_CORETYPE"
-# Other variables that change the order of a sum or the code path of a function
+# Other variables that change the order of sums or the code path of functions
 PREFIXES: Final = ("OPENBLAS_", "GOTO_", "NPY_DISABLE_CPU_", "NPY_ENABLE_CPU_")
 # Every x86-64 processor of the last ten years can run these kernels.
 COMMON_KERNEL: Final = "Haswell"
@@ -23,9 +23,9 @@ CPU_INFO: Final = "/proc/cpuinfo"
 
 
 def pin(environment: MutableMapping[str, str] = os.environ) -> bool:
-    """Choose one thread and the common kernels; return False if numpy is imported already.
+    """Choose one thread and the common kernels; return False if numpy is already imported.
 
-    For programs of this project only: somebody else's Python process is not ours to change.
+    Only for programs of this project, not for Python processes of users.
     """
     if "numpy" in sys.modules:
         return False
@@ -33,7 +33,7 @@ def pin(environment: MutableMapping[str, str] = os.environ) -> bool:
         del environment[name]
     for name in THREADS:
         environment[name] = "1"
-    # A kernel that the processor lacks would end the process at its first product.
+    # With an unsupported kernel the process would crash at its first product.
     if NEEDED_FEATURES <= _cpu_features():
         environment[KERNEL] = COMMON_KERNEL
     return True

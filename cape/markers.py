@@ -1,4 +1,4 @@
-"""Why a field may leave a site: every field of a site's reply carries one of these markers.
+"""Markers for the fields of a site's reply: each says why the field may leave the site.
 
 The codec refuses to encode a reply with an unmarked field (`cape.protocol.wire.encode_marked`).
 """
@@ -19,11 +19,11 @@ class Marker:
 
 # Settings, counts and keys that do not depend on data, or are public by definition
 PUBLIC: Final = Marker(reason="public")
-# Integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'
+# Masked integers modulo 2^64: uniform noise to parties without the keys of the masks
 RING: Final = Marker(reason="ring")
-# Encrypted from one site to another: the aggregator relays what it cannot read
+# Encrypted from one site to another; the aggregator relays it and cannot read it.
 SEALED: Final = Marker(reason="sealed")
-# A share of a mask, opened so that the sum over the survivors can be read
+# A share of a mask, opened to unmask the sum over the survivors
 OPENED: Final = Marker(reason="opened")
-# A site's own sum under its local and zero-sum noise, charged as seen by everybody
+# A site's own sum under local and zero-sum noise; the charge assumes that all parties see it.
 RELEASED: Final = Marker(reason="released")
