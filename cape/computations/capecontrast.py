@@ -476,7 +476,7 @@ def _weighed(site: Site, model: ContrastModel, *, score: bool = False) -> Stacks
 
 # -- the result ----------------------------------------------------------------------------------
 
-REASONS = {
+_REASONS = {
     "released": "All planned releases were made.",
     "budget_exhausted": "A site refused a release; there is no answer.",
 }
@@ -489,7 +489,7 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
     score: Contrasted | None = SCORE.released(model) if pattern else None
     asked_score = question_of(config, model, score=True) if pattern else None
     status = (score or state).status
-    plain = outcome_in_tables(NAME, party, model, status=status, reasons=REASONS, tables=())
+    plain = outcome_in_tables(NAME, party, model, status=status, reasons=_REASONS, tables=())
     names = tuple(one.column for one in config.asked_outcomes)
     return ContrastOutcome(
         **{name: getattr(plain, name) for name in Outcome.__dataclass_fields__},

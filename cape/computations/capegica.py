@@ -165,7 +165,7 @@ def rule(config: CapeGicaConfig, n_basis: int) -> ForecastRule:
 
 # -- the end -------------------------------------------------------------------------------------
 
-REASONS = {
+_REASONS = {
     "networks": "The left-right test is clear: networks that are the same on both sides are there.",
     "unclear": "The left-right test is not clear: these maps may be noise.",
     "nothing_found": "The left-right test finds no more than smooth noise gives.",
@@ -187,7 +187,7 @@ def final_state(config: CapeGicaConfig, model: GicaModel) -> FinalState:
         spectrum=state.subspace,
         order=state.order,
         status=status,
-        reason=REASONS[status],
+        reason=_REASONS[status],
     )
 
 
@@ -222,7 +222,7 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
 
 # -- the protocol --------------------------------------------------------------------------------
 
-NAME = "capegica"
+_NAME = "capegica"
 PLANNER = IcaPlanner(
     kind="spatial",
     config=CapeGicaConfig,
@@ -232,13 +232,13 @@ PLANNER = IcaPlanner(
 )
 
 COMPUTATION = Computation(
-    name=NAME,
+    name=_NAME,
     config=CapeGicaConfig,
     model=GicaModel,
     table=(
-        join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(_NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="spatial"),  # PublicKey -> KeyBook; probe -> Fingerprint
         SPATIAL,  # Masked -> SpatialComponents
-        ica_report(NAME, (SPATIAL,), final_state, spatial_set=spatial_set),  # Done -> Closing
+        ica_report(_NAME, (SPATIAL,), final_state, spatial_set=spatial_set),  # Done -> Closing
     ),
 )

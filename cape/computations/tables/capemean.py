@@ -119,7 +119,7 @@ def verify(site: Site, roster: Roster) -> None:
 
 # -- the result ----------------------------------------------------------------------------------
 
-REASONS = {
+_REASONS = {
     "released": "All planned releases were made.",
     "budget_exhausted": "A site refused the histogram; the means are complete.",
 }
@@ -139,7 +139,7 @@ def outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
         party,
         model,
         status=histogram.status,
-        reasons=REASONS,
+        reasons=_REASONS,
         tables=(mean_table(mean), histogram_table(config, histogram)),
     )
 

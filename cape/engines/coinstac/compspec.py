@@ -32,7 +32,7 @@ PUBLISHED: Final = re.compile(
 )
 ADDRESS: Final = re.compile(r"https?://[!-~]{1,500}")
 # Common to all forms; `compspec_document` adds the computation and its settings.
-TEMPLATE: Final = Path(__file__).with_name("compspec.json")
+_TEMPLATE: Final = Path(__file__).with_name("compspec.json")
 # First in the form and without a group, because the application shows groups closed
 ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
 
@@ -41,7 +41,7 @@ def compspec_document(
     config: type[Config], name: str = PRODUCT, image: str = IMAGE_NAME
 ) -> dict[str, Any]:
     """Return the compspec.json of a computation with these settings."""
-    document: dict[str, Any] = parse_json(TEMPLATE.read_text(encoding="utf-8"))
+    document: dict[str, Any] = parse_json(_TEMPLATE.read_text(encoding="utf-8"))
     meta, computation = document["meta"], document["computation"]
     meta["version"] = VERSION
     if name != PRODUCT:

@@ -22,7 +22,7 @@ from cape.settings.documents import parse_json
 META = "meta.json"
 SERVER = "app/config/config_fed_server.json"
 # The three files by name; `_documents` adds the run and its sites.
-TEMPLATE = Path(__file__).parent / "job.json"
+_TEMPLATE = Path(__file__).parent / "job.json"
 # Placeholders that FLARE replaces in the texts of a job.
 FILLED = ("{", "}", "$")
 
@@ -81,7 +81,7 @@ def _check_least(least: int, config: Config) -> None:
 
 
 def _documents(plan: JobPlan, config: Config) -> dict[str, dict[str, Any]]:
-    documents: dict[str, dict[str, Any]] = parse_json(TEMPLATE.read_text(encoding="utf-8"))
+    documents: dict[str, dict[str, Any]] = parse_json(_TEMPLATE.read_text(encoding="utf-8"))
     meta, server = documents[META], documents[SERVER]
     names, n_sites = config.expected_names, config.expected_sites
     meta["name"] = f"cape-{plan.run[:8]}"

@@ -26,7 +26,7 @@ from cape.errors import ConfigError
 from cape.settings.config import PRODUCT, VERSION
 from cape.settings.option import choices
 
-TEMPLATES: Final = Path(__file__).parent / "templates"
+_TEMPLATES: Final = Path(__file__).parent / "templates"
 AUTHORS: Final = "app/code/computation"
 REQUIREMENTS: Final = "requirements.txt"
 PARAMETERS: Final = "test_data/server/parameters.json"
@@ -48,7 +48,7 @@ def files(parameters: Mapping[str, object] | None = None) -> dict[str, str]:
     those of three sites with a few synthetic people, whose results are noise.
     """
     name = str((parameters or {}).get("computation", PRODUCT))
-    example = (TEMPLATES / "parameters.json").read_text(encoding="utf-8")
+    example = (_TEMPLATES / "parameters.json").read_text(encoding="utf-8")
     named = {"computation": name, **(parameters or {})}
     return {
         f"{AUTHORS}/__init__.py": '"""coinstac-cape for NeuroFLAME."""\n',
@@ -67,7 +67,7 @@ def files(parameters: Mapping[str, object] | None = None) -> dict[str, str]:
 
 
 def _filled(template: str, **values: object) -> str:
-    return (TEMPLATES / template).read_text(encoding="utf-8").format(**values)
+    return (_TEMPLATES / template).read_text(encoding="utf-8").format(**values)
 
 
 def display_notes(name: str) -> str:

@@ -16,7 +16,7 @@ from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
 # Smallest usable eigenvalue, as a share of the largest; noise may make eigenvalues negative.
-MIN_EIGENVALUE_SHARE = 1e-3
+_MIN_EIGENVALUE_SHARE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ def leading_factor(moment: Array, rank: int) -> Array:
 
 def scale_from_eigenvalues(values: Array) -> Array:
     """Return 1/sqrt(share of each eigenvalue), shape (k,), which whitens unit-trace subjects."""
-    values = np.maximum(values, max(MIN_EIGENVALUE_SHARE * float(values[0]), 1e-12))
+    values = np.maximum(values, max(_MIN_EIGENVALUE_SHARE * float(values[0]), 1e-12))
     return np.asarray(np.sqrt(values.sum() / values))
 
 
