@@ -543,6 +543,10 @@ def _confounds(
     if len(columns) < len(tables):
         counts.append(f"not readable: {len(tables) - len(columns)} tables; cape validate says why")
     if len(tables) < len(runs) or not common.issuperset(MOTION):
+        if tables:
+            without = [run.name for run in runs if run.confounds is None][:1]
+            lacks = f"{without[0]} has no table" if without else "columns of motion are missing"
+            counts.append(f"confounds = none, nothing is regressed out of any run, because {lacks}")
         return {"confound_strategy": "", "confounds": "none"}
     shortest = min((series.values.shape[1] for series in headers), default=0)
     suffixes = ("_derivative1", "_power2", "_derivative1_power2")

@@ -239,6 +239,19 @@ def test_links_that_were_not_fetched_say_time_and_confounds_without_names_of_bid
     assert "confound tables: 3 of 3 runs" in counts
 
 
+def test_it_says_when_one_missing_table_leaves_confounds_in_for_all(tmp_path):
+    """It wrote confounds = none under a comment that they are regressed out, and said nothing."""
+    for label in ("sub-1", "sub-2"):
+        run(tmp_path, label, "MNI152NLin2009cAsym")
+    assert "confounds = none" not in settings(tmp_path)[2]
+    (tmp_path / "sub-2" / "func" / "sub-2_task-rest_desc-confounds_timeseries.tsv").unlink()
+    said, text, counts = settings(tmp_path)
+    assert said["confounds"] == "none"
+    assert "Nothing is regressed out" in text
+    assert "is regressed out of every voxel" not in text
+    assert f"because sub-2_task-rest_{PREPROC}_bold.nii.gz has no table" in counts
+
+
 def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
     base, annex = tmp_path / "derivatives" / "fmriprep", tmp_path / ".git" / "annex" / "objects"
     run(base, "sub-1", "MNI152NLin2009cAsym")
