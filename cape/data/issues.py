@@ -183,7 +183,7 @@ class IssueCode(Enum):
     CONFOUND_COLUMNS = (37, "X", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
     CONFOUND_CELL = (37, "X", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
     CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0")
-    CONFOUND_STRATEGY = (37, "X", "The confounds of a run cannot be had as confound_strategy asks", "tables of fMRIPrep beside the image, as nilearn's load_confounds wants them for {strategy}", "ask the owner for another confound_strategy, or run the step again that writes them")
+    CONFOUND_STRATEGY = (37, "X", "The confounds of a run cannot be had as confound_strategy asks", "tables of fMRIPrep beside the image, as nilearn's load_confounds wants them for {strategy}", "run the step again that writes them, leave the run out (exclude in participants.tsv), or ask the owner for another confound_strategy")
     NO_NILEARN = (67, "E", "confound_strategy needs nilearn, which is not installed", "{strategy}", "install the extra confounds (pip install 'coinstac-cape[confounds]')")
     RUN_SCRUBBED = (65, "W", "Scrubbing leaves nothing of a run, which is left out")
     NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run", "at least {least} time points more than signals", "use fewer confounds or a wider pass band (the owner), or leave the run out")

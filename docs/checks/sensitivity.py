@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from cape.privacy.cost import Shape
+from cape.privacy.cost import VectorShape
 from cape.privacy.mechanisms import integer_sensitivity
 from cape.secagg.field import quantize
 
@@ -20,7 +20,7 @@ def svec(matrix: np.ndarray) -> np.ndarray:
     return np.concatenate([np.diag(matrix), math.sqrt(2.0) * matrix[upper]])
 
 
-def farthest(answers: np.ndarray, shape: Shape) -> int:
+def farthest(answers: np.ndarray, shape: VectorShape) -> int:
     """Return the largest squared distance of two subjects' integer vectors, in Python integers."""
     rows = quantize(answers, log2_gamma=LOG2_GAMMA, clip_int=CLIP, shape=shape).astype(object)
     return max(int(((a - b) ** 2).sum()) for a in rows for b in rows)
@@ -35,7 +35,7 @@ def main() -> int:
     psd = np.array([svec(np.outer(v, v)) for v in vectors]) * 1e6
     print(__doc__)
     good = True
-    cases: tuple[tuple[Shape, np.ndarray], ...] = (("ball", ball), ("psd", psd))
+    cases: tuple[tuple[VectorShape, np.ndarray], ...] = (("ball", ball), ("psd", psd))
     for shape, answers in cases:
         charged = integer_sensitivity(shape, CLIP, SIZE)
         got = math.sqrt(farthest(answers, shape))
