@@ -179,12 +179,7 @@ def parse_outcomes(text: str) -> tuple[Column, ...]:
             do = "give the difference that two people ordinarily have."
             raise out_of_range("outcomes", part, "units from 1e-9 to 1e9", do)
         found.append(Column(column=column.strip(), unit=size, middle=middle))
-    columns = [one.column.lower() for one in found]
-    if twice := next((name for name in columns if columns.count(name) > 1), ""):
-        raise out_of_range("outcomes", text[:60], "every column once", f"name {twice} once.")
-    if len(found) > MAX_OUTCOMES:
-        allowed = f"at most {MAX_OUTCOMES} columns"
-        raise out_of_range("outcomes", len(found), allowed, "leave out the least important.")
+    _check_columns("outcomes", text[:60], found, MAX_OUTCOMES)
     return tuple(found)
 
 
@@ -214,14 +209,17 @@ def parse_covariates(text: str) -> tuple[Covariate, ...]:
         if not column or not said:
             raise out_of_range("covariates", part or text, _EXAMPLE)
         found.append(_covariate(part, "covariates", column, said))
-    columns = [one.column.lower() for one in found]
-    twice = next((name for name in columns if columns.count(name) > 1), "")
-    if twice:
-        raise out_of_range("covariates", text, "every column once", f"name {twice} once.")
-    if len(found) > MAX_COVARIATES:
-        allowed = f"at most {MAX_COVARIATES} columns"
-        raise out_of_range("covariates", len(found), allowed, "leave out the least important.")
+    _check_columns("covariates", text, found, MAX_COVARIATES)
     return tuple(found)
+
+
+def _check_columns(setting: str, text: str, found: Sequence[Column | Covariate], most: int) -> None:
+    names = [one.column.lower() for one in found]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise out_of_range(setting, text, "every column once", f"name {twice} once.")
+    if len(found) > most:
+        allowed = f"at most {most} columns"
+        raise out_of_range(setting, len(found), allowed, "leave out the least important.")
 
 
 def check_question(group: Covariate, covariates: Sequence[Covariate]) -> None:

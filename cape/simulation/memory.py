@@ -167,12 +167,6 @@ class MemoryTransport:
         kind = self._state.bound.phases[answered].broadcast
         self._request = decode_envelope(stored.request, kind, broadcast=True)
 
-    def _explain(self, site: str, err: CapeError) -> None:
-        """Write the error to the site's site-error.txt, and add its private detail to the text."""
-        if self._out is not None:
-            write_down(self._out / site / "output", err)
-        err.explain(file=self._out is not None)
-
     def exchange(self) -> tuple[Progress | None, int]:
         inbox: dict[str, AnyEnvelope] = {}
         entries: dict[str, ReplyEntry] = {}
@@ -182,7 +176,9 @@ class MemoryTransport:
             try:
                 self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
             except CapeError as err:
-                self._explain(site, err)
+                if self._out is not None:
+                    write_down(self._out / site / "output", err)
+                err.explain(file=self._out is not None)  # one person has all data here
                 party.ended("failed")
                 self.active.failed(site, cursor.phase, err)
                 continue
