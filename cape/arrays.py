@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 # Signals pack ten to one, with wide margins of zeros twenty; deflate itself could do 1032 to one.
-# What claims more than this, and more than `SMALL` bytes, is no data but a bomb.
+# A file that claims more than this, and more than `SMALL` bytes, is a decompression bomb.
 LIKELY_PACKED: Final = 100
 SMALL: Final = 2**26
 # Bytes of one run in memory: 70,000 voxels of 15,000 volumes.
 MAX_KEPT_BYTES: Final = 2**32
-# Bytes of the text of a header, of which numpy believes 10,000.
+# Bytes of the text of a header; numpy accepts 10,000.
 MAX_HEADER_BYTES: Final = 2**16
-# What a damaged array file or archive raises.
+# Errors that a damaged array file or archive raises.
 BROKEN: Final = (
     ValueError,
     EOFError,
@@ -81,7 +81,7 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
 def open_member(archive: zipfile.ZipFile, name: str, size: int) -> Iterator[tuple[IO[bytes], int]]:
     """Yield the .npy `name` of a .npz file of `size` bytes, and its own size; or `BROKEN`."""
     info = archive.getinfo(f"{name}.npy")
-    # A claim of the archive, which is why it is compared with what the file can hold.
+    # The archive states this size, so it is compared with what the file can hold.
     if info.file_size > max_unpacked(size):
         raise ValueError("the archive declares more than it can hold")
     with archive.open(info) as stream:

@@ -43,7 +43,7 @@ def axes_of(xml: bytes, max_points: int) -> tuple[Axis, Axis]:
         setattr(expat, name, getattr(parser, name))
     expat.Parse(xml, True)
     for index_map in parser.header.matrix:
-        # As many numbers as it says would be made before they are read.
+        # The parser would allocate the stated number of values before it reads them.
         said = [model.index_count for model in index_map.brain_models]
         if min(said, default=0) < 0 or sum(said) > max_points:
             raise FoundError(f"{sum(said)} points, at most {max_points}")

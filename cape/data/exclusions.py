@@ -52,7 +52,7 @@ NEAR_PERSON: Final = re.compile(
     r"(?:participants?|subjects?|subj?|patients?|bids|person|people)?(?:id|name|label|no|nr)?"
     r"|guid|bblid|eid|rid|ptid"
 )
-# Similarity from which on one name is taken for a mistyped other.
+# Similarity from which a name counts as a mistyped form of another.
 MISTYPED: Final = 0.85
 NEAR_LIST: Final = re.compile(
     r"(?:participants?|subjects?|people|manifest|excl[a-z]*|included?|dropouts?|withdrawn)"

@@ -79,7 +79,7 @@ SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Json = Any
 T = TypeVar("T")
-# Fields of a record: exactly its own; those with a default may be missing; and others are ignored
+# How a record is read: exactly its fields; without those that have a default; ignoring others, too
 Form = Literal["message", "document", "open"]
 # Path of a value in a document: a text, or (path of its parent, field or index).  Joined only in
 # an error, not for each of a thousand values of a round.

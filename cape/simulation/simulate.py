@@ -166,7 +166,7 @@ def _begin(
         begin.write(work)
         try:
             return _go_on(out, way, begin, store, on_progress, on_subject)
-        except BaseException as err:  # passed on; what is stopped may be resumed
+        except BaseException as err:  # raised again: a stopped run can be resumed
             # A run that a site refused has ended: a resume would only be refused again.
             if not may_go_on(err):
                 shutil.rmtree(work, ignore_errors=True)

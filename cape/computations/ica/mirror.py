@@ -30,7 +30,7 @@ from cape.space.public_basis import (
 )
 
 MAX_TILT = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
-MIN_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where the midplane is
+MIN_OVERLAP = 0.9  # of a mask with its mirror image, if the midplane is not stated
 MIN_PARTNERS = 0.5  # share of voxels that have a partner on the other side
 WHITE_MM = 10.0  # edge of the voxels whose white noise `left_right.WHITE_LEVELS` is
 SIMULATED_MM = (

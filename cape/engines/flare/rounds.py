@@ -258,7 +258,7 @@ class AggregatorRounds:
         # An earlier job may still be ending.
         with folder_lock(self.home, "the aggregator", patience=START_PATIENCE):
             state = self.state()
-            # Of an earlier stop.
+            # It is left from an earlier stop.
             (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
             try:
                 state = state or self.opening(sorted(sites))

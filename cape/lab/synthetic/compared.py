@@ -26,7 +26,7 @@ _EFFECT: Final = -1.0
 SLOPES: Final = (0.1, 0.1, 0.25)
 # Public units: (age - 54) / 18 years, (motion - .25 mm) / .125 mm
 AGE, FD = (54.0, 18.0), (0.25, 0.125)
-# Of a matrix of correlations
+# Smallest eigenvalue of a correlation matrix
 _MIN_EIGENVALUE: Final = 0.05
 
 _COLUMNS: Final = ("participant_id", "dx", "age", "sex", "fd_mean")

@@ -265,7 +265,7 @@ def _write_two_sided(out: Path, request: Request, progress: OnWritten) -> Array:
     scanner = Scanner(grid=grid, maps=study.maps, tr=request.tr)
     for m, site in enumerate(request.owners):
         X = study.subject(m, request.n_timepoints)
-        # As of a scanner: about 1 % of the baseline.
+        # About 1 % of the baseline, as in a scanner.
         values = np.asarray(BASELINE + 0.01 * BASELINE * X / X.std(), dtype=np.float32)
         storage = STORAGES[site % len(STORAGES)]
         writer = SiteWriter(folder=out / f"local{site}", scanner=scanner, storage=storage)
