@@ -35,10 +35,12 @@ def main() -> None:
     """Make the consortia."""
     for name in names():
         test = ROOT / ("" if name == PRODUCT else f"compspecs/{name}") / "test"
+        sites = json.loads((test / "inputspec.json").read_text(encoding="utf-8"))
+        if sites[0]["data"]["value"] == ["participants.tsv"]:
+            continue  # capecontrast: nothing here makes its tables of people
         for old in (test / "input").glob("local*/simulatorRun/*"):
             if old.name != "site-policy.toml":
                 old.unlink()
-        sites = json.loads((test / "inputspec.json").read_text(encoding="utf-8"))
         if sites[0]["data"]["value"][0].endswith(".nii.gz"):
             write_images(test / "input")
         else:

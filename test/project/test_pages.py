@@ -33,7 +33,7 @@ def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: 
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     link = rf"\[{name}\]\(computations/{name}\.md\)"
     row = re.search(rf"^\| {link} \|.*\| (.+) \|$", index, re.MULTILINE)
-    assert row
+    assert row, "docs/README.md has no row of this computation"
     assert (row[1] == "none") == (load(name).guarantee == "none")
 
 

@@ -16,7 +16,8 @@ def test_every_setting_has_its_texts_and_no_text_is_of_a_setting_that_is_gone() 
     for name in names():
         config = load(name).config
         texts = texts_of(config)
-        assert all(text.label != setting for setting, text in texts.items())
+        bare = [setting for setting, text in texts.items() if text.label == setting]
+        assert not bare, f"{name}: no label in the .toml beside the module of its settings"
         for cls in config.__mro__[:-1]:
             table = Path(inspect.getfile(cls)).with_suffix(".toml")
             declared.setdefault(table, set()).update(vars(cls).get("__annotations__", ()))

@@ -325,9 +325,9 @@ def demonstration(name: str) -> Path:
 
 
 def inputspec(name: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(
-        (demonstration(name) / "test" / "inputspec.json").read_text()
-    )
+    path = demonstration(name) / "test" / "inputspec.json"
+    assert path.is_file(), f"{name} has no demonstration: docs/adding-a-computation.md, step 7"
+    listed: list[dict[str, Any]] = json.loads(path.read_text())
     return listed
 
 
