@@ -43,7 +43,6 @@ import simplejson
 
 from cape.errors import CapeError, MessageError
 from cape.markers import Marker
-from cape.settings.documents import no_repeated_keys
 
 # Largest text of a message, bytes; drivers set the limit of a document with arrays
 MAX_TEXT: Final = 8 * 2**20
@@ -113,7 +112,7 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
         raise _refuse("document", f"more than {MAX_JSON_PARTS} parts")
     try:
         document = simplejson.loads(
-            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=no_repeated_keys
+            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once
         )
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
@@ -125,6 +124,14 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
             simplejson.dumps(document, ensure_ascii=False).encode()
         except UnicodeEncodeError as err:
             raise _refuse("document", "a lone surrogate") from err
+    return document
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    # As `cape.settings.documents.no_repeated_keys`, whose module rounds do not import.
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError
     return document
 
 
