@@ -11,7 +11,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.cli.run_commands import Preset
+from cape.cli.run_commands import PresetName
 from cape.data.pipeline import reduce_again
 from cape.errors import ConfigError
 from cape.lab.synthetic.brain import NETWORKS
@@ -161,7 +161,7 @@ def test_two_sided_brains_are_so_and_smooth_ones_are_the_same_noise_without_netw
 
 
 def test_the_command_offers_every_preset():
-    assert list(get_args(Preset)) == list(DEFAULTS)
+    assert list(get_args(PresetName)) == list(DEFAULTS)
 
 
 def test_matrices_of_unequal_lengths_are_written_at_their_own_lengths(tmp_path):
