@@ -60,7 +60,7 @@ def read_matrix(
         observed = f"{len(array)} rows below {array.shape[1]} names such as '{columns[0]}'"
         raise UnusableFile(IssueCode.TRANSPOSED, observed, n_features=array.shape[1])
     # A copy, which cleaning overwrites.
-    with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
         values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
     return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)

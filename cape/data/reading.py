@@ -79,7 +79,7 @@ def _stored(
     run: RunFile, how: Reading, space: FeatureSpace | None, *, headers_only: bool
 ) -> Series:
     if run.values is not None:
-        with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
             values = np.array(run.values, dtype=np.float32)  # a copy: it is cleaned in place
         return Series(values=values, tr=how.tr, digest=run.name, grid="-")
     if how.feature_space == "matrix":

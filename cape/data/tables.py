@@ -261,7 +261,7 @@ def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: in
             values[i] = [_record(cells[place], line) for place in places]
         except UnusableFile as verdict:
             problems[i] = verdict.issue
-    with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
         table = values.astype(np.float32)
     return Records(names=names, labels=tuple(labels), values=table, problems=problems)
 

@@ -276,7 +276,7 @@ class EngineRequest:
         if type(state.iteration) is not int:
             raise MessageError("E158", problem="request.state.iteration: not a whole number")
         for text in (state.party, state.base, state.output, state.working, state.transfer):
-            if "\0" in text:  # no path and no name holds that
+            if "\0" in text:  # neither a path nor a name can hold it
                 raise MessageError("E158", problem="request.state: a zero byte")
         return cls(
             role=role,
