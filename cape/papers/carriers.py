@@ -44,7 +44,7 @@ class ZeroSumSettings:
     seed_ratio: int
 
     def ratio(self, n_sites: int) -> int:
-        """Return r of the Gaussian zero-sum noise; 0 means masks, an infinite r."""
+        """Return r of the Gaussian zero-sum noise; 0 stands for masks, whose r is infinite."""
         return (self.seed_ratio or n_sites) if self.zero_sum == "gaussian" else 0
 
 

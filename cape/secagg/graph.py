@@ -45,7 +45,7 @@ def plan_graph(n_sites: int, survivors: int, colluders: int) -> GraphPlan | None
     """Graph of fewest neighbours for t = `survivors` and S_C = `colluders`; None: all pairs."""
     if n_sites < MIN_SITES:
         return None
-    # Beyond half of the others a graph saves too little.
+    # A graph in which a site has more than half of the others as neighbours saves too little.
     for k in range(4, (n_sites - 1) // 2 + 1, 2):
         if plan := _with_neighbours(n_sites, survivors, colluders, k):
             return plan

@@ -367,7 +367,7 @@ def _identity(secret: bytes) -> Ed25519PrivateKey:
 
 
 def check_length(key: bytes, name: str) -> None:
-    """Refuse a key of another length than 32 bytes, without showing it."""
+    """Refuse a key that is not 32 bytes long, without showing it."""
     # A shorter key would still work in places, with less strength than promised.
     if len(key) != KEY_BYTES:
         raise failure(f"a {name} does not have {KEY_BYTES} bytes")

@@ -94,7 +94,7 @@ class InProcess(_OnThisComputer):
         return wire.dumps(run(role, wire.loads(text, wire.MAX_DOCUMENT), self.own(party)))
 
 
-# Starts of one step before a killed process is an error
+# Starts of one step after which a killed process counts as an error
 MAX_STARTS = 3
 # The code of local.py and remote.py, which an installed package lacks.  `TOP` selects this `cape`
 # among several installed ones.

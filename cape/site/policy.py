@@ -309,7 +309,7 @@ def _value(name: str, kind: type, value: Any) -> object:
     elif kind in (bool, str):
         fits = type(value) is kind
     else:
-        # A limit of inf or nan would never refuse, and TOML knows numbers of any length.
+        # A limit of inf or nan would never refuse, and TOML allows numbers of any length.
         fits = type(value) in (int, float) and least <= value < 2**63
         fits = fits and (kind is float or value == int(value))
     if fits:
