@@ -49,6 +49,23 @@ def is_mni(template_space: str) -> bool:
 class FeatureSpace:
     """The public feature space: the meaning of the D features of a person's data.
 
+    Attributes
+    ----------
+    kind : str
+        mask, atlas, matrix, grayordinates or parcels.
+    n_features : int
+        D.
+    shape : tuple of int
+        The grid, the axes of a 2-D image, or () for columns.
+    affine : tuple of float
+        The 4 x 4 affine in mm, row by row; () without a grid.
+    template_space : str
+        Such as MNI152NLin2009cAsym; empty if unknown.
+    n_templates : int
+        Number of public template maps.
+    digest : str
+        SHA-256 on which all sites must agree.
+
     Examples
     --------
     >>> cape.FeatureSpace.of_matrix(900, (30, 30)).n_features
@@ -91,6 +108,7 @@ class FeatureSpace:
 
     @property
     def of_cifti(self) -> bool:
+        """Whether the features are those of CIFTI files."""
         return is_cifti(self.kind)
 
     @classmethod
