@@ -395,7 +395,10 @@ REMEDIES: list[tuple[str, list[tuple[Mend, str]]]] = [
     (r"name the version in bids_filter .*; keep \.nii or", [(taken_out, RIGHT)]),
     (r"save it with its affine; if", [(anew, RIGHT), (trusted, RIGHT)]),
     (r"set both to the one", [(both_places_set, RIGHT)]),
-    (r"lower n_components or min_timepoints \(the owner\), or drop", [(left_out, LEFT)]),
+    (
+        r"lower n_components or min_timepoints \(the owner\), or leave the subject out \(exclude",
+        [(left_out, LEFT)],
+    ),
     (r"add a first line", [(header_first, RIGHT)]),
     (
         r"correct it, or remove one of the col",
@@ -417,8 +420,8 @@ REMEDIES: list[tuple[str, list[tuple[Mend, str]]]] = [
     (r"remove the column", [(column_removed, RIGHT)]),
     (r"name every column once", [(anew, RIGHT)]),
     (
-        r"name it in the manifest, or ask",
-        [(named_in_manifest, RIGHT), (owner(confounds="none"), HERE)],
+        r"name it in the manifest, or leave the run out \(exclude",
+        [(named_in_manifest, RIGHT), (left_out, LEFT)],
     ),
     (r"in MATLAB", [(in_matlab, RIGHT)]),
     (r"save it as an array called X", [(variable_renamed, RIGHT)]),
