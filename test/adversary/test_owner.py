@@ -337,7 +337,7 @@ def test_no_file_of_one_person_says_what_the_features_are(name, tmp_path) -> Non
         assert len(answers) == 1, answers
         answer = answers.pop()
         if said == {"n_features": None}:
-            assert answer.startswith("CAPE-E013 setting 'n_features' is required; so that nobody's")
+            assert answer.startswith("CAPE-E013 setting 'n_features' is required; so that no")
         else:
             assert json.loads(answer)[0]["body"]["n_subjects"] == 5
 

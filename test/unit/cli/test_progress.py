@@ -104,7 +104,7 @@ def test_phases_of_every_run_have_plain_words():
     """ "zero-sum.probe" stood there for the longest part of a short run."""
     from cape.protocol.zero_sum import PROBE
 
-    assert module.WORDS[PROBE] == "exchanging keys"
+    assert module.PHASE_WORDS[PROBE] == "exchanging keys"
 
 
 def test_a_terminal_has_one_live_line(monkeypatch):
