@@ -59,7 +59,6 @@ LONGER = {
 LONG = {"three", "both set back"}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] * (n in LONG)) for n in EVERYTHING]
 )
