@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 SELF=$PWD/packaging/fresh.sh
 
 PACKAGES=python3,python3-venv,make,ca-certificates # the last: pip here trusts this computer's authorities
-HOUSE=/home/visitor
+VISITOR=visitor # the plain user of that system, and below where it lives there
+HOUSE=/home/$VISITOR
 SETTINGS=(/etc/pip.conf /etc/xdg/pip/pip.conf ~/.config/pip/pip.conf ~/.pip/pip.conf "${PIP_CONFIG_FILE:-/etc/pip.conf}")
 
 fail() {
@@ -56,7 +57,7 @@ make_system() {
 as_visitor() {
     local passed
     mapfile -t passed < <(env | grep -iE '^(PIP_|SSL_CERT_|[a-z]+_proxy=)' || true)
-    chroot --userspec=visitor:visitor "$SYSTEM" env -i "${passed[@]}" HOME="$HOUSE" USER=visitor \
+    chroot --userspec="$VISITOR:$VISITOR" "$SYSTEM" env -i "${passed[@]}" HOME="$HOUSE" USER="$VISITOR" \
         PATH=/usr/local/bin:/usr/bin:/bin bash -c "cd ~/cape && $1"
 }
 
@@ -67,11 +68,11 @@ run_inside() {
     chmod 1777 "$SYSTEM/dev/shm"
     mount --rbind /dev "$SYSTEM/dev" 2>/dev/null || true # debootstrap has made the devices that matter
     mount -t proc proc "$SYSTEM/proc" || echo "fresh: there is no /proc in the system: what reads it fails"
-    chroot "$SYSTEM" useradd --create-home --user-group --shell /bin/bash visitor
+    chroot "$SYSTEM" useradd --create-home --user-group --shell /bin/bash "$VISITOR"
     lend_pip
     mkdir "$SYSTEM$HOUSE/cape"
     git ls-files -z | tar -c --null --files-from=- | tar -x -C "$SYSTEM$HOUSE/cape"
-    chroot "$SYSTEM" chown -R visitor:visitor "$HOUSE"
+    chroot "$SYSTEM" chown -R "$VISITOR:$VISITOR" "$HOUSE"
     for command in "$@"; do
         echo "fresh: Debian $SUITE, $(as_visitor 'python3 --version'): $command"
         began=$SECONDS
