@@ -141,7 +141,7 @@ def settings() -> Any:
 
 def read(path: Path, *, general: bool = False) -> object:
     from cape.data import images
-    from cape.data.runs import RunFile
+    from cape.data.runs import SiteRun
     from cape.data.space import grid_of, mask_space
     from support import any_grid
 
@@ -149,19 +149,19 @@ def read(path: Path, *, general: bool = False) -> object:
         vars(images)["_picker"] = any_grid.picker
     grid = grid_of(mask_space(settings()))
     how = images.Resampling(resample="to_mask")
-    return images.read_image(RunFile(path=path, name=path.name), grid, how).values
+    return images.read_image(SiteRun(path=path, name=path.name), grid, how).values
 
 
 def whole(path: Path) -> object:
     from cape.data.pipeline import pass_over_arrays
-    from cape.data.runs import RunFile, SubjectFiles
+    from cape.data.runs import SiteRun, Person
     from cape.data.space import mask_space
     from cape.data.subjects import read_subject
 
     config = settings()
     listing = pass_over_arrays("bench", [], mask_space(config), config).listing
-    run = RunFile(path=path, name=path.name, confounds=path.with_name("confounds.tsv"))
-    read, parts = read_subject(SubjectFiles(label="one", runs=(run,)), listing, headers_only=False)
+    run = SiteRun(path=path, name=path.name, confounds=path.with_name("confounds.tsv"))
+    read, parts = read_subject(Person(label="one", runs=(run,)), listing, headers_only=False)
     assert read.subject is not None
     return parts[0]
 

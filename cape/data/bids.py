@@ -1,27 +1,32 @@
-"""Entities of names, confound tables beside images, and names of runs, by BIDS."""
+"""People, runs and versions by names of BIDS; confound tables beside images.
+
+No file is opened here.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Final
 
-from cape.data.layout.words import words
-from cape.data.runs import RunFile
+from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
+from cape.data.issues import IssueCode, UnusableFile
+from cape.data.runs import SiteRun
+from cape.frozen import dataclass
 
-# Entities by which runs of a session differ, in the order of BIDS
+# Entities that make another run; any other one makes another version of the same run.
+RUN_MAKERS: Final = ("ses", "task", "acq", "dir", "run")
+# Entities that tell runs of a session apart in the names of results, in the order of BIDS
 RUN_ENTITIES: Final = ("task", "acq", "ce", "rec", "dir", "run", "echo")
+# Last words of names of series; a name may also end with an entity or its label.
+SERIES: Final = ("bold", "timeseries")
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
+# Tables of BIDS beside the series of a person, which have the last words of series
+NO_SERIES: Final = ("confounds", "carpetplot")
+_ENTITY: Final = re.compile(r"([A-Za-z]+)-(.+)")
 
 Entities = tuple[tuple[str, str], ...]
-
-
-def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """Return a sort key that puts ``run-2`` before ``run-10``."""
-    parts = re.split(r"(\d+)", name.lower())
-    key = tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
-    return key, name
 
 
 def entities_of(name: str) -> dict[str, str]:
@@ -34,6 +39,123 @@ def entities_of(name: str) -> dict[str, str]:
 def has_all(entities: Mapping[str, str], wanted: Entities) -> bool:
     """Tell whether a name has all wanted entities; ``+`` separates alternatives."""
     return all(entities.get(key) in value.split("+") for key, value in wanted)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BidsName:
+    """What a path states by BIDS."""
+
+    label: str  # of the person, without ``sub-``; as written
+    entities: Mapping[str, str]  # without ``sub``; ``ses`` also from the folder
+    suffix: str  # the last word, empty if the name has none
+
+    @property
+    def run(self) -> dict[str, str]:
+        """Return the entities that make the run, in the order of the name."""
+        return {key: text for key, text in self.entities.items() if key in RUN_MAKERS}
+
+
+def read_name(path: str) -> BidsName | None:
+    """Return what a path below a site's folder states by BIDS; None: nothing, it is not of BIDS.
+
+    `UnusableFile`: folders and name contradict each other.
+    """
+    *folders, name = path.split("/")
+    stem = name[: -len(suffix_of(name))]
+    if not stem.startswith("sub-"):
+        return None
+    of_folders = _of_folders(path, folders, "sub")
+    label = of_folders or stem[4:].partition("_")[0].partition(".")[0]
+    rest = stem[4 + len(label) :]
+    if not stem[4:].startswith(label) or (rest and rest[0] not in "_."):
+        named = stem[4:].partition("_")[0]
+        raise UnusableFile(
+            IssueCode.NAMES_CONTRADICT, f"{path}: the folder says {label}, the name {named}"
+        )
+    # BIDS forbids signs in labels: where one of them ends is certain only if the folder says it.
+    if not (of_folders or label.isalnum()):
+        return None
+    entities, suffix = _entities(path, [part for part in rest.split("_") if part])
+    if suffix is None:
+        return None
+    session = _of_folders(path, folders, "ses")
+    if session and entities.setdefault("ses", session) != session:
+        observed = f"{path}: the folder says ses-{session}, the name ses-{entities['ses']}"
+        raise UnusableFile(IssueCode.NAMES_CONTRADICT, observed)
+    return BidsName(label=label, entities=entities, suffix=suffix)
+
+
+def _entities(path: str, parts: Sequence[str]) -> tuple[dict[str, str], str | None]:
+    """Return entities and last word of a name; None: a word stands where none may."""
+    entities: dict[str, str] = {}
+    suffix = ""
+    for n, part in enumerate(parts):
+        if matched := _ENTITY.fullmatch(part):
+            key, text = matched.groups()
+            if entities.setdefault(key, text) != text:
+                observed = f"{path}: {key}-{entities[key]} and {key}-{text}"
+                raise UnusableFile(IssueCode.NAMES_CONTRADICT, observed)
+        elif n == len(parts) - 1:
+            suffix = part
+        else:
+            return {}, None
+    return entities, suffix
+
+
+def _of_folders(path: str, folders: Sequence[str], key: str) -> str:
+    """Return the value that folders such as ``ses-1`` say; "" without one."""
+    front = f"{key}-"
+    said = {part.removeprefix(front) for part in folders if part.startswith(front)}
+    if len(said) > 1:
+        observed = f"{path}: folders say {' and '.join(sorted(said))}"
+        raise UnusableFile(IssueCode.NAMES_CONTRADICT, observed)
+    return said.pop() if said else ""
+
+
+def why_no_series(named: BidsName) -> str:
+    """Return why a name is none of a series; "" if it is."""
+    if named.suffix and named.suffix not in SERIES:
+        return f"its name ends with {named.suffix}, and a series is called bold or timeseries"
+    if named.entities.get("desc") in NO_SERIES:
+        return f"desc-{named.entities['desc']} is no series"
+    return ""
+
+
+def run_key(run: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what two files of one run share; numbers count by their value, 1 as 01."""
+    return tuple(sorted((key, _by_value(text)) for key, text in run.items()))
+
+
+def _by_value(text: str) -> str:
+    return text.lstrip("0") or "0" if text.isdecimal() else text.casefold()
+
+
+def differing_entity(names: Sequence[BidsName]) -> str:
+    """Return the first entity in which versions of one run differ; "" if they differ in none."""
+    keys = dict.fromkeys(key for named in names for key in named.entities)
+    return next((k for k in keys if len({n.entities.get(k) for n in names}) > 1), "")
+
+
+def part_that_others_have(run: Mapping[str, str], others: Collection[Mapping[str, str]]) -> str:
+    """Return the entity by which a run without it may repeat several others; "" if none.
+
+    So does the series that some programs join from the runs of a task, beside ``run-1`` and
+    ``run-2``.
+    """
+    for key in ("run", "dir"):
+        if key in run:
+            continue
+        without = [dict(other) for other in others if key in other]
+        values = {other.pop(key) for other in without if _covers(run, other, key)}
+        if len(values) > 1:
+            return key
+    return ""
+
+
+def _covers(run: Mapping[str, str], other: Mapping[str, str], key: str) -> bool:
+    rest = {k: text for k, text in other.items() if k not in (key, "run", "dir")}
+    own = {k: text for k, text in run.items() if k not in ("run", "dir")}
+    return run_key(rest) == run_key(own)
 
 
 def confounds_beside(image: Path) -> Path | None:
@@ -49,19 +171,29 @@ def confounds_beside(image: Path) -> Path | None:
             # A link without content counts, so that a later check reports it.
             if table.is_file() or table.is_symlink():
                 return table
-        if named[-1].partition("-")[0] in (*words("run_entities"), "sub"):
+        if named[-1].partition("-")[0] in (*RUN_MAKERS, "sub"):
             return None
         named.pop()
     return None
 
 
-def names_of_runs(runs: Sequence[RunFile]) -> list[tuple[str, str]]:
+def is_array(path: str) -> bool:
+    return path.lower().endswith(MATRIX_SUFFIXES)
+
+
+def filter_text(path: str, keys: Sequence[str]) -> str:
+    """Return the part of `bids_filter` that a name gives for some entities."""
+    entities = entities_of(PurePosixPath(path).name)
+    return "_".join(f"{key}-{entities[key]}" for key in keys if key in entities)
+
+
+def names_of_runs(runs: Sequence[SiteRun]) -> list[tuple[str, str]]:
     """Return session and other entities of each run of a person, ("ses-1", "task-rest_run-1").
 
     If names repeat, runs are numbered.
     """
-    sessions = [_bare(run.ses.removeprefix("ses-")) for run in runs]
-    entities = [_entities(run.run) for run in runs]
+    sessions = [_bare(run.session.removeprefix("ses-")) for run in runs]
+    entities = [_run_entities(run.run) for run in runs]
     if len({*zip(sessions, map(_joined, entities), strict=True)}) < len(runs):
         entities = [{**named, "run": str(k)} for k, named in enumerate(entities, start=1)]
     return [
@@ -70,7 +202,7 @@ def names_of_runs(runs: Sequence[RunFile]) -> list[tuple[str, str]]:
     ]
 
 
-def _entities(text: str) -> dict[str, str]:
+def _run_entities(text: str) -> dict[str, str]:
     # A list says "2", the name of an image "task-rest_run-2"; a folder's name may say anything.
     given = dict(part.split("-", 1) for part in text.split("_") if "-" in part) or {"run": text}
     return {key: _bare(given[key]) for key in RUN_ENTITIES if _bare(given.get(key, ""))}

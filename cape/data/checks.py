@@ -13,7 +13,7 @@ import numpy as np
 
 from cape.data.cleaning import UNREAD, Quality
 from cape.data.issues import Findings, IssueCode, Severity
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
@@ -39,7 +39,7 @@ class Subject:
     site: str  # public id of the site
     # Files, in the order in which they are joined, with the SHA-256 of each in `digests` (empty if
     # only headers were read) and the repetition time in s in `trs` (0 if unknown)
-    runs: tuple[RunFile, ...]
+    runs: tuple[SiteRun, ...]
     digests: tuple[str, ...]
     # n_features, n_timepoints: D, and T_m after dropping dummies and joining
     n_features: int

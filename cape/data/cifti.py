@@ -21,7 +21,7 @@ from cape.data.file_type import CIFTI_SERIES, check_type
 from cape.data.gifti import read_vertices
 from cape.data.images import HEADER_BYTES, HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
-from cape.data.runs import MAX_TR, RunFile, Series, unread
+from cape.data.runs import MAX_TR, SiteRun, Series, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
 from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
@@ -64,7 +64,7 @@ class _Opened:
     read: int  # bytes so far
 
 
-def read_series(run: RunFile, space: FeatureSpace | None, *, headers_only: bool = False) -> Series:
+def read_series(run: SiteRun, space: FeatureSpace | None, *, headers_only: bool = False) -> Series:
     """Return features by time (D, T); UnusableFile: no series of the features of `space`."""
     check_type(run.path, CIFTI_SERIES, cifti=True)
     with run.path.open("rb") as raw:

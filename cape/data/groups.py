@@ -21,7 +21,7 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcome_names, outcomes_of_person
 from cape.data.checks import Subject
-from cape.data.exclusions import alike, bare, spellings
+from cape.data.names import bare, likeness
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.runs import leads_out
 from cape.data.tables import (
@@ -146,7 +146,7 @@ def _rows_by_label(
         shown = next(iter(rows), "nobody")
         observed = f"{len(rows)} names such as '{shown}', none of {len(listed)} people here"
         raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
-    near_names = {text: label for label in rows for text in (alike(label), *spellings(label))}
+    near_names = {likeness(label): label for label in rows}
     for label, own_label in own_labels.items():
         if label in broken:
             rows.pop(label, None)
@@ -155,7 +155,7 @@ def _rows_by_label(
             del rows[label]
             findings.add(IssueCode.GROUP_TWICE, f"'{own_label}'")
         elif label not in rows:
-            other = near_names.get(alike(label))
+            other = near_names.get(likeness(label))
             hint = f" (did you mean '{other}' there?)" if other else ""
             findings.add(IssueCode.PERSON_NOWHERE, f"'{own_label}': not in {name}{hint}")
     return rows

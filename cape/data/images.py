@@ -20,7 +20,7 @@ from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, content_word, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
-from cape.data.runs import MAX_TR, RunFile, Series, unread
+from cape.data.runs import MAX_TR, SiteRun, Series, unread
 from cape.data.space import (
     NATIVE_NAMES,
     SCANNER_CODE,
@@ -95,7 +95,7 @@ class _Layout:
 
 
 def read_image(
-    run: RunFile, grid: Grid | None, how: Resampling = AS_STORED, *, headers_only: bool = False
+    run: SiteRun, grid: Grid | None, how: Resampling = AS_STORED, *, headers_only: bool = False
 ) -> Series:
     """Return features by time (D, T), D = 0 without a grid; UnusableFile: no complete real series.
 
@@ -151,13 +151,13 @@ def read_image(
     )
 
 
-def _is_native(run: RunFile, header: Nifti1Header) -> bool:
+def _is_native(run: SiteRun, header: Nifti1Header) -> bool:
     """Tell whether name or header states the scanner's space or that of one person."""
     stated = stated_space(run.path.name)
     return stated in NATIVE_NAMES or (not stated and transform_code(header) == SCANNER_CODE)
 
 
-def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
+def _may_resample(run: SiteRun, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
     """Tell whether an image may be on another grid; UnusableFile: it states another space."""
     here, wanted = space_of(run.path.name, header), grid.template_space
     same_space = one_space(here, wanted)

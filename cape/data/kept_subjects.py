@@ -28,7 +28,7 @@ from cape.data.discovery import SiteListing
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
 from cape.data.kept_bases import program_digest
-from cape.data.runs import RunFile, SubjectFiles
+from cape.data.runs import SiteRun, Person
 from cape.data.space import stated_space
 from cape.data.subjects import ReadSubject
 from cape.data.templates import with_templates
@@ -74,7 +74,7 @@ class KeptSubjects:
         self._lock = Lock()
         self._files: dict[str, tuple[int, int]] = {}  # device and inode by content
 
-    def look(self, files: SubjectFiles) -> SeenFiles | None:
+    def look(self, files: Person) -> SeenFiles | None:
         """Return the state of a subject's files; None if one is gone."""
         try:
             beside = [_beside(run, self._reading) for run in files.runs]
@@ -90,7 +90,7 @@ class KeptSubjects:
         except OSError:
             return None
 
-    def facts(self, seen: SeenFiles, files: SubjectFiles, site: str) -> ReadSubject | None:
+    def facts(self, seen: SeenFiles, files: Person, site: str) -> ReadSubject | None:
         """Return a kept subject without its array; None: it has to be read."""
         if not all(seen.contents):
             return None
@@ -115,7 +115,7 @@ class KeptSubjects:
         except (ValueError, TypeError):
             return None
 
-    def keep(self, seen: SeenFiles, files: SubjectFiles, read: ReadSubject, X: Data | None) -> None:
+    def keep(self, seen: SeenFiles, files: Person, read: ReadSubject, X: Data | None) -> None:
         """Keep a subject, with voxels X_m if given, unless a file changed meanwhile."""
         subject = read.subject
         if subject is None or _names_somebody(read, files):
@@ -227,7 +227,7 @@ class Widest:
             return project(X, self.basis())
         return None
 
-    def look(self, files: SubjectFiles) -> tuple[SeenFiles | None, ReadSubject | None]:
+    def look(self, files: Person) -> tuple[SeenFiles | None, ReadSubject | None]:
         """Return the state of a subject's files, and the subject if it is kept."""
         if self.kept is None or (seen := self.kept.look(files)) is None:
             return None, None
@@ -246,14 +246,14 @@ class Widest:
             self.kept.finish(self._base)
 
 
-def _of_name_and_list(run: RunFile) -> list[object]:
+def _of_name_and_list(run: SiteRun) -> list[object]:
     # Readers take the kind of a file and its space from its name.
     name = run.path.name
     of_name = [suffix_of(name), stated_space(name)]
     return [*of_name, run.tr, run.n_dummy, run.trust_grid, run.confounds is not None]
 
 
-def _beside(run: RunFile, how: Reading) -> list[Path]:
+def _beside(run: SiteRun, how: Reading) -> list[Path]:
     """Return the other existing files on which the numbers of a run depend."""
     name = run.path.name
     beside = [run.path.with_name(name[: -len(suffix_of(name))] + ".json")]
@@ -265,7 +265,7 @@ def _beside(run: RunFile, how: Reading) -> list[Path]:
     return [path for path in dict.fromkeys(beside) if path.is_file()]
 
 
-def _names_somebody(read: ReadSubject, files: SubjectFiles) -> bool:
+def _names_somebody(read: ReadSubject, files: Person) -> bool:
     """Tell whether a text of an entry would hold the name of a person or file."""
     names = {part for run in files.runs for part in (run.path.name, run.path.name.split(".")[0])}
     names |= {run.confounds.name for run in files.runs if run.confounds is not None}
@@ -293,7 +293,7 @@ def _values(record: Any, *names: str) -> dict[str, object]:
     return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in names}
 
 
-def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str) -> ReadSubject:
+def _read_subject(document: dict[str, Any], files: Person, site: str) -> ReadSubject:
     facts = _tuples(document["subject"])
     facts["quality"] = Quality(**facts["quality"])
     shapes = [

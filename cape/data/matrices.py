@@ -16,7 +16,7 @@ import numpy as np
 from cape import arrays
 from cape.data.file_type import MATRIX_SUFFIXES, TEXT_SUFFIXES, check_type, content_word, suffix_of
 from cape.data.issues import IssueCode, UnusableFile
-from cape.data.runs import RunFile, Series, unread
+from cape.data.runs import SiteRun, Series, unread
 from cape.data.tables import read_text_matrix
 from cape.delimited import delimiter_of
 
@@ -40,7 +40,7 @@ MAX_VARIABLES: Final = 12
 
 
 def read_matrix(
-    run: RunFile, orientation: Orientation, variable: str = "X", *, headers_only: bool = False
+    run: SiteRun, orientation: Orientation, variable: str = "X", *, headers_only: bool = False
 ) -> Series:
     """Return features by time (D, T); UnusableFile: no complete real matrix, or no `variable`."""
     check_type(run.path, MATRIX_SUFFIXES)

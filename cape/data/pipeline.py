@@ -48,7 +48,7 @@ from cape.data.resources import (
     jobs,
     largest_bytes,
 )
-from cape.data.runs import RunFile, SubjectFiles
+from cape.data.runs import SiteRun, Person
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
@@ -206,14 +206,14 @@ def inspect_site(
 
 
 def pass_over_arrays(
-    site: str, arrays: Sequence[Array | RunFile], space: FeatureSpace, config: Config
+    site: str, arrays: Sequence[Array | SiteRun], space: FeatureSpace, config: Config
 ) -> SitePass:
     """Return a pass over subjects that are arrays (D, T_m) in memory, or one run each."""
     listed = []
     for m, X in enumerate(arrays, start=1):
         label = f"sub-{m:03d}"
-        run = X if isinstance(X, RunFile) else RunFile(path=Path(label), name=label, values=X)
-        listed.append(SubjectFiles(label=label, runs=(run,)))
+        run = X if isinstance(X, SiteRun) else SiteRun(path=Path(label), name=label, values=X)
+        listed.append(Person(label=label, runs=(run,)))
     listing = SiteListing(
         site=site, config=config, how=resolve(config), listed=tuple(listed), space=space
     )
@@ -275,7 +275,7 @@ def _passes(read: ReadSubject, site_pass: SitePass) -> bool:
 
 
 def _read_one(
-    files: SubjectFiles, *, listing: SiteListing, widest: Widest | None, headers_only: bool
+    files: Person, *, listing: SiteListing, widest: Widest | None, headers_only: bool
 ) -> ReadSubject:
     """Return a subject from the store, or read it and keep it there."""
     seen, read = (None, None) if widest is None else widest.look(files)
@@ -303,7 +303,7 @@ def _read_one(
 
 
 def _in_parallel(
-    function: Callable[[SubjectFiles], ReadSubject], listing: SiteListing, widest: Widest | None
+    function: Callable[[Person], ReadSubject], listing: SiteListing, widest: Widest | None
 ) -> Generator[Callable[[], ReadSubject]]:
     """Yield for each subject, in order of the list, a function that returns or raises its result.
 

@@ -18,7 +18,7 @@ from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
 from cape.data.parcels import in_order_of_labels
-from cape.data.runs import RunFile, Series
+from cape.data.runs import SiteRun, Series
 from cape.data.space import grid_of
 from cape.data.strategies import strategy_confounds
 from cape.data.tables import read_confounds
@@ -31,7 +31,7 @@ MIN_FREEDOM: Final = 3
 
 
 def read_run(
-    run: RunFile, how: Reading, space: FeatureSpace | None, *, headers_only: bool = False
+    run: SiteRun, how: Reading, space: FeatureSpace | None, *, headers_only: bool = False
 ) -> Series:
     """Return a run as stored, with the signals to regress out; UnusableFile, or OSError.
 
@@ -76,7 +76,7 @@ def read_run(
 
 
 def _stored(
-    run: RunFile, how: Reading, space: FeatureSpace | None, *, headers_only: bool
+    run: SiteRun, how: Reading, space: FeatureSpace | None, *, headers_only: bool
 ) -> Series:
     if run.values is not None:
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
@@ -99,7 +99,7 @@ def _both(digest: str, of_table: str) -> str:
     return digest and f"{digest}+{of_table}"
 
 
-def _read_record(run: RunFile, how: Reading) -> Series:
+def _read_record(run: SiteRun, how: Reading) -> Series:
     table = read_people_rows(run.path, how)
     if problem := table.problems.get(run.row):
         raise UnusableFile(problem.code, problem.observed, **problem.values)
@@ -110,7 +110,7 @@ def _read_record(run: RunFile, how: Reading) -> Series:
     return Series(values=row[:, None].copy(), tr=0.0, digest=digest, grid="-")
 
 
-def _confounds(run: RunFile, how: Reading, n_times: int, issues: list[Issue]) -> tuple[Array, str]:
+def _confounds(run: SiteRun, how: Reading, n_times: int, issues: list[Issue]) -> tuple[Array, str]:
     """Return the columns (T, K) that the owner named, and the SHA-256 of their table."""
     if run.confounds is None:
         beside = "beside the file as *_desc-confounds_timeseries.tsv"
@@ -125,7 +125,7 @@ def _confounds(run: RunFile, how: Reading, n_times: int, issues: list[Issue]) ->
     return table, digest
 
 
-def _mean_fd(run: RunFile, n_times: int, *, required: bool) -> float | None:
+def _mean_fd(run: SiteRun, n_times: int, *, required: bool) -> float | None:
     """Return mean framewise displacement, mm, without the first volume, which has none."""
     if run.confounds is None:
         if required:

@@ -1,4 +1,4 @@
-"""One run of a subject: its row of a list, its file, and its series."""
+"""One run of a person: what the site states about it, and its series."""
 
 from __future__ import annotations
 
@@ -29,46 +29,26 @@ class Mention(NamedTuple):
         return f"{self.table}, line {self.line}"
 
 
-NOWHERE: Final = Mention("", 0)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedRun:
-    """One run as listed; empty texts and zeros stand for values that are not given.
-
-    Without a file it is a listed person who has no run.
-    """
-
-    file: str
-    subject: str = ""
-    ses: str = ""
-    run: str = ""
-    tr: float = 0.0
-    n_dummy: int = 0
-    confounds: str = ""
-    trust_grid: bool = False
-    left_out: Mention | None = None  # the line of a list that leaves this run out
-
-
 def leads_out(entry: str) -> bool:
     """Tell whether an entry of a list names a place outside the site's folder."""
     return PurePath(entry).is_absolute() or ".." in PurePath(entry).parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunFile:
-    """One run: a file and the site's statements about it."""
+class SiteRun:
+    """One run of a person: a file and what the site states about it."""
 
     path: Path
     name: str  # as the site listed it; private
+    person: str = ""
+    session: str = ""  # as its name or a list has it, without ``ses-``
+    run: str = ""  # what else makes it a run of its own, ``task-rest_run-1``; a list says "2"
     tr: float = 0.0  # repetition time in s by the manifest, 0 if not given there
     n_dummy: int = 0  # volumes to drop on top of ``drop_first_volumes``
     # Table of the confounds: the manifest's, or the one beside an image with a BIDS name
     confounds: Path | None = None
     trust_grid: bool = False  # accept an image without affine if its shape is that of the mask
-    ses: str = ""  # session and run, as names or the list have them
-    run: str = ""
-    row: int = -1  # row of a table of records, from 0; -1 for a file of its own
+    row: int = -1  # row of a table of people, from 0; -1 for a file of its own
     # (D, T): a run that is an array of this process; there is no file then
     values: Array | None = field(default=None, repr=False, compare=False)
     # (T, K): signals to regress out, besides columns of tables
@@ -76,11 +56,12 @@ class RunFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SubjectFiles:
-    """All runs of one subject, in the order in which they are joined."""
+class Person:
+    """All runs of one person, in the order in which they are joined."""
 
     label: str
-    runs: tuple[RunFile, ...]
+    runs: tuple[SiteRun, ...]
+    left_out: str = ""  # the lines of lists that leave the person out, else empty
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from cape.data.copies import course_of
 from cape.data.discovery import SiteListing
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.reading import read_run
-from cape.data.runs import RunFile, Series, SubjectFiles, unread
+from cape.data.runs import SiteRun, Series, Person, unread
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -38,7 +38,7 @@ class ReadSubject:
 
 
 def read_subject(
-    files: SubjectFiles, listing: SiteListing, *, headers_only: bool
+    files: Person, listing: SiteListing, *, headers_only: bool
 ) -> tuple[ReadSubject, list[Data]]:
     """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
 
@@ -112,7 +112,7 @@ def _mean_fd(read: Sequence[Series]) -> float | None:
 
 
 def _read_noting(
-    run: RunFile, listing: SiteListing, notes: list[Note], *, headers_only: bool
+    run: SiteRun, listing: SiteListing, notes: list[Note], *, headers_only: bool
 ) -> Series | None:
     """Return one run as stored, or None after noting why it cannot be used."""
     try:
@@ -127,7 +127,7 @@ def _read_noting(
     return series
 
 
-def _shape(person: str, run: RunFile, series: Series) -> RunShape:
+def _shape(person: str, run: SiteRun, series: Series) -> RunShape:
     n_features, n_times = series.values.shape
     digest = ""
     if series.digest:

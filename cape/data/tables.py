@@ -34,7 +34,7 @@ RECORDS: Final = ("records.csv", "records.tsv")
 PERSON_COLUMNS: Final = ("participant_id", "subject", "participant", "subject_id", "sub")
 # How pandas writes a column without a name, and how it writes it again after reading.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
-MISSING_CELLS: Final = ("", "n/a", "na", "nan")
+MISSING_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
 # Bytes of a table of confounds, runs or people: 10,000 rows of 1000 columns of 20 characters.
 MAX_LIST_BYTES: Final = 200 * 2**20
 # Bytes of a table in which zeros are looked for.
@@ -241,7 +241,10 @@ def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: in
     # A row is one person: its faults must not be reported as faults of the table.
     first, *lines = table_lines(bounded(path), delimiter_of(path.name), by_line=True)
     header = line_cells(first)
-    names, person, places = header[1:], 0, list(range(1, len(header)))
+    # Column exclude says who takes part (`cape.data.marks`), and is no number of a person.
+    person = 0
+    places = [n for n in range(1, len(header)) if header[n].strip().lower() != "exclude"]
+    names = tuple(header[n] for n in places)
     if columns:
         names, (person, places) = columns, column_places(header, columns)
     if not lines or not names:

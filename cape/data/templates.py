@@ -12,7 +12,7 @@ from cape.data.cifti import read_scalars, scalars_in
 from cape.data.file_type import CIFTI_MAPS
 from cape.data.images import Resampling, header_alone, read_image
 from cape.data.issues import UnusableFile
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.data.space import RUN_MAPS, TEMPLATE_FILES, grid_of
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError, FoundError, own_words
@@ -103,7 +103,7 @@ def _template_image(path: Path, space: FeatureSpace) -> Array:
     if len(shape) == 4 and shape[3] * space.n_features > MAX_TEMPLATE_NUMBERS:
         problem = f"{shape[3]} maps of {space.n_features} features"
         raise FoundError(f"{problem}, at most {MAX_TEMPLATE_NUMBERS} numbers")
-    run = RunFile(path=path, name=path.name)
+    run = SiteRun(path=path, name=path.name)
     series = read_image(run, grid_of(space), Resampling(resample="within_space"))
     maps = series.values.astype(np.float64)
     return maps if series.grid != "resampled" else _coarse(maps)

@@ -16,7 +16,7 @@ from cape.computations import configured
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.resting import in_time
-from cape.planning.consortium_folder import site_folders
+from cape.data.folders import site_folders
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.protocol.ports import Source

@@ -5,32 +5,30 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shlex
 import tomllib
 import typing
 import warnings
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cape.computations import load, names
-from cape.data.discovery import readable
-from cape.data.exclusions import MANIFEST_NAMES
+from cape.data.folders import PARTICIPANTS, labels_by_names, names_below, sites_below, space_for
 from cape.data.issues import Findings
-from cape.data.layout.reading import DATASET_MARKS, FolderReading, read_names
-from cape.data.layout.words import KINDS, FileKind, is_series, of_kind, refused_ends, words
-from cape.data.space import ATLAS_FILES
-from cape.data.tables import RECORDS
-from cape.data.whose import NO_DATA, RESULTS, names_below, words_beside
-from cape.errors import CapeWarning, ConfigError, own_words
+from cape.data.manifest import MANIFEST_NAMES
+from cape.data.names import bare
+from cape.data.people import read_people
+from cape.errors import CapeError, CapeWarning, ConfigError, own_words
 from cape.frozen import dataclass
-from cape.planning.atlas_file import foreign_atlases
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.settings.documents import parse_json
 from cape.settings.option import coerce
+from cape.settings.own_words import POLICY_FILE
 
+# Files that mark a folder as one of data
+DATASET_MARKS: Final = ("dataset_description.json", PARTICIPANTS, POLICY_FILE, *MANIFEST_NAMES)
 # Default computations for images and for matrices.  On real brains temporal ICA separated no map
 # in 18 of 18 runs (docs/separations.md); the columns of a matrix have no known place.
 PROPOSED = ("capegica", "capedjica")
@@ -149,143 +147,15 @@ def _meant_for(config: type[Config], shared: type[Config], name: str, value: obj
     return True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Whole:
-    """All files below a folder and the people they belong to; private to the site."""
-
-    folder: Path
-    names: Sequence[str]
-    kind: FileKind
-    reading: FolderReading
-
-    def of(self, kind: FileKind) -> FolderReading:
-        """Return the reading of the files of one kind."""
-        layout = words_beside(self.folder).layout
-        return self.reading if kind == self.kind else read_names(self.names, kind, layout=layout)
-
-
-def read_whole(folder: Path) -> Whole:
-    """Return the person of each file below a folder: of images, else surfaces, else matrices."""
-    with readable(folder, Findings(folder.name)):
-        names, layout = names_below(folder), words_beside(folder).layout
-    readings = [read_names(names, KINDS[0], layout=layout)]
-    for kind in KINDS[1:]:
-        if not (readings[-1].images or readings[-1].left):
-            readings.append(read_names(names, kind, layout=layout))
-    at = (n for n, each in enumerate(readings) if each.images or each.left or each.commands)
-    n = next(at, 0)
-    return Whole(folder=folder, names=names, kind=KINDS[n], reading=readings[n])
-
-
-def sites_below(whole: Whole) -> dict[str, Path]:
-    """Return the folders of sites by id; {}: the folder belongs to one site.
-
-    The reading tells folders of people from folders of sites.  If it cannot, marks of data sets or
-    the owner's settings.toml beside the folders decide.
-    """
-    folder, reading = whole.folder, whole.reading
-    if any("/" not in image.path for image in reading.images):
-        return {}
-    folders = _folders(whole)
-    names = {path.name for path in folder.iterdir() if path.is_file() or path.is_symlink()}
-    if not folders or names & {*MANIFEST_NAMES, *RECORDS}:
-        return {}
-    layout = words_beside(folder).layout
-    if "--folders sites" in layout:
-        return folders
-    if layout:
-        return {}
-    marked = all(
-        any((path / mark).is_file() for mark in (*DATASET_MARKS, *RECORDS))
-        for path in folders.values()
-    )
-    # A site's folder holds the owner's atlas; in a person's folder an atlas is no evidence.
-    of_people = any(image.subject in image.path.split("/")[0] for image in reading.images)
-    marked |= not of_people and all(
-        any((path / name).is_file() for name in ATLAS_FILES) or foreign_atlases(path)
-        for path in folders.values()
-    )
-    if reading.level in ("proved", "inferred") and not reading.left:
-        alone = not marked and not _apart(reading)
-    else:
-        alone = not marked and "settings.toml" not in names and bool(reading.images)
-    return {} if alone else folders
-
-
-def _apart(reading: FolderReading) -> bool:
-    """Return whether every top folder with files is the site of its images."""
-    apart = {
-        image.path.split("/")[0]
-        for image in reading.images
-        if image.site.split(" ")[0] == image.path.split("/")[0]
-    }
-    images = [image.path for image in reading.images]
-    return apart == {path.split("/")[0] for path in (*images, *reading.left)}
-
-
-def _folders(whole: Whole) -> dict[str, Path]:
-    """Return folders that may be a site's: not hidden, no code, logs or results."""
-    below: dict[str, list[str]] = defaultdict(list)
-    for name in whole.names:
-        top, _, rest = name.partition("/")
-        if rest and rest not in NO_DATA:
-            below[top].append(rest)
-    return {
-        path.name: path.resolve()
-        for path in sorted(whole.folder.iterdir())
-        if not path.name.startswith((".", "_"))
-        and path.is_dir()
-        and _may_be_site(path, below[path.name])
-    }
-
-
-def _may_be_site(folder: Path, names: Sequence[str]) -> bool:
-    if folder.name.lower() in words("no_site") or any((folder / name).exists() for name in RESULTS):
-        return False
-    # Keep an empty folder: the site's own check reports that it has no data.
-    return (
-        not names
-        or any(of_kind(n, kind) or n.endswith(refused_ends()) for n in names for kind in KINDS)
-        or any((folder / mark).exists() for mark in DATASET_MARKS)
-    )
-
-
-def site_folders(directory: Path) -> dict[str, Path]:
-    """Return the folders of the sites by id, sorted; for one site the folder itself.
-
-    ConfigError E016: the folder holds no data.
-    """
-    whole = read_whole(directory)
-    if folders := sites_below(whole):
-        return folders
-    list_names = (*MANIFEST_NAMES, *RECORDS)
-    reading = whole.reading
-    # Equal labels in every folder may mean visits of one person or people of several sites; all
-    # take them for sites.  A file of another name beside them does not change that.
-    if (reading.level in ("choice", "unknown") or _apart(reading)) and (folders := _folders(whole)):
-        return folders
-    if reading.images or reading.left or any((directory / n).is_file() for n in list_names):
-        return {directory.resolve().name: directory.resolve()}
-    if any(is_series(name, "volume") for name in whole.names):
-        problem = "the folder holds images, but neither a list nor their names say whose they are"
-        do = f"type cape people {shlex.quote(str(directory))} to see how to list them."
-        raise ConfigError("E016", problem=problem, do=do, detail=str(directory))
-    do = "name the folder of one site, or one that holds a folder of each; "
-    do += "data to try it with: cape synth FOLDER."
-    raise ConfigError("E016", problem="the folder holds no data", do=do, detail=str(directory))
-
-
-def check_names_no_person(text: str, readings: Iterable[FolderReading]) -> None:
+def check_names_no_person(text: str, labels: Iterable[str]) -> None:
     """Raise ConfigError E018 if settings, which all sites read, contain a person's label."""
     terms = set(re.findall(r"[A-Za-z0-9_-]+", text))
-    for reading in readings:
-        for _, subject in reading.people:
-            bare = subject.rpartition(" ")[2]
-            # Settings also contain numbers and short words.
-            if f"sub-{bare}" in terms or (bare in terms and re.search(r"(?i)[a-z].*\d", bare)):
-                do = "rename the folder or column; no file was written."
-                problem = "settings, which all sites read, would contain the label of a person here"
-                raise ConfigError("E018", problem=problem, do=do)
+    for label in labels:
+        # Settings also contain numbers and short words.
+        if f"sub-{label}" in terms or (label in terms and re.search(r"(?i)[a-z].*\d", label)):
+            do = "rename the folder or column; no file was written."
+            problem = "settings, which all sites read, would contain the label of a person here"
+            raise ConfigError("E018", problem=problem, do=do)
 
 
 def check_before_it_leaves(text: str, source: Path | None) -> None:
@@ -296,8 +166,20 @@ def check_before_it_leaves(text: str, source: Path | None) -> None:
     """
     at_hand = {Path.cwd()} | ({source.resolve().parent} if source else set())
     below = (path for here in at_hand for path in here.iterdir() if path.is_dir())
-    folders = {*at_hand, *below}
-    check_names_no_person(text, (read_whole(path).reading for path in folders if _is_data(path)))
+    for folder in {*at_hand, *below}:
+        if _is_data(folder):
+            check_names_no_person(text, labels_of(folder))
+
+
+def labels_of(folder: Path) -> set[str]:
+    """Return all labels of people that a folder states, in normal form, sites below it included."""
+    labels = labels_by_names(names_below(folder))
+    for base in (sites_below(folder) or {"": folder}).values():
+        with suppress(CapeError):  # `cape people` says what is wrong with it
+            space = {"private": False, "feature_space": space_for(names_below(base))}
+            people = read_people(base, Config.from_input(space), Findings("any")).people
+            labels |= {bare(person.label) for person in people}
+    return labels
 
 
 def _is_data(folder: Path) -> bool:

@@ -20,10 +20,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from cape.data.bids import confounds_beside, entities_of, has_all, natural_key
+from cape.data.bids import confounds_beside, entities_of, has_all
+from cape.data.names import natural_key
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
-from cape.data.discovery import discover
-from cape.data.exclusions import PARTICIPANTS
 from cape.data.file_type import (
     CIFTI_SERIES,
     IMAGE_SUFFIXES,
@@ -34,10 +33,8 @@ from cape.data.file_type import (
 from cape.data.images import header_alone, read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.label_table import read_label_table
-from cape.data.layout.reading import FolderReading, Image
-from cape.data.layout.words import FileKind, is_atlas, is_series
 from cape.data.matrices import Orientation, read_matrix
-from cape.data.runs import RunFile, Series
+from cape.data.runs import SiteRun, Series
 from cape.data.space import (
     ATLAS_FILES,
     LABEL_TABLES,
@@ -51,13 +48,9 @@ from cape.data.space import (
 )
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, line_cells, read_records, table_lines
-from cape.data.whose import kind_for, person_label, take
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.planning.atlas_file import adopted, foreign_atlases
-from cape.planning.consortium_folder import Whole, check_names_no_person, read_whole, sites_below
-from cape.planning.first_question import first_question
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.orientation import BY_FEATURE, BY_TIME, AskAxis, orientation_of, range_of, refuse
 from cape.settings.config import Config
@@ -84,7 +77,7 @@ _HEAD: Final = re.compile(rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\n]*")
 _READ_IMAGE: Final = partial(read_image, grid=None, headers_only=True)
 
 _Entities = Mapping[str, str]
-_Sites = Mapping[str, Whole]
+_Sites = Any
 _T = TypeVar("_T")
 
 
@@ -405,7 +398,7 @@ def _choose(tables: Mapping[Path, _Entities], key: str, first: Sequence[str]) ->
     return max(ranked, key=lambda value: len(people[value]))
 
 
-def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list[Series]:
+def _headers(runs: Iterable[SiteRun], read: Callable[[SiteRun], Series]) -> list[Series]:
     """Return the readable headers; `cape validate` reports the others."""
     headers = []
     for run in runs:
@@ -417,7 +410,7 @@ def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list
 
 
 def _scanned(
-    sites: _Sites, runs: Sequence[RunFile], read: Callable[[RunFile], Series], counts: list[str]
+    sites: _Sites, runs: Sequence[SiteRun], read: Callable[[SiteRun], Series], counts: list[str]
 ) -> dict[str, object]:
     """Return values about time and confounds; pointers of git-annex are read from sidecars.
 
@@ -456,8 +449,8 @@ def _times(seconds: Iterable[float]) -> list[float]:
     return sorted({round(tr, 3) for tr in seconds} - {0.0})
 
 
-def _runs_of(paths: Iterable[Path]) -> list[RunFile]:
-    return [RunFile(path=p, name=p.name, confounds=confounds_beside(p)) for p in paths]
+def _runs_of(paths: Iterable[Path]) -> list[SiteRun]:
+    return [SiteRun(path=p, name=p.name, confounds=confounds_beside(p)) for p in paths]
 
 
 def _told(path: Path, read: Callable[[Any], _T], otherwise: _T) -> _T:
@@ -532,7 +525,7 @@ def _fewest(headers: Sequence[Series], counts: list[str]) -> int:
 
 
 def _confounds(
-    runs: Sequence[RunFile], headers: Sequence[Series], counts: list[str]
+    runs: Sequence[SiteRun], headers: Sequence[Series], counts: list[str]
 ) -> dict[str, object]:
     tables = [run.confounds for run in runs if run.confounds is not None]
     columns = [names for path in tables if (names := set(_columns(path)))]
@@ -575,7 +568,7 @@ def _columns(table: Path) -> Iterable[str]:
     return sidecar if isinstance(sidecar, dict) else ()
 
 
-def _listed(sites: _Sites, feature_space: str) -> tuple[dict[str, int], list[RunFile]]:
+def _listed(sites: _Sites, feature_space: str) -> tuple[dict[str, int], list[SiteRun]]:
     """Return the number of people of each site and all runs."""
     config = Config.from_input({"private": False, "feature_space": feature_space})
     _readings(sites, kind_for(config))
@@ -679,12 +672,12 @@ def _of_parcels(sites: _Sites, atlas: _Atlas, ask: AskAxis) -> _Found:
     return _Found(people=people, counts=counts, values=values)
 
 
-def _shapes(runs: Sequence[RunFile]) -> list[tuple[int, int]]:
+def _shapes(runs: Sequence[SiteRun]) -> list[tuple[int, int]]:
     headers = _headers(runs, lambda run: read_matrix(run, BY_TIME, headers_only=True))
     return [(header.values.shape[1], header.values.shape[0]) for header in headers]
 
 
-def _orientation(runs: Sequence[RunFile], ask: AskAxis, n_features: int = 0) -> Orientation:
+def _orientation(runs: Sequence[SiteRun], ask: AskAxis, n_features: int = 0) -> Orientation:
     names, columns = [run.path.name for run in runs], _feature_names(runs)
     return orientation_of(names, _shapes(runs), columns, ask=ask, n_features=n_features)
 
@@ -705,7 +698,7 @@ def _of_matrices(sites: _Sites, ask: AskAxis) -> _Found:
     return _Found(people=people, counts=counts, values=values)
 
 
-def _feature_names(runs: Sequence[RunFile]) -> tuple[str, ...]:
+def _feature_names(runs: Sequence[SiteRun]) -> tuple[str, ...]:
     """Return the header that all text tables share; empty: none, or they differ."""
     texts = [run for run in runs if suffix_of(run.path.name) in TEXT_SUFFIXES]
     headers = _headers(texts, lambda run: read_matrix(run, BY_TIME, headers_only=True))

@@ -13,17 +13,12 @@ from typing import Any
 
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
+from cape.data.folders import sites_below
 from cape.data.issues import Finding
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
-from cape.planning.consortium_folder import (
-    OwnerSettings,
-    read_settings,
-    read_whole,
-    settings_beside,
-    sites_below,
-)
+from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
 from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare_cards, make_card
 from cape.protocol.messages import SiteCard
 from cape.protocol.model import Roster
@@ -140,7 +135,7 @@ def check_folder(
     headers_only: bool = False,
 ) -> FolderCheck:
     """Check the data of one site or of every site; `given` names the files of one."""
-    sites = {} if given else sites_below(read_whole(folder))
+    sites = {} if given else sites_below(folder)
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
         check_site(

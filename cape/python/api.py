@@ -25,7 +25,7 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.computations import load, planner_of
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
 from cape.frozen import dataclass
@@ -236,7 +236,7 @@ class Consortium:
 
     def __init__(
         self,
-        sites: Mapping[str, Sequence[Array | RunFile] | Path],
+        sites: Mapping[str, Sequence[Array | SiteRun] | Path],
         *,
         space: FeatureSpace | None = None,
         truth: Array | None = None,
@@ -247,8 +247,8 @@ class Consortium:
         if not self._sites or any(x == () for x in self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
         # Runs of the reader are features by time, as are the papers' matrices.
-        files = (X.values for X in self._all() if isinstance(X, RunFile))
-        arrays = [X for X in self._all() if not isinstance(X, RunFile)]
+        files = (X.values for X in self._all() if isinstance(X, SiteRun))
+        arrays = [X for X in self._all() if not isinstance(X, SiteRun)]
         arrays += [X.T for X in files if X is not None]
         self._longest = 0  # in time points; the reader judges files
         if not arrays:
@@ -259,7 +259,7 @@ class Consortium:
         self.space = FeatureSpace.of_matrix(n_features) if space is None else space
         self._longest = max(map(len, arrays))
 
-    def _all(self) -> Iterator[Array | RunFile]:
+    def _all(self) -> Iterator[Array | SiteRun]:
         return (X for x in self._sites.values() if not isinstance(x, Path) for X in x)
 
     @property
@@ -352,10 +352,10 @@ class Consortium:
         return _result(transport.outcome, self._truth)
 
     def _source(
-        self, site: str, people: Sequence[Array | RunFile] | Path, config: Config
+        self, site: str, people: Sequence[Array | SiteRun] | Path, config: Config
     ) -> ArraySource | FileSource:
         if not isinstance(people, Path):
-            runs = [X if isinstance(X, RunFile) else np.asarray(X).T for X in people]
+            runs = [X if isinstance(X, SiteRun) else np.asarray(X).T for X in people]
             return ArraySource.of(site, runs, self.space or mask_space(config), config)
         source = FileSource(people, {}, config, site)
         if notice := source.notice:

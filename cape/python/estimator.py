@@ -19,7 +19,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.checks import MAX_BAD
-from cape.data.runs import RunFile, SubjectFiles
+from cape.data.runs import SiteRun, Person
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
@@ -396,13 +396,13 @@ class JointICA(_Base):
         return arrays
 
     def _series(self, person: Any) -> Array:
-        if isinstance(person, RunFile):
-            person = SubjectFiles(label=person.name, runs=(person,))
-        if isinstance(person, SubjectFiles):
+        if isinstance(person, SiteRun):
+            person = Person(label=person.name, runs=(person,))
+        if isinstance(person, Person):
             return time_series(person, self._read_in, self._config)
         return np.asarray(person)
 
-    def _person(self, person: Any, place: Path) -> Array | RunFile:
+    def _person(self, person: Any, place: Path) -> Array | SiteRun:
         """Return a person for the protocol: an array (T, D), or a run that cape's reader reads."""
         person, confounds = person if isinstance(person, WithConfounds) else (person, None)
         if hasattr(self.masker, "transform"):

@@ -11,10 +11,11 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.issues import Findings
-from cape.data.runs import RunFile, SubjectFiles
+from cape.data.people import read_people
+from cape.data.runs import SiteRun, Person
 from cape.data.subjects import joined_in_time, read_subject
 from cape.errors import ConfigError, DataError
-from cape.planning.consortium_folder import read_whole
+from cape.planning.people import config_for
 from cape.planning.first_settings import bundled_mask
 from cape.planning.orientation import range_of
 from cape.settings.config import Config
@@ -125,14 +126,14 @@ def features_of(arrays: Sequence[Any], known: int = 0) -> int:
     raise ConfigError("E284", problem=problem, do=f"{do}, a row per time point.")
 
 
-def run_of(person: Any, confounds: Any, place: Path) -> RunFile:
+def run_of(person: Any, confounds: Any, place: Path) -> SiteRun:
     """Return one person, a file, an image or an array (T, D), as a run of the reader.
 
     An image in memory is written to the file `place`.
     """
     signals = None if confounds is None else _signals(confounds)
     if not is_file(person):
-        return RunFile(path=place, name=place.name, values=person.T, signals=signals)
+        return SiteRun(path=place, name=place.name, values=person.T, signals=signals)
     if isinstance(person, str | os.PathLike):
         place = Path(person)
     else:
@@ -140,7 +141,7 @@ def run_of(person: Any, confounds: Any, place: Path) -> RunFile:
     if not place.is_file():
         raise ConfigError("E284", problem=f"no file {place}", do="give the names of images.")
     # The whole path, because files of several people often have the same name.
-    return RunFile(path=place, name=str(place), signals=signals)
+    return SiteRun(path=place, name=str(place), signals=signals)
 
 
 def mask_of(sites: Mapping[str, Any]) -> str:
@@ -148,9 +149,10 @@ def mask_of(sites: Mapping[str, Any]) -> str:
     images: list[Path] = []
     for people in sites.values():
         if isinstance(people, Path):
-            images += [people / image.path for image in read_whole(people).reading.images]
+            listed = read_people(people, config_for(people), Findings("any")).listed
+            images += [run.path for person in listed for run in person.runs]
         else:
-            runs = [run for run in people if isinstance(run, RunFile)]
+            runs = [run for run in people if isinstance(run, SiteRun)]
             images += [run.path for run in runs if run.values is None]
     return f"MNI152-{bundled_mask(images)}mm" if images else ""
 
@@ -170,7 +172,7 @@ def _signals(given: Any) -> Array:
     return table
 
 
-def time_series(files: SubjectFiles, space: FeatureSpace, config: Config) -> Array:
+def time_series(files: Person, space: FeatureSpace, config: Config) -> Array:
     """Return a person (T_m, D), read and cleaned as at a site; DataError E100 if it fails."""
     from cape.data.discovery import SiteListing
 
@@ -190,7 +192,7 @@ def time_series(files: SubjectFiles, space: FeatureSpace, config: Config) -> Arr
     return np.asarray(X.T, dtype=np.float64)
 
 
-def people_of(folder: Path, config: Config) -> Sequence[SubjectFiles]:
+def people_of(folder: Path, config: Config) -> Sequence[Person]:
     """Return the people that a site's folder lists."""
     from cape.data.discovery import list_site
 

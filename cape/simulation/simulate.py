@@ -25,7 +25,8 @@ from cape.errors import (
     NoiseWarning,
     PrivacyBudgetError,
 )
-from cape.planning.consortium_folder import merged, proposed, read_file, site_folders
+from cape.data.folders import site_folders
+from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
 from cape.report import add_score
 from cape.settings.config import ALONE, ONE_SITE, Config
@@ -208,18 +209,18 @@ def _counted_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]
 
 def _expected_noise(sites: Mapping[str, Path], computation: str, config: Config) -> str:
     """Return why a real run would be refused as noise; empty if accepted or still unknown."""
-    from cape.data.discovery import discover
     from cape.data.issues import Findings
+    from cape.data.people import read_people
 
     planner = planner_of(computation)
     if planner is None:  # there is no forecast
         return ""
     config = settings_of(planner.config, config)
     try:
-        listed = [discover(path, {}, config, Findings(site)) for site, path in sites.items()]
+        lists = [read_people(path, config, Findings(site)) for site, path in sites.items()]
     except CapeError:  # the run itself raises it
         return ""
-    return planner.expected_noise(config, len(sites), sum(map(len, listed)))
+    return planner.expected_noise(config, len(sites), sum(len(people.listed) for people in lists))
 
 
 def _chosen(

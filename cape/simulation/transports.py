@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from cape.data.whose import words_beside
+from cape.data.folders import words_beside
 from cape.engines.coinstac.computation import run
 from cape.engines.coinstac.documents import for_site, inline, is_addressed
 from cape.errors import CapeError, ReportedError, StoppedError
@@ -22,7 +22,7 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.documents import not_default, toml_text
-from cape.settings.own_words import OwnWords
+from cape.settings.own_words import OWN_WORDS, OwnWords
 from cape.simulation.dropout import FIRST_PHASE, ActiveSites
 from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy
@@ -257,7 +257,7 @@ def make_places(
     """Make the folders and policies of parties; a site's policy gets the words of its folder."""
     for party in parties:
         words = words_beside(folders[party]) if party in folders else OwnWords()
-        own = replace(policy, layout=words.layout, not_exclusions=words.not_exclusions)
+        own = replace(policy, **{name: getattr(words, name) for name in OWN_WORDS})
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(

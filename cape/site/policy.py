@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from cape.errors import ConfigError, DataError, PrivacyBudgetError, own_words
+from cape.errors import ConfigError, DataError, FoundError, PrivacyBudgetError, own_words
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu, right_guesses
 from cape.privacy.cost import INFINITE, Cost
@@ -22,7 +22,7 @@ from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 from cape.settings.config import VERSION, Config
 from cape.settings.option import did_you_mean
-from cape.settings.own_words import POLICY_FILE, OwnWords
+from cape.settings.own_words import OWN_WORDS, POLICY_FILE, OwnWords
 from cape.site.places import SitePlaces
 
 # Value of `ledger_file` for no ledger of all runs
@@ -30,8 +30,6 @@ NO_LEDGER = "none"
 # Keys that cannot be tightened: they keep their first value
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 ANY_COLUMN = "*"
-# Keys that are not limits
-OWN_WORDS = ("layout", "not_exclusions")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,8 +86,11 @@ class SitePolicy:
     image_digests: tuple[str, ...] = ()
     veto: bool = False  # refuse everything
     # The site's facts about its own files (`cape.settings.own_words`); read in its own file only
-    layout: tuple[str, ...] = ()
-    not_exclusions: str = ""
+    layout: str = ""
+    tables: tuple[str, ...] = ()
+    same_people: tuple[tuple[str, ...], ...] = ()
+    different_people: tuple[tuple[str, ...], ...] = ()
+    not_exclusions: tuple[str, ...] = ()
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
@@ -123,7 +124,7 @@ class SitePolicy:
 
     @property
     def words(self) -> OwnWords:
-        return OwnWords(layout=self.layout, not_exclusions=self.not_exclusions)
+        return OwnWords(**{name: getattr(self, name) for name in OWN_WORDS})
 
     def _checked(self) -> SitePolicy:
         if self.max_total and self.ledger_file == NO_LEDGER:
@@ -304,6 +305,8 @@ def _value(name: str, kind: type, value: Any) -> object:
     least = -1 if name == "simulation_seed" else 0
     if name in PAIR_KEYS:
         return _pairs_of(name, value)
+    if name in OWN_WORDS:
+        return _own_words(name, value)
     if kind is tuple:
         fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
     elif kind in (bool, str):
@@ -318,6 +321,16 @@ def _value(name: str, kind: type, value: Any) -> object:
     raise ConfigError(
         "E011", setting=setting, got=value, allowed=allowed, do=f"see cape {VERSION}."
     )
+
+
+def _own_words(name: str, value: object) -> object:
+    try:
+        return getattr(OwnWords.from_mapping({name: value}), name)
+    except FoundError as err:
+        do = f"see cape {VERSION}."
+        raise ConfigError(
+            "E011", setting=f"site policy: {name}", got=value, allowed=str(err), do=do
+        ) from None
 
 
 def _pairs_of(name: str, value: Any) -> tuple[tuple[float, float], ...]:

@@ -27,7 +27,7 @@ from cape.space.public_basis import public_basis, widest_basis
 if TYPE_CHECKING:
     from cape.data.checks import Subject
     from cape.data.pipeline import SiteData
-    from cape.data.runs import RunFile
+    from cape.data.runs import SiteRun
     from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords
@@ -72,12 +72,14 @@ class FileSource:
 
     def count(self) -> int:
         """Return the number of listed people, from names alone."""
-        from cape.data.discovery import discover
         from cape.data.issues import Findings
+        from cape.data.people import read_people
 
         findings = Findings(self._site)
-        listing, words = self._listing, self._words
-        return len(discover(self._base, listing, self.config, findings, words=words))
+        people = read_people(
+            self._base, self.config, findings, listing=self._listing, words=self._words
+        )
+        return len(people.listed)
 
     def expect(self, contents: str) -> None:
         # Later rounds must sum the same files that `join` accepted.
@@ -193,7 +195,7 @@ class FileSource:
     @property
     def people(self) -> list[ListedPerson]:
         """Names and digests of files; never leave the site."""
-        from cape.data.exclusions import alike, bare
+        from cape.data.names import bare, likeness
         from cape.site.ledger_file import ListedPerson
 
         people, data, asked = [], self._data(), self.config.comparison
@@ -206,7 +208,7 @@ class FileSource:
                 # No digest of a row: it may be a single small number, which others share and which
                 # a reader of the ledger could guess.
                 files = ()
-            spellings = bare(label), alike(label)
+            spellings = bare(label), likeness(bare(label))
             people.append(ListedPerson(label=label, files=files, spellings=spellings))
         return people
 
@@ -317,7 +319,7 @@ class ArraySource:
 
     @classmethod
     def of(
-        cls, site: str, arrays: Sequence[Array | RunFile], space: FeatureSpace, config: Config
+        cls, site: str, arrays: Sequence[Array | SiteRun], space: FeatureSpace, config: Config
     ) -> Self:
         """Check the arrays (D, T_m) or runs of a site as `load_site` does; warn of findings.
 

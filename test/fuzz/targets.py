@@ -32,7 +32,7 @@ from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
 from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.data.space import grid_of, read_space
 from cape.data.tables import read_text_matrix
 from cape.engines.coinstac import aggregator, documents, service
@@ -218,7 +218,7 @@ def matrix(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as top:
         path = Path(top, f"sub-1{suffix}")
         path.write_bytes(content)
-        run = RunFile(path=path, name=path.name)
+        run = SiteRun(path=path, name=path.name)
         outline = read_matrix(run, "feature_by_time", headers_only=True)
         series = read_matrix(run, "feature_by_time")
         assert series.values.ndim == 2
@@ -232,7 +232,7 @@ def image(data: bytes) -> None:
         path = Path(top, "sub-1.nii.gz" if way & 1 else "sub-1.nii")
         path.write_bytes(gzip.compress(content, 1) if way & 1 else content)
         series = read_image(
-            RunFile(path=path, name=path.name, trust_grid=True), grid_of(SPACE) if way & 2 else None
+            SiteRun(path=path, name=path.name, trust_grid=True), grid_of(SPACE) if way & 2 else None
         )
         assert series.values.shape[0] in (0, SPACE.n_features)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cape.data.bids import natural_key
+from cape.data.names import natural_key
 from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.errors import ConfigError

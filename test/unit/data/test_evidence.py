@@ -15,7 +15,7 @@ import pytest
 from cape.data.images import Resampling, read_image
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.pipeline import inspect_site
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.data.space import Grid, grid_of
 from cape.settings.config import Config
 from cape.space.feature_space import FeatureSpace
@@ -33,12 +33,12 @@ def grid() -> Grid:
     return grid_of(FeatureSpace.of_labels("mask", labels, AFFINE))
 
 
-def saved(path: Path, affine: np.ndarray, *, sform: int = 2, qform: int = 0) -> RunFile:
+def saved(path: Path, affine: np.ndarray, *, sform: int = 2, qform: int = 0) -> SiteRun:
     image = nib.Nifti1Image(VALUES, affine)
     image.set_sform(affine if sform else None, code=sform)
     image.set_qform(affine if qform else None, code=qform)
     nib.save(image, path)
-    return RunFile(path=path, name=path.name)
+    return SiteRun(path=path, name=path.name)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_grids_that_differ_from_person_to_person_are_native(tmp_path):
     assert not any("CAPE-E121" in t for t in site_of(tmp_path / "one", [SHIFTED] * 3, sform=2))
 
 
-def with_offset(path: Path, offset: float, *, more: bytes = b"", nifti2: bool = False) -> RunFile:
+def with_offset(path: Path, offset: float, *, more: bytes = b"", nifti2: bool = False) -> SiteRun:
     kind = nib.Nifti2Image if nifti2 else nib.Nifti1Image
     content = bytearray(kind(VALUES, AFFINE).to_bytes())
     if nifti2:
@@ -112,7 +112,7 @@ def with_offset(path: Path, offset: float, *, more: bytes = b"", nifti2: bool = 
     else:
         content[108:112] = np.float32(offset).tobytes()
     path.write_bytes(bytes(content) + more)
-    return RunFile(path=path, name=path.name)
+    return SiteRun(path=path, name=path.name)
 
 
 @pytest.mark.parametrize("nifti2", [False, True])
@@ -135,5 +135,5 @@ def test_an_image_without_the_magic_word_is_analyze(tmp_path, grid):
     image = nib.AnalyzeImage(VALUES, AFFINE)
     nib.save(image, tmp_path / "a.img")
     with pytest.raises(UnusableFile) as caught:
-        read_image(RunFile(path=tmp_path / "a.img", name="a.img"), grid)
+        read_image(SiteRun(path=tmp_path / "a.img", name="a.img"), grid)
     assert caught.value.issue.code is IssueCode.IMAGE_ANALYZE

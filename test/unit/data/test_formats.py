@@ -24,7 +24,7 @@ from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix
 from cape.data.pipeline import inspect_site
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.data.space import grid_of, mask_space
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
@@ -177,7 +177,7 @@ def test_the_only_matrix_of_a_file_is_read_whatever_its_name(tmp_path, kind):
             file.move("X", "ROISignals")
             file.create_dataset("TR", data=np.array([[2.0]]))
     for headers_only in (False, True):
-        run = RunFile(path=tmp_path / name, name=name)
+        run = SiteRun(path=tmp_path / name, name=name)
         series = read_matrix(run, "feature_by_time", headers_only=headers_only)
         assert series.values.shape == X.shape
     whole = read_matrix(run, "feature_by_time").values
@@ -200,7 +200,7 @@ def test_the_only_matrix_of_a_file_is_read_whatever_its_name(tmp_path, kind):
 )
 def test_tables_of_regions_that_people_have_are_read(tmp_path, name, text, names):
     (tmp_path / name).write_text(text)
-    series = read_matrix(RunFile(path=tmp_path / name, name=name), "time_by_feature")
+    series = read_matrix(SiteRun(path=tmp_path / name, name=name), "time_by_feature")
     np.testing.assert_array_equal(series.values, [[0.5, 2, 4], [1, 3, 5]])
     assert series.columns == names
 
@@ -208,7 +208,7 @@ def test_tables_of_regions_that_people_have_are_read(tmp_path, name, text, names
 def test_a_table_with_names_of_regions_is_never_read_as_features_by_time(tmp_path):
     """Rows outnumber regions, and the header names these: 3 rows would be 3 features."""
     (tmp_path / "sub-1.csv").write_text("Frontal_L,Insula_R\n1,2\n3,4\n5,6\n")
-    run = RunFile(path=tmp_path / "sub-1.csv", name="sub-1.csv")
+    run = SiteRun(path=tmp_path / "sub-1.csv", name="sub-1.csv")
     with pytest.raises(UnusableFile) as refused:
         read_matrix(run, "feature_by_time")
     assert refused.value.issue.observed == "3 rows below 2 names such as 'Frontal_L'"
@@ -425,7 +425,7 @@ def test_a_pair_of_hdr_and_img_is_read_as_the_single_file(tmp_path):
     nib.Nifti1Image(values, grid.affine).to_filename(tmp_path / "one.nii")
     nib.Nifti1Pair(values, grid.affine).to_filename(tmp_path / "two.img")
     one, two = (
-        read_image(RunFile(path=tmp_path / name, name=name), grid)
+        read_image(SiteRun(path=tmp_path / name, name=name), grid)
         for name in ("one.nii", "two.img")
     )
     np.testing.assert_array_equal(one.values, two.values)
@@ -433,7 +433,7 @@ def test_a_pair_of_hdr_and_img_is_read_as_the_single_file(tmp_path):
     header = bytearray((tmp_path / "two.hdr").read_bytes())
     header[150] ^= 1
     (tmp_path / "two.hdr").write_bytes(header)
-    assert read_image(RunFile(path=tmp_path / "two.img", name="two.img"), grid).digest != before
+    assert read_image(SiteRun(path=tmp_path / "two.img", name="two.img"), grid).digest != before
 
 
 def test_a_pair_without_its_half_or_cut_short_is_named(tmp_path):
@@ -457,7 +457,7 @@ def test_the_sidecar_of_fmriprep_gives_the_repetition_time(tmp_path):
     image = nib.Nifti1Image(np.ones((*grid.shape, 3), np.int16), grid.affine)
     image.to_filename(tmp_path / f"{name}.nii.gz")
     (tmp_path / f"{name}.json").write_text(json.dumps({"RepetitionTime": 0.72}))
-    run = RunFile(path=tmp_path / f"{name}.nii.gz", name=name)
+    run = SiteRun(path=tmp_path / f"{name}.nii.gz", name=name)
     assert read_image(run, grid).tr == 0.72
 
 

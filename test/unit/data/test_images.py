@@ -13,7 +13,7 @@ import pytest
 
 from cape.data.images import read_image
 from cape.data.issues import IssueCode, UnusableFile
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.data.space import Grid, grid_of, mask_space
 from cape.errors import DataError
 from cape.protocol.messages import FeatureSpace
@@ -42,11 +42,11 @@ def values() -> np.ndarray:
     return np.random.default_rng(0).normal(100, 10, (5, 6, 4, 12)).astype(np.float32)
 
 
-def run_of(path: Path, **given: object) -> RunFile:
-    return RunFile(path=path, name=path.name, **given)
+def run_of(path: Path, **given: object) -> SiteRun:
+    return SiteRun(path=path, name=path.name, **given)
 
 
-def save(path: Path, image: nib.spatialimages.SpatialImage) -> RunFile:
+def save(path: Path, image: nib.spatialimages.SpatialImage) -> SiteRun:
     nib.save(image, path)
     return run_of(path)
 

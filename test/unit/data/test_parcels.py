@@ -10,7 +10,7 @@ import pytest
 from cape.data.issues import UnusableFile
 from cape.data.matrices import read_matrix
 from cape.data.parcels import in_order_of_labels
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.space.feature_space import FeatureSpace
 
 LABELS = np.array([0, 2001, 2002, 2005], dtype=np.int32).reshape(2, 2, 1)
@@ -21,7 +21,7 @@ VALUES = np.array([[1.0, 2.0, 5.0], [1.5, 2.5, 5.5]])  # (T, D), by rising label
 def read(folder: Path, text: str) -> np.ndarray:
     path = folder / "sub-1.csv"
     path.write_text(text)
-    series = read_matrix(RunFile(path=path, name=path.name), "time_by_feature")
+    series = read_matrix(SiteRun(path=path, name=path.name), "time_by_feature")
     return in_order_of_labels(series, SPACE, path).values
 
 
@@ -61,7 +61,7 @@ def test_without_names_there_must_be_as_many_columns_as_parcels(tmp_path) -> Non
     path = tmp_path / "sub-1.npy"
     for width, fits in ((3, True), (2, False), (4, False)):
         np.save(path, np.ones((5, width)))
-        series = read_matrix(RunFile(path=path, name=path.name), "time_by_feature")
+        series = read_matrix(SiteRun(path=path, name=path.name), "time_by_feature")
         if fits:
             assert in_order_of_labels(series, SPACE, path).values.shape == (3, 5)
         else:

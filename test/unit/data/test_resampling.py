@@ -15,7 +15,7 @@ from cape.data import images, unpacking
 from cape.data.images import Resampling, read_image
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.resampling import ParallelAxes, TurnedAxes
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.data.space import Grid, grid_of
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.space.feature_space import FeatureSpace
@@ -47,7 +47,7 @@ def image_of(dtype: type = np.int16, times: int = 3, affine: np.ndarray = FINE) 
 
 def both(path: Path, grid: Grid, how: Resampling, monkeypatch: pytest.MonkeyPatch):
     """Return the values as read, and as read by the form for any volume."""
-    run = RunFile(path=path, name="run")
+    run = SiteRun(path=path, name="run")
     quick = read_image(run, grid, how)
     with monkeypatch.context() as patch:
         patch.setattr(images, "_picker", any_grid.picker)
@@ -239,7 +239,7 @@ def test_a_turned_grid_takes_no_more_memory_than_the_general_form(
     values = rng.integers(0, 999, (80, 84, 54, 1), dtype=np.int16)
     nib.save(nib.Nifti1Image(values, turn(4, -3, 7) @ FINE), tmp_path / "run.nii")
     how = Resampling(resample="to_mask", smoothing_fwhm=fwhm)
-    run = RunFile(path=tmp_path / "run.nii", name="run")
+    run = SiteRun(path=tmp_path / "run.nii", name="run")
     quick = peak_of(lambda: read_image(run, own, how))
     monkeypatch.setattr(images, "_picker", any_grid.picker)
     assert quick < peak_of(lambda: read_image(run, own, how))
@@ -251,7 +251,7 @@ def test_an_axis_too_long_for_a_matrix_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "run.nii.gz"
     nib.save(image_of(), path)
     with pytest.raises(UnusableFile) as verdict:
-        read_image(RunFile(path=path, name="run"), grid(), Resampling(resample="to_mask"))
+        read_image(SiteRun(path=path, name="run"), grid(), Resampling(resample="to_mask"))
     assert verdict.value.issue.code is IssueCode.HEADER_DAMAGED
 
 
@@ -268,7 +268,7 @@ def test_reading_holds_the_values_once_and_a_few_volumes(tmp_path, peak_of):
     own = grid(shape=(40, 44, 36))
     values = np.zeros((40, 44, 36, 120), dtype=np.int16)
     nib.save(nib.Nifti1Image(values, own.affine), tmp_path / "run.nii")
-    run = RunFile(path=tmp_path / "run.nii", name="run")
+    run = SiteRun(path=tmp_path / "run.nii", name="run")
     stored = own.sizes.size * 120 * 4
     # As well: 16 volumes that are turned, a few as stored or in doubles.
     assert peak_of(lambda: read_image(run, own)) < stored + 16 * own.sizes.size * 4 + 4e6

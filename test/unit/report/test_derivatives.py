@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cape.data.bids import names_of_runs
-from cape.data.runs import RunFile
+from cape.data.runs import SiteRun
 from cape.report import derivatives
 from cape.report.derivatives import RunFacts
 from cape.settings.config import Config
@@ -19,8 +19,8 @@ from cape.site.site_data import FileSource
 NAMES = ("C01", "C02")
 
 
-def run(ses: str = "", run: str = "") -> RunFile:
-    return RunFile(path=Path("x"), name="x", ses=ses, run=run)
+def run(ses: str = "", run: str = "") -> SiteRun:
+    return SiteRun(path=Path("x"), name="x", ses=ses, run=run)
 
 
 def test_runs_stay_apart_and_volumes_that_are_left_out_have_a_row(tmp_path):

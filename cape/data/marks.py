@@ -1,0 +1,331 @@
+"""Marks that leave people or runs out: the column ``exclude`` of a site's tables of people.
+
+One column is read.  Whatever else looks like a mark is refused until the site says that it is none:
+a mark that is overlooked would take somebody in who must not be.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cape.data.bids import Entities, has_all
+from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
+from cape.data.names import normal
+from cape.data.runs import Mention, SiteRun
+from cape.data.tables import (
+    MISSING_CELLS,
+    bounded,
+    cells_of_row,
+    label_of_row,
+    line_cells,
+    table_lines,
+)
+from cape.delimited import Line, delimiter_of
+from cape.frozen import dataclass
+from cape.settings.words import parse_exclusions
+
+PERSON: Final = "participant_id"
+EXCLUDE: Final = "exclude"
+YES: Final = frozenset(("1", "true", "yes"))
+NO: Final = frozenset(("0", "false", "no", *MISSING_CELLS))
+_RUN: Final = r"(?:(?:ses|task|acq|dir|run)-[A-Za-z0-9]+(?:\+[A-Za-z0-9]+)*)"
+_RUNS: Final = re.compile(rf"{_RUN}(?:[_,]\s*{_RUN})*")
+# Texts of letters and digits alone, in small letters.
+_MARK: Final = re.compile(
+    r"exclu(?!siv)|inclu(?!siv)|withdr|consent|opt(?:ed|ing)?out|dropp?(?:ed|ing)?out|donotuse|dontuse"
+    r"|donotinclude|notusable|unusable|qc[a-z]*fail|fail[a-z]*qc|reject|discard|ineligib|noteligib"
+    r"|ausgeschlossen|ausschluss|einwilligung|zurückgezogen"
+)
+_MARK_HEADER: Final = re.compile(
+    r"(?:is|to|qc|mri|fmri|rest|scan|data)*"
+    r"(?:qc|excl|keep|kept|use|used|usable|valid|invalid|bad|good|ok|pass|passed|fail|failed|drop"
+    r"|dropped|remove|removed|omit|omitted|outliers?|skip|skipped|ignore|ignored|eligible)"
+    r"(?:qc|flag|status|mri|fmri|rest|scan|data|this|run|reason)*\d*"
+)
+_MARK_CELL: Final = re.compile(r"excl|dropped|removed|omitted|skipped|ignored?|donotscan")
+# Beside the lists that are read: another of their names, in any format of a table
+_SECOND_LIST: Final = re.compile(r"(?:participants|manifest)[^/]*\.(?:tsv|csv|txt|xlsx?|ods)", re.I)
+_LIST_ENDS: Final = (".tsv", ".csv", ".txt", ".xls", ".xlsx", ".ods")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowMarks:
+    """One row of a table of people: whom it names, and what it leaves out."""
+
+    where: Mention
+    label: str  # in normal form
+    everything: bool = False
+    runs: tuple[Entities, ...] = ()  # as in `bids_exclude`
+
+    def leaves_out(self, entities: Mapping[str, str]) -> bool:
+        return self.everything or any(has_all(entities, part) for part in self.runs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MarkTable:
+    """A table of people of the site, as far as it leaves somebody out."""
+
+    name: str
+    rows: tuple[RowMarks, ...]
+    has_column: bool  # whether there is a column ``exclude``
+
+    @property
+    def labels(self) -> frozenset[str]:
+        return frozenset(row.label for row in self.rows)
+
+
+def exclude_says(cell: str) -> bool | None:
+    """Tell whether a cell leaves out; None: it may name runs.  `UnusableFile`: another word."""
+    word = cell.strip().strip("\"'").strip()
+    if _RUNS.fullmatch(word):
+        return None
+    # pandas writes 1.0 for 1 if another cell is empty; some spreadsheets write 1,0.
+    word = re.sub(r"^([01])[.,]0+$", r"\1", word.lower())
+    if word not in YES | NO:
+        raise UnusableFile(IssueCode.MARK_UNCLEAR, f"'{cell[:40]}' in column {EXCLUDE}")
+    return word in YES
+
+
+def looks_like_a_mark(text: str, *, header: bool = False) -> bool:
+    """Tell whether a header or a cell may mean to leave somebody out."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    word = "".join(sign for sign in folded if sign.isalnum())
+    whole = _MARK_HEADER if header else _MARK_CELL
+    return bool(_MARK.search(word) or whole.fullmatch(word))
+
+
+def column_places(header: Sequence[str]) -> dict[str, int]:
+    """Return where each column stands, by its name in small letters; `UnusableFile`: one twice."""
+    names = [name.lstrip("\ufeff").strip().lower() for name in header]
+    counts = Counter(names)
+    for name in (PERSON, EXCLUDE):
+        if counts[name] > 1:
+            raise UnusableFile(IssueCode.COLUMN_TWICE, f"{counts[name]} columns {name}")
+    return {name: place for place, name in enumerate(names)}
+
+
+def check_no_other_marks(
+    header: Sequence[str], rows: Iterable[tuple[Line, Sequence[str]]], not_marks: Collection[str]
+) -> None:
+    """Raise `UnusableFile` if a header or a cell beside ``exclude`` looks like a mark."""
+    others = {}
+    for place, name in enumerate(header):
+        column = name.lstrip("\ufeff").strip()
+        if column.lower() not in (PERSON, EXCLUDE, "file") and column.lower() not in not_marks:
+            others[place] = column
+    for column in others.values():
+        if looks_like_a_mark(column, header=True):
+            raise _mark(column, f"column '{column[:40]}'")
+    judged: set[tuple[int, str]] = set()
+    for line, cells in rows:
+        for place, column in others.items():
+            cell = cells[place]
+            if (place, cell) not in judged and looks_like_a_mark(cell):
+                raise _mark(column, f"line {line.number}: '{cell[:40]}' in column '{column[:40]}'")
+            judged.add((place, cell))
+
+
+def _mark(column: str, observed: str) -> UnusableFile:
+    return UnusableFile(IssueCode.MARK_ELSEWHERE, observed, name=column[:40])
+
+
+def people_rows(path: Path) -> tuple[tuple[str, ...], list[tuple[Line, tuple[str, ...] | Issue]]]:
+    """Return the header of a table of people, and each row with its cells or what is wrong with it.
+
+    `UnusableFile` for the table as a whole, or OSError.
+    """
+    content, delimiter = bounded(path), delimiter_of(path.name)
+    # No comments: "#sub-01" may mean to leave a person out, or be a note.
+    first, *lines = table_lines(content, delimiter, by_line=True, comments=False)
+    header = line_cells(first)
+    rows: list[tuple[Line, tuple[str, ...] | Issue]] = []
+    for line in lines:
+        try:
+            rows.append((line, cells_of_row(line, len(header))))
+        except UnusableFile as verdict:
+            rows.append((line, verdict.issue))
+    return header, rows
+
+
+def read_marks(
+    path: Path, name: str, findings: Findings, not_marks: Collection[str] = ()
+) -> MarkTable | None:
+    """Return what a table of people leaves out; None after noting why it cannot be used.
+
+    A row that cannot be read is noted with its line, and its person stays.
+    """
+    try:
+        if path.is_symlink() and not path.exists():
+            raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
+        if path.exists() and not path.is_file():
+            raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
+        header, rows = people_rows(path)
+        return _marks(header, rows, name, findings, not_marks)
+    except OSError as err:
+        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror or 'not there'}")
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, name)
+    return None
+
+
+def marks_of_records(path: Path, name: str, not_marks: Collection[str] = ()) -> MarkTable:
+    """Return what a table of records leaves out, whose first column names the people.
+
+    `UnusableFile`: a header or a cell of ``exclude`` is not clear.
+    """
+    header, rows = people_rows(path)
+    places = column_places(header)
+    for column in header[1:]:
+        low = column.lower()
+        if low != EXCLUDE and low not in not_marks and looks_like_a_mark(column, header=True):
+            raise _mark(column, f"column '{column[:40]}'")
+    marks = []
+    for line, cells in rows if EXCLUDE in places else ():
+        if not isinstance(cells, Issue):
+            where = Mention(name, line.number)
+            says = exclude_says(cells[places[EXCLUDE]])
+            if says is None:
+                raise UnusableFile(IssueCode.MARK_UNCLEAR, f"{where}: a row has no runs to name")
+            marks.append(RowMarks(where=where, label=normal(cells[0]), everything=says))
+    return MarkTable(name=name, rows=tuple(marks), has_column=EXCLUDE in places)
+
+
+def _marks(
+    header: Sequence[str],
+    rows: Sequence[tuple[Line, tuple[str, ...] | Issue]],
+    name: str,
+    findings: Findings,
+    not_marks: Collection[str],
+) -> MarkTable:
+    places = column_places(header)
+    if PERSON not in places:
+        found = ", ".join(header)[:80]
+        raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {found}")
+    readable = [(line, cells) for line, cells in rows if not isinstance(cells, Issue)]
+    check_no_other_marks(header, readable, not_marks)
+    found_rows: dict[str, RowMarks] = {}
+    for line, cells in rows:
+        where = Mention(name, line.number)
+        try:
+            if isinstance(cells, Issue):
+                findings.add(IssueCode.ROW_BROKEN, f"{where}: {cells.observed}")
+                label = normal(label_of_row(line, name, places[PERSON]))
+                found_rows.setdefault(label, RowMarks(where=where, label=label))
+                continue
+            row = _row(where, cells, places)
+            before = found_rows.setdefault(row.label, row)
+            if (before.everything, before.runs) != (row.everything, row.runs):
+                raise UnusableFile(IssueCode.MARKED_TWICE, f"'{row.label}' stands above, too")
+        except UnusableFile as verdict:
+            findings.add_issue(verdict.issue, str(where))
+    return MarkTable(name=name, rows=tuple(found_rows.values()), has_column=EXCLUDE in places)
+
+
+def _row(where: Mention, cells: Sequence[str], places: Mapping[str, int]) -> RowMarks:
+    label = normal(cells[places[PERSON]])
+    cell = cells[places[EXCLUDE]] if EXCLUDE in places else ""
+    says = exclude_says(cell)
+    runs = parse_exclusions(cell.strip().strip("\"'")) if says is None else ()
+    return RowMarks(where=where, label=label, everything=bool(says), runs=runs)
+
+
+def note_second_lists(
+    folder: Path, read: Collection[str], findings: Findings, not_marks: Collection[str]
+) -> None:
+    """Note files of a folder that look like further lists of people or of marks."""
+    for name in sorted(path.name for path in folder.iterdir() if not path.is_dir()):
+        low = name.lower()
+        if (
+            low.startswith((".", "~$", "#"))
+            or low.endswith("~")
+            or low in not_marks
+            or name in read
+        ):
+            continue
+        stem = low.rpartition(".")[0]
+        second = _SECOND_LIST.fullmatch(low) is not None
+        if second or (low.endswith(_LIST_ENDS) and looks_like_a_mark(stem)):
+            findings.add(IssueCode.LIST_BESIDE, name, name=name)
+
+
+def left_out_by(
+    runs: Sequence[SiteRun],
+    tables: Sequence[MarkTable],
+    entities: Mapping[str, Mapping[str, str]],
+    findings: Findings,
+) -> dict[str, Mention]:
+    """Return the line that leaves out each run, by its name; labels are those of `runs`.
+
+    `entities`: of each run by its name, ``ses`` and ``run`` of a list included.
+    """
+    by_person: dict[str, list[SiteRun]] = {}
+    for run in runs:
+        by_person.setdefault(run.person, []).append(run)
+    out: dict[str, Mention] = {}
+    for table in tables:
+        marked = [row for row in table.rows if row.everything or row.runs]
+        if table.has_column and runs and not table.labels & set(by_person):
+            first = table.rows[0].label if table.rows else "nobody"
+            observed = f"{table.name}: {len(table.rows)} names such as '{first}', none of "
+            observed += f"{len(by_person)} people here"
+            findings.add(IssueCode.PEOPLE_OTHER, observed, example=next(iter(by_person)))
+        for row in marked:
+            if row.label not in by_person:
+                # Their files may be gone on purpose.
+                findings.add(IssueCode.PERSON_ABSENT, f"{row.where}: '{row.label}'")
+                continue
+            of_person = by_person[row.label]
+            _check_runs(row, [entities[run.name] for run in of_person], findings)
+            for run in of_person:
+                if row.leaves_out(entities[run.name]):
+                    out.setdefault(run.name, row.where)
+    return out
+
+
+def _check_runs(row: RowMarks, there: Sequence[Mapping[str, str]], findings: Findings) -> None:
+    for part in row.runs:
+        if any(has_all(entities, part) for entities in there):
+            continue
+        words = "_".join(f"{key}-{text}" for key, text in part)
+        keys = {key for key, _ in part}
+        named = sorted({f"{k}-{v}" for entities in there for k, v in entities.items() if k in keys})
+        has = f", who has {', '.join(named[:6])}" if named else ""
+        place = f"{row.where}: '{words}' of '{row.label}'{has}"
+        findings.add(IssueCode.MARKED_RUN_ABSENT, place)
+
+
+def lines_said(
+    people: Mapping[str, Sequence[Mention | None]], tables: Sequence[str]
+) -> Iterator[str]:
+    """Yield what is always said: who is left out by which lines, or that nobody is.
+
+    `people`: for each person the line that leaves out each run.  `tables`: those with ``exclude``.
+    """
+    whole = {who for who, lines in people.items() if lines and all(lines)}
+    anybody = False
+    for table in tables:
+        of_whole = [m for who in whole for m in people[who] if m and m.table == table]
+        others = [m for who in people.keys() - whole for m in people[who] if m and m.table == table]
+        anybody |= bool(of_whole or others)
+        if of_whole:
+            n = sum(any(m and m.table == table for m in people[who]) for who in whole)
+            verb = "is" if n == 1 else "are"
+            yield f"{n} of {len(people)} people {verb} left out: {table}{_lines(of_whole)}"
+        if others:
+            runs = f"{len(others)} run{'s' * (len(others) > 1)} of others"
+            yield f"{runs} {'are' if len(others) > 1 else 'is'} left out: {table}{_lines(others)}"
+    if not anybody:
+        why = (
+            f"{EXCLUDE} marks no row of {', '.join(tables)}" if tables else f"no column `{EXCLUDE}`"
+        )
+        yield f"nobody is left out: {why}"
+
+
+def _lines(mentions: Sequence[Mention]) -> str:
+    lines = sorted({mention.line for mention in mentions})
+    return f", line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"

@@ -1,0 +1,730 @@
+"""The people of a site and their runs, as the site states them: the only reader of names and lists.
+
+People are stated by names of BIDS, by a manifest, by a layout that the site typed, or, where no
+series are read, by a table of people.  Nothing is guessed: files whose people nobody states are
+refused, and so are labels that look alike and several versions of one run.  No data are opened but
+tables whose rows are people.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from pathlib import Path, PurePath
+from typing import Final, NamedTuple
+
+from cape.data.bids import (
+    BidsName,
+    differing_entity,
+    has_all,
+    part_that_others_have,
+    read_name,
+    run_key,
+    why_no_series,
+)
+from cape.data.file_type import CIFTI_SUFFIX, suffixes_of, visible
+from cape.data.folders import (
+    PARTICIPANTS,
+    TO_CONVERT,
+    FileKind,
+    names_below,
+    of_kind,
+    readable,
+    run_words,
+    tops_of_bids,
+    words_beside,
+)
+from cape.data.gift import read_people_rows
+from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
+from cape.data.layout import roles_in
+from cape.data.locate import Stated, can_be_a_name, located
+from cape.data.manifest import MANIFEST_NAMES, read_manifest
+from cape.data.marks import (
+    MarkTable,
+    left_out_by,
+    lines_said,
+    marks_of_records,
+    note_second_lists,
+    read_marks,
+)
+from cape.data.names import labels_alike, natural_key, normal, one_label_each
+from cape.data.runs import Mention, Person, SiteRun, leads_out
+from cape.data.space import reserved_names
+from cape.data.tables import RECORDS
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.settings.config import Config
+from cape.settings.option import did_you_mean
+from cape.settings.own_words import POLICY_FILE, OwnWords
+from cape.settings.resolved import resolve
+from cape.settings.words import parse_entities, parse_exclusions
+
+SOURCES: Final = ("data", "manifest", "bids")
+# Names shown where nobody states the people, and commands printed for one refusal
+MAX_NAMES: Final = 3
+MAX_WAYS: Final = 6
+# Entities listed where no image fits, as examples.
+MAX_ENTITIES: Final = 6
+
+
+class NotTaken(NamedTuple):
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a site's files do not say who its people are, with commands that mend it."""
+
+    code: str
+    text: str
+    ways: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeopleList:
+    """The people of one site, stated once for all that follows; private to the site."""
+
+    site: str
+    folder: Path
+    source: str = ""  # what states them: BIDS, the layout, or the name of a table
+    people: tuple[Person, ...] = ()  # in natural order, with those that are left out
+    not_taken: tuple[NotTaken, ...] = ()
+    said: tuple[str, ...] = ()  # who is left out, by which lines
+    columns: tuple[str, ...] = ()  # features of a table whose rows are the people
+    unstated: tuple[str, ...] = ()  # series of people whom nobody states
+    filters: tuple[str, ...] = ()  # values of bids_filter, each of which chooses one version
+    ways: tuple[str, ...] = ()  # commands that state what is not stated
+
+    @property
+    def listed(self) -> tuple[Person, ...]:
+        """Those who take part."""
+        return tuple(person for person in self.people if not person.left_out)
+
+    def refusal(self, findings: Sequence[Finding]) -> Refusal | None:
+        """Return why the list cannot be used; None if it can."""
+        worst = next((finding for finding in findings if finding.severity == "E"), None)
+        return worst and Refusal(code=worst.code, text=worst.private, ways=self.ways)
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class _Draft:
+    """What a site states, before marks, filters and the disk are looked at."""
+
+    source: str
+    runs: list[Stated] = field(default_factory=list)
+    shown: dict[str, str] = field(default_factory=dict)  # label in normal form -> as printed
+    named: dict[str, BidsName] = field(default_factory=dict)  # by file
+    not_taken: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, Mention] = field(default_factory=dict)  # by file; rows of a manifest
+    marks: list[MarkTable] = field(default_factory=list)
+    columns: tuple[str, ...] = ()
+
+
+def read_people(
+    base: Path,
+    config: Config,
+    findings: Findings,
+    *,
+    listing: Mapping[str, object] | None = None,
+    words: OwnWords | None = None,
+    before_tables: Callable[[], None] = lambda: None,
+) -> PeopleList:
+    """Return the people of a site's folder; only files below `base` are opened.
+
+    `listing` names files as an engine maps them: one of ``data``, ``manifest``, ``bids``; by
+    default the folder's manifest counts, else the files below it.  `words`: what the site says; by
+    default its own file.  `before_tables` is called before a table is opened whose rows are data.
+    Faults go to `findings`; with one that stops the site the list is not to be used.
+    """
+    given = {name: value for name, value in (listing or {}).items() if value not in (None, "")}
+    unread = PeopleList(site=findings.site, folder=base)
+    if not _is_one_source(given, findings):
+        return unread
+    with readable(base, findings):
+        words = words_beside(base) if words is None else words
+        reader = _Reader(base, config, findings, words, before_tables)
+        draft = reader.draft(given)
+        if draft is None:
+            return replace(unread, ways=tuple(reader.ways), unstated=tuple(reader.unstated))
+        return reader.conclude(draft)
+
+
+def _is_one_source(given: Mapping[str, object], findings: Findings) -> bool:
+    for name in given:
+        if name not in SOURCES:
+            place, public = f"'{name}'{did_you_mean(name, SOURCES)}", {"sites": findings.site}
+            findings.add(
+                IssueCode.OWNERS_SETTING, place, public=public, sources=" or ".join(SOURCES)
+            )
+    sources = [name for name in SOURCES if name in given]
+    if len(sources) > 1:
+        place = ", ".join(sources)
+        findings.add(IssueCode.SEVERAL_SOURCES, place, sources=", ".join(SOURCES))
+    return len(sources) < 2
+
+
+class _Reader:
+    """One reading of one folder."""
+
+    def __init__(
+        self,
+        base: Path,
+        config: Config,
+        findings: Findings,
+        words: OwnWords,
+        before_tables: Callable[[], None],
+    ) -> None:
+        self.base, self.config, self.findings, self.words = base, config, findings, words
+        self.before_tables = before_tables
+        self.ways: list[str] = []
+        self.filters: list[str] = []
+        self.unstated: list[str] = []
+
+    # -- what states the people ----------------------------------------------------------------
+
+    def draft(self, given: Mapping[str, object]) -> _Draft | None:
+        """Return what the site states; None after noting that nothing does."""
+        if tables := self._tables_of_people(given):
+            return self._of_tables(tables)
+        table, folder = str(given.get("manifest", "")), str(given.get("bids", "."))
+        if not given:
+            there = (name for name in MANIFEST_NAMES if (self.base / name).is_file())
+            table = next(there, "")
+        places = (table, folder, given.get("data", ""))
+        if not all(can_be_a_name(text, self.findings) for text in places if isinstance(text, str)):
+            return None
+        if leads_out(folder):
+            self.findings.add(IssueCode.OUTSIDE_FOLDER, folder)
+            return None
+        if "data" in given:
+            names = self._names_given(given["data"])
+            if names and all(PurePath(name).name in RECORDS for name in names):
+                return self._of_tables(names)
+        else:
+            below = names_below(self.base / folder, reserved_names(self.config))
+            names = [f"{folder}/{name}" if folder != "." else name for name in below]
+        series = self._of_the_kind(names)
+        by_names = self._of_bids(series)
+        stated = None
+        if table:
+            stated = self._of_manifest(table)
+        if self.words.layout:
+            if stated is not None:
+                self.findings.add(IssueCode.TWO_SOURCES, f"layout in {POLICY_FILE} and {table}")
+            stated = self._of_layout(series)
+        if stated is None:
+            stated = by_names
+        elif by_names.runs:
+            self._check_agree(stated, by_names)
+        if not stated.runs and not self.findings.blocked:
+            self._note_unstated(names, series, stated, given)
+            return None
+        stated.marks += self._participants([run.run.name for run in stated.runs])
+        return stated
+
+    def _tables_of_people(self, given: Mapping[str, object]) -> list[str]:
+        """Return the tables whose rows are the people, where no series are read."""
+        comparison = self.config.comparison
+        if comparison and comparison.outcomes_table:
+            return [comparison.outcomes_table]  # other files of the engine lie beside it
+        if self.config.feature_space != "matrix" or given:
+            return []
+        return [name for name in RECORDS if (self.base / name).is_file()]
+
+    def _names_given(self, given: object) -> list[str]:
+        """Return the names of a list or of a pattern that an engine maps."""
+        if not isinstance(given, str):
+            names = [str(name) for name in given] if isinstance(given, Sequence) else []
+            if not names:
+                self._note_none("an empty list")
+            # A member of COINSTAC may have to map the policy file as data (`cape.site.policy`).
+            return [name for name in names if PurePath(name).name != POLICY_FILE]
+        if not re.search(r"[*?\[]", given):
+            return [given]
+        if leads_out(given):
+            self.findings.add(IssueCode.OUTSIDE_FOLDER, given)
+            return []
+        matches: list[str] = []
+        with suppress(ValueError):  # an invalid pattern, such as **x
+            paths = self.base.glob(given)
+            matches = [p.relative_to(self.base).as_posix() for p in paths if visible(p)]
+        if not matches:
+            self._note_none(f"the pattern {given}")
+        return sorted(matches)
+
+    def _of_the_kind(self, names: Sequence[str]) -> list[str]:
+        space = self.config.feature_space
+        if space in CIFTI_SUFFIX:
+            return [name for name in names if name.lower().endswith(CIFTI_SUFFIX[space])]
+        kind: FileKind = "matrix" if space == "matrix" else "volume"
+        some = [name for name in names if of_kind(name, kind)]
+        if space == "atlas" and not some:  # series of its parcels
+            some = [name for name in names if of_kind(name, "matrix")]
+        return some
+
+    def _of_bids(self, names: Sequence[str]) -> _Draft:
+        draft = _Draft(source="BIDS")
+        for name in names:
+            try:
+                named = read_name(name)
+            except UnusableFile as verdict:
+                self.findings.add_issue(verdict.issue, "a name")
+                continue
+            if named is None:
+                draft.not_taken[name] = "its name is none of BIDS"
+            elif why := why_no_series(named):
+                draft.not_taken[name] = why
+            else:
+                label = normal(named.label)
+                draft.named[name], draft.shown[label] = named, f"sub-{label}"
+                draft.runs.append(
+                    Stated(
+                        run=SiteRun(
+                            path=self.base / name,
+                            name=name,
+                            person=label,
+                            session=named.entities.get("ses", ""),
+                            run=run_words(named.entities),
+                        )
+                    )
+                )
+        return draft
+
+    def _of_layout(self, names: Sequence[str]) -> _Draft:
+        draft = _Draft(source="layout")
+        for name in names:
+            try:
+                roles = roles_in(self.words.layout, name)
+                if roles is None:
+                    draft.not_taken[name] = "the layout does not fit it"
+                    continue
+                label = normal(roles["subject"])
+            except UnusableFile as verdict:
+                self.findings.add_issue(verdict.issue, name)
+                continue
+            draft.shown[label] = label
+            run = SiteRun(
+                path=self.base / name,
+                name=name,
+                person=label,
+                session=roles.get("session") or "",
+                run=roles.get("run") or "",
+            )
+            draft.runs.append(Stated(run=run))
+        if not draft.runs:
+            observed = f"{self.words.layout}; the files are such as {', '.join(names[:MAX_NAMES])}"
+            self.findings.add(IssueCode.LAYOUT_FITS_NONE, observed)
+            self.ways += self._two_ways(names)
+            self.unstated += names
+        return draft
+
+    def _of_manifest(self, table: str) -> _Draft:
+        draft = _Draft(source=table)
+        rows = read_manifest(self.base, table, self.findings, self.words)
+        for row in rows:
+            run = SiteRun(
+                path=self.base / row.file,
+                name=row.file,
+                person=row.person,
+                session=row.session,
+                run=row.run,
+                tr=row.tr,
+                n_dummy=row.n_dummy,
+                trust_grid=row.trust_grid,
+            )
+            draft.runs.append(Stated(run=run, confounds=row.confounds))
+            # As the list writes it, with sub- or without.
+            draft.shown.setdefault(row.person, "sub-" * row.written.startswith("sub-") + row.person)
+            if row.left_out:
+                draft.left_out[row.file] = row.where
+        return draft
+
+    def _of_tables(self, names: Sequence[str]) -> _Draft:
+        """Return the people whom the rows of tables are."""
+        draft = _Draft(source=names[0])
+        headers: dict[tuple[str, ...], str] = {}
+        if self.config.declared_columns:
+            headers[self.config.declared_columns] = "the owner's setting columns"
+        labels: Counter[str] = Counter()
+        for name in names:
+            path = self.base / name
+            if leads_out(name):
+                self.findings.add(IssueCode.OUTSIDE_FOLDER, name)
+                continue
+            if not path.is_file():
+                self.findings.add(IssueCode.FILE_MISSING, name, base=self.base)
+                continue
+            self.before_tables()
+            try:
+                table = read_people_rows(path, resolve(self.config).reading)
+                own = [normal(label) for label in table.labels]
+                if name in RECORDS:
+                    draft.marks.append(marks_of_records(path, name, self.words.other_columns))
+            except UnusableFile as verdict:
+                self.findings.add_issue(verdict.issue, name)
+                continue
+            except OSError as err:
+                self.findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
+                continue
+            headers.setdefault(table.names, name)
+            draft.columns = draft.columns or table.names
+            labels.update(own)
+            for i, (label, written) in enumerate(zip(own, table.labels, strict=True)):
+                draft.shown.setdefault(label, written.strip())
+                draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
+        if len(headers) > 1:
+            public = {"sites": f"within site {self.findings.site}"}
+            self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
+        if twice := [label for label, n in labels.items() if n > 1]:
+            self.findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
+        draft.marks += self._participants([])
+        return draft
+
+    def _participants(self, names: Sequence[str]) -> list[MarkTable]:
+        """Return the tables of people from the site's folder down to the folders of its people."""
+        places = {PurePath(".")}
+        for top in tops_of_bids(names):
+            places |= {PurePath(top), *PurePath(top).parents}
+        columns, tables = self.words.other_columns, []
+        for place in sorted(places):
+            folder = self.base / place
+            if folder.is_dir():
+                read = (
+                    *MANIFEST_NAMES[: 1 if self._has_two_manifests(folder) else 2],
+                    PARTICIPANTS,
+                )
+                note_second_lists(folder, (*read, *self.words.tables), self.findings, columns)
+        wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
+        for name in dict.fromkeys((*wanted, *self.words.tables)):
+            path = self.base / name
+            if name in wanted and not (path.is_symlink() or path.exists()):
+                continue
+            if path.suffix in (".tsv", ".csv"):
+                tables.append(read_marks(path, name, self.findings, columns))
+        return [table for table in tables if table is not None]
+
+    @staticmethod
+    def _has_two_manifests(folder: Path) -> bool:
+        return all((folder / name).is_file() for name in MANIFEST_NAMES)
+
+    def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
+        """Note where names of BIDS say otherwise than the list or the layout that counts."""
+        person = {each.run.name: each.run.person for each in stated.runs}
+        runs = {
+            (named.label, run_key(named.run))
+            for name, named in by_names.named.items()
+            if name in person
+        }
+        for name, named in by_names.named.items():
+            if name in person and person[name] != normal(named.label):
+                place = (
+                    f"{name} is of {person[name]} by {stated.source}, of {named.label} by its name"
+                )
+                self.findings.add(IssueCode.TWO_SOURCES, place)
+            elif name not in person and (named.label, run_key(named.run)) not in runs:
+                place = f"{name} has a name of BIDS and is not in {stated.source}"
+                self.findings.add(IssueCode.TWO_SOURCES, place)
+            elif name not in person:
+                stated.not_taken[name] = f"it is not in {stated.source}"
+
+    # -- nobody states them --------------------------------------------------------------------
+
+    def _note_none(self, sought: str) -> None:
+        there = len(list(self.base.rglob("*.nii*"))) if self.base.is_dir() else 0
+        place = f"{sought} in {self.base} ({there} *.nii* below it)"
+        self.findings.add(IssueCode.NO_FILES, place)
+
+    def _note_unstated(
+        self,
+        names: Sequence[str],
+        series: Sequence[str],
+        stated: _Draft,
+        given: Mapping[str, object],
+    ) -> None:
+        ends = [end for end in TO_CONVERT if any(name.lower().endswith(end) for name in names)]
+        if ends and not series:
+            example = next(name for name in names if name.lower().endswith(ends[0]))
+            self.findings.add(IssueCode.CONVERT_FIRST, example, command=TO_CONVERT[ends[0]])
+        elif series:
+            shown = ", ".join(series[:MAX_NAMES])
+            whys = Counter(stated.not_taken[name] for name in series if name in stated.not_taken)
+            why = f" ({whys.most_common(1)[0][0]})" if whys else ""
+            self.findings.add(
+                IssueCode.PEOPLE_UNSTATED, f"{len(series)} files such as {shown}{why}"
+            )
+            self.ways += self._two_ways(series)
+            self.unstated += series
+        elif "data" not in given:
+            suffixes = ", ".join(suffixes_of(self.config.feature_space))
+            self._note_none(f"files ending in {suffixes}")
+
+    def _two_ways(self, series: Sequence[str]) -> list[str]:
+        folder = shlex.quote(str(self.base))
+        manifest = shlex.quote(str(self.base / MANIFEST_NAMES[0]))
+        first = shlex.quote(series[0]) if series else "PATTERN"
+        return [
+            f"cape people {folder} --layout {first}",
+            f"cape people {folder} --write {manifest}",
+        ]
+
+    # -- who takes part ------------------------------------------------------------------------
+
+    def conclude(self, draft: _Draft) -> PeopleList:
+        """Return the list: one label a person, without those left out, one file a run."""
+        self._one_label_each(draft)
+        runs = [each.run for each in draft.runs]
+        entities = {run.name: self._entities(run, draft) for run in runs}
+        marked = left_out_by(runs, draft.marks, entities, self.findings)
+        out = {**marked, **draft.left_out} if draft.source not in RECORDS else {}
+        out_rows = self._rows_left_out(draft) if not out else {}
+        lines: dict[str, list[Mention | None]] = defaultdict(list)
+        for run in runs:
+            lines[run.person].append(out_rows.get(run.person) or out.get(run.name))
+        tables = [table.name for table in draft.marks if table.has_column]
+        tables += [draft.source] * (draft.source in MANIFEST_NAMES and bool(draft.left_out))
+        said = tuple(lines_said(lines, tables))
+        self.findings.left_out = said
+        for name, mention in out.items():
+            draft.not_taken[name] = f"left out by {mention}"
+        taking = [
+            each
+            for each in draft.runs
+            if each.run.name not in out and each.run.person not in out_rows
+        ]
+        kept = self._one_version_each(self._filtered(taking, draft), draft)
+        there = located(self.base, kept, self.findings, of_cifti=self.config.of_cifti)
+        return PeopleList(
+            site=self.findings.site,
+            folder=self.base,
+            source=draft.source,
+            people=self._people(draft, there, lines),
+            not_taken=tuple(NotTaken(*pair) for pair in sorted(draft.not_taken.items())),
+            said=said,
+            columns=draft.columns,
+            filters=tuple(self.filters),
+            ways=tuple(self.ways),
+            unstated=tuple(self.unstated),
+        )
+
+    def _rows_left_out(self, draft: _Draft) -> dict[str, Mention]:
+        """Return the line that leaves out each person of a table, whose runs have one name."""
+        rows = (row for table in draft.marks for row in table.rows if row.everything)
+        people = {each.run.person for each in draft.runs if each.run.row >= 0}
+        return {row.label: row.where for row in rows if row.label in people}
+
+    def _one_label_each(self, draft: _Draft) -> None:
+        """Give runs and marks the label that stands for the person; note labels that look alike."""
+        labels = {each.run.person for each in draft.runs}
+        labels |= {label for table in draft.marks for label in table.labels}
+        try:
+            stands_for = one_label_each(labels, self.words)
+            pairs = list(labels_alike(set(stands_for.values()), self.words))
+        except UnusableFile as verdict:
+            self.findings.add_issue(verdict.issue, POLICY_FILE)
+            return
+        for first, second in pairs:
+            both = f'[["{first}", "{second}"]]'
+            self.findings.add(IssueCode.LABELS_ALIKE, f"{first} and {second}", both=both)
+        draft.runs = [
+            replace(each, run=replace(each.run, person=stands_for[each.run.person]))
+            for each in draft.runs
+        ]
+        draft.shown = {stands_for[label]: text for label, text in reversed(draft.shown.items())} | {
+            label: text for label, text in draft.shown.items() if stands_for[label] == label
+        }
+        draft.marks = [
+            replace(
+                table, rows=tuple(replace(row, label=stands_for[row.label]) for row in table.rows)
+            )
+            for table in draft.marks
+        ]
+
+    @staticmethod
+    def _entities(run: SiteRun, draft: _Draft) -> dict[str, str]:
+        """Return the words by which a list may name a run."""
+        words = {"ses": run.session, "run": run.run.removeprefix("run-")}
+        own = {key: text for key, text in words.items() if text}
+        return own | dict(draft.named[run.name].entities if run.name in draft.named else {})
+
+    def _filtered(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
+        """Return the runs whose names fit the owner's filter, and note people without one."""
+        how = resolve(self.config)
+        wanted, unwanted = parse_entities(how.entities), parse_exclusions(self.config.bids_exclude)
+        kept: list[Stated] = []
+        judged = False
+        for each in stated:
+            named = draft.named.get(each.run.name)
+            if named is None or not self._is_judged(each.run.name, named):
+                kept.append(each)
+                continue
+            judged = True
+            if not has_all(named.entities, wanted):
+                draft.not_taken[each.run.name] = f"bids_filter asks for {how.entities}"
+            elif any(has_all(named.entities, part) for part in unwanted):
+                draft.not_taken[each.run.name] = (
+                    f"bids_exclude leaves out {self.config.bids_exclude}"
+                )
+            else:
+                kept.append(each)
+        asked = how.entities if judged else ""
+        if stated and not kept:
+            place = f"{len(stated)} images{self._entities_there(draft)}"
+            self.findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=asked)
+            return kept
+        with_run = {each.run.person for each in kept}
+        without = {each.run.person for each in stated} - with_run
+        for label in sorted(without, key=natural_key):
+            self.findings.add(IssueCode.NO_BIDS_IMAGE, draft.shown[label], wanted=asked)
+        return kept
+
+    def _is_judged(self, name: str, named: BidsName) -> bool:
+        """Tell whether the owner's filter is about a name.
+
+        The default is about names with a task below folders of people, not about arrays.  A filter
+        that the owner wrote is about all names with a task or one of its entities.
+        """
+        how = resolve(self.config)
+        if how.own_entities:
+            keys = {key for key, _ in parse_entities(how.entities)}
+            return bool({"task", *keys} & set(named.entities))
+        below = any(part.startswith("sub-") for part in name.split("/")[:-1])
+        return below and "task" in named.entities and self.config.feature_space != "matrix"
+
+    @staticmethod
+    def _entities_there(draft: _Draft) -> str:
+        pairs = (pair for named in draft.named.values() for pair in named.entities.items())
+        there = sorted({f"{k}-{v}" for k, v in pairs if k in ("task", "space", "res", "desc")})
+        return f" with {', '.join(there[:MAX_ENTITIES])}" if there else ""
+
+    # -- one file a run ------------------------------------------------------------------------
+
+    def _one_version_each(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
+        """Note runs that are there in several versions; nothing chooses among them."""
+        if draft.source not in ("BIDS", "layout"):
+            return list(stated)
+        groups: dict[object, list[str]] = defaultdict(list)
+        for each in stated:
+            named = draft.named.get(each.run.name)
+            run = run_key(named.run) if named else (each.run.session, each.run.run)
+            groups[each.run.person, run].append(each.run.name)
+        for names in groups.values():
+            if len(names) > 1:
+                self._note_versions(names, draft)
+        for first, whole, key in self._wholes(stated, draft):
+            place = f"{whole} lacks {key}- beside {first}: it may repeat the others"
+            self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{key}-...")
+            values = {draft.named[n].entities.get(key, "") for n in draft.named}
+            self._offer([f"{key}-{'+'.join(sorted(filter(str.isalnum, values), key=natural_key))}"])
+        return list(stated)
+
+    def _wholes(self, stated: Sequence[Stated], draft: _Draft) -> Iterator[tuple[str, str, str]]:
+        of_person: dict[str, list[str]] = defaultdict(list)
+        for each in stated:
+            if each.run.name in draft.named:
+                of_person[each.run.person].append(each.run.name)
+        for names in of_person.values():
+            for name in names:
+                others = [other for other in names if other != name]
+                runs = [draft.named[other].run for other in others]
+                if key := part_that_others_have(draft.named[name].run, runs):
+                    yield next(o for o in others if key in draft.named[o].run), name, key
+
+    def _note_versions(self, names: Sequence[str], draft: _Draft) -> None:
+        versions = [draft.named[name] for name in names if name in draft.named]
+        entity = differing_entity(versions) if len(versions) == len(names) else ""
+        filters = list(self._choosing(versions)) if entity else []
+        shown = f"{names[0]} and {names[1]}"
+        if entity:
+            place = f"{shown} differ in {entity}-"
+        elif draft.source == "layout":
+            place = f"{shown}: write {{session}} or {{run}} where they differ, or one of the names"
+        else:
+            place = f"{shown}: keep one of them, or name the folder of one version"
+            tops = dict.fromkeys(self._above(name) for name in names)
+            folders = [shlex.quote(str(self.base / top)) for top in tops if top]
+            self._offer_ways([f"cape people {folder}" for folder in folders if len(tops) > 1])
+        self.findings.add(
+            IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
+        )
+        self._offer(filters)
+
+    @staticmethod
+    def _above(name: str) -> str:
+        parts = name.split("/")
+        at = next((n for n, part in enumerate(parts) if part.startswith("sub-")), 0)
+        return "/".join(parts[:at])
+
+    def _choosing(self, versions: Sequence[BidsName]) -> Iterator[str]:
+        """Yield filters that each choose one of the versions."""
+        every = dict.fromkeys(key for version in versions for key in version.entities)
+        keys = [key for key in every if len({v.entities.get(key) for v in versions}) > 1]
+        before = self.config.bids_filter if resolve(self.config).own_entities else ""
+        for version in versions:
+            own = [(key, version.entities[key]) for key in keys if key in version.entities]
+            text = "_".join(f"{key}-{value}" for key, value in own)
+            with suppress(ConfigError):
+                wanted = parse_entities(text)
+                if sum(has_all(other.entities, wanted) for other in versions) == 1:
+                    yield "_".join(filter(None, (before, text)))
+
+    def _offer(self, filters: Iterable[str]) -> None:
+        for text in filters:
+            if text not in self.filters and len(self.filters) < MAX_WAYS:
+                self.filters.append(text)
+                folder = shlex.quote(str(self.base))
+                self.ways.append(f"cape people {folder} --filter {shlex.quote(text)}")
+
+    def _offer_ways(self, ways: Iterable[str]) -> None:
+        self.ways += [way for way in ways if way not in self.ways][: MAX_WAYS - len(self.ways)]
+
+    # -- the list ------------------------------------------------------------------------------
+
+    @staticmethod
+    def _people(
+        draft: _Draft, there: Sequence[SiteRun], lines: Mapping[str, Sequence[Mention | None]]
+    ) -> tuple[Person, ...]:
+        """Return people in natural order, with their runs in order of session and run.
+
+        Not in the order of the folder: the joined series and the fingerprint of the data must be
+        the same on every computer.
+        """
+        runs: dict[str, list[SiteRun]] = {each.run.person: [] for each in draft.runs}
+        for run in there:
+            runs[run.person].append(run)
+        for each in draft.runs:  # of those who are left out, for who asks whom that is
+            if all(lines[each.run.person]):
+                runs[each.run.person].append(each.run)
+        people = []
+        for label in sorted(runs, key=lambda label: natural_key(draft.shown[label])):
+            ordered = sorted(
+                runs[label], key=lambda run: (natural_key(run.session), natural_key(run.run))
+            )
+            left_out = lines[label] and all(lines[label])
+            mentions = dict.fromkeys(str(mention) for mention in lines[label] if mention)
+            people.append(
+                Person(
+                    label=draft.shown[label],
+                    runs=tuple(ordered),
+                    left_out="; ".join(mentions) if left_out else "",
+                )
+            )
+        return tuple(people)
+
+
+def labels_that_recur(lists: Mapping[str, PeopleList]) -> str:
+    """Return one line about labels that several sites have; "" if none does."""
+    labels = Counter(normal(person.label) for each in lists.values() for person in each.listed)
+    n = sum(count > 1 for count in labels.values())
+    if not n:
+        return ""
+    which = f"{n} label{'s' * (n > 1)} recur{'s' * (n == 1)}"
+    return (
+        f"{which} at several of the sites {', '.join(lists)}: these count as different people; "
+        "waves of the same people are stated by one manifest.csv (docs/howto-inputs.md)"
+    )
