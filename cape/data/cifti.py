@@ -21,7 +21,7 @@ from cape.data.file_type import CIFTI_SERIES, check_type
 from cape.data.gifti import read_vertices
 from cape.data.images import HEADER_BYTES, HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
-from cape.data.runs import MAX_TR, SiteRun, Series, unread
+from cape.data.runs import MAX_TR, Series, SiteRun, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
 from cape.errors import FoundError, own_words
 from cape.frozen import dataclass

@@ -21,8 +21,8 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcome_names, outcomes_of_person
 from cape.data.checks import Subject
-from cape.data.names import bare, likeness
 from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.names import bare, likeness
 from cape.data.runs import leads_out
 from cape.data.tables import (
     MISSING_CELLS,

@@ -20,7 +20,7 @@ from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, content_word, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
-from cape.data.runs import MAX_TR, SiteRun, Series, unread
+from cape.data.runs import MAX_TR, Series, SiteRun, unread
 from cape.data.space import (
     NATIVE_NAMES,
     SCANNER_CODE,

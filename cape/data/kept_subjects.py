@@ -28,7 +28,7 @@ from cape.data.discovery import SiteListing
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
 from cape.data.kept_bases import program_digest
-from cape.data.runs import SiteRun, Person
+from cape.data.runs import Person, SiteRun
 from cape.data.space import stated_space
 from cape.data.subjects import ReadSubject
 from cape.data.templates import with_templates

@@ -112,7 +112,11 @@ def column_places(header: Sequence[str]) -> dict[str, int]:
 def check_no_other_marks(
     header: Sequence[str], rows: Iterable[tuple[Line, Sequence[str]]], not_marks: Collection[str]
 ) -> None:
-    """Raise `UnusableFile` if a header or a cell beside ``exclude`` looks like a mark."""
+    """Raise `UnusableFile` if a header or a cell beside ``exclude`` looks like a mark.
+
+    A cell of a row that is left out may say why.
+    """
+    exclude = column_places(header).get(EXCLUDE)
     others = {}
     for place, name in enumerate(header):
         column = name.lstrip("\ufeff").strip()
@@ -123,6 +127,8 @@ def check_no_other_marks(
             raise _mark(column, f"column '{column[:40]}'")
     judged: set[tuple[int, str]] = set()
     for line, cells in rows:
+        if exclude is not None and exclude_says(cells[exclude]):
+            continue
         for place, column in others.items():
             cell = cells[place]
             if (place, cell) not in judged and looks_like_a_mark(cell):

@@ -16,7 +16,7 @@ import numpy as np
 from cape import arrays
 from cape.data.file_type import MATRIX_SUFFIXES, TEXT_SUFFIXES, check_type, content_word, suffix_of
 from cape.data.issues import IssueCode, UnusableFile
-from cape.data.runs import SiteRun, Series, unread
+from cape.data.runs import Series, SiteRun, unread
 from cape.data.tables import read_text_matrix
 from cape.delimited import delimiter_of
 

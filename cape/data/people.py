@@ -109,7 +109,9 @@ class PeopleList:
     def refusal(self, findings: Sequence[Finding]) -> Refusal | None:
         """Return why the list cannot be used; None if it can."""
         worst = next((finding for finding in findings if finding.severity == "E"), None)
-        return worst and Refusal(code=worst.code, text=worst.private, ways=self.ways)
+        if worst is None:
+            return None
+        return Refusal(code=worst.code, text=worst.private, ways=self.ways)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -701,7 +703,10 @@ class _Reader:
             if all(lines[each.run.person]):
                 runs[each.run.person].append(each.run)
         people = []
-        for label in sorted(runs, key=lambda label: natural_key(draft.shown[label])):
+        # Rows of a table stay in its order, which is that of its numbers.
+        of_rows = any(each.run.row >= 0 for each in draft.runs)
+        by_name = sorted(runs, key=lambda label: natural_key(draft.shown[label]))
+        for label in runs if of_rows else by_name:
             ordered = sorted(
                 runs[label], key=lambda run: (natural_key(run.session), natural_key(run.run))
             )

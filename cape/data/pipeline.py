@@ -48,7 +48,7 @@ from cape.data.resources import (
     jobs,
     largest_bytes,
 )
-from cape.data.runs import SiteRun, Person
+from cape.data.runs import Person, SiteRun
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass

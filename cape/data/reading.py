@@ -18,7 +18,7 @@ from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
 from cape.data.parcels import in_order_of_labels
-from cape.data.runs import SiteRun, Series
+from cape.data.runs import Series, SiteRun
 from cape.data.space import grid_of
 from cape.data.strategies import strategy_confounds
 from cape.data.tables import read_confounds

@@ -15,7 +15,7 @@ from cape.data.copies import course_of
 from cape.data.discovery import SiteListing
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.reading import read_run
-from cape.data.runs import SiteRun, Series, Person, unread
+from cape.data.runs import Person, Series, SiteRun, unread
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config

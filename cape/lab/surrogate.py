@@ -13,10 +13,10 @@ import numpy as np
 
 from cape.algorithms.estimators import Data
 from cape.computations import configured
+from cape.data.folders import site_folders
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic.resting import in_time
-from cape.data.folders import site_folders
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.protocol.ports import Source

@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from cape.data.bids import confounds_beside, entities_of, has_all
-from cape.data.names import natural_key
 from cape.data.cifti import SPHERE_FILES, read_series, structure_file
 from cape.data.file_type import (
     CIFTI_SERIES,
@@ -34,7 +33,8 @@ from cape.data.images import header_alone, read_image, sidecar_tr
 from cape.data.issues import Findings, UnusableFile
 from cape.data.label_table import read_label_table
 from cape.data.matrices import Orientation, read_matrix
-from cape.data.runs import SiteRun, Series
+from cape.data.names import natural_key
+from cape.data.runs import Series, SiteRun
 from cape.data.space import (
     ATLAS_FILES,
     LABEL_TABLES,

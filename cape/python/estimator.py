@@ -19,7 +19,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.data.checks import MAX_BAD
-from cape.data.runs import SiteRun, Person
+from cape.data.runs import Person, SiteRun
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names

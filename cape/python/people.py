@@ -12,12 +12,12 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.data.issues import Findings
 from cape.data.people import read_people
-from cape.data.runs import SiteRun, Person
+from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
 from cape.errors import ConfigError, DataError
-from cape.planning.people import config_for
 from cape.planning.first_settings import bundled_mask
 from cape.planning.orientation import range_of
+from cape.planning.people import config_for
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace

@@ -16,6 +16,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured, planner_of
+from cape.data.folders import site_folders
 from cape.data.templates import file_of_maps, number_of_maps
 from cape.errors import (
     CapeError,
@@ -25,7 +26,6 @@ from cape.errors import (
     NoiseWarning,
     PrivacyBudgetError,
 )
-from cape.data.folders import site_folders
 from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
 from cape.report import add_score

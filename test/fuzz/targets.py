@@ -27,7 +27,6 @@ import numpy as np
 
 from cape.algorithms.pca import Subspace
 from cape.computations import load, names
-from cape.data.discovery import discover
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
 from cape.data.manifest import read_manifest
@@ -65,6 +64,7 @@ from cape.site.policy import read_policy
 from cape.site.store import FileStore
 from cape.site.working_arrays import WorkingArrays
 from cape.space.feature_space import FeatureSpace
+from support.sites import discover
 
 REFUSED = (CapeError, UnusableFile)
 Target = Callable[[bytes], None]

@@ -13,7 +13,9 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.data import cleaning, pipeline
 from cape.data.cleaning import Quality
-from cape.data.runs import Series
+from cape.data.issues import Findings
+from cape.data.people import read_people
+from cape.data.runs import Person, Series
 from cape.errors import DataError
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning
@@ -29,6 +31,13 @@ def load_site(
 ) -> pipeline.SiteData:
     accepted, _ = pipeline.load_site(base, listing, config, site=site, working=working, strict=True)
     return accepted
+
+
+def discover(
+    base: Path, listing: Mapping[str, object], config: Config, findings: Findings
+) -> tuple[Person, ...]:
+    """Return those who take part."""
+    return read_people(base, config, findings, listing=listing).listed
 
 
 def private_code(err: DataError) -> str:

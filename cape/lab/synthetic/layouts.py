@@ -112,7 +112,7 @@ def _as_listed(writer: SiteWriter, m: int, values: Data, rng: np.random.Generato
 
 def _write_manifest(writer: SiteWriter, members: tuple[int, ...]) -> None:
     last = members[-1] if len(members) >= MIN_TO_EXCLUDE else -1
-    lines = ["file,subject,tr,n_dummy,exclude,notes"]
+    lines = ["file,participant_id,tr,n_dummy,exclude,notes"]
     for m in members:
         # Exclude one subject, so that the numbers of subjects and files differ.
         excluded = "1,withdrew consent" if m == last else "0,"

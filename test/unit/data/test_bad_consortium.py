@@ -24,7 +24,6 @@ import pytest
 
 from cape.computations import load
 from cape.data import resources
-from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
@@ -35,7 +34,7 @@ from cape.protocol.join import compare_cards, make_card
 from cape.settings.config import Config
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
-from support.sites import load_site, private_code
+from support.sites import discover, load_site, private_code
 
 CANARY = "zebra"
 SITES = ("local0", "local1", "local2")

@@ -465,23 +465,24 @@ VOXELS: list[Case] = [
     ),
 ]
 MANIFESTS: list[Case] = [
-    ("in order", manifest("file,subject\nFIRST,1\nFILES"), "right"),
+    ("in order", manifest("file,participant_id\nFIRST,1\nFILES"), "right"),
     ("a byte order mark", manifest("\ufefffile,subject\nFIRST,1\nFILES"), "right"),
-    ("lines of Windows", lambda p: manifest("file,subject\r\nFIRST,1\r\nFILES")(p), "right"),
+    ("lines of Windows", lambda p: manifest("file,participant_id\r\nFIRST,1\r\nFILES")(p), "right"),
     (
         "lines of an old Mac",
         lambda p: p.with_name("manifest.csv").write_text(
-            "file,subject\r" + "".join(f"sub-0{m}_task-rest_bold.nii,{m}\r" for m in (1, 2, 3))
+            "file,participant_id\r"
+            + "".join(f"sub-0{m}_task-rest_bold.nii,{m}\r" for m in (1, 2, 3))
         ),
         "right",
     ),
-    ("UTF-16", manifest("file,subject\nFIRST,1\nFILES", encoding="utf-16"), "E138"),
+    ("UTF-16", manifest("file,participant_id\nFIRST,1\nFILES", encoding="utf-16"), "E138"),
     (
         "UTF-16 without a mark",
-        manifest("file,subject\nFIRST,1\nFILES", encoding="utf-16-le"),
+        manifest("file,participant_id\nFIRST,1\nFILES", encoding="utf-16-le"),
         "E138",
     ),
-    ("Latin-1", manifest("file,subject\nFIRST,José\nFILES", encoding="latin-1"), "E138"),
+    ("Latin-1", manifest("file,participant_id\nFIRST,José\nFILES", encoding="latin-1"), "E138"),
     ("a spreadsheet", manifest("PK\x03\x04\x14\0\0\0"), "E138"),
     (
         "semicolons",
@@ -490,39 +491,48 @@ MANIFESTS: list[Case] = [
     ),
     (
         "tabs in a .csv",
-        lambda p: p.with_name("manifest.csv").write_text(f"file\tsubject\n{p.name}\t1\n"),
+        lambda p: p.with_name("manifest.csv").write_text(f"file\tparticipant_id\n{p.name}\t1\n"),
         "E138",
     ),
     ("blank lines and notes", manifest("# ours\n\nfile,subject\n\nFIRST,1\n\nFILES\n\n"), "right"),
-    ("blanks around cells", manifest("file , subject\n FIRST , 1\nFILES"), "right"),
-    ("quotes around cells", manifest('"file","subject"\n"FIRST","1"\nFILES'), "right"),
-    ("a quote that never ends", manifest('file,subject\n"FIRST,1\nFILES'), "E138"),
+    ("blanks around cells", manifest("file , participant_id\n FIRST , 1\nFILES"), "right"),
+    ("quotes around cells", manifest('"file","participant_id"\n"FIRST","1"\nFILES'), "right"),
+    ("a quote that never ends", manifest('file,participant_id\n"FIRST,1\nFILES'), "E138"),
     ("a header in capitals", manifest("FILE,Subject\nFIRST,1\nFILES"), "right"),
     ("no header", manifest("FIRST,1\nFILES"), "E138"),
     ("no column of files", manifest("scan,subject\nFIRST,1\nFILES"), "E139"),
     ("two columns of files", manifest("file,file\nFIRST,FIRST\n"), "E139"),
     ("a mistyped column", manifest("file,subjct\nFIRST,1\nFILES"), "E139"),
     ("a column of masks", manifest("file,mask\nFIRST,m.nii\nFILES"), "E139"),
-    ("a row too short", manifest("file,subject\nFIRST\nFILES"), "E138"),
-    ("a row too long", manifest("file,subject\nFIRST,1,2\nFILES"), "E138"),
-    ("a row without a file", manifest("file,subject\nFIRST,1\n,1\nFILES"), "E138"),
-    ("a row without a person", manifest("file,subject\nFIRST,\nFILES"), "E138"),
-    ("two people in a row", manifest("file,subject,sub\nFIRST,1,7\n"), "E138"),
-    ("a file twice", manifest("file,subject\nFIRST,1\nFIRST,1\nFILES"), "E105"),
-    ("a file of two people", manifest("file,subject\nFIRST,1\nFIRST,8\nFILES"), "E105"),
-    ("a file that is not here", manifest("file,subject\nFIRST,1\nsub-7.nii,7\nFILES"), "E101"),
-    ("a whole path", manifest("file,subject\n/data/FIRST,1\nFILES"), "E102"),
-    ("a path upwards", manifest("file,subject\n../FIRST,1\nFILES"), "E102"),
-    ("a path of Windows", manifest("file,subject\nscans\\FIRST,1\nFILES"), "E101"),
-    ("an address of the web", manifest("file,subject\nhttps://a.org/x.nii,1\nFILES"), "E101"),
+    ("a row too short", manifest("file,participant_id\nFIRST\nFILES"), "E138"),
+    ("a row too long", manifest("file,participant_id\nFIRST,1,2\nFILES"), "E138"),
+    ("a row without a file", manifest("file,participant_id\nFIRST,1\n,1\nFILES"), "E138"),
+    ("a row without a person", manifest("file,participant_id\nFIRST,\nFILES"), "E138"),
+    ("two people in a row", manifest("file,participant_id,sub\nFIRST,1,7\n"), "E138"),
+    ("a file twice", manifest("file,participant_id\nFIRST,1\nFIRST,1\nFILES"), "E105"),
+    ("a file of two people", manifest("file,participant_id\nFIRST,1\nFIRST,8\nFILES"), "E105"),
+    (
+        "a file that is not here",
+        manifest("file,participant_id\nFIRST,1\nsub-7.nii,7\nFILES"),
+        "E101",
+    ),
+    ("a whole path", manifest("file,participant_id\n/data/FIRST,1\nFILES"), "E102"),
+    ("a path upwards", manifest("file,participant_id\n../FIRST,1\nFILES"), "E102"),
+    ("a path of Windows", manifest("file,participant_id\nscans\\FIRST,1\nFILES"), "E101"),
+    (
+        "an address of the web",
+        manifest("file,participant_id\nhttps://a.org/x.nii,1\nFILES"),
+        "E101",
+    ),
     (
         "a folder",
         several(
-            lambda p: p.with_name("more").mkdir(), manifest("file,subject\nFIRST,1\nmore,1\nFILES")
+            lambda p: p.with_name("more").mkdir(),
+            manifest("file,participant_id\nFIRST,1\nmore,1\nFILES"),
         ),
         "E103",
     ),
-    ("a name of 300 letters", manifest(f"file,subject\n{'a' * 300}.nii,1\nFILES"), "E101"),
+    ("a name of 300 letters", manifest(f"file,participant_id\n{'a' * 300}.nii,1\nFILES"), "E101"),
     (
         "a decimal comma",
         lambda p: p.with_name("manifest.tsv").write_text(f"file\ttr\n{p.name}\t2,0\n"),
@@ -538,7 +548,7 @@ MANIFESTS: list[Case] = [
     (
         "more dummies than volumes",
         manifest(
-            "file,subject,n_dummy\nFIRST,1,400\n"
+            "file,participant_id,n_dummy\nFIRST,1,400\n"
             + "".join(f"sub-0{m}_task-rest_bold.nii,{m},0\n" for m in (2, 3))
         ),
         "X129",
@@ -553,7 +563,7 @@ MANIFESTS: list[Case] = [
     ("a mark that is a reason", manifest("file,exclude\nFIRST,motion\n"), "E138"),
     ("all rows marked", manifest("file,exclude\nFIRST,1\n"), "E104"),
     ("an empty file", manifest(""), "E138"),
-    ("a header alone", manifest("file,subject\n"), "E104"),
+    ("a header alone", manifest("file,participant_id\n"), "E104"),
     ("a pointer of git-lfs", manifest("version https://git-lfs.github.com/spec/v1\n"), "E108"),
     (
         "a link that is not fetched",
@@ -564,7 +574,8 @@ MANIFESTS: list[Case] = [
     (
         "two manifests",
         several(
-            manifest("file,subject\nFIRST,1\nFILES"), manifest("file\nFIRST\n", "manifest.tsv")
+            manifest("file,participant_id\nFIRST,1\nFILES"),
+            manifest("file\nFIRST\n", "manifest.tsv"),
         ),
         "E139",
     ),
@@ -572,7 +583,7 @@ MANIFESTS: list[Case] = [
     (
         "people marked beside it",
         several(
-            manifest("file,subject\nFIRST,1\nFILES"),
+            manifest("file,participant_id\nFIRST,1\nFILES"),
             beside("participants.tsv", "participant_id\texclude\n1\tyes\n2\t0\n"),
         ),
         "left",

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cape.data.names import natural_key
-from cape.data.discovery import discover
 from cape.data.issues import Findings
+from cape.data.names import natural_key
 from cape.errors import ConfigError
 from cape.settings.config import Config
 from cape.settings.words import parse_entities
+from support.sites import discover
 
 CONFIG = Config(epsilon=1.0, delta=1e-5, bids_filter="task-rest_space-MNI152NLin6Asym")
 

@@ -186,7 +186,7 @@ def test_a_file_that_does_not_fit_is_one_clear_finding(tmp_path, change, code, w
     if change == "nifti":
         path.unlink()
         nib.save(nib.Nifti1Image(np.ones((3, 3, 3, N_TIMES)), np.eye(4)), tmp_path / "sub-01.nii")
-        write_text = "file,subject\nsub-01.nii,sub-01\n"
+        write_text = "file,participant_id\nsub-01.nii,sub-01\n"
         rows = "".join(f"{p}_bold.ptseries.nii,{p}\n" for p in PEOPLE[1:])
         (tmp_path / "manifest.csv").write_text(write_text + rows)
     else:

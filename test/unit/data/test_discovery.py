@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cape.cli import main
-from cape.data.discovery import discover
 from cape.data.issues import Findings, IssueCode, in_full
 from cape.data.pipeline import inspect_site, load_site
 from cape.errors import CATALOGUE, DataError
 from cape.settings.config import Config
+from support.sites import discover
 
 IMAGES = Config(epsilon=1.0, delta=1e-5)
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from cape.data.discovery import discover
 from cape.data.exclusions import (
     ListOfPeople,
     alike,
@@ -20,9 +18,11 @@ from cape.data.exclusions import (
     mark_of,
     spellings,
 )
+
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.runs import ListedRun
 from cape.settings.config import Config
+from support.sites import discover
 
 IMAGES = Config(epsilon=1.0, delta=1e-5, bids_filter="task-rest")
 

@@ -19,7 +19,6 @@ import scipy.io
 from cape.cli import validate_command
 from cape.data import pipeline
 from cape.data.bids import confounds_beside, entities_of
-from cape.data.discovery import discover
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix
@@ -29,7 +28,7 @@ from cape.data.space import grid_of, mask_space
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
 from cape.settings.config import Config
-from support.sites import load_site, private_code
+from support.sites import discover, load_site, private_code
 
 MATRIX = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.settings.config import Config
+from support.sites import discover
 
 IMAGES = Config(epsilon=1.0, delta=1e-5)
 
@@ -94,8 +94,8 @@ def test_whose_a_run_is_and_whether_it_counts_is_said_in_many_ways(tmp_path, tex
         ("file,excluded\na.nii,1\n", "E139", "call it exclude"),
         ("file,exclude,exclude\na.nii,1,0\n", "E139", "two columns"),
         ("file,tr,TR\na.nii,1,2\n", "E139", "two columns"),
-        ("file,subject,sub\na.nii,P1,P2\n", "E138", "'a.nii,P1,P2': P1 and P2"),
-        ("file,subject\na.nii,P1\nb.nii,\n", "E138", "line 3"),
+        ("file,participant_id,sub\na.nii,P1,P2\n", "E138", "'a.nii,P1,P2': P1 and P2"),
+        ("file,participant_id\na.nii,P1\nb.nii,\n", "E138", "line 3"),
         ("file,exclude\na.nii,1\na.nii,0\nb.nii,\n", "E138", "different marks"),
         ("file,exclude\na.nii,ses-2\n", "E138", "a row is one run"),
         ("file,exclude\na.nii,motion\nb.nii,?\n", "E138", "line 3"),

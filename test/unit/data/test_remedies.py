@@ -38,7 +38,9 @@ def _module(name: str) -> ModuleType:
 BAD = _module("test_bad_studies")
 MOST_STEPS = 5
 NAME = re.compile(r"[\w.-]+\.(?:nii\.gz|nii|img|csv|tsv|txt|npy|npz|mat)\b")
-MANIFEST = "file,subject\n" + "".join(f"sub-0{m}_task-rest_bold.nii,{m}\n" for m in (1, 2, 3))
+MANIFEST = "file,participant_id\n" + "".join(
+    f"sub-0{m}_task-rest_bold.nii,{m}\n" for m in (1, 2, 3)
+)
 
 
 class Study:
@@ -193,7 +195,7 @@ def header_first(study: Study) -> None:
     """Add a first line; of one that has other numbers it takes their place."""
     text = study.file.read_text()
     if study.file.name.startswith("manifest"):
-        study.file.write_text(f"file,subject\n{text}")
+        study.file.write_text(f"file,participant_id\n{text}")
         return
     wide = ",".join(BAD.REGIONS)
     lines = [line for line in text.splitlines() if "." in line]
@@ -281,7 +283,7 @@ def joined(study: Study) -> None:
 
 def trusted(study: Study) -> None:
     rest = "".join(f"sub-0{m}_task-rest_bold.nii,{m},0\n" for m in (2, 3))
-    text = f"file,subject,trust_grid\n{BAD.FIRST},1,1\n{rest}"
+    text = f"file,participant_id,trust_grid\n{BAD.FIRST},1,1\n{rest}"
     (study.folder / "manifest.csv").write_text(text)
 
 
@@ -349,7 +351,7 @@ def named_in_manifest(study: Study) -> None:
     if table.is_symlink():
         table.unlink()
     lines = [f"sub-0{m}_task-rest_bold.nii,{m},sub-0{m}{end}" for m in (2, 3)]
-    text = "\n".join(["file,subject,confounds", f"{BAD.FIRST},1,motion.tsv", *lines])
+    text = "\n".join(["file,participant_id,confounds", f"{BAD.FIRST},1,motion.tsv", *lines])
     (study.folder / "manifest.csv").write_text(text + "\n")
 
 

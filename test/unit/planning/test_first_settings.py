@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from cape.cli import main
-from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings, site_folders
 from cape.planning.first_settings import propose
 from cape.simulation.simulate import simulate
+from support.sites import discover
 
 MM = 8.0
 COLUMNS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z", "framewise_displacement")

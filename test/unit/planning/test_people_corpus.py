@@ -16,10 +16,10 @@ import pytest
 
 from cape.cli import main
 from cape.data.bids import entities_of
-from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.planning.consortium_folder import read_whole, sites_below
 from cape.settings.config import Config
+from support.sites import discover
 from test.support.file_lists import Case, corpus
 from test.support.true_epsilon import SIZE, charge, true_epsilons, write_series, write_space
 

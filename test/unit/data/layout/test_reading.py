@@ -6,9 +6,9 @@ import random
 import re
 
 import pytest
-
 from cape.data.layout.reading import read_names
 from cape.data.layout.words import producers
+
 from test.support.file_lists import Case, Truth, corpus, random_layout, said, wrong
 
 CASES = corpus()
