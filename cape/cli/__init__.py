@@ -17,7 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from cape.cli.commands import COMMANDS, app
-from cape.cli.common import fail, json_line, remark, warn
+from cape.cli.common import RefusedEnd, fail, json_line, remark, warn
 from cape.cli.log_file import logged, versions
 from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
 from cape.kernels import pin
@@ -81,7 +81,7 @@ def _run(words: list[str], *, verbose: bool) -> int:
         # typer ends every command with SystemExit, even after success.
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-            if code == 2 and as_json:  # typer printed text, but no JSON
+            if code == 2 and as_json and not isinstance(stop, RefusedEnd):  # typer printed text
                 json_line({"event": "error", "text": "wrong usage", "detail": "", "type": ""})
         # 128 + SIGINT, as shells report it.
         except KeyboardInterrupt:

@@ -146,3 +146,10 @@ def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:
 
 def figure_text(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
+
+
+class RefusedEnd(SystemExit):
+    """The end of a command that printed why it refuses; exit status 2."""
+
+    def __init__(self) -> None:
+        super().__init__(2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cape.cli.common import AsJson, folder_argument, result
+from cape.cli.common import AsJson, RefusedEnd, folder_argument, result
 
 if TYPE_CHECKING:
     from cape.data.runs import Person
@@ -61,7 +61,7 @@ def people_command(
     texts = [text for each in found for text in _told(each)]
     result(fields, *texts, *filter(None, [recurring]), *saved, as_json=as_json)
     if refused:
-        raise typer.Exit(2)
+        raise RefusedEnd
 
 
 _FILL_IN = "; fill in its column participant_id, one label a person"
@@ -119,4 +119,5 @@ def _in_a_line(person: Person) -> str:
         return f"{person.label}: left out, {person.left_out}"
     runs = [" ".join(filter(None, (run.session, run.run))) or run.name for run in person.runs]
     more = " ..." if len(runs) > MAX_NAMED else ""
-    return f"{person.label}: {len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(runs[:MAX_NAMED])}{more}"
+    count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    return f"{person.label}: {count}: {', '.join(runs[:MAX_NAMED])}{more}"

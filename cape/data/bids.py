@@ -137,17 +137,15 @@ def differing_entity(names: Sequence[BidsName]) -> str:
 
 
 def part_that_others_have(run: Mapping[str, str], others: Collection[Mapping[str, str]]) -> str:
-    """Return the entity by which a run without it may repeat several others; "" if none.
+    """Return the entity by which a run without it may repeat others; "" if none.
 
-    So does the series that some programs join from the runs of a task, beside ``run-1`` and
-    ``run-2``.
+    So does the series that some programs join from the runs of a task.
     """
     for key in ("run", "dir"):
         if key in run:
             continue
         without = [dict(other) for other in others if key in other]
-        values = {other.pop(key) for other in without if _covers(run, other, key)}
-        if len(values) > 1:
+        if any(_covers(run, other, key) for other in without):
             return key
     return ""
 

@@ -188,9 +188,21 @@ def sites_below(folder: Path) -> dict[str, Path]:
             for top, path in folders.items()
             if states_people(path, below.get(top, []), deep=True)
         }
-    if not stated:
-        return {}
+        if not stated or _of_single_people(below, folders, stated):
+            return {}
     return {top: path for top, path in folders.items() if top in stated or _holds_data(below, top)}
+
+
+def _of_single_people(
+    below: Mapping[str, Sequence[str]], folders: Mapping[str, Path], stated: Collection[str]
+) -> bool:
+    """Tell whether folders hold files of one person each, and so are a site's, not sites."""
+    for top in stated:
+        names = below.get(top, [])
+        of_folders = any(part.startswith("sub-") for n in names for part in n.split("/")[:-1])
+        if of_folders or has_list(folders[top]) or len(labels_by_names(names)) != 1:
+            return False
+    return len(stated) > 1
 
 
 def _holds_data(below: Mapping[str, Sequence[str]], top: str) -> bool:
@@ -204,14 +216,18 @@ def states_people(folder: Path, names: Sequence[str], *, deep: bool = False) -> 
 
     `deep`: names of BIDS may also lie one folder further down, as where an engine keeps them.
     """
+    return has_list(folder) or any(
+        top == "" or (deep and "/" not in top) for top in tops_of_bids(names)
+    )
+
+
+def has_list(folder: Path) -> bool:
+    """Tell whether a folder has a list of people or files, or a layout that its site typed."""
     lists = (*MANIFEST_NAMES, *RECORDS, PARTICIPANTS, "dataset_description.json")
-    if any((folder / name).is_file() for name in lists):
+    if any(os.path.lexists(folder / name) for name in lists):
         return True
-    if (folder / POLICY_FILE).is_file():
-        words = words_beside(folder)
-        if words.layout or words.tables:
-            return True
-    return any(top == "" or (deep and "/" not in top) for top in tops_of_bids(names))
+    words = words_beside(folder) if (folder / POLICY_FILE).is_file() else OwnWords()
+    return bool(words.layout or words.tables)
 
 
 def tops_of_bids(names: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +18,7 @@ from cape.data.bids import Entities, has_all
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.names import normal
 from cape.data.runs import Mention, SiteRun
-from cape.data.tables import (
-    MISSING_CELLS,
-    bounded,
-    cells_of_row,
-    label_of_row,
-    line_cells,
-    table_lines,
-)
+from cape.data.tables import MISSING_CELLS, bounded, cells_of_row, line_cells, table_lines
 from cape.delimited import Line, delimiter_of
 from cape.frozen import dataclass
 from cape.settings.words import parse_exclusions
@@ -127,8 +121,9 @@ def check_no_other_marks(
             raise _mark(column, f"column '{column[:40]}'")
     judged: set[tuple[int, str]] = set()
     for line, cells in rows:
-        if exclude is not None and exclude_says(cells[exclude]):
-            continue
+        with suppress(UnusableFile):  # noted with its line where the row is read
+            if exclude is not None and exclude_says(cells[exclude]):
+                continue
         for place, column in others.items():
             cell = cells[place]
             if (place, cell) not in judged and looks_like_a_mark(cell):
@@ -159,10 +154,11 @@ def people_rows(path: Path) -> tuple[tuple[str, ...], list[tuple[Line, tuple[str
 
 
 def read_marks(
-    path: Path, name: str, findings: Findings, not_marks: Collection[str] = ()
+    path: Path, name: str, findings: Findings, not_marks: Collection[str] | None = ()
 ) -> MarkTable | None:
     """Return what a table of people leaves out; None after noting why it cannot be used.
 
+    With `not_marks` None nothing but its column ``exclude`` is judged: nobody asked for the rest.
     A row that cannot be read is noted with its line, and its person stays.
     """
     try:
@@ -194,9 +190,14 @@ def marks_of_records(path: Path, name: str, not_marks: Collection[str] = ()) -> 
     for line, cells in rows if EXCLUDE in places else ():
         if not isinstance(cells, Issue):
             where = Mention(name, line.number)
-            says = exclude_says(cells[places[EXCLUDE]])
+            try:
+                says = exclude_says(cells[places[EXCLUDE]])
+            except UnusableFile as verdict:
+                issue = verdict.issue
+                raise UnusableFile(issue.code, f"line {line.number}: {issue.observed}") from None
             if says is None:
-                raise UnusableFile(IssueCode.MARK_UNCLEAR, f"{where}: a row has no runs to name")
+                observed = f"line {line.number}: a row has no runs to name"
+                raise UnusableFile(IssueCode.MARK_UNCLEAR, observed)
             marks.append(RowMarks(where=where, label=normal(cells[0]), everything=says))
     return MarkTable(name=name, rows=tuple(marks), has_column=EXCLUDE in places)
 
@@ -206,22 +207,23 @@ def _marks(
     rows: Sequence[tuple[Line, tuple[str, ...] | Issue]],
     name: str,
     findings: Findings,
-    not_marks: Collection[str],
-) -> MarkTable:
+    not_marks: Collection[str] | None,
+) -> MarkTable | None:
     places = column_places(header)
+    if not_marks is None and EXCLUDE not in places:
+        return None
     if PERSON not in places:
         found = ", ".join(header)[:80]
         raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {found}")
     readable = [(line, cells) for line, cells in rows if not isinstance(cells, Issue)]
-    check_no_other_marks(header, readable, not_marks)
+    if not_marks is not None:
+        check_no_other_marks(header, readable, not_marks)
     found_rows: dict[str, RowMarks] = {}
     for line, cells in rows:
         where = Mention(name, line.number)
         try:
             if isinstance(cells, Issue):
                 findings.add(IssueCode.ROW_BROKEN, f"{where}: {cells.observed}")
-                label = normal(label_of_row(line, name, places[PERSON]))
-                found_rows.setdefault(label, RowMarks(where=where, label=label))
                 continue
             row = _row(where, cells, places)
             before = found_rows.setdefault(row.label, row)
@@ -275,9 +277,10 @@ def left_out_by(
     out: dict[str, Mention] = {}
     for table in tables:
         marked = [row for row in table.rows if row.everything or row.runs]
-        if table.has_column and runs and not table.labels & set(by_person):
-            first = table.rows[0].label if table.rows else "nobody"
-            observed = f"{table.name}: {len(table.rows)} names such as '{first}', none of "
+        if table.has_column and table.rows and runs and not table.labels & set(by_person):
+            observed = (
+                f"{table.name}: {len(table.rows)} names such as '{table.rows[0].label}', none of "
+            )
             observed += f"{len(by_person)} people here"
             findings.add(IssueCode.PEOPLE_OTHER, observed, example=next(iter(by_person)))
         for row in marked:

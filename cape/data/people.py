@@ -9,6 +9,7 @@ tables whose rows are people.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shlex
 from collections import Counter, defaultdict
@@ -27,7 +28,7 @@ from cape.data.bids import (
     run_key,
     why_no_series,
 )
-from cape.data.file_type import CIFTI_SUFFIX, suffixes_of, visible
+from cape.data.file_type import CIFTI_SUFFIX, check_no_surface, suffixes_of, visible
 from cape.data.folders import (
     PARTICIPANTS,
     TO_CONVERT,
@@ -36,7 +37,6 @@ from cape.data.folders import (
     of_kind,
     readable,
     run_words,
-    tops_of_bids,
     words_beside,
 )
 from cape.data.gift import read_people_rows
@@ -52,7 +52,7 @@ from cape.data.marks import (
     note_second_lists,
     read_marks,
 )
-from cape.data.names import labels_alike, natural_key, normal, one_label_each
+from cape.data.names import labels_alike, likeness, natural_key, normal, one_label_each
 from cape.data.runs import Mention, Person, SiteRun, leads_out
 from cape.data.space import reserved_names
 from cape.data.tables import RECORDS
@@ -70,6 +70,8 @@ MAX_NAMES: Final = 3
 MAX_WAYS: Final = 6
 # Entities listed where no image fits, as examples.
 MAX_ENTITIES: Final = 6
+# Folder of further tables of people, by BIDS
+PHENOTYPE: Final = "phenotype"
 
 
 class NotTaken(NamedTuple):
@@ -196,7 +198,7 @@ class _Reader:
             return self._of_tables(tables)
         table, folder = str(given.get("manifest", "")), str(given.get("bids", "."))
         if not given:
-            there = (name for name in MANIFEST_NAMES if (self.base / name).is_file())
+            there = (name for name in MANIFEST_NAMES if os.path.lexists(self.base / name))
             table = next(there, "")
         places = (table, folder, given.get("data", ""))
         if not all(can_be_a_name(text, self.findings) for text in places if isinstance(text, str)):
@@ -211,7 +213,10 @@ class _Reader:
         else:
             below = names_below(self.base / folder, reserved_names(self.config))
             names = [f"{folder}/{name}" if folder != "." else name for name in below]
-        series = self._of_the_kind(names)
+            self._note_surfaces([name for name in below if "/" not in name])
+        # Whatever a list names is meant as a series; a pattern may fit tables beside them.
+        is_list = "data" in given and not isinstance(given["data"], str)
+        series = names if is_list else self._of_the_kind(names)
         by_names = self._of_bids(series)
         stated = None
         if table:
@@ -222,10 +227,11 @@ class _Reader:
             stated = self._of_layout(series)
         if stated is None:
             stated = by_names
-        elif by_names.runs:
+        elif by_names.runs and stated.runs:
             self._check_agree(stated, by_names)
-        if not stated.runs and not self.findings.blocked:
-            self._note_unstated(names, series, stated, given)
+        unstated = [name for name in series if name in stated.not_taken and "data" in given]
+        if (unstated or not stated.runs) and not self.findings.blocked:
+            self._note_unstated(names, unstated or series, stated, given)
             return None
         stated.marks += self._participants([run.run.name for run in stated.runs])
         return stated
@@ -256,9 +262,18 @@ class _Reader:
         with suppress(ValueError):  # an invalid pattern, such as **x
             paths = self.base.glob(given)
             matches = [p.relative_to(self.base).as_posix() for p in paths if visible(p)]
+            self._note_surfaces(matches)
         if not matches:
             self._note_none(f"the pattern {given}")
         return sorted(matches)
+
+    def _note_surfaces(self, names: Sequence[str]) -> None:
+        """Note surfaces in the folder itself, which may be somebody's only series."""
+        for name in names if not self.config.of_cifti else ():
+            try:
+                check_no_surface(name)
+            except UnusableFile as verdict:
+                self.findings.add_issue(verdict.issue, name)
 
     def _of_the_kind(self, names: Sequence[str]) -> list[str]:
         space = self.config.feature_space
@@ -275,15 +290,15 @@ class _Reader:
         for name in names:
             try:
                 named = read_name(name)
+                label = normal(named.label) if named else ""
             except UnusableFile as verdict:
-                self.findings.add_issue(verdict.issue, "a name")
+                self.findings.add_issue(verdict.issue, name)
                 continue
             if named is None:
                 draft.not_taken[name] = "its name is none of BIDS"
             elif why := why_no_series(named):
                 draft.not_taken[name] = why
             else:
-                label = normal(named.label)
                 draft.named[name], draft.shown[label] = named, f"sub-{label}"
                 draft.runs.append(
                     Stated(
@@ -391,8 +406,10 @@ class _Reader:
     def _participants(self, names: Sequence[str]) -> list[MarkTable]:
         """Return the tables of people from the site's folder down to the folders of its people."""
         places = {PurePath(".")}
-        for top in tops_of_bids(names):
-            places |= {PurePath(top), *PurePath(top).parents}
+        for name in names:
+            parts = name.split("/")
+            at = next((n for n, part in enumerate(parts[:-1]) if part.startswith("sub-")), 0)
+            places |= {PurePath(*parts[:n]) for n in range(at + 1)}
         columns, tables = self.words.other_columns, []
         for place in sorted(places):
             folder = self.base / place
@@ -409,6 +426,9 @@ class _Reader:
                 continue
             if path.suffix in (".tsv", ".csv"):
                 tables.append(read_marks(path, name, self.findings, columns))
+        for path in sorted((self.base / PHENOTYPE).glob("*.tsv")):
+            name = path.relative_to(self.base).as_posix()
+            tables.append(read_marks(path, name, self.findings, None))
         return [table for table in tables if table is not None]
 
     @staticmethod
@@ -417,23 +437,32 @@ class _Reader:
 
     def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
         """Note where names of BIDS say otherwise than the list or the layout that counts."""
-        person = {each.run.name: each.run.person for each in stated.runs}
+        labels = {each.run.person for each in (*stated.runs, *by_names.runs)}
+        # A spreadsheet may have taken zeros off: 1 is the 01 of the names.
+        who = {label: likeness(one) for label, one in one_label_each(labels, self.words).items()}
+        listed = {self._where(each.run.name): who[each.run.person] for each in stated.runs}
         runs = {
-            (named.label, run_key(named.run))
+            (who[normal(named.label)], run_key(named.run))
             for name, named in by_names.named.items()
-            if name in person
+            if name in listed
         }
         for name, named in by_names.named.items():
-            if name in person and person[name] != normal(named.label):
-                place = (
-                    f"{name} is of {person[name]} by {stated.source}, of {named.label} by its name"
-                )
-                self.findings.add(IssueCode.TWO_SOURCES, place)
-            elif name not in person and (named.label, run_key(named.run)) not in runs:
+            label = normal(named.label)
+            if name not in listed and (who[label], run_key(named.run)) in runs:
+                stated.not_taken[name] = f"it is not in {stated.source}"
+            elif name not in listed:
                 place = f"{name} has a name of BIDS and is not in {stated.source}"
                 self.findings.add(IssueCode.TWO_SOURCES, place)
-            elif name not in person:
-                stated.not_taken[name] = f"it is not in {stated.source}"
+            elif listed[name] != who[label]:
+                place = f"{name} is another person's by {stated.source} than {label} of its name"
+                self.findings.add(IssueCode.TWO_SOURCES, place)
+
+    def _where(self, name: str) -> str:
+        """Return the path at which a listed file lies: engines link mapped files flat."""
+        with suppress(OSError):  # a name that no file can have is noted elsewhere
+            if not leads_out(name) and not (self.base / name).exists():
+                return PurePath(name).name
+        return name
 
     # -- nobody states them --------------------------------------------------------------------
 
@@ -655,6 +684,7 @@ class _Reader:
             IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
         )
         self._offer(filters)
+        self._offer_ways(self._two_ways(names))
 
     @staticmethod
     def _above(name: str) -> str:

@@ -72,20 +72,22 @@ def make_defect(name: str, folder: Path, *, kind: str) -> None:
 # ------------------------------------------------------------------------------- files
 
 
-def _manifest(files: list[Path], *more: str, header: str = "file") -> None:
+def _manifest(files: list[Path], *more: str, header: str = "file,participant_id") -> None:
     """Write a manifest of all files and the lines `more`."""
-    extra = "," * header.count(",")
-    lines = [header, *(path.name + extra for path in files), *more]
+    extra = "," * (header.count(",") - 1)
+    labels = (path.name.split(".")[0].split("_")[0].removeprefix("sub-") for path in files)
+    named = zip(files, labels, strict=True)
+    lines = [header, *(f"{path.name},{label}{extra}" for path, label in named), *more]
     (files[0].parent / "manifest.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _folder_as_file(files: list[Path]) -> None:
     (files[0].parent / "more").mkdir()
-    _manifest(files, "more")
+    _manifest(files, "more,1")
 
 
 def _same_names(files: list[Path]) -> None:
-    _manifest(files[1:], f"a/{files[0].name}", f"b/{files[0].name}")
+    _manifest(files[1:], *(f"{top}/{files[0].name},2" for top in "ab"))
 
 
 def _no_files(files: list[Path]) -> None:
@@ -112,15 +114,15 @@ def _text(files: list[Path]) -> None:
 
 
 def _ragged(files: list[Path]) -> None:
-    _manifest(files, "sub-998.nii.gz,2.0,extra", header="file,tr")
+    _manifest(files, "sub-998.nii.gz,998,2.0,extra", header="file,participant_id,tr")
 
 
 def _decimal_comma(files: list[Path]) -> None:
-    _manifest(files[1:], f'{files[0].name},"2,0"', header="file,tr")
+    _manifest(files[1:], f'{files[0].name},1,"2,0"', header="file,participant_id,tr")
 
 
 def _no_file_column(files: list[Path]) -> None:
-    _manifest(files, header="scan")
+    _manifest(files, header="scan,participant_id")
 
 
 def _surface(files: list[Path]) -> None:
@@ -334,9 +336,9 @@ def _mat_73(files: list[Path]) -> None:
 
 DEFECTS: dict[str, Defect] = {
     "missing": Defect(
-        row=1, needs="any", make=lambda f: _manifest(f, "sub-998_task-rest_bold.nii.gz")
+        row=1, needs="any", make=lambda f: _manifest(f, "sub-998_task-rest_bold.nii.gz,998")
     ),
-    "outside": Defect(row=2, needs="any", make=lambda f: _manifest(f, f"../local0/{f[0].name}")),
+    "outside": Defect(row=2, needs="any", make=lambda f: _manifest(f, f"../local0/{f[0].name},7")),
     "folder": Defect(row=3, needs="any", make=_folder_as_file),
     "no_files": Defect(row=4, needs="any", make=_no_files),
     "duplicate": Defect(row=5, needs="any", make=_duplicate),

@@ -24,10 +24,11 @@ import pytest
 
 from cape.computations import load
 from cape.data import resources
+from cape.data.folders import site_folders
 from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
-from cape.planning.consortium_folder import read_settings, site_folders
+from cape.planning.consortium_folder import read_settings
 from cape.planning.validate import check_site, handshake
 from cape.protocol import wire
 from cape.protocol.join import compare_cards, make_card

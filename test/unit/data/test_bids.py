@@ -57,8 +57,9 @@ def test_the_sites_participants_table_leaves_people_out(base):
     table.write_text("participant_id\tage\nsub-01\t30\n")  # no such column
     assert len(listed(base, CONFIG)[0]) == 3
     table.write_text("participant_id\texclude\nsub-01\n")
-    # Whom it leaves out is not known: the site stops.
-    assert "CAPE-E138" in listed(base, CONFIG)[1]
+    # Whom it leaves out is not known: that is said with its line, and the person stays.
+    found, codes = listed(base, CONFIG)
+    assert (len(found), codes) == (3, ["CAPE-W138"])
 
 
 def test_settings_and_the_sites_table_leave_runs_out(base):
@@ -67,8 +68,8 @@ def test_settings_and_the_sites_table_leave_runs_out(base):
     config = replace(everything, bids_exclude="task-nback,ses-2+3_task-rest")
     assert listed(base, config)[0]["sub-01"] == ["ses-1"]
     table = base / "participants.tsv"
-    rows = ["participant_id\tinclude\texclude"]
-    rows += ["sub-01\t1\tses-2,ses-3_task-nback", "sub-02\tses-3\tn/a", "sub-03\t0\t"]
+    rows = ["participant_id\texclude"]
+    rows += ["sub-01\tses-2,ses-3_task-nback", "sub-02\tses-1,ses-2", "sub-03\t1"]
     table.write_text("\n".join(rows) + "\n")
     assert listed(base, everything)[0] == {
         "sub-01": ["ses-1", "ses-1", "ses-3"], "sub-02": ["ses-3", "ses-3"]
@@ -93,9 +94,11 @@ def test_two_echoes_are_one_run_in_two_versions(tmp_path):
     table = folder / "sub-01_task-rest_desc-confounds_timeseries.tsv"
     table.write_text("a\n1\n")
     findings = Findings("B")
-    (one,) = discover(tmp_path, {}, CONFIG, findings)
-    assert one.runs == ()  # counted, as zeros
-    assert [finding.code for finding in findings.listing()] == ["CAPE-W105"]
+    discover(tmp_path, {}, CONFIG, findings)
+    (refused,) = findings.listing()
+    assert (refused.code, refused.severity) == ("CAPE-E105", "E")
+    assert "echo-1 or " in refused.private
+    findings = Findings("B")
     config = replace(CONFIG, bids_filter=CONFIG.bids_filter + "_echo-2")
     (one,) = discover(tmp_path, {}, config, findings)
     assert [run.confounds for run in one.runs] == [table]  # of all echoes

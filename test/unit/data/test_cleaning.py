@@ -294,7 +294,9 @@ def test_the_table_of_the_manifest_comes_first(tmp_path):
     config = replace(matrix_site(tmp_path), confounds="csf")
     table(tmp_path / "own.tsv", T)
     (tmp_path / "own.tsv").write_text("csf\n" + "\n".join(str(t % 7) for t in range(T)) + "\n")
-    (tmp_path / "m.csv").write_text("file,confounds\nsub-1_task-rest_bold.npy,own.tsv\n")
+    (tmp_path / "m.csv").write_text(
+        "file,participant_id,confounds\nsub-1_task-rest_bold.npy,1,own.tsv\n"
+    )
     beside = load_site(tmp_path, {"data": "*.npy"}, config, site="B")
     named = load_site(tmp_path, {"manifest": "m.csv"}, config, site="B")
     one, two = (subject_matrix(s.subjects[0], s.space, config) for s in (beside, named))

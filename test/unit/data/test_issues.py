@@ -51,9 +51,9 @@ IMAGE_ROWS = {
     "tr_in_ms": ("W133", "W", "", ["2000, units msec"]),
     "other_tr": ("W134", "X", "", ["sub-002: 2.5 s", "Expected 2 s (tr)"]),
     "dummies": ("W135", "W", "", ["sub-002: z", "drop_first_volumes"]),
-    "ragged_table": ("E138", "E", "E138", ["line 12 'sub-998.nii.gz,2.0,extra' has 3 cells"]),
+    "ragged_table": ("E138", "E", "E138", ["line 12 'sub-998.nii.gz,998,2.0,extra' has 4 cells"]),
     "decimal_comma": ("E138", "E", "E138", ["'2,0'", "decimal point"]),
-    "no_file_column": ("E139", "E", "E139", ["found scan", "Expected file, subject"]),
+    "no_file_column": ("E139", "E", "E139", ["found scan", "Expected participant_id, file"]),
     "same_names": ("E162", "E", "E162", ["2 rows (a/sub-002", "1 file sub-002"]),
     "surface": ("E163", "E", "E163", ["dtseries.nii", "this feature space is of volumes"]),
 }

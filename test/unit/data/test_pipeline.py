@@ -242,7 +242,9 @@ def test_progress_counts_subjects(tmp_path):
 
 def test_repetition_times_come_from_the_manifest_for_matrices(tmp_path):
     matrices(tmp_path, (8, 20), (8, 20))
-    (tmp_path / "manifest.csv").write_text("file,tr\nsub-0_run-0.npy,2\nsub-1_run-0.npy,2.5\n")
+    (tmp_path / "manifest.csv").write_text(
+        "file,participant_id,tr\nsub-0_run-0.npy,0,2\nsub-1_run-0.npy,1,2.5\n"
+    )
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
     assert [subject.trs for subject in loaded.subjects] == [(2.0,), (2.5,)]
     assert [finding.code for finding in loaded.findings] == ["CAPE-W134"]
@@ -256,19 +258,19 @@ def test_a_subject_of_another_repetition_time_than_the_owners_fails_at_its_site(
     shapes = [(8, 20)] * 10
     matrices(tmp_path, *shapes)
     trs = ["2", "2.5", "2.0009", *["2"] * 7]
-    rows = "".join(f"sub-{m}_run-0.npy,{tr}\n" for m, tr in enumerate(trs))
-    (tmp_path / "manifest.csv").write_text(f"file,tr\n{rows}")
+    rows = "".join(f"sub-{m}_run-0.npy,{m},{tr}\n" for m, tr in enumerate(trs))
+    (tmp_path / "manifest.csv").write_text(f"file,participant_id,tr\n{rows}")
     config = replace(CONFIG, tr=2.0)
 
     def inspected(config: Config):
         return inspect_site(tmp_path, {}, config, site="B", headers_only=headers_only)
 
     found = inspected(config)
-    assert found.accepted.failed == ("sub-1",)
+    assert found.accepted.failed == ("1",)
     assert found.accepted.n_subjects == 10
     (finding,) = found.findings
     assert (finding.code, finding.severity, finding.public) == ("CAPE-W134", "X", "")
-    assert "sub-1: 2.5 s. Expected 2 s (tr)" in finding.private
+    assert "1: 2.5 s. Expected 2 s (tr)" in finding.private
     assert inspected(replace(config, tr_tolerance=0.5)).findings == ()
 
 

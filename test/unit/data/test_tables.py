@@ -63,8 +63,8 @@ def test_labels_of_rows_that_differ_in_spelling_are_asked_about(tmp_path) -> Non
     with pytest.raises(DataError, match="E165") as refused:
         load_site(base, {}, CONFIG, site="A")
     assert "P01" not in str(refused.value)
-    assert "P01 and p1: one person or two?" in refused.value.detail
-    (base / "site-policy.toml").write_text('layout = ["--as-named"]\n')
+    assert "P01 and p1" in refused.value.detail
+    (base / "site-policy.toml").write_text('different_people = [["P01", "p1"]]\n')
     assert len(load_site(base, {}, CONFIG, site="A").subjects) == 3
 
 
@@ -90,7 +90,7 @@ def test_a_row_that_cannot_be_used_fails_its_subject_and_nobody_else(tmp_path, r
         ("subject,a,a\ns1,1,2\n", "E138", "with the same"),
         ("subject\ns1\n", "E138", "no columns"),
         (b"subject,\xff\xfe\ns1,1\n", "E138", "UTF-8"),
-        (GOOD.replace("sub-1", "sub-2"), "E105", "sub-2"),
+        (GOOD.replace("sub-1", "sub-2"), "E105", "2"),
     ],
 )
 def test_what_is_wrong_is_named_at_the_site_only(tmp_path, text, code, private) -> None:

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from cape.cli import main
+from cape.data.folders import site_folders
 from cape.data.issues import Findings
 from cape.errors import ConfigError
-from cape.planning.consortium_folder import read_settings, site_folders
+from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import propose
 from cape.simulation.simulate import simulate
 from support.sites import discover
