@@ -24,6 +24,7 @@ from cape.settings.own_words import POLICY_FILE, OwnWords
 
 FileKind = Literal["volume", "cifti", "matrix"]
 PARTICIPANTS: Final = "participants.tsv"
+SETTINGS_FILE: Final = "settings.toml"
 # The site's own file, where the folder of the data cannot be written to
 POLICY_VARIABLE: Final = "CAPE_SITE_POLICY"
 NO_DATA: Final = (
@@ -181,16 +182,27 @@ def sites_below(folder: Path) -> dict[str, Path]:
         folders = {
             path.name: path.resolve()
             for path in sorted(folder.iterdir())
-            if path.is_dir() and not is_of_a_program(path.name) and path.name[:1] != "_"
+            if path.is_dir() and not is_of_a_program(path.name) and _may_be_a_site(path.name)
         }
         stated = {
             top
             for top, path in folders.items()
             if states_people(path, below.get(top, []), deep=True)
         }
+        if not stated and not _holds_data(names) and (folder / SETTINGS_FILE).is_file():
+            stated = set(folders)  # nobody has put data there yet
         if not stated or _of_single_people(below, folders, stated):
             return {}
-    return {top: path for top, path in folders.items() if top in stated or _holds_data(below, top)}
+    # An empty folder stays: the check of that site reports that it has no data.
+    return {
+        top: path
+        for top, path in folders.items()
+        if top in stated or top not in below or _holds_data(below[top])
+    }
+
+
+def _may_be_a_site(name: str) -> bool:
+    return not name.startswith("_") and name.lower() not in NO_SITE
 
 
 def _of_single_people(
@@ -205,10 +217,8 @@ def _of_single_people(
     return len(stated) > 1
 
 
-def _holds_data(below: Mapping[str, Sequence[str]], top: str) -> bool:
-    return top.lower() not in NO_SITE and any(
-        name.lower().endswith((*_DATA, *TO_CONVERT)) for name in below.get(top, ())
-    )
+def _holds_data(names: Sequence[str]) -> bool:
+    return any(name.lower().endswith((*_DATA, *TO_CONVERT)) for name in names)
 
 
 def states_people(folder: Path, names: Sequence[str], *, deep: bool = False) -> bool:
@@ -252,7 +262,7 @@ def site_folders(directory: Path) -> dict[str, Path]:
     with readable(directory, Findings(directory.name)):
         names = names_below(directory)
     lists = (*MANIFEST_NAMES, *RECORDS, PARTICIPANTS)
-    if _holds_data({"": names}, "") or any((directory / name).is_file() for name in lists):
+    if _holds_data(names) or any((directory / name).is_file() for name in lists):
         return {directory.resolve().name: directory.resolve()}
     do = "name the folder of one site, or one that holds a folder of each; "
     do += "data to try it with: cape synth FOLDER."

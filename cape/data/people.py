@@ -696,7 +696,8 @@ class _Reader:
         """Yield filters that each choose one of the versions."""
         every = dict.fromkeys(key for version in versions for key in version.entities)
         keys = [key for key in every if len({v.entities.get(key) for v in versions}) > 1]
-        before = self.config.bids_filter if resolve(self.config).own_entities else ""
+        how = resolve(self.config)
+        before = how.entities if how.own_entities else ""
         for version in versions:
             own = [(key, version.entities[key]) for key in keys if key in version.entities]
             text = "_".join(f"{key}-{value}" for key, value in own)

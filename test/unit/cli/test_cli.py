@@ -396,7 +396,7 @@ def test_commands_to_type_hold_for_a_folder_with_a_space(
 
 def test_where_nothing_lies_nobody_is_asked_to_name_it(tmp_path: Path, capsys: Any) -> None:
     """It proposed a manifest.csv "of all files", which had a header and no row."""
-    assert cli.main(["people", str(tmp_path)]) == 0
+    assert cli.main(["people", str(tmp_path)]) == 2
     assert "--write" not in capsys.readouterr().out
 
 

@@ -174,7 +174,11 @@ def test_files_are_named_by_list_pattern_manifest_or_bids(plan, tmp_path, capsys
     assert main(["validate", str(settings), "--data", "sub-*.nii.gz", "--quiet"]) == 0
     assert "READY: 3 subjects" in capsys.readouterr().out
     table = plan / "local2" / "own.csv"
-    table.write_text("\n".join(["file,exclude", *(f"{n},0" for n in names), "gone.nii.gz,1"]))
+    table.write_text(
+        "\n".join(
+            ["file,participant_id,exclude", *(f"{n},{n[4:7]},0" for n in names), "gone.nii.gz,9,1"]
+        )
+    )
     assert main(["validate", str(settings), "--manifest", str(table), "--quiet"]) == 0
     assert main(["validate", str(settings), "--bids", str(plan / "local2"), "--quiet"]) == 0
     assert main(["validate", str(settings), "--bids", ".", "--manifest", str(table)]) == 2

@@ -86,7 +86,9 @@ def test_every_setting_is_read_from_a_file() -> None:
         "stop_for_data": True, "max_refusals": 1, "hold_days": 3, "total_steps": 8,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
-        "layout": ["{subject}/rest.nii"], "not_exclusions": "qc, use", "public_counts": ["dx"],
+        "layout": "{subject}/rest.nii", "not_exclusions": ["qc", "use"],
+        "tables": ["volumes.tsv"], "same_people": [["1", "01"]], "different_people": [["a", "A"]],
+        "public_counts": ["dx"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
@@ -347,9 +349,9 @@ MAPPED_TWICE = [
      {"max_total": ((2.0, 1e-5),), "ledger_file": "l"}),
     ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
     # Who plants a file must not say whose files are whose, nor which column leaves nobody out.
-    ({}, {"not_exclusions": "qc", "layout": ["{subject}.nii"]},
-     {"not_exclusions": "", "layout": ()}),
-    ({"not_exclusions": "qc"}, {"veto": False}, {"not_exclusions": "qc"}),
+    ({}, {"not_exclusions": ["qc"], "layout": "{subject}.nii"},
+     {"not_exclusions": (), "layout": ""}),
+    ({"not_exclusions": ["qc"]}, {"veto": False}, {"not_exclusions": ("qc",)}),
 ]  # fmt: skip
 
 
@@ -423,12 +425,12 @@ def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> Non
         replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)
 
 
-@pytest.mark.parametrize("name", ["data/layout/producers.toml", "data/whose.py"])
-def test_the_digest_of_the_code_changes_with_the_table_that_says_who_is_a_person(
+@pytest.mark.parametrize("name", ["computations/capecontrast.toml", "data/people.py"])
+def test_the_digest_of_the_code_changes_with_every_file_of_rules(
     tmp_path, monkeypatch, name
 ) -> None:
     """A site that named its software took another table of producers for the same."""
-    for path in ("site/policy.py", "data/whose.py", "data/layout/producers.toml"):
+    for path in ("site/policy.py", "data/people.py", "computations/capecontrast.toml"):
         copy = tmp_path / "cape" / path
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((Path(policy.__file__).parents[1] / path).read_bytes())
