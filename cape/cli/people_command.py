@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cape.planning.people import SitePeople
 
 # Files named where some are not taken
-MAX_NAMED = 3
+_MAX_NAMED = 3
 
 
 def people_command(
@@ -108,8 +108,8 @@ def _told(each: SitePeople) -> list[str]:
     texts += [f"  {_in_a_line(person)}" for person in people.people]
     if people.not_taken:
         texts.append(f"not taken: {len(people.not_taken)} files")
-        texts += [f"  {name.path}: {name.why}" for name in people.not_taken[:MAX_NAMED]]
-        if len(people.not_taken) > MAX_NAMED:
+        texts += [f"  {name.path}: {name.why}" for name in people.not_taken[:_MAX_NAMED]]
+        if len(people.not_taken) > _MAX_NAMED:
             texts.append("  all of them: --json")
     return [*texts, *each.warnings]
 
@@ -118,6 +118,6 @@ def _in_a_line(person: Person) -> str:
     if person.left_out:
         return f"{person.label}: left out, {person.left_out}"
     runs = [" ".join(filter(None, (run.session, run.run))) or run.name for run in person.runs]
-    more = " ..." if len(runs) > MAX_NAMED else ""
+    more = " ..." if len(runs) > _MAX_NAMED else ""
     count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
-    return f"{person.label}: {count}: {', '.join(runs[:MAX_NAMED])}{more}"
+    return f"{person.label}: {count}: {', '.join(runs[:_MAX_NAMED])}{more}"

@@ -20,13 +20,11 @@ from cape.data.names import normal
 from cape.data.space import ATLAS_FILES, LABEL_TABLES, MASK_FILES, STRUCTURE_FILES, TEMPLATE_FILES
 from cape.data.tables import RECORDS
 from cape.errors import ConfigError, own_words
-from cape.settings.own_words import POLICY_FILE, OwnWords
+from cape.settings.own_words import POLICY_FILE, POLICY_VARIABLE, OwnWords
 
 FileKind = Literal["volume", "cifti", "matrix"]
 PARTICIPANTS: Final = "participants.tsv"
 SETTINGS_FILE: Final = "settings.toml"
-# The site's own file, where the folder of the data cannot be written to
-POLICY_VARIABLE: Final = "CAPE_SITE_POLICY"
 NO_DATA: Final = (
     *MANIFEST_NAMES, PARTICIPANTS, POLICY_FILE, "checks.tsv", "basis.npz", "truth.npz",
     *MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES,

@@ -93,7 +93,7 @@ def looks_like_a_mark(text: str, *, header: bool = False) -> bool:
     return bool(_MARK.search(word) or whole.fullmatch(word))
 
 
-def column_places(header: Sequence[str]) -> dict[str, int]:
+def places_of(header: Sequence[str]) -> dict[str, int]:
     """Return where each column stands, by its name in small letters; `UnusableFile`: one twice."""
     names = [name.lstrip("\ufeff").strip().lower() for name in header]
     counts = Counter(names)
@@ -110,7 +110,7 @@ def check_no_other_marks(
 
     A cell of a row that is left out may say why.
     """
-    exclude = column_places(header).get(EXCLUDE)
+    exclude = places_of(header).get(EXCLUDE)
     others = {}
     for place, name in enumerate(header):
         column = name.lstrip("\ufeff").strip()
@@ -181,7 +181,7 @@ def marks_of_records(path: Path, name: str, not_marks: Collection[str] = ()) -> 
     `UnusableFile`: a header or a cell of ``exclude`` is not clear.
     """
     header, rows = people_rows(path)
-    places = column_places(header)
+    places = places_of(header)
     for column in header[1:]:
         low = column.lower()
         if low != EXCLUDE and low not in not_marks and looks_like_a_mark(column, header=True):
@@ -209,7 +209,7 @@ def _marks(
     findings: Findings,
     not_marks: Collection[str] | None,
 ) -> MarkTable | None:
-    places = column_places(header)
+    places = places_of(header)
     if not_marks is None and EXCLUDE not in places:
         return None
     if PERSON not in places:

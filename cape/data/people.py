@@ -80,7 +80,7 @@ class NotTaken(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class ListRefusal:
     """Why a site's files do not say who its people are, with commands that mend it."""
 
     code: str
@@ -99,7 +99,8 @@ class PeopleList:
     not_taken: tuple[NotTaken, ...] = ()
     said: tuple[str, ...] = ()  # who is left out, by which lines
     columns: tuple[str, ...] = ()  # features of a table whose rows are the people
-    unstated: tuple[str, ...] = ()  # series of people whom nobody states
+    runs_left_out: tuple[SiteRun, ...] = ()  # of all people
+    unstated: tuple[str, ...] = ()  # series of a list that cannot be used
     filters: tuple[str, ...] = ()  # values of bids_filter, each of which chooses one version
     ways: tuple[str, ...] = ()  # commands that state what is not stated
 
@@ -108,12 +109,12 @@ class PeopleList:
         """Those who take part."""
         return tuple(person for person in self.people if not person.left_out)
 
-    def refusal(self, findings: Sequence[Finding]) -> Refusal | None:
+    def refusal(self, findings: Sequence[Finding]) -> ListRefusal | None:
         """Return why the list cannot be used; None if it can."""
         worst = next((finding for finding in findings if finding.severity == "E"), None)
         if worst is None:
             return None
-        return Refusal(code=worst.code, text=worst.private, ways=self.ways)
+        return ListRefusal(code=worst.code, text=worst.private, ways=self.ways)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -233,7 +234,7 @@ class _Reader:
         if (unstated or not stated.runs) and not self.findings.blocked:
             self._note_unstated(names, unstated or series, stated, given)
             return None
-        stated.marks += self._participants([run.run.name for run in stated.runs])
+        stated.marks += self._participants(stated.source, [each.run.name for each in stated.runs])
         return stated
 
     def _tables_of_people(self, given: Mapping[str, object]) -> list[str]:
@@ -400,10 +401,10 @@ class _Reader:
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
         if twice := [label for label, n in labels.items() if n > 1]:
             self.findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
-        draft.marks += self._participants([])
+        draft.marks += self._participants(draft.source, [])
         return draft
 
-    def _participants(self, names: Sequence[str]) -> list[MarkTable]:
+    def _participants(self, source: str, names: Sequence[str]) -> list[MarkTable]:
         """Return the tables of people from the site's folder down to the folders of its people."""
         places = {PurePath(".")}
         for name in names:
@@ -411,14 +412,10 @@ class _Reader:
             at = next((n for n, part in enumerate(parts[:-1]) if part.startswith("sub-")), 0)
             places |= {PurePath(*parts[:n]) for n in range(at + 1)}
         columns, tables = self.words.other_columns, []
+        read = (source, PARTICIPANTS, *self.words.tables)
         for place in sorted(places):
-            folder = self.base / place
-            if folder.is_dir():
-                read = (
-                    *MANIFEST_NAMES[: 1 if self._has_two_manifests(folder) else 2],
-                    PARTICIPANTS,
-                )
-                note_second_lists(folder, (*read, *self.words.tables), self.findings, columns)
+            if (self.base / place).is_dir():
+                note_second_lists(self.base / place, read, self.findings, columns)
         wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
         for name in dict.fromkeys((*wanted, *self.words.tables)):
             path = self.base / name
@@ -430,10 +427,6 @@ class _Reader:
             name = path.relative_to(self.base).as_posix()
             tables.append(read_marks(path, name, self.findings, None))
         return [table for table in tables if table is not None]
-
-    @staticmethod
-    def _has_two_manifests(folder: Path) -> bool:
-        return all((folder / name).is_file() for name in MANIFEST_NAMES)
 
     def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
         """Note where names of BIDS say otherwise than the list or the layout that counts."""
@@ -540,7 +533,12 @@ class _Reader:
             columns=draft.columns,
             filters=tuple(self.filters),
             ways=tuple(self.ways),
-            unstated=tuple(self.unstated),
+            runs_left_out=tuple(
+                each.run
+                for each in draft.runs
+                if each.run.name in out or each.run.person in out_rows
+            ),
+            unstated=tuple(self.unstated or (each.run.name for each in draft.runs)),
         )
 
     def _rows_left_out(self, draft: _Draft) -> dict[str, Mention]:
@@ -617,13 +615,11 @@ class _Reader:
     def _is_judged(self, name: str, named: BidsName) -> bool:
         """Tell whether the owner's filter is about a name.
 
-        The default is about names with a task below folders of people, not about arrays.  A filter
-        that the owner wrote is about all names with a task or one of its entities.
+        The default is about names with a task below folders of people, not about arrays; one that
+        the owner wrote is about all names of BIDS.
         """
-        how = resolve(self.config)
-        if how.own_entities:
-            keys = {key for key, _ in parse_entities(how.entities)}
-            return bool({"task", *keys} & set(named.entities))
+        if resolve(self.config).own_entities:
+            return True
         below = any(part.startswith("sub-") for part in name.split("/")[:-1])
         return below and "task" in named.entities and self.config.feature_space != "matrix"
 
@@ -739,7 +735,8 @@ class _Reader:
         by_name = sorted(runs, key=lambda label: natural_key(draft.shown[label]))
         for label in runs if of_rows else by_name:
             ordered = sorted(
-                runs[label], key=lambda run: (natural_key(run.session), natural_key(run.run))
+                runs[label],
+                key=lambda run: tuple(map(natural_key, (run.session, run.run, run.name))),
             )
             left_out = lines[label] and all(lines[label])
             mentions = dict.fromkeys(str(mention) for mention in lines[label] if mention)

@@ -58,7 +58,6 @@ from cape.settings.documents import parse_json
 from cape.settings.words import parse_entities
 from cape.space.feature_space import MNI152, FeatureSpace
 
-SETTINGS_FILE: Final = "settings.toml"
 _TEMPLATE: Final = Path(__file__).with_suffix(".toml.j2")
 # Template spaces of volumes, in order of preference
 SPACES: Final = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")

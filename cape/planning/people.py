@@ -19,7 +19,8 @@ from cape.data.folders import names_below, sites_below, space_for, words_beside,
 from cape.data.issues import Findings
 from cape.data.layout import check_pattern
 from cape.data.manifest import COLUMNS
-from cape.data.people import PeopleList, Refusal, read_people
+from cape.data.marks import EXCLUDE
+from cape.data.people import ListRefusal, PeopleList, read_people
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import read_settings, settings_beside
@@ -35,7 +36,7 @@ class SitePeople:
 
     site: str  # its id in a folder of sites, else empty
     people: PeopleList
-    refused: Refusal | None
+    refused: ListRefusal | None
     warnings: tuple[str, ...]
 
 
@@ -104,7 +105,7 @@ def keep_layout(folder: Path, pattern: str) -> Path:
 def write_manifest(path: Path, found: tuple[SitePeople, ...]) -> bool:
     """Write one row a file; True if every row has its person, else the site fills them in.
 
-    Where the people are stated, only the runs that count are listed; else all files are.
+    Where the people are stated, runs that are left out have exclude = 1; else all files are listed.
     """
     if path.exists():
         do = "choose another --write, or remove it."
@@ -112,14 +113,16 @@ def write_manifest(path: Path, found: tuple[SitePeople, ...]) -> bool:
     rows: list[Mapping[str, str]] = []
     for each in found:
         folder, stated = each.people.folder, each.refused is None
-        runs = [run for person in each.people.listed for run in person.runs] if stated else []
-        for run in runs:
+        taking = [run for person in each.people.listed for run in person.runs]
+        runs = [*((run, "") for run in taking), *((run, "1") for run in each.people.runs_left_out)]
+        for run, excluded in runs if stated else ():
             rows.append(
                 {
                     "file": os.path.relpath(run.path, path.parent),
                     "participant_id": f"{each.site}{'-' * bool(each.site)}{run.person}",
                     "session": run.session,
                     "run": run.run,
+                    "exclude": excluded,
                 }
             )
         if not stated:
@@ -127,7 +130,7 @@ def write_manifest(path: Path, found: tuple[SitePeople, ...]) -> bool:
                 {"file": os.path.relpath(folder / name, path.parent), "participant_id": ""}
                 for name in each.people.unstated
             ]
-    columns = [column for column in COLUMNS[:4]]
+    columns = [*COLUMNS[:4], EXCLUDE]
     try:
         with path.open("w", encoding="utf-8", newline="") as stream:
             table = csv.DictWriter(
