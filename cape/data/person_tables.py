@@ -26,7 +26,7 @@ GIFT_RESULTS: Final = "*_postprocess_results.mat"
 
 
 def tables_of(base: Path, words: OwnWords) -> tuple[str, ...]:
-    """Return the names of the tables of people; `UnusableFile`: one that the site names is missing."""
+    """Return the tables of people of a site; `UnusableFile`: one that it names is missing."""
     named = _named(base, words, TABLE_ENDS)
     if named:
         return named
