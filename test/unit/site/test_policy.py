@@ -86,7 +86,8 @@ def test_every_setting_is_read_from_a_file() -> None:
         "stop_for_data": True, "max_refusals": 1, "hold_days": 3, "total_steps": 8,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
-        "layout": ["{subject}/rest.nii"], "not_exclusions": "qc, use", "public_counts": ["dx"],
+        "layout": "{subject}/rest.nii", "not_exclusions": ["qc", "use"], "public_counts": ["dx"],
+        "tables": ["volumes.tsv"], "same_people": [["1a", "1A"]], "different_people": [["2", "02"]],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
@@ -106,6 +107,10 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"allow_units": []}, "site policy: allow_units'; earlier versions had it, now allow_comp"),
         ({"qqq": True}, r"E010 unknown setting 'site policy: qqq'"),
         ({"veto": 1}, "veto=1: allowed true or false"),
+        ({"layout": ["{subject}.nii"]}, "layout is one text"),
+        ({"tables": "volumes.tsv"}, "tables is a list"),
+        ({"not_exclusions": [1]}, "not_exclusions holds texts"),
+        ({"same_people": ["1a", "1A"]}, "same_people is a list"),
         ({"veto": "true"}, "allowed true or false"),
         ({"min_subjects": "5"}, "allowed a whole number, 0 or more"),
         ({"min_subjects": True}, "allowed a whole number"),
@@ -347,9 +352,9 @@ MAPPED_TWICE = [
      {"max_total": ((2.0, 1e-5),), "ledger_file": "l"}),
     ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
     # Who plants a file must not say whose files are whose, nor which column leaves nobody out.
-    ({}, {"not_exclusions": "qc", "layout": ["{subject}.nii"]},
-     {"not_exclusions": "", "layout": ()}),
-    ({"not_exclusions": "qc"}, {"veto": False}, {"not_exclusions": "qc"}),
+    ({}, {"not_exclusions": ["qc"], "layout": "{subject}.nii", "tables": ["volumes.tsv"]},
+     {"not_exclusions": (), "layout": "", "tables": ()}),
+    ({"not_exclusions": ("qc",)}, {"veto": False}, {"not_exclusions": ("qc",)}),
 ]  # fmt: skip
 
 
