@@ -372,6 +372,7 @@ class _Reader:
             try:
                 table = read_people_rows(path, resolve(self.config).reading)
                 own = [normal(label) for label in table.labels]
+                stands_for = one_label_each(set(own), self.words)
                 if name in RECORDS:
                     draft.marks.append(marks_of_records(path, name, self.words.other_columns))
             except UnusableFile as verdict:
@@ -382,7 +383,7 @@ class _Reader:
                 continue
             headers.setdefault(table.names, name)
             draft.columns = draft.columns or table.names
-            labels.update(own)
+            labels.update(stands_for[label] for label in own)
             for i, (label, written) in enumerate(zip(own, table.labels, strict=True)):
                 draft.shown.setdefault(label, written.strip())
                 draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
@@ -390,7 +391,8 @@ class _Reader:
             public = {"sites": f"within site {self.findings.site}"}
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
         if twice := [label for label, n in labels.items() if n > 1]:
-            self.findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
+            shown = ", ".join(draft.shown.get(label, label) for label in twice[:9])
+            self.findings.add(IssueCode.SUBJECT_TWICE, shown)
         draft.marks += self._participants([])
         return draft
 

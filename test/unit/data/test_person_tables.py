@@ -112,6 +112,12 @@ def test_who_is_left_out_is_said_with_the_line(tmp_path: Path) -> None:
     assert not findings.blocked
 
 
+def test_two_rows_of_labels_that_are_one_person_s_are_a_person_twice(tmp_path: Path) -> None:
+    (tmp_path / "site-policy.toml").write_text('same_people = [["1", "3"]]\n')
+    _, findings = people(tmp_path, ROWS.encode())
+    assert [finding.code for finding in findings.listing()] == ["CAPE-E105"]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "listed"),
     [

@@ -428,12 +428,12 @@ def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> Non
         replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)
 
 
-@pytest.mark.parametrize("name", ["data/layout/producers.toml", "data/whose.py"])
-def test_the_digest_of_the_code_changes_with_the_table_that_says_who_is_a_person(
+@pytest.mark.parametrize("name", ["computations/capecontrast.toml", "data/people.py"])
+def test_the_digest_of_the_code_changes_with_every_file_of_the_package(
     tmp_path, monkeypatch, name
 ) -> None:
-    """A site that named its software took another table of producers for the same."""
-    for path in ("site/policy.py", "data/whose.py", "data/layout/producers.toml"):
+    """A site that named its software took another table of words for the same."""
+    for path in ("site/policy.py", "data/people.py", "computations/capecontrast.toml"):
         copy = tmp_path / "cape" / path
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((Path(policy.__file__).parents[1] / path).read_bytes())
