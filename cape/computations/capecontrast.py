@@ -92,8 +92,7 @@ class CapeContrastConfig(Config):
     question: Literal["auto", "planned", "pattern"] = option("auto")
     sites: Literal["these", "random"] = option("these", expert=True)
     labels: Literal["public", "protected"] = option("public", group="Privacy")
-    people_table: str = option("participants.tsv", group="Data")
-    outcomes_table: str = option("", group="Data", expert=True)
+    outcomes_from: Literal["auto", "gift"] = option("auto", group="Data", expert=True)
     n_networks: int = option(0, low=0, high=MAX_NETWORKS, group="Data", expert=True)
     domains: str = option("", group="Data", expert=True)
     min_timepoints: int = option(100, low=1, group="Data")  # tables: 1
@@ -101,8 +100,8 @@ class CapeContrastConfig(Config):
     @classmethod
     def from_input(cls, given: Mapping[str, object]) -> Self:
         """As in all computations; the values of a table are not preprocessed."""
-        kind, table = (str(given.get(name) or "") for name in ("outcomes", "outcomes_table"))
-        of_maps = kind.strip() in UNITS and not table.endswith(".mat")
+        kind, source = (str(given.get(name) or "") for name in ("outcomes", "outcomes_from"))
+        of_maps = kind.strip() in UNITS and source != "gift"
         given = given if of_maps else {**given, **TABLE_DEFAULTS}
         # slots=True creates a second class, and super() would refer to the first.
         return super(CapeContrastConfig, cls).from_input(given)  # noqa: UP008
@@ -115,13 +114,6 @@ class CapeContrastConfig(Config):
 
     def check(self) -> None:
         Config.check(self)
-        for name in ("people_table", "outcomes_table"):
-            file_name = getattr(self, name)
-            gift = name == "outcomes_table" and self.of_gift
-            table = gift or file_name.endswith((".tsv", ".csv")) or not file_name
-            if not table or {"/", "\\"} & {*file_name}:
-                allowed = "the name of a .tsv or .csv file in the site's folder"
-                raise out_of_range(name, file_name, allowed)
         if not (self.group.strip() and self.outcomes.strip()):
             return  # an empty form is allowed; its use raises E013
         check_question(self.asked_group, self.asked_covariates)
@@ -136,7 +128,7 @@ class CapeContrastConfig(Config):
         measure, domains = self.asked_measure, self.named_domains
         if self.of_gift and (measure is None or measure.kind not in OF_GIFT):
             raise out_of_range(
-                "outcomes", self.outcomes[:60], f"{', '.join(OF_GIFT)} of GIFT's file"
+                "outcomes", self.outcomes[:60], f"{', '.join(OF_GIFT)} with outcomes_from=gift"
             )
         if measure is None:
             return
@@ -189,7 +181,7 @@ class CapeContrastConfig(Config):
     @property
     def of_gift(self) -> bool:
         """Whether outcomes are read from GIFT's results, one file per site."""
-        return self.outcomes_table.endswith(".mat")
+        return self.outcomes_from == "gift"
 
     @property
     def measure(self) -> Measure | None:
@@ -236,13 +228,11 @@ class CapeContrastConfig(Config):
     def comparison(self) -> Comparison | None:
         if not (self.group.strip() and self.outcomes.strip()):
             return None
-        measure, table = self.measure, self.outcomes_table or self.people_table
-        columns = () if measure else tuple(one.column for one in self.asked_outcomes)
+        measure = self.measure
+        columns = () if measure else tuple(outcome.column for outcome in self.asked_outcomes)
         return Comparison(
             group=self.asked_group,
             covariates=self.asked_covariates,
-            table=self.people_table,
-            outcomes_table="" if measure else table,
             outcomes=columns,
             measure=measure,
             of_gift=self.asked_measure if self.of_gift else None,

@@ -20,16 +20,7 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.person_outcomes import POWER_BANDS, domain_means, log_shares, outcome_names
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.matrices import read_variable
-from cape.data.tables import (
-    Records,
-    bounded,
-    cells_of_row,
-    column_places,
-    line_cells,
-    read_records,
-    table_lines,
-)
-from cape.delimited import delimiter_of
+from cape.data.tables import Records, places_of, read_records, rows_of_people
 from cape.settings.comparison import Measure, names_beside
 from cape.settings.resolved import Reading
 
@@ -63,10 +54,10 @@ def _read_gift(
 
 
 def _labels(path: Path) -> tuple[str, ...]:
-    first, *lines = table_lines(bounded(path), delimiter_of(path.name), comments=False)
-    header = line_cells(first)
-    person, _ = column_places(header, ())
-    labels = tuple(cells_of_row(line, len(header))[person].strip() for line in lines)
+    # By its order the table says whose each row is, so that a broken row is one of the table.
+    header, rows = rows_of_people(path)
+    person, _ = places_of(header, ())
+    labels = tuple(row.cell(person) for row in rows)
     if not all(labels):
         raise UnusableFile(IssueCode.GIFT_NAMES, "a row without a name", names=path.name)
     return labels
@@ -78,11 +69,13 @@ def _outcomes(path: Path, measure: Measure, n: int) -> Array:
     if measure.kind == "power":
         frequency = _variable(content, FREQUENCIES).ravel()
         power = _of_people(content, SPECTRA, n, (frequency.size, R))
-        return np.stack([log_shares(one.T, frequency, POWER_BANDS).ravel() for one in power])
+        return np.stack(
+            [log_shares(spectra.T, frequency, POWER_BANDS).ravel() for spectra in power]
+        )
     rows, columns = np.triu_indices(R, 1)
     z = _of_people(content, CONNECTIVITY, n, (R, R))[:, rows, columns]
     if measure.kind == "domains":
-        return np.stack([domain_means(one, measure.domains)[1] for one in z])
+        return np.stack([domain_means(edges, measure.domains)[1] for edges in z])
     return z
 
 

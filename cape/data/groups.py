@@ -3,9 +3,9 @@
 People are rows, in the order of the site's list.  Outcomes are in natural units (Fisher z, ml);
 public units and ranges are in `cape.settings.comparison`.
 
-A row that cannot be read or understood fails its person, who stays counted and adds zeros; only the
-site learns of it.  Faults of the table itself stop the site: a missing or unreadable table, missing
-columns, or names that fit no person.
+A cell that cannot be read or understood counts as missing: its person stays counted and adds zeros,
+and only the site learns of it.  Faults of a table itself stop the site: a column that no table or
+several have, or names that fit no person.
 """
 
 from __future__ import annotations
@@ -21,21 +21,13 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcome_names, outcomes_of_person
 from cape.data.checks import Subject
-from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.names import bare, likeness
-from cape.data.runs import leads_out
-from cape.data.tables import (
-    MISSING_CELLS,
-    bounded,
-    cells_of_row,
-    column_places,
-    label_of_row,
-    line_cells,
-    table_lines,
-)
-from cape.delimited import delimiter_of
+from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
+from cape.data.names import bare, likeness, one_label_each
+from cape.data.person_tables import tables_with
+from cape.data.tables import MISSING_CELLS, places_of, rows_of_people
 from cape.frozen import dataclass
 from cape.settings.comparison import Comparison, Covariate, Measure, Range
+from cape.settings.own_words import OwnWords
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -59,24 +51,24 @@ class People:
         return hashlib.sha256(json.dumps(self.subjects).encode() + self.rows.tobytes()).digest()
 
 
-def read_people(base: Path, asked: Comparison, listed: Sequence[str], findings: Findings) -> People:
-    """Return groups and covariates of the people whom a site lists, from a table of its folder.
+def read_groups(
+    base: Path, words: OwnWords, comparison: Comparison, listed: Sequence[str], findings: Findings
+) -> People:
+    """Return groups and covariates of the people whom a site lists, from its tables of people.
 
     Faults go to `findings`, which are the site's own; without a usable table all values are NaN.
     """
-    group, covariates = asked.group, asked.covariates
-    columns = (group.column, *(one.column for one in covariates))
-    rows = _rows_of(base, asked.table, columns, listed, findings)
+    group, covariates = comparison.group, comparison.covariates
+    wanted = (group.column, *(covariate.column for covariate in covariates))
+    cells = _cells_by_column(base, words, wanted, listed, findings)
     groups = np.full(len(listed), np.nan)
     x = np.full((len(listed), len(covariates)), np.nan)
     for m, label in enumerate(listed):
-        if (cells := rows.get(bare(label))) is None:
-            continue
-        groups[m] = _group_of(group, label, cells[0], findings)
-        x[m] = [
-            _value_of(covariate, label, cell, findings)
-            for covariate, cell in zip(covariates, cells[1:], strict=True)
-        ]
+        if (cell := cells[group.column].get(bare(label))) is not None:
+            groups[m] = _group_of(group, label, cell, findings)
+        for p, covariate in enumerate(covariates):
+            if (cell := cells[covariate.column].get(bare(label))) is not None:
+                x[m, p] = _value_of(covariate, label, cell, findings)
     return People(subjects=tuple(listed), group=groups, covariates=x)
 
 
@@ -90,10 +82,10 @@ def _group_of(group: Covariate, label: str, cell: str, findings: Findings) -> fl
     return (1.0, 0.0, math.nan)[level]
 
 
-def _value_of(asked: Covariate, label: str, cell: str, findings: Findings) -> float:
+def _value_of(covariate: Covariate, label: str, cell: str, findings: Findings) -> float:
     """Return a cell in public units; NaN, with a finding, if it holds no usable value."""
-    value, was_clipped = asked.public(cell)
-    place = f"'{label}': {asked.column} '{cell[:20]}'"
+    value, was_clipped = covariate.public(cell)
+    place = f"'{label}': {covariate.column} '{cell[:20]}'"
     if np.isnan(value):
         missing = cell.strip().lower() in MISSING_CELLS
         findings.add(IssueCode.VALUE_NONE if missing else IssueCode.VALUE_UNCLEAR, place)
@@ -102,63 +94,73 @@ def _value_of(asked: Covariate, label: str, cell: str, findings: Findings) -> fl
     return value
 
 
-def _rows_of(
-    base: Path, name: str, columns: Sequence[str], listed: Sequence[str], findings: Findings
-) -> Mapping[str, Sequence[str]]:
-    """Return the wanted cells by label; {} after noting why the table cannot be used."""
+def _cells_by_column(
+    base: Path, words: OwnWords, columns: Sequence[str], listed: Sequence[str], findings: Findings
+) -> Mapping[str, Mapping[str, str]]:
+    """Return the cells of each column by label, after noting what cannot be used."""
+    found: dict[str, Mapping[str, str]] = {column: {} for column in columns}
+    if not listed:
+        return found
     try:
-        if leads_out(name):
-            raise UnusableFile(IssueCode.OUTSIDE_FOLDER, "a name that leads out of the folder")
-        return _rows_by_label(base / name, name, columns, listed, findings)
-    except OSError as err:
-        findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror or 'not there'}")
+        places = tables_with(base, words, columns)
     except UnusableFile as verdict:
-        findings.add_issue(verdict.issue, name)
-    return {}
-
-
-def _rows_by_label(
-    path: Path, name: str, columns: Sequence[str], listed: Sequence[str], findings: Findings
-) -> dict[str, tuple[str, ...]]:
-    """Return the wanted cells of all listed people; `UnusableFile` for the table itself."""
-    # A row is one person: its faults must not decide whether others count.
-    content, separator = bounded(path), delimiter_of(path.name)
-    first, *lines = table_lines(content, separator, by_line=True, comments=False)
-    header = line_cells(first)
-    person, places = column_places(header, columns)
-    rows: dict[str, tuple[str, ...]] = {}
-    unclear: set[str] = set()
-    broken: dict[str, str] = {}
-    for line in lines:
+        findings.add_issue(verdict.issue)
+        return found
+    for name, own in places.items():
         try:
-            cells = cells_of_row(line, len(header))
+            found |= _cells_of_table(base / name, name, words, own, listed, findings)
         except UnusableFile as verdict:
-            label = label_of_row(line, name, person)
-            broken[bare(label)] = verdict.issue.observed
-            continue
-        label = bare(cells[person])
-        wanted = tuple(cells[i].strip() for i in places)
-        # A table of sessions has several rows of a person, which must agree.
-        if rows.setdefault(label, wanted) != wanted:
-            unclear.add(label)
+            findings.add_issue(verdict.issue, name)
+    return found
+
+
+def _cells_of_table(
+    path: Path,
+    name: str,
+    words: OwnWords,
+    columns: Sequence[str],
+    listed: Sequence[str],
+    findings: Findings,
+) -> dict[str, dict[str, str]]:
+    """Return the cells of some columns by label; `UnusableFile` for the table itself.
+
+    Each cell by itself: whether one can be read must not decide what another one says.
+    """
+    header, each = rows_of_people(path)
+    person, places = places_of(header, columns)
+    rows = [(bare(row.label(name, person)), row) for row in each]
+    stands_for = one_label_each({label for label, _ in rows}, words)
     own_labels = {bare(label): label for label in listed}
-    if own_labels and not {*rows, *broken} & set(own_labels):
-        shown = next(iter(rows), "nobody")
-        observed = f"{len(rows)} names such as '{shown}', none of {len(listed)} people here"
+    there = set(stands_for.values())
+    if own_labels and not there & own_labels.keys():
+        shown = next(iter(stands_for), "nobody")
+        observed = f"{len(there)} names such as '{shown}', none of {len(listed)} people here"
         raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
-    near_names = {likeness(label): label for label in rows}
+    found: dict[str, dict[str, str]] = {column: {} for column in columns}
+    unclear: set[tuple[str, str]] = set()
+    for label, row in rows:
+        label = stands_for[label]
+        for column, place in zip(columns, places, strict=True) if label in own_labels else ():
+            shown = f"'{own_labels[label]}': {column}"
+            try:
+                cell = row.cell(place).strip()
+            except UnusableFile as verdict:
+                unclear.add((column, label))
+                findings.add_issue(Issue(IssueCode.VALUE_UNCLEAR, verdict.issue.observed), shown)
+                continue
+            # A table of sessions has several rows of a person, which must agree.
+            if found[column].setdefault(label, cell) != cell:
+                unclear.add((column, label))
+                findings.add(IssueCode.GROUP_TWICE, shown)
+    for column, label in unclear:
+        found[column].pop(label, None)
+    near_names = {likeness(label): label for label in stands_for}
     for label, own_label in own_labels.items():
-        if label in broken:
-            rows.pop(label, None)
-            findings.add(IssueCode.ROW_BROKEN, f"'{own_label}': {broken[label]}")
-        elif label in unclear:
-            del rows[label]
-            findings.add(IssueCode.GROUP_TWICE, f"'{own_label}'")
-        elif label not in rows:
+        if label not in there:
             other = near_names.get(likeness(label))
             hint = f" (did you mean '{other}' there?)" if other else ""
             findings.add(IssueCode.PERSON_NOWHERE, f"'{own_label}': not in {name}{hint}")
-    return rows
+    return found
 
 
 def measured(

@@ -68,15 +68,18 @@ class IssueCode(Enum):
     PERSON_ABSENT = (38, "W", "A marked person has no file here")
     MARKED_RUN_ABSENT = (38, "E", "A mark names a run that its person does not have", "words of the person's files", "write it as the files have it, or empty the cell")
     PERSON_UNNAMED = (38, "E", "A row or a path names no person", "whose it is", "fill it in, or remove it")
-    PERSON_COLUMN = (39, "E", "A list of who is left out does not say who is who", "a column participant_id", "call the column of the names participant_id")
+    PERSON_COLUMN = (39, "E", "A table of people does not say who is who", "a column participant_id", "call the column of the names participant_id")
     COLUMN_TWICE = (39, "E", "A list has two columns for one thing", "one", "remove one of the two")
     LIST_BESIDE = (39, "E", "A file looks like a list of people or of marks, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, move it out of the folder, or, if it leaves nobody out, write not_exclusions = [\"{name}\"] into the site's own site-policy.toml")
     # ---- who is compared with whom
-    GROUP_COLUMN = (39, "E", "A table of people lacks a column of the comparison", "columns {columns}", "call the column as the settings do, or ask the owner for another one")
-    GROUP_OTHER = (38, "E", "A table of people names no person who is here", "names such as {example}", "write the names as they are here, or name another table")
+    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "columns {columns}", "call the column as the settings do, name its table in the site's own site-policy.toml (tables = [\"volumes.tsv\"]), or ask the owner for another column")
+    COLUMN_AGAIN = (39, "E", "Several tables of people have a column of the comparison", "one table", "name the tables that count in the site's own site-policy.toml, such as tables = [\"participants.tsv\"]")
+    OUTCOMES_APART = (39, "E", "The outcomes stand in several tables of people", "all in one table, whose rows are the people", "join the tables")
+    GROUP_OTHER = (38, "E", "A table of people names no person who is here", "names such as {example}", "write the names as they are here, or name another table in the site's own site-policy.toml")
+    GIFT_FILES = (39, "E", "Not one file of GIFT's results is there", "one *_postprocess_results.mat in the site's folder", "put it there, or name it in the site's own site-policy.toml, such as tables = [\"gica_postprocess_results.mat\"]")
     GIFT_NAMES = (38, "E", "No table says whose the rows of GIFT's results are, which have no names", "a table {names} beside them: a line participant_id, then a name a line, in the order of GIFT's list of input files", "write it; the order of participants.tsv may be another one")
     GIFT_FILE = (38, "E", "GIFT's results cannot be used", "{wanted}", "correct the table of names or the file, ask the owner for another n_networks, or save it again with save(..., '-v7')")
-    GROUP_TWICE = (38, "W", "Rows of one person contradict each other; the person stays counted and adds zeros", "one answer in all rows of a person", "correct the rows")
+    GROUP_TWICE = (38, "W", "Rows of one person contradict each other in a column of the comparison; the person stays counted and adds zeros", "one answer in all rows of a person", "correct the rows")
     ROW_BROKEN = (38, "W", "A row of a table of people cannot be read; its person stays counted", "a row with as many cells as the header", "correct the row")
     GROUP_NONE = (38, "W", "A person is in none of the groups that are compared; the person stays counted and adds zeros", "", "correct the cell if it is meant to be one of them")
     PERSON_NOWHERE = (38, "W", "A person is in no row of a table of people; the person stays counted and adds zeros", "", "add a row, or write the name as it is here")
@@ -321,8 +324,8 @@ class Findings:
         (first or entry).places.append(place)
         return severity
 
-    def add_issue(self, issue: Issue, name: str, *, of_subject: bool = False) -> Severity:
-        place = f"{name}: {issue.observed}"
+    def add_issue(self, issue: Issue, name: str = "", *, of_subject: bool = False) -> Severity:
+        place = f"{name}: {issue.observed}" if name else issue.observed
         return self.add(issue.code, place, public=None, of_subject=of_subject, **issue.values)
 
     def escalate(self, reason: str) -> None:

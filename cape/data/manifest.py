@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.data.marks import EXCLUDE, PERSON, check_no_other_marks, exclude_says, places_of
+from cape.data.marks import EXCLUDE, check_no_other_marks, column_places, exclude_says
 from cape.data.names import normal
 from cape.data.runs import MAX_TR, Mention, leads_out
-from cape.data.tables import MISSING_CELLS, bounded, table_cells
+from cape.data.tables import MISSING_CELLS, PERSON, bounded, table_cells
 from cape.delimited import Line, delimiter_of, is_number
 from cape.settings.own_words import OwnWords
 
@@ -90,7 +90,7 @@ def _places(
     name: str, first: Line, header: tuple[str, ...], findings: Findings
 ) -> Mapping[str, int]:
     """Return where the columns stand; `UnusableFile`: one is missing or stands twice."""
-    places = places_of(header)
+    places = column_places(header)
     lacking = [column for column in (PERSON, "file") if column not in places]
     if lacking:
         if any("/" in cell or cell.lower().endswith((".gz", ".nii", ".npy")) for cell in header):

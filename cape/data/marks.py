@@ -15,15 +15,21 @@ from pathlib import Path
 from typing import Final
 
 from cape.data.bids import Entities, has_all
-from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
+from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.names import normal
 from cape.data.runs import Mention, SiteRun
-from cape.data.tables import MISSING_CELLS, bounded, cells_of_row, line_cells, table_lines
-from cape.delimited import Line, delimiter_of
+from cape.data.tables import (
+    MISSING_CELLS,
+    PERSON,
+    PersonRow,
+    column_names,
+    places_of,
+    rows_of_people,
+)
+from cape.delimited import Line
 from cape.frozen import dataclass
 from cape.settings.words import parse_exclusions
 
-PERSON: Final = "participant_id"
 EXCLUDE: Final = "exclude"
 YES: Final = frozenset(("1", "true", "yes"))
 NO: Final = frozenset(("0", "false", "no", *MISSING_CELLS))
@@ -45,6 +51,10 @@ _MARK_CELL: Final = re.compile(r"excl|dropped|removed|omitted|skipped|ignored?|d
 # Beside the lists that are read: another of their names, in any format of a table
 _SECOND_LIST: Final = re.compile(r"(?:participants|manifest)[^/]*\.(?:tsv|csv|txt|xlsx?|ods)", re.I)
 _LIST_ENDS: Final = (".tsv", ".csv", ".txt", ".xls", ".xlsx", ".ods")
+
+
+# A run, by its file and its row there
+RunKey = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +103,9 @@ def looks_like_a_mark(text: str, *, header: bool = False) -> bool:
     return bool(_MARK.search(word) or whole.fullmatch(word))
 
 
-def places_of(header: Sequence[str]) -> dict[str, int]:
+def column_places(header: Sequence[str]) -> dict[str, int]:
     """Return where each column stands, by its name in small letters; `UnusableFile`: one twice."""
-    names = [name.lstrip("\ufeff").strip().lower() for name in header]
+    names = column_names(header)
     counts = Counter(names)
     for name in (PERSON, EXCLUDE):
         if counts[name] > 1:
@@ -110,7 +120,7 @@ def check_no_other_marks(
 
     A cell of a row that is left out may say why.
     """
-    exclude = places_of(header).get(EXCLUDE)
+    exclude = column_places(header).get(EXCLUDE)
     others = {}
     for place, name in enumerate(header):
         column = name.lstrip("\ufeff").strip()
@@ -135,24 +145,6 @@ def _mark(column: str, observed: str) -> UnusableFile:
     return UnusableFile(IssueCode.MARK_ELSEWHERE, observed, name=column[:40])
 
 
-def people_rows(path: Path) -> tuple[tuple[str, ...], list[tuple[Line, tuple[str, ...] | Issue]]]:
-    """Return the header of a table of people, and each row with its cells or what is wrong with it.
-
-    `UnusableFile` for the table as a whole, or OSError.
-    """
-    content, delimiter = bounded(path), delimiter_of(path.name)
-    # No comments: "#sub-01" may mean to leave a person out, or be a note.
-    first, *lines = table_lines(content, delimiter, by_line=True, comments=False)
-    header = line_cells(first)
-    rows: list[tuple[Line, tuple[str, ...] | Issue]] = []
-    for line in lines:
-        try:
-            rows.append((line, cells_of_row(line, len(header))))
-        except UnusableFile as verdict:
-            rows.append((line, verdict.issue))
-    return header, rows
-
-
 def read_marks(
     path: Path, name: str, findings: Findings, not_marks: Collection[str] | None = ()
 ) -> MarkTable | None:
@@ -166,8 +158,8 @@ def read_marks(
             raise UnusableFile(IssueCode.FILE_POINTER, "a link whose file is not here")
         if path.exists() and not path.is_file():
             raise UnusableFile(IssueCode.NO_REGULAR_FILE, "no file")
-        header, rows = people_rows(path)
-        return _marks(header, rows, name, findings, not_marks)
+        header, rows = rows_of_people(path)
+        return _marks(header, list(rows), name, findings, not_marks)
     except OSError as err:
         findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror or 'not there'}")
     except UnusableFile as verdict:
@@ -180,63 +172,63 @@ def marks_of_records(path: Path, name: str, not_marks: Collection[str] = ()) -> 
 
     `UnusableFile`: a header or a cell of ``exclude`` is not clear.
     """
-    header, rows = people_rows(path)
-    places = places_of(header)
+    header, rows = rows_of_people(path)
+    places = column_places(header)
     for column in header[1:]:
         low = column.lower()
         if low != EXCLUDE and low not in not_marks and looks_like_a_mark(column, header=True):
             raise _mark(column, f"column '{column[:40]}'")
     marks = []
-    for line, cells in rows if EXCLUDE in places else ():
-        if not isinstance(cells, Issue):
-            where = Mention(name, line.number)
+    for row in rows if EXCLUDE in places else ():
+        if row.cells:
+            where = Mention(name, row.line.number)
             try:
-                says = exclude_says(cells[places[EXCLUDE]])
+                says = exclude_says(row.cell(places[EXCLUDE]))
             except UnusableFile as verdict:
-                issue = verdict.issue
-                raise UnusableFile(issue.code, f"line {line.number}: {issue.observed}") from None
+                observed = f"line {row.line.number}: {verdict.issue.observed}"
+                raise UnusableFile(verdict.issue.code, observed) from None
             if says is None:
-                observed = f"line {line.number}: a row has no runs to name"
+                observed = f"line {row.line.number}: a row has no runs to name"
                 raise UnusableFile(IssueCode.MARK_UNCLEAR, observed)
-            marks.append(RowMarks(where=where, label=normal(cells[0]), everything=says))
+            marks.append(RowMarks(where=where, label=normal(row.cells[0]), everything=says))
     return MarkTable(name=name, rows=tuple(marks), has_column=EXCLUDE in places)
 
 
 def _marks(
     header: Sequence[str],
-    rows: Sequence[tuple[Line, tuple[str, ...] | Issue]],
+    rows: Sequence[PersonRow],
     name: str,
     findings: Findings,
     not_marks: Collection[str] | None,
 ) -> MarkTable | None:
-    places = places_of(header)
+    places = column_places(header)
     if not_marks is None and EXCLUDE not in places:
         return None
-    if PERSON not in places:
-        found = ", ".join(header)[:80]
-        raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {found}")
-    readable = [(line, cells) for line, cells in rows if not isinstance(cells, Issue)]
+    person, _ = places_of(header, ())
     if not_marks is not None:
+        readable = [(row.line, row.cells) for row in rows if row.cells]
         check_no_other_marks(header, readable, not_marks)
     found_rows: dict[str, RowMarks] = {}
-    for line, cells in rows:
-        where = Mention(name, line.number)
+    for row in rows:
+        where = Mention(name, row.line.number)
         try:
-            if isinstance(cells, Issue):
-                findings.add(IssueCode.ROW_BROKEN, f"{where}: {cells.observed}")
+            if row.issue:
+                findings.add(IssueCode.ROW_BROKEN, f"{where}: {row.issue.observed}")
+            if not row.cells:
                 continue
-            row = _row(where, cells, places)
-            before = found_rows.setdefault(row.label, row)
-            if (before.everything, before.runs) != (row.everything, row.runs):
-                raise UnusableFile(IssueCode.MARKED_TWICE, f"'{row.label}' stands above, too")
+            label = normal(row.label(name, person))
+                continue
+            marks = _row(where, label, row, places)
+            before = found_rows.setdefault(label, marks)
+            if (before.everything, before.runs) != (marks.everything, marks.runs):
+                raise UnusableFile(IssueCode.MARKED_TWICE, f"'{label}' stands above, too")
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, str(where))
     return MarkTable(name=name, rows=tuple(found_rows.values()), has_column=EXCLUDE in places)
 
 
-def _row(where: Mention, cells: Sequence[str], places: Mapping[str, int]) -> RowMarks:
-    label = normal(cells[places[PERSON]])
-    cell = cells[places[EXCLUDE]] if EXCLUDE in places else ""
+def _row(where: Mention, label: str, row: PersonRow, places: Mapping[str, int]) -> RowMarks:
+    cell = row.cell(places[EXCLUDE]) if EXCLUDE in places else ""
     says = exclude_says(cell)
     runs = parse_exclusions(cell.strip().strip("\"'")) if says is None else ()
     return RowMarks(where=where, label=label, everything=bool(says), runs=runs)
@@ -266,15 +258,15 @@ def left_out_by(
     tables: Sequence[MarkTable],
     entities: Mapping[str, Mapping[str, str]],
     findings: Findings,
-) -> dict[str, Mention]:
-    """Return the line that leaves out each run, by its name; labels are those of `runs`.
+) -> dict[RunKey, Mention]:
+    """Return the line that leaves out each run, by name and row; labels are those of `runs`.
 
     `entities`: of each run by its name, ``ses`` and ``run`` of a list included.
     """
     by_person: dict[str, list[SiteRun]] = {}
     for run in runs:
         by_person.setdefault(run.person, []).append(run)
-    out: dict[str, Mention] = {}
+    out: dict[RunKey, Mention] = {}
     for table in tables:
         marked = [row for row in table.rows if row.everything or row.runs]
         if table.has_column and table.rows and runs and not table.labels & set(by_person):
@@ -292,7 +284,7 @@ def left_out_by(
             _check_runs(row, [entities[run.name] for run in of_person], findings)
             for run in of_person:
                 if row.leaves_out(entities[run.name]):
-                    out.setdefault(run.name, row.where)
+                    out.setdefault((run.name, run.row), row.where)
     return out
 
 

@@ -52,6 +52,7 @@ def likeness(label: str) -> str:
 
 def _folded(label: str) -> str:
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
+    text = text.removeprefix("sub-")  # SUB-01 may be sub-01
     return "".join(str(unicodedata.decimal(sign, sign)) for sign in text)
 
 

@@ -53,11 +53,13 @@ from cape.data.marks import (
     read_marks,
 )
 from cape.data.names import labels_alike, likeness, natural_key, normal, one_label_each
-from cape.data.runs import Mention, Person, SiteRun, leads_out
+from cape.data.person_tables import table_of_outcomes, tables_of
+from cape.data.runs import OWN_FILE, Mention, Person, SiteRun, leads_out
 from cape.data.space import reserved_names
 from cape.data.tables import RECORDS
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.settings.comparison import Comparison
 from cape.settings.config import Config
 from cape.settings.option import did_you_mean
 from cape.settings.own_words import POLICY_FILE, OwnWords
@@ -70,8 +72,6 @@ MAX_NAMES: Final = 3
 MAX_WAYS: Final = 6
 # Entities listed where no image fits, as examples.
 MAX_ENTITIES: Final = 6
-# Folder of further tables of people, by BIDS
-PHENOTYPE: Final = "phenotype"
 
 
 class NotTaken(NamedTuple):
@@ -195,8 +195,12 @@ class _Reader:
 
     def draft(self, given: Mapping[str, object]) -> _Draft | None:
         """Return what the site states; None after noting that nothing does."""
-        if tables := self._tables_of_people(given):
-            return self._of_tables(tables)
+        comparison = self.config.comparison
+        if comparison and comparison.of_tables:
+            return self._of_outcomes(comparison)  # other files of the engine lie beside them
+        if self.config.feature_space == "matrix" and not given:
+            if tables := [name for name in RECORDS if (self.base / name).is_file()]:
+                return self._of_tables(tables)
         table, folder = str(given.get("manifest", "")), str(given.get("bids", "."))
         if not given:
             there = (name for name in MANIFEST_NAMES if os.path.lexists(self.base / name))
@@ -236,15 +240,6 @@ class _Reader:
             return None
         stated.marks += self._participants(stated.source, [each.run.name for each in stated.runs])
         return stated
-
-    def _tables_of_people(self, given: Mapping[str, object]) -> list[str]:
-        """Return the tables whose rows are the people, where no series are read."""
-        comparison = self.config.comparison
-        if comparison and comparison.outcomes_table:
-            return [comparison.outcomes_table]  # other files of the engine lie beside it
-        if self.config.feature_space != "matrix" or given:
-            return []
-        return [name for name in RECORDS if (self.base / name).is_file()]
 
     def _names_given(self, given: object) -> list[str]:
         """Return the names of a list or of a pattern that an engine maps."""
@@ -363,6 +358,14 @@ class _Reader:
                 draft.left_out[row.file] = row.where
         return draft
 
+    def _of_outcomes(self, comparison: Comparison) -> _Draft | None:
+        """Return the people of the site's table of outcomes; None after noting that it has none."""
+        try:
+            return self._of_tables([table_of_outcomes(self.base, self.words, comparison)])
+        except UnusableFile as verdict:
+            self.findings.add_issue(verdict.issue)
+            return None
+
     def _of_tables(self, names: Sequence[str]) -> _Draft:
         """Return the people whom the rows of tables are."""
         draft = _Draft(source=names[0])
@@ -382,6 +385,7 @@ class _Reader:
             try:
                 table = read_people_rows(path, resolve(self.config).reading)
                 own = [normal(label) for label in table.labels]
+                stands_for = one_label_each(set(own), self.words)
                 if name in RECORDS:
                     draft.marks.append(marks_of_records(path, name, self.words.other_columns))
             except UnusableFile as verdict:
@@ -392,7 +396,7 @@ class _Reader:
                 continue
             headers.setdefault(table.names, name)
             draft.columns = draft.columns or table.names
-            labels.update(own)
+            labels.update(stands_for[label] for label in own)
             for i, (label, written) in enumerate(zip(own, table.labels, strict=True)):
                 draft.shown.setdefault(label, written.strip())
                 draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
@@ -400,7 +404,8 @@ class _Reader:
             public = {"sites": f"within site {self.findings.site}"}
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
         if twice := [label for label, n in labels.items() if n > 1]:
-            self.findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
+            shown = ", ".join(draft.shown.get(label, label) for label in twice[:9])
+            self.findings.add(IssueCode.SUBJECT_TWICE, shown)
         draft.marks += self._participants(draft.source, [])
         return draft
 
@@ -417,15 +422,16 @@ class _Reader:
             if (self.base / place).is_dir():
                 note_second_lists(self.base / place, read, self.findings, columns)
         wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
-        for name in dict.fromkeys((*wanted, *self.words.tables)):
-            path = self.base / name
-            if name in wanted and not (path.is_symlink() or path.exists()):
-                continue
-            if path.suffix in (".tsv", ".csv"):
-                tables.append(read_marks(path, name, self.findings, columns))
-        for path in sorted((self.base / PHENOTYPE).glob("*.tsv")):
-            name = path.relative_to(self.base).as_posix()
-            tables.append(read_marks(path, name, self.findings, None))
+        there = [name for name in wanted if os.path.lexists(self.base / name)]
+        try:
+            there += tables_of(self.base, self.words)
+        except UnusableFile as verdict:
+            self.findings.add_issue(verdict.issue)
+        for name in dict.fromkeys(there):
+            asked = name in (*wanted, *self.words.tables)
+            tables.append(
+                read_marks(self.base / name, name, self.findings, columns if asked else None)
+            )
         return [table for table in tables if table is not None]
 
     def _check_agree(self, stated: _Draft, by_names: _Draft) -> None:
@@ -504,23 +510,19 @@ class _Reader:
         self._one_label_each(draft)
         runs = [each.run for each in draft.runs]
         entities = {run.name: self._entities(run, draft) for run in runs}
-        marked = left_out_by(runs, draft.marks, entities, self.findings)
-        out = {**marked, **draft.left_out} if draft.source not in RECORDS else {}
-        out_rows = self._rows_left_out(draft) if not out else {}
+        out = left_out_by(runs, draft.marks, entities, self.findings)
+        out |= {(name, OWN_FILE): mention for name, mention in draft.left_out.items()}
         lines: dict[str, list[Mention | None]] = defaultdict(list)
         for run in runs:
-            lines[run.person].append(out_rows.get(run.person) or out.get(run.name))
+            lines[run.person].append(out.get((run.name, run.row)))
         tables = [table.name for table in draft.marks if table.has_column]
         tables += [draft.source] * (draft.source in MANIFEST_NAMES and bool(draft.left_out))
         said = tuple(lines_said(lines, tables))
         self.findings.left_out = said
-        for name, mention in out.items():
-            draft.not_taken[name] = f"left out by {mention}"
-        taking = [
-            each
-            for each in draft.runs
-            if each.run.name not in out and each.run.person not in out_rows
-        ]
+        for (name, row), mention in out.items():
+            if row == OWN_FILE:
+                draft.not_taken[name] = f"left out by {mention}"
+        taking = [each for each in draft.runs if (each.run.name, each.run.row) not in out]
         kept = self._one_version_each(self._filtered(taking, draft), draft)
         there = located(self.base, kept, self.findings, of_cifti=self.config.of_cifti)
         return PeopleList(
@@ -540,12 +542,6 @@ class _Reader:
             ),
             unstated=tuple(self.unstated or (each.run.name for each in draft.runs)),
         )
-
-    def _rows_left_out(self, draft: _Draft) -> dict[str, Mention]:
-        """Return the line that leaves out each person of a table, whose runs have one name."""
-        rows = (row for table in draft.marks for row in table.rows if row.everything)
-        people = {each.run.person for each in draft.runs if each.run.row >= 0}
-        return {row.label: row.where for row in rows if row.label in people}
 
     def _one_label_each(self, draft: _Draft) -> None:
         """Give runs and marks the label that stands for the person; note labels that look alike."""

@@ -38,7 +38,8 @@ from cape.data.checks import (
 from cape.data.copies import note_copies
 from cape.data.data_store import DataStore
 from cape.data.discovery import SiteListing, list_site, with_features_of_files
-from cape.data.groups import People, read_people
+from cape.data.folders import words_beside
+from cape.data.groups import People, read_groups
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import Widest
 from cape.data.resources import (
@@ -116,11 +117,12 @@ class SitePass:
         self.digests: dict[str, str] = {}  # SHA-256 of X_m by label, of those that passed
         self.people: People | None = None
 
-    def read_people(self, base: Path) -> None:
+    def read_groups(self, base: Path, words: OwnWords | None) -> None:
         """Read groups and covariates of all listed people, if the settings compare groups."""
-        if asked := self.listing.config.comparison:
-            labels = tuple(files.label for files in self.listing.listed)
-            self.people = read_people(base, asked, labels, self.findings)
+        if comparison := self.listing.config.comparison:
+            words = words_beside(base) if words is None else words
+            labels = tuple(person.label for person in self.listing.listed)
+            self.people = read_groups(base, words, comparison, labels, self.findings)
 
 
 def load_site(
@@ -159,7 +161,7 @@ def load_site(
     # The only pass over the voxels: a second one would take hours at a site.
     read = accepted_subjects(site_pass, widest, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
-    site_pass.read_people(base)
+    site_pass.read_groups(base, words)
     site_data = accepted_site(conclude(site_pass, working))
     passed = {subject.label for subject in site_data.subjects}
     passing = {label: Y for label, Y in reduced.items() if label in passed}
@@ -201,7 +203,7 @@ def inspect_site(
     widest = Widest(files, base, store, reduce=False) if keeps else None
     for _ in accepted_subjects(site_pass, widest, on_subject=on_subject, headers_only=headers_only):
         pass
-    site_pass.read_people(base)
+    site_pass.read_groups(base, words)
     return conclude(site_pass, working)
 
 

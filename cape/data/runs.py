@@ -29,6 +29,10 @@ class Mention(NamedTuple):
         return f"{self.table}, line {self.line}"
 
 
+# In place of a row: the run is a file of its own
+OWN_FILE: Final = -1
+
+
 def leads_out(entry: str) -> bool:
     """Tell whether an entry of a list names a place outside the site's folder."""
     return PurePath(entry).is_absolute() or ".." in PurePath(entry).parts
@@ -48,7 +52,7 @@ class SiteRun:
     # Table of the confounds: the manifest's, or the one beside an image with a BIDS name
     confounds: Path | None = None
     trust_grid: bool = False  # accept an image without affine if its shape is that of the mask
-    row: int = -1  # row of a table of people, from 0; -1 for a file of its own
+    row: int = OWN_FILE  # row of a table of people, from 0
     # (D, T): a run that is an array of this process; there is no file then
     values: Array | None = field(default=None, repr=False, compare=False)
     # (T, K): signals to regress out, besides columns of tables

@@ -20,7 +20,6 @@ from cape.data.file_type import CIFTI_MAPS, check_type
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
-from cape.settings.comparison import names_beside
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import MAX_LABELS, MNI152, FeatureSpace
@@ -148,9 +147,7 @@ def check_hash(space: FeatureSpace, config: Config, name: str, findings: Finding
 def reserved_names(config: Config) -> tuple[str, ...]:
     """Return file names in a site's folder that are mask, atlas or templates, not data."""
     owners = (*MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES)
-    asked = config.comparison
-    gift = (names_beside(asked.outcomes_table),) if asked and asked.of_gift else ()
-    return (*owners, *RUN_MAPS, config.atlas, config.mask, *gift)
+    return (*owners, *RUN_MAPS, config.atlas, config.mask)
 
 
 def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -> Path | None:

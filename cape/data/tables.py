@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -30,8 +32,7 @@ from cape.frozen import dataclass
 from cape.settings.option import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
-# Names of the column of people: in participants.tsv, or as in a manifest
-PERSON_COLUMNS: Final = ("participant_id", "subject", "participant", "subject_id", "sub")
+PERSON: Final = "participant_id"
 # How pandas writes a column without a name, and how it writes it again after reading.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
 MISSING_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
@@ -176,25 +177,71 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _check_numbers(line: Line, width: int) -> None:
     cells = line_cells(line)
-    _check_row(line, cells, width)
+    _check_width(line, cells, width)
     wrong = [cell for cell in cells if not is_number(cell)]
     if wrong:
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
 
 
-def cells_of_row(line: Line, width: int) -> tuple[str, ...]:
-    """Return the cells of a row that is one person; `UnusableFile` for this row alone."""
-    cells = line_cells(line)
-    _check_row(line, cells, width)
-    return cells
-
-
-def _check_row(line: Line, cells: Sequence[str], width: int) -> None:
-    if not line.is_utf8:
-        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
+def _check_width(line: Line, cells: Sequence[str], width: int) -> None:
     if len(cells) != width:
         observed = f"{line} has {len(cells)} cells, the header {width}"
         raise UnusableFile(IssueCode.TABLE_RAGGED, observed, n_cells=width)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PersonRow:
+    """A row of a table of people."""
+
+    line: Line
+    cells: tuple[str, ...]  # as many as the header has; none if the row has others
+    issue: Issue | None  # what is wrong with the row, if only in some of its cells
+
+    def label(self, table: str, place: int) -> str:
+        """Return whom the row names; its line where that cannot be read, and never its values."""
+        if self.cells:
+            return self.cells[place]
+        # Not by csv: after an open quote, or with another separator, the whole row is one cell.
+        label, separator, _ = self.line.text.partition(self.line.delimiter)
+        if not separator or place:  # cells further on may have moved
+            return f"line {self.line.number} of {table}"
+        return label.strip().strip('"').strip()
+
+    def cell(self, place: int) -> str:
+        """Return a cell; `UnusableFile`: it cannot be read."""
+        if self.issue and (not self.cells or _OTHER_BYTE.search(self.cells[place])):
+            raise UnusableFile(self.issue.code, self.issue.observed, **self.issue.values)
+        return self.cells[place]
+
+
+# How `Line.text` has a byte that is no UTF-8
+_OTHER_BYTE: Final = re.compile(r"\\x[0-9a-f]{2}")
+
+
+def rows_of_people(
+    path: Path, *, comments: bool = False
+) -> tuple[tuple[str, ...], Iterator[PersonRow]]:
+    """Return header and rows of a table of people; no row stops the reading.
+
+    A row is one person: its faults must not decide whether others count, and a fault in a cell that
+    nobody asked for decides nothing.  `comments`: whether lines that begin with ``#`` are left out.
+    `UnusableFile` or OSError for the table as a whole.
+    """
+    content, delimiter = bounded(path), delimiter_of(path.name)
+    first, *lines = table_lines(content, delimiter, by_line=True, comments=comments)
+    header = line_cells(first)
+    return header, (_person_row(line, len(header)) for line in lines)
+
+
+def _person_row(line: Line, width: int) -> PersonRow:
+    try:
+        # Without quotes no cell is too long for csv: it may be somebody's note.
+        cells = line_cells(replace(line, quoted='"' in line.text))
+        _check_width(line, cells, width)
+    except UnusableFile as verdict:
+        return PersonRow(line=line, cells=(), issue=verdict.issue)
+    issue = None if line.is_utf8 else Issue(IssueCode.TABLE_NOT_UTF8, str(line))
+    return PersonRow(line=line, cells=cells, issue=issue)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,63 +266,53 @@ def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
     return _read_records(path, columns, state.st_mtime_ns, state.st_size)
 
 
-def column_places(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[int]]:
+def column_names(header: Sequence[str]) -> list[str]:
+    """Return the names of columns as they are compared."""
+    return [cell.lstrip("\ufeff").strip().lower() for cell in header]
+
+
+def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[int]]:
     """Return where the people's names and some columns stand in a table; `UnusableFile`."""
-    names = [cell.lstrip("\ufeff").strip().lower() for cell in header]
-    person = next((one for one in PERSON_COLUMNS if one in names), "")
-    if not person:
-        raise UnusableFile(IssueCode.PERSON_COLUMN, f"found {', '.join(header)[:80]}")
-    for column in (person, *columns):
+    names = column_names(header)
+    for column in (PERSON, *columns):
         if (count := names.count(column.lower())) > 1:
             raise UnusableFile(IssueCode.COLUMN_TWICE, f"{count} columns {column}")
         if not count:
-            near = did_you_mean(column.lower(), names)
-            observed = f"the header has no {column}{near}"
-            raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=", ".join(columns))
-    return names.index(person), [names.index(column.lower()) for column in columns]
+            code = IssueCode.PERSON_COLUMN if column == PERSON else IssueCode.GROUP_COLUMN
+            near, found = did_you_mean(column.lower(), names), ", ".join(header)[:80]
+            observed = f"no column {column}{near}; found {found}"
+            raise UnusableFile(code, observed, columns=", ".join(columns))
+    return names.index(PERSON), [names.index(column.lower()) for column in columns]
 
 
 # Each row asks for its table; time and size are in the key, so that new content is read again.
 @functools.lru_cache(maxsize=8)
 def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: int) -> Records:
-    # A row is one person: its faults must not be reported as faults of the table.
-    first, *lines = table_lines(bounded(path), delimiter_of(path.name), by_line=True)
-    header = line_cells(first)
+    header, rows = rows_of_people(path, comments=True)
     # Column exclude says who takes part (`cape.data.marks`), and is no number of a person.
     person = 0
     places = [n for n in range(1, len(header)) if header[n].strip().lower() != "exclude"]
     names = tuple(header[n] for n in places)
     if columns:
-        names, (person, places) = columns, column_places(header, columns)
-    if not lines or not names:
-        observed = f"{1 + len(lines)} lines, {len(names)} features"
-        raise UnusableFile(IssueCode.RECORDS_EMPTY, observed)
+        names, (person, places) = columns, places_of(header, columns)
     _check_names(names)
     labels: list[str] = []
-    values = np.full((len(lines), len(names)), np.nan)
+    values: list[Array] = []
     problems: dict[int, Issue] = {}
-    for i, line in enumerate(lines):
-        labels.append(label_of_row(line, path.name, person))
+    for i, row in enumerate(rows):
+        labels.append(row.label(path.name, person))
+        values.append(np.full(len(names), np.nan))
         try:
-            cells = line_cells(line)
-            if len(cells) == len(header):
-                labels[-1] = cells[person]
-            _check_row(line, cells, len(header))
-            values[i] = [_record(cells[place], line) for place in places]
+            row.cell(person)
+            values[i][:] = [_record(row.cell(place), row.line) for place in places]
         except UnusableFile as verdict:
             problems[i] = verdict.issue
+    if not labels or not names:
+        observed = f"{1 + len(labels)} lines, {len(names)} features"
+        raise UnusableFile(IssueCode.RECORDS_EMPTY, observed)
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and count as such
-        table = values.astype(np.float32)
+        table = np.array(values).astype(np.float32)
     return Records(names=names, labels=tuple(labels), values=table, problems=problems)
-
-
-def label_of_row(line: Line, table: str, place: int = 0) -> str:
-    """Return the label of a row that has not the cells of the header; never its values."""
-    # Not by csv: after an open quote, or with another separator, the whole row is one cell.
-    label, separator, _ = line.text.partition(line.delimiter)
-    if not separator or place:  # cells further on may have moved
-        return f"line {line.number} of {table}"
-    return label.strip().strip('"').strip()
 
 
 def _record(cell: str, line: Line) -> float:

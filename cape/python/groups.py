@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cape.algorithms.estimators import Array
-from cape.data.marks import PERSON
+from cape.data.tables import PERSON
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder

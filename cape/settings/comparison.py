@@ -129,16 +129,18 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Columns that a site reads for a group comparison."""
+    """Columns that a site reads for a group comparison; the site says from which tables."""
 
     group: Covariate
     covariates: tuple[Covariate, ...]
-    table: str  # file of groups and covariates, in the site's folder
-    # Table with one row per person and its outcome columns; "" if outcomes come from images
-    outcomes_table: str = ""
-    outcomes: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()  # columns of one table of people, whose rows are the people
     measure: Measure | None = None  # computed from time courses of public maps
-    of_gift: Measure | None = None  # taken from the table, if GIFT wrote it
+    of_gift: Measure | None = None  # taken from GIFT's results, whose rows are the people
+
+    @property
+    def of_tables(self) -> bool:
+        """Whether no series are read, and the rows of a table are the people."""
+        return self.measure is None
 
 
 # Kinds that GIFT's results contain

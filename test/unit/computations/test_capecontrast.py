@@ -100,8 +100,7 @@ def answers(data: Path, out: Path, **changed: Any) -> list[dict[str, str]]:
         ({"outcomes": "volume 1", "question": "pattern"}, "one outcome has no pattern"),
         ({"outcomes": ", ".join(f"v{k} 1" for k in range(9)), "labels": "protected"}, "1 to 8"),
         ({"sites": "random"}, "these, but for one outcome"),
-        ({"people_table": "../participants.tsv"}, "the name of a .tsv or .csv file"),
-        ({"outcomes_table": "volumes.xlsx"}, "the name of a .tsv or .csv file"),
+        ({"outcomes_from": "volumes.tsv"}, "auto, gift"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_asked_are_refused(changed: dict[str, Any], said: str) -> None:
@@ -304,7 +303,7 @@ def test_the_site_is_told_before_a_run_who_is_in_neither_group(tmp_path: Path) -
     assert "'sub-0003': dx 'other'" in text
     (data / "site0" / "participants.tsv").write_text("participant_id\tvolume\tscore\n1\t2\t3\n")
     found = inspect_site(data / "site0", {}, config_of(), site="A")
-    assert "has no dx" in str(found.error.detail if found.error else "")
+    assert "dx: participants.tsv" in str(found.error.detail if found.error else "")
 
 
 def test_without_private_results_nobody_is_read_once_more_for_a_table(monkeypatch) -> None:
@@ -387,11 +386,13 @@ def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) ->
     """Images know sub-01 whom a table calls 01: their budget began anew; digests of a row could be
     tried out, and made one person of all who have the same number."""
     header = "participant_id\tdx\tage\tsex\tvolume\tscore"
-    for name, spelling in (("participants.tsv", "sub-{:02}"), ("a.tsv", "{}"), ("b.tsv", "SUB-{}")):
+    sources = []
+    for spelling in ("sub-{:02}", "{}", "SUB-{}"):
+        folder = tmp_path / spelling[:3]
+        folder.mkdir()
         rows = (f"{spelling.format(m)}\tpatient\t50\tf\t12\t7" for m in (1, 2, 3))
-        (tmp_path / name).write_text("\n".join([header, *rows]) + "\n")
-    others = ({"people_table": name} for name in ("a.tsv", "b.tsv"))
-    sources = [source_of(tmp_path, **how) for how in ({}, {"outcomes": "score 1"}, *others)]
+        (folder / "participants.tsv").write_text("\n".join([header, *rows]) + "\n")
+        sources += [source_of(folder), source_of(folder, outcomes="score 1")]
     known = [[{*person.digests(b"k", "A").split()} for person in one.people] for one in sources]
     for people in known:
         for m, one in enumerate(known[0]):
@@ -405,24 +406,57 @@ def test_a_value_past_all_numbers_is_nobody_and_says_nothing() -> None:
     ]  # fmt: skip
 
 
-def test_a_table_of_the_settings_is_no_second_list(tmp_path: Path) -> None:
-    """`people_table = "subjects.tsv"` was refused as a list that nobody reads."""
+def test_a_table_of_the_site_s_own_name_is_no_second_list(tmp_path: Path) -> None:
     study(tmp_path, (20,))
     (tmp_path / "site0" / "participants.tsv").rename(tmp_path / "site0" / "subjects.tsv")
-    assert source_of(tmp_path / "site0", people_table="subjects.tsv").n_subjects == 20
+    (tmp_path / "site0" / "site-policy.toml").write_text('tables = ["subjects.tsv"]\n')
+    assert source_of(tmp_path / "site0").n_subjects == 20
+
+
+@pytest.mark.parametrize("setting", ["people_table", "outcomes_table"])
+def test_an_owner_names_no_file_of_a_site(setting: str) -> None:
+    """`outcomes_table = "withdrawn.tsv"` ran on exactly those who had withdrawn."""
+    with pytest.raises(ConfigError, match="E010"):
+        config_of(**{setting: "withdrawn.tsv"})
+
+
+VOLUMES = "participant_id,score,volume{0}\n1,2,1{1}\n2,4,3{2}\n3,6,5{1}\n"
+
+
+def volumes_and_people(folder: Path, *marks: str) -> FileSource:
+    (folder / "participants.tsv").write_text(
+        "participant_id\tdx\tage\tsex\nsub-2\tpatient\t50\tf\nsub-1\tcontrol\t60\tm\n"
+    )
+    (folder / "volumes.csv").write_text(VOLUMES.format(*(marks or ("", "", ""))))
+    tables = ["participants.tsv", "volumes.csv"]
+    (folder / "site-policy.toml").write_text(f"tables = {json.dumps(tables)}\n")
+    return source_of(folder)
 
 
 def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_path: Path) -> None:
-    (tmp_path / "participants.tsv").write_text(
-        "participant_id\tdx\tage\tsex\nsub-2\tpatient\t50\tf\nsub-1\tcontrol\t60\tm\n"
-    )
-    (tmp_path / "volumes.csv").write_text("subject,score,volume\n1,2,1\n2,4,3\n3,6,5\n")
-    source = source_of(tmp_path, outcomes_table="volumes.csv")
+    source = volumes_and_people(tmp_path)
     assert source.n_subjects == 3
     assert [u[:, 0].tolist() for _, u in source.reduced(2)] == [[1, 2], [3, 4], [5, 6]]
     groups = source.compared().arrays[0][:, -1, 0]
     np.testing.assert_array_equal(groups, [0, 1, np.nan])
     assert "'3': not in participants.tsv" in source.notice
+
+
+def test_exclude_in_a_table_of_volumes_leaves_out(tmp_path: Path) -> None:
+    source = volumes_and_people(tmp_path, ",exclude", ",0", ",1")
+    assert [label for label, _ in source.reduced(2)] == ["1", "3"]
+    found = inspect_site(tmp_path, {}, config_of(), site="A")
+    assert "1 of 3 people is left out: volumes.csv, line 3" in found.left_out
+
+
+def test_exclude_in_the_table_of_groups_leaves_out(tmp_path: Path) -> None:
+    volumes_and_people(tmp_path)
+    table = tmp_path / "participants.tsv"
+    table.write_text(
+        table.read_text().replace("sex\n", "sex\texclude\n").replace("f\n", "f\t1\n")
+        .replace("m\n", "m\t\n")
+    )  # fmt: skip
+    assert [label for label, _ in source_of(tmp_path).reduced(2)] == ["1", "3"]
 
 
 # -- what a run survives ---------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ N, S, R, F = 4, 2, 3, 129
 NETWORKS = ("a", "b", "c")
 GIVEN: dict[str, Any] = {
     "epsilon": 8.0, "delta": 1e-5, "group": "dx: patient, control", "covariates": "age 18:90",
-    "outcomes": "fnc", "outcomes_table": FILE, "n_networks": R, "accept_low_quality": True,
+    "outcomes": "fnc", "outcomes_from": "gift", "n_networks": R, "accept_low_quality": True,
 }  # fmt: skip
 
 
@@ -152,10 +153,9 @@ def test_a_file_that_does_not_fit_stops_its_site(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"outcomes": "falff"}, "fnc, domains, power of GIFT's file"),
-        ({"outcomes": "volume 10"}, "fnc, domains, power of GIFT's file"),
-        ({"outcomes_table": f"../{FILE}"}, "the name of a .tsv or .csv file"),
-        ({"people_table": "people.mat"}, "the name of a .tsv or .csv file"),
+        ({"outcomes": "falff"}, "fnc, domains, power with outcomes_from=gift"),
+        ({"outcomes": "volume 10"}, "fnc, domains, power with outcomes_from=gift"),
+        ({"outcomes_from": FILE}, "auto, gift"),
         ({"n_networks": 0}, "n_networks"),
         ({"outcomes": "domains"}, "domains"),
     ],
@@ -212,18 +212,35 @@ def test_who_has_no_numbers_adds_zeros_and_stays(tmp_path: Path) -> None:
     assert {person.files for person in source.people} == {()}
 
 
+def test_the_site_says_which_of_several_files_counts(tmp_path: Path) -> None:
+    place = study(tmp_path, (20,)) / "site0"
+    shutil.copy(place / FILE, place / "other_postprocess_results.mat")
+    (place / "site-policy.toml").write_text(f'tables = ["{FILE}"]\n')
+    assert FileSource(place, {}, config_of(), "A").n_subjects == 20
+
+
 @pytest.mark.parametrize(
-    ("broken", "said"), [("names", f"a table {NAMES} beside them"), ("people", "21 names x")]
+    ("broken", "said"),
+    [
+        ("names", f"a table {NAMES} beside them"),
+        ("people", "21 names x"),
+        ("file", "no *_postprocess_results.mat"),
+        ("second", f"{FILE}, other_postprocess_results.mat"),
+    ],
 )
 def test_a_site_stops_before_anything_is_charged(tmp_path: Path, broken: str, said: str) -> None:
     place = study(tmp_path / "s", (20, 20, 20)) / "site1"
     if broken == "names":
         (place / NAMES).unlink()
-    else:
+    elif broken == "people":
         with (place / NAMES).open("a") as file:
             file.write("sub-999\n")
+    elif broken == "file":
+        (place / FILE).unlink()
+    else:
+        shutil.copy(place / FILE, place / "other_postprocess_results.mat")
     chosen = {"computation": "capecontrast", **GIVEN}
-    with helper.without_pages(), pytest.raises(CapeError, match="E138"):
+    with helper.without_pages(), pytest.raises(CapeError, match=r"E13[89]"):
         simulate.simulate(tmp_path / "s", out=tmp_path / "o", settings=chosen, seed=3)
     with pytest.raises(DataError) as own:
         FileSource(place, {}, config_of(), "A").n_subjects  # noqa: B018

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.data.groups import read_people
+from cape.data.groups import read_groups
 from cape.data.issues import Findings
 from cape.settings.comparison import Comparison, parse_covariates, parse_question
+from cape.settings.own_words import OwnWords
 
 COVARIATES = parse_covariates("age 18:90, sex f/m")
 LISTED = ("sub-01", "sub-02", "sub-03", "sub-04")
@@ -22,8 +23,12 @@ sub-99\t20\tpatient\tf\t
 """
 
 
-def asked(name: str = "participants.tsv", group: str = "dx: patient, control") -> Comparison:
-    return Comparison(group=parse_question(group), covariates=COVARIATES, table=name)
+DX = "dx: patient, control"
+SILENT = OwnWords()
+
+
+def asked(group: str = DX) -> Comparison:
+    return Comparison(group=parse_question(group), covariates=COVARIATES)
 
 
 def levels(people) -> list[int]:
@@ -31,10 +36,11 @@ def levels(people) -> list[int]:
     return np.nan_to_num(people.group, nan=-1).astype(int).tolist()
 
 
-def read(folder: Path, text: str = TABLE, name: str = "participants.tsv", listed=LISTED):
-    (folder / name).write_text(text, encoding="utf-8")
+def read(folder: Path, text: str | bytes = TABLE, listed=LISTED, words=SILENT, group=DX):
+    content = text if isinstance(text, bytes) else text.encode()
+    (folder / "participants.tsv").write_bytes(content)
     findings = Findings("B")
-    people = read_people(folder, asked(name), listed, findings)
+    people = read_groups(folder, words, asked(group), listed, findings)
     return people, findings
 
 
@@ -68,18 +74,25 @@ def test_nobody_moves_when_another_row_changes(tmp_path) -> None:
     assert np.isnan(changed.group[1])
 
 
-def test_a_manifest_or_another_table_may_say_it(tmp_path) -> None:
-    text = "subject,dx,age,sex\n1,patient,54,f\n2,control,54,m\n"
-    people, _ = read(tmp_path, text, "scores.csv", ("1", "2"))
-    assert levels(people) == [1, 0]
-
-
 def test_a_continuous_question_has_values_in_public_units(tmp_path) -> None:
-    (tmp_path / "participants.tsv").write_text(TABLE)
-    findings = Findings("B")
-    people = read_people(tmp_path, asked(group="age 18:90"), LISTED, findings)
+    people, findings = read(tmp_path, group="age 18:90")
     np.testing.assert_allclose(people.group, [0.0, 2.0, np.nan, -2.0])
     assert "'sub-03': age 'n/a'" in said(findings)
+
+
+def test_columns_stand_where_the_site_has_them(tmp_path) -> None:
+    (tmp_path / "phenotype").mkdir()
+    ages = "participant_id\tage\tage2\nsub-01\t90\t1\nsub-02\t18\t1\n"
+    (tmp_path / "phenotype" / "ages.tsv").write_text(ages)
+    people, _ = read(tmp_path, TABLE.replace("\tage\t", "\tage2\t"))
+    assert levels(people) == [1, 0, -1, 0]
+    np.testing.assert_allclose(people.covariates[:, 0], [2, -2, np.nan, np.nan])
+
+
+def test_labels_that_the_site_says_are_one_person_s_are_one(tmp_path) -> None:
+    words = OwnWords(same_people=(("01", "01a"),))
+    people, _ = read(tmp_path, TABLE.replace("sub-01", "sub-01a"), words=words)
+    assert levels(people) == [1, 0, -1, 0]
 
 
 @pytest.mark.parametrize(
@@ -97,21 +110,32 @@ def test_a_row_that_cannot_be_read_fails_its_person_alone(tmp_path, row) -> None
     assert "'sub-02'" in said(findings)
 
 
-def test_bytes_of_a_row_that_are_no_text_fail_its_person_alone(tmp_path) -> None:
-    read(tmp_path)
-    table = tmp_path / "participants.tsv"
-    table.write_bytes(TABLE.encode().replace(b"sub-02\t95", b"sub-02\t\xff"))
-    findings = Findings("B")
-    people = read_people(tmp_path, asked(), LISTED, findings)
-    assert levels(people) == [1, -1, -1, 0]
+@pytest.mark.parametrize(
+    ("cell", "other", "lost"),
+    [
+        (b"\t95\tcontrol\tm\t", b"\t95\tcontrol\tm\t\xff", ()),
+        (b"\t95\tcontrol\tm\t", b"\t95\tcontrol\tm\t" + 200_000 * b"y", ()),
+        (b"\t95\tcontrol\tm\t", b"\t\xff\tcontrol\tm\t", ("age",)),
+        (b"\t95\tcontrol\tm\t", b"\t95\t\xff\tm\t", ("dx",)),
+    ],
+)
+def test_a_cell_decides_nothing_but_its_own_column(tmp_path, cell, other, lost) -> None:
+    """The number of people of a group moved by a byte of somebody's note."""
+    whole, _ = read(tmp_path)
+    people, findings = read(tmp_path, TABLE.encode().replace(cell, other))
+    assert levels(people) == [1, -1 if "dx" in lost else 0, -1, 0]
+    expected = whole.covariates.copy()
+    expected[1, 0] = np.nan if "age" in lost else expected[1, 0]
+    np.testing.assert_array_equal(people.covariates, expected)
     assert not findings.blocked
+    assert all(f"'sub-02': {column}: line 3" in said(findings) for column in lost)
 
 
-def test_rows_of_sessions_must_say_the_same(tmp_path) -> None:
-    again = TABLE + "sub-01\t54\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\tm\t\n"
+def test_rows_of_sessions_must_say_the_same_of_what_is_asked(tmp_path) -> None:
+    again = TABLE + "sub-01\t55\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\tm\t\n"
     people, findings = read(tmp_path, again)
-    assert levels(people) == [1, -1, -1, 0]
-    assert np.isnan(people.covariates[1]).all()
+    assert levels(people) == [1, -1, -1, 0]  # whoever grew older is still a patient
+    np.testing.assert_array_equal(people.covariates[:2], [[np.nan, 1], [2, -1]])
     assert "contradict" in said(findings)
 
 
@@ -126,30 +150,17 @@ def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        (TABLE.replace("Dx", "diagnosis"), "has no dx"),
+        (TABLE.replace("Dx", "diagnosis"), "dx: participants.tsv"),
         (TABLE.replace("Dx", "dxx"), "did you mean 'dxx'"),
         (TABLE.replace("note", "DX"), "2 columns dx"),
-        (TABLE.replace("participant_id", "who"), "participant_id"),
+        (TABLE.replace("participant_id", "subject"), "no column participant_id; found subject"),
         (TABLE.replace("sub-", "case-").replace("\n03", "\ncase-03"), "none of 4 people here"),
-        (TABLE.replace("\t", ","), "TABLE"),
-        ("", "no lines"),
+        (TABLE.replace("\t", ","), "participants.tsv: line 1"),
+        ("", "participants.tsv: no lines"),
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_used_stops_the_site_with_what_to_do(tmp_path, text, part) -> None:
     people, findings = read(tmp_path, text)
     assert np.isnan(people.group).all()
     assert findings.blocked
-    if part != "TABLE":
-        assert part in said(findings)
-
-
-def test_no_table_is_read_outside_of_the_folder(tmp_path) -> None:
-    (tmp_path / "secret.tsv").write_text(TABLE)
-    (tmp_path / "site").mkdir()
-    findings = Findings("B")
-    people = read_people(tmp_path / "site", asked("../secret.tsv"), LISTED, findings)
-    assert np.isnan(people.group).all()
-    assert findings.blocked
-    findings = Findings("B")
-    read_people(tmp_path / "site", asked(), LISTED, findings)
-    assert findings.blocked  # it is not there
+    assert part in said(findings)
