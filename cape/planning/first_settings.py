@@ -116,15 +116,24 @@ class _Study:
 
     asked: Asked
     config: Config
-    lists: Mapping[str, PeopleList]
-    refusals: Mapping[str, Refusal]  # by site
     atlas: _Atlas | None
+    lists: dict[str, PeopleList] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)  # by site
     lines: list[str] = field(default_factory=list)  # what is printed
     files: dict[Path, bytes] = field(default_factory=dict)
 
     @property
     def paths(self) -> list[Path]:
         return [run.path for people in self.lists.values() for run in runs_of(people)]
+
+    def read(self, site: str, base: Path) -> None:
+        """Add the people of a site."""
+        findings = Findings(site, strict=True)
+        self.lists[site] = people = read_people(base, self.config, findings)
+        listed = findings.listing()
+        if refusal := people.refusal(listed):
+            self.refusals[site] = refusal
+        self.lines.extend(finding.private for finding in listed if finding.severity != "E")
 
 
 def propose(asked: Asked) -> Proposal:
@@ -137,14 +146,12 @@ def propose(asked: Asked) -> Proposal:
     study = _of_one_version(_read(asked))
     for site, people in study.lists.items():
         study.lines.extend((f"{site}: {_people(len(people.listed))}", *people.said))
-    space = study.config.feature_space
     if any(people.source in RECORDS for people in study.lists.values()):
         values = _of_records(study)
-    elif space in CIFTI_SUFFIX:
-        values = _of_cifti(study)
+    elif any(of_kind(path.name, "matrix") for path in study.paths):
+        values = _of_tables(study)
     else:
-        tables = [path for path in study.paths if of_kind(path.name, "matrix")]
-        values = _of_tables(study) if tables else _of_volumes(study)
+        values = _of_images(study)
     total = sum(len(people.listed) for people in study.lists.values())
     # Plain text without escapes; a missing value is an error.
     template = jinja2.Template(
@@ -158,6 +165,8 @@ def propose(asked: Asked) -> Proposal:
         sites=list(study.lists),
         n_components=max(2, min(MAX_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         atlas=study.atlas,
+        bids_filter=study.config.bids_filter,
+        bids_exclude=study.config.bids_exclude,
         **values,
     )
     everyone = (person for people in study.lists.values() for person in people.people)
@@ -176,14 +185,16 @@ def _read(asked: Asked) -> _Study:
     """Return the people of all sites: of volumes, else of surfaces, else of tables."""
     sites = sites_below(asked.folder) or {asked.folder.resolve().name: asked.folder}
     names = [name for base in sites.values() for name in names_below(base)]
-    names += [name for base in sites.values() for name in RECORDS if (base / name).is_file()]
     atlas = _atlas_of(list(sites.values()))
-    studies = []
+    studies: list[_Study] = []
     for space in _spaces(names, with_atlas=atlas is not None, tables=asked.orientation is not None):
+        of_parcels = atlas if space == "atlas" else None
         values: dict[str, object] = {"private": False, "feature_space": space}
         values |= {"bids_filter": asked.bids_filter, "bids_exclude": asked.bids_exclude}
-        values |= {"atlas": atlas.name} if atlas and space == "atlas" else {}
-        studies.append(_listed(asked, Config.from_input(values), sites, atlas))
+        values |= {"atlas": of_parcels.name} if of_parcels else {}
+        studies.append(_Study(asked=asked, config=Config.from_input(values), atlas=of_parcels))
+        for site, base in sites.items():
+            studies[-1].read(site, base)
         if studies[-1].paths:
             return studies[-1]
     if not studies:
@@ -196,29 +207,12 @@ def _read(asked: Asked) -> _Study:
 
 def _spaces(names: Sequence[str], *, with_atlas: bool, tables: bool) -> list[str]:
     """Return the kinds of series that endings promise, as values of feature_space."""
-    volumes, matrices = ([of_kind(n, kind) for n in names] for kind in ("volume", "matrix"))
-    spaces = ["atlas" if with_atlas else "mask"] if any(volumes) else []
+    volumes, matrices = (any(of_kind(n, kind) for n in names) for kind in ("volume", "matrix"))
+    spaces = ["atlas" if with_atlas else "mask"] if volumes else []
     spaces += [space for space, end in CIFTI_SUFFIX.items() if any(n.endswith(end) for n in names)]
     # Where volumes are there, too, the atlas is theirs.
-    spaces += ["atlas" if with_atlas and not spaces else "matrix"] if any(matrices) else []
-    return spaces[-1:] if tables and any(matrices) else spaces
-
-
-def _listed(
-    asked: Asked, config: Config, sites: Mapping[str, Path], atlas: _Atlas | None
-) -> _Study:
-    lists, refusals, lines = {}, {}, []
-    for site, base in sites.items():
-        findings = Findings(site, strict=True)
-        people = read_people(base, config, findings)
-        lists[site], listed = people, findings.listing()
-        if refusal := people.refusal(listed):
-            refusals[site] = refusal
-        lines += [finding.private for finding in listed if finding.severity != "E"]
-    of_parcels = atlas if config.feature_space == "atlas" else None
-    return _Study(
-        asked=asked, config=config, lists=lists, refusals=refusals, atlas=of_parcels, lines=lines
-    )
+    spaces += ["atlas" if with_atlas and not spaces else "matrix"] if matrices else []
+    return spaces[-1:] if tables and matrices else spaces
 
 
 def _of_one_version(study: _Study) -> _Study:
@@ -262,35 +256,31 @@ def _which(
     study: _Study, named: Sequence[tuple[str, str, Mapping[str, str]]], open_keys: Sequence[str]
 ) -> ConfigError:
     """Return the question which images are meant, with its answers as commands."""
-    groups: dict[tuple[str, ...], set[tuple[str, str]]] = defaultdict(set)
-    examples: dict[tuple[str, ...], Mapping[str, str]] = {}
-    for site, person, entities in named:
-        version = tuple(entities.get(key, "") for key in open_keys)
-        groups[version].add((site, person))
-        examples.setdefault(version, entities)
-    there = {key: {e[key] for *_, e in named if key in e} for key in open_keys}
-    options = []
-    for version in sorted(groups, key=lambda v: (-len(groups[v]), natural_key("_".join(v)))):
-        lacking = [key for key, text in zip(open_keys, version, strict=True) if not text]
-        exclude = [f"{k}-{'+'.join(sorted(there[k], key=natural_key))}" for k in lacking]
-        command = replace(
-            study.asked,
-            bids_filter=_filter_text(examples[version], open_keys),
-            bids_exclude=",".join(exclude),
-        )
-        at = ", ".join(dict.fromkeys(site for site, _ in sorted(groups[version])))
-        options.append(f"{command}  ({_people(len(groups[version]))}: {at})")
+
+    def every(key: str) -> str:
+        return "+".join(sorted({e[key] for *_, e in named if key in e}, key=natural_key))
+
+    def answer(entities: Mapping[str, str]) -> Asked:
+        exclude = [f"{key}-{every(key)}" for key in open_keys if key not in entities]
+        chosen = _filter_text(entities, open_keys)
+        return replace(study.asked, bids_filter=chosen, bids_exclude=",".join(exclude))
+
+    people: dict[Asked, set[tuple[str, str]]] = defaultdict(set)
+    for site, person, entities in named if open_keys else ():
+        people[answer(entities)].add((site, person))
+    options = [
+        f"{command}  ({_people(len(whose))}: {', '.join(sorted({site for site, _ in whose}))})"
+        for command, whose in sorted(people.items(), key=lambda pair: (-len(pair[1]), str(pair[0])))
+    ]
     if open_keys[:1] == ["task"]:
-        joined = "+".join(sorted(there["task"], key=natural_key))
-        first = {**next(iter(examples.values())), "task": joined}
-        command = replace(study.asked, bids_filter=_filter_text(first, open_keys))
-        options.append(f"{command}  (all tasks, joined)")
+        joined = answer({**named[0][2], "task": every("task")})
+        options.append(f"{joined}  (all tasks, joined)")
     if not open_keys:  # runs that repeat others of the same person
-        filters = (text for people in study.lists.values() for text in people.filters)
-        options = [str(replace(study.asked, bids_filter=text)) for text in dict.fromkeys(filters)]
-    what = ", ".join(f"{key}-" for key in open_keys)
-    problem = f"{len(named)} files differ in {what}" if what else ""
-    problem = problem or "; ".join(refusal.text for refusal in study.refusals.values())
+        filters = dict.fromkeys(text for each in study.lists.values() for text in each.filters)
+        options = [str(replace(study.asked, bids_filter=text)) for text in filters]
+    problem = f"{len(named)} files differ in {', '.join(f'{key}-' for key in open_keys)}"
+    if not open_keys:
+        problem = "; ".join(refusal.text for refusal in study.refusals.values())
     do = "\n  ".join(("which ones are meant? Type one of", *options[:MAX_OPTIONS]))
     return ConfigError("E018", problem=problem, do=do)
 
@@ -298,15 +288,18 @@ def _which(
 # -- volumes and CIFTI ---------------------------------------------------------------------------
 
 
-def _of_volumes(study: _Study) -> dict[str, object]:
+def _of_images(study: _Study) -> dict[str, object]:
+    """Return values for volumes or CIFTI files."""
     paths, lines = study.paths, study.lines
     lines += _tallies(study, ("space", "task", "ses", "run"))
-    place = _regions(study, paths) if study.atlas else _mask(study, paths)
-    headers = headers_of(study.lists, partial(read_image, grid=None, headers_only=True), lines)
+    read = partial(read_image, grid=None, headers_only=True)
+    if study.config.of_cifti:
+        place, read = _surfaces(study), partial(read_series, space=None, headers_only=True)
+    else:
+        place = _regions(study, paths) if study.atlas else _mask(study, paths)
+    headers = headers_of(study.lists, read, lines)
     lengths = [series.n_times for each in headers.values() for series in each]
     return {
-        "kind": "volumes",
-        **_chosen(study),
         **place,
         **of_time(headers, lines),
         **of_confounds(study.lists, min(lengths, default=0), lines),
@@ -329,16 +322,13 @@ def _tallies(study: _Study, keys: Iterable[str]) -> list[str]:
     return [*lines, f"chosen: {chosen}{less}, {len(study.paths)} images of {_people(total)}"]
 
 
-def _chosen(study: _Study) -> dict[str, object]:
-    return {"bids_filter": study.config.bids_filter, "bids_exclude": study.config.bids_exclude}
-
-
 def _mask(study: _Study, paths: Sequence[Path]) -> dict[str, object]:
     """Return the mask of images: by the space that they state, by their one grid, or a file."""
     spaces = Counter(told(path, partial(space_of, path.name), "") for path in paths)
     stated = [space for space in spaces if space.startswith(MNI152)]
     mm = bundled_mask(paths)
-    name, place = f"MNI152-{mm}mm", {"space": "", "resample": "", "why": ""}
+    name = f"MNI152-{mm}mm"
+    place = {"kind": "volumes", "space": "", "resample": "", "why": ""}
     if len(spaces) == len(stated) == 1:
         why = "the default" if mm == BUNDLED[0] else "images are that coarse"
         study.lines.append(f"mask: {name} ({why}), maps in {stated[0]}")
@@ -361,29 +351,19 @@ def _mask(study: _Study, paths: Sequence[Path]) -> dict[str, object]:
     raise ConfigError("E018", problem=problem, do=do)
 
 
-def _of_cifti(study: _Study) -> dict[str, object]:
-    lines, bases = study.lines, [people.folder for people in study.lists.values()]
-    lines += _tallies(study, ("space", "den", "task", "ses", "run"))
+def _surfaces(study: _Study) -> dict[str, object]:
+    """Return values of CIFTI files, whose structure goes into every folder without it."""
 
-    def lacks(base: Path, files: Collection[str]) -> bool:
-        return not any((base / name).is_file() for name in files)
+    def lacking(files: Collection[str]) -> list[Path]:
+        bases = (people.folder for people in study.lists.values())
+        return [b for b in bases if not any((b / name).is_file() for name in files)]
 
     structure, name = structure_file(study.paths)
-    if structure:
-        study.files.update({b / name: structure for b in bases if lacks(b, STRUCTURE_FILES)})
-    spheres = [n[0] for n in SPHERE_FILES.values() if any(lacks(b, n) for b in bases)]
+    study.files.update({base / name: structure for base in lacking(STRUCTURE_FILES) if structure})
+    spheres = [names[0] for names in SPHERE_FILES.values() if lacking(names)]
     if spheres:
-        lines.append(f"not there yet: {' and '.join(spheres)} (docs/howto-inputs.md)")
-    headers = headers_of(study.lists, partial(read_series, space=None, headers_only=True), lines)
-    lengths = [series.n_times for each in headers.values() for series in each]
-    return {
-        "kind": "cifti",
-        "feature_space": study.config.feature_space,
-        "structure": name,
-        **_chosen(study),
-        **of_time(headers, lines),
-        **of_confounds(study.lists, min(lengths, default=0), lines),
-    }
+        study.lines.append(f"not there yet: {' and '.join(spheres)} (docs/howto-inputs.md)")
+    return {"kind": "cifti", "feature_space": study.config.feature_space, "structure": name}
 
 
 # -- parcels, tables of series, tables of people -------------------------------------------------
@@ -417,7 +397,10 @@ def _regions(study: _Study, images: Sequence[Path]) -> dict[str, object]:
     shared = shared_grid(images)
     held, same = holds(shared, grid_of(atlas.space)) if shared else (False, True)
     named = all(told(path, partial(space_of, path.name), "") for path in images)
-    return {"resample": "to_mask" if held and not same and not (stated and named) else ""}
+    return {
+        "kind": "volumes",
+        "resample": "to_mask" if held and not same and not (stated and named) else "",
+    }
 
 
 def _of_tables(study: _Study) -> dict[str, object]:
@@ -438,13 +421,12 @@ def _of_tables(study: _Study) -> dict[str, object]:
     for site, each in headers.items():
         lines += _other_headers(site, [s.columns for s in each if s.columns], columns)
     return {
+        **(_regions(study, []) if atlas else {}),
         "kind": "parcels" if atlas else "matrices",
         "orientation": asked.orientation,
         "n_features": len(columns) or widths.most_common(1)[0][0],
         "columns": _as_setting(columns),
         "min_timepoints": fewest(lengths, lines),
-        **_chosen(study),
-        **(_regions(study, []) if atlas else {}),
     }
 
 

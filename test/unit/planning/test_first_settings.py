@@ -361,6 +361,40 @@ def test_hidden_files_are_nobody(tmp_path):
     assert f"{tmp_path.name}: 2 people" in settings(tmp_path)[1]
 
 
+def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
+    base, annex = tmp_path / "derivatives" / "fmriprep", tmp_path / ".git" / "annex" / "objects"
+    run(base, "sub-1")
+    run(base, "sub-2")
+    annex.mkdir(parents=True)
+    for path in [p for p in base.rglob("*") if p.is_file()]:
+        path.rename(annex / path.name)
+        path.symlink_to(annex / path.name)
+    said, counts = settings(base)
+    assert f"{base.name}: 2 people" in counts
+    config = read_settings(None, said).config
+
+    def codes() -> set[str]:
+        findings = Findings("here")
+        read_people(base, config, findings)
+        return {finding.code for finding in findings.listing()}
+
+    assert codes() == set()
+    # Content that was not fetched is told as that.
+    first, second = (
+        f"sub-{m}_task-rest_space-MNI152NLin2009cAsym_desc-preproc_bold.nii.gz" for m in (1, 2)
+    )
+    outside = tmp_path / "elsewhere"
+    (annex / first).rename(outside)
+    assert "E108 A file is a pointer, its content is not here" in question(base)[0]
+    assert codes() == {"CAPE-E108"}
+    # Another place than an annex above is none of the site's.
+    link = base / "sub-1" / "func" / first
+    link.unlink()
+    link.symlink_to(outside)
+    assert "CAPE-E102" in codes()
+    assert (annex / second).is_file()
+
+
 def test_a_folder_without_data_or_people_says_what_to_type(tmp_path, capsys):
     for command in ("simulate", "init"):
         assert main([command, str(tmp_path)]) != 0
