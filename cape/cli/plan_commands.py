@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -35,13 +34,10 @@ def init_command(
         typer.Option(dir_okay=False, help="File to write; settings.toml in FOLDER by default."),
     ] = None,
     orientation: Annotated[
-        TableOrientation | None,
-        typer.Option(help="Layout of tables; by default from names and sizes."),
+        TableOrientation | None, typer.Option(help="Which axis of tables is time; they need it.")
     ] = None,
-    filter: Annotated[
-        str,
-        typer.Option(help="Which images, written as bids_filter; by default the most frequent."),
-    ] = "",
+    filter: Annotated[str, typer.Option(help="Which images, written as bids_filter.")] = "",
+    exclude: Annotated[str, typer.Option(help="Which images not, written as bids_exclude.")] = "",
     atlas: Annotated[
         Path | None,
         file_option("A label image of any name: each site gets a copy, as atlas.nii.gz."),
@@ -50,36 +46,36 @@ def init_command(
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
     from cape.errors import ConfigError
-    from cape.planning.first_settings import SETTINGS_FILE, adopting, propose
-    from cape.planning.orientation import refuse
+    from cape.planning.atlas_file import adopting
+    from cape.planning.first_settings import SETTINGS_FILE, Asked, propose
 
     path = out or folder / SETTINGS_FILE
-    asks = _asked if sys.stdin.isatty() and not as_json else refuse
-    ask = (lambda *_: orientation) if orientation else asks
-    # An unchanged file of `cape init` may be replaced by a proposal with the atlas.
-    may_replace = atlas is not None and path.is_file()
-    if path.exists() and not (
-        may_replace and path.read_text() == propose(folder, filter, ask=ask).text
-    ):
+    if path.exists():
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
+    asked = Asked(folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation)
     with adopting(folder, atlas) as copies:
-        proposal = propose(folder, filter, ask=ask)
-        path.write_text(proposal.text, encoding="utf-8")
-        for place, content in proposal.files.items():
-            place.write_bytes(content)
+        proposal = propose(asked)
+        try:
+            path.write_text(proposal.text, encoding="utf-8")
+        except OSError as err:
+            problem = f"{path} cannot be written: {err.strerror}"
+            raise ConfigError("E016", problem=problem, do="choose another --out.") from err
+    written = [f"written: {place}" for place in copies]
+    written += [_put(place, content, path.parent) for place, content in proposal.files.items()]
     fields = {"path": str(path), "found": list(proposal.counts), "text": proposal.text}
-    written = (f"written: {place}" for place in (*copies, *proposal.files))
     do = f"written: {path}; read it, then: cape validate {shlex.quote(str(folder))}"
     result(fields, *proposal.counts, *written, do, as_json=as_json)
 
 
-def _asked(found: TableOrientation | None, seen: str) -> TableOrientation:
-    if found:
-        return found
-    say(f"{seen}: neither names nor sizes show which axis is time.")
-    one_time = typer.confirm("Is a row one time point (no: the series of one region)?")
-    return "time_by_feature" if one_time else "feature_by_time"
+def _put(place: Path, content: bytes, beside: Path) -> str:
+    """Write a file into a site's folder, or beside the settings if that is read-only."""
+    try:
+        place.write_bytes(content)
+    except OSError as err:
+        (beside / place.name).write_bytes(content)
+        return f"{place} cannot be written ({err.strerror}): copy {beside / place.name} there"
+    return f"written: {place}"
 
 
 def budget_command(

@@ -159,6 +159,7 @@ class IssueCode(Enum):
     FEATURES_DIFFER = (44, "X", "A matrix has another number of features than the others", "{n_features} features", "use the same features everywhere")
     COLUMNS_DIFFER = (44, "X", "The columns of a table have other names than those of the others", "'{wanted}' as in {first}", "use the same header everywhere, in the same order")
     COLUMNS_UNEQUAL = (44, "W", "The columns of a table have other names than those of the others; they are not compared, as the owner names no columns", "'{wanted}' as in {first}", "ask the owner to name the columns (setting columns), or use the same header everywhere")
+    PARCELS_UNNAMED = (44, "X", "The columns of a table are not named as the parcels of the atlas", "{wanted}", "head the columns with the numbers of the labels, or put their names into atlas.tsv beside the atlas")
     RECORDS_DIFFER = (44, "E", "Tables of one site have other columns", "the same header", "use the same columns, in the same order")
     # ---- tables of text
     TABLE_NOT_UTF8 = (38, "E", "A table is not UTF-8 text", "UTF-8", _RESAVE)
@@ -169,6 +170,7 @@ class IssueCode(Enum):
     TABLE_RAGGED = (38, "E", "Rows of a table have another number of cells than its header", "{n_cells} cells", _RESAVE)
     TABLE_NO_HEADER = (38, "E", "A table has no header", "a first line with the names of the columns", "add a first line with the names of the columns")
     TABLE_CELL = (38, "E", "A cell of a table is not a number", "numbers with a decimal point", _RESAVE)
+    TABLE_COLUMN_EMPTY = (38, "X", "A column of a table has no number", "a number in every row", "a parcel that the images do not cover has none: take its column out of the tables of all people (and its label out of the atlas), or leave the person out")
     TABLE_NAMES = (38, "E", "A table has columns without a name or with the same", "a name for every column", "name every column once; take a first column out that only counts the rows")
     RECORDS_EMPTY = (38, "E", "A table has no rows or no columns", "a header, then one row per subject: its name, then numbers", _RESAVE)
     MANIFEST_NO_FILE = (38, "E", "A row of a table names no file", "a name in column 'file'", "fill or remove it")

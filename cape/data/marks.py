@@ -217,7 +217,6 @@ def _marks(
             if not row.cells:
                 continue
             label = normal(row.label(name, person))
-                continue
             marks = _row(where, label, row, places)
             before = found_rows.setdefault(label, marks)
             if (before.everything, before.runs) != (marks.everything, marks.runs):

@@ -40,6 +40,8 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, file: Path) -
             digest = f"{digest}+{hashlib.sha256(table.read_bytes()).hexdigest()}"
     column = {label: k for k, label in enumerate(numbers) if label is not None}
     missing = [label for label in labels if label not in column]
+    if len(missing) == len(labels):
+        raise _unnamed(series.columns, labels, label_table_beside(file))
     if missing:
         observed = f"no column of label {missing[0]} ({len(missing)} of {len(labels)})"
         raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
@@ -60,12 +62,21 @@ def _numbers(columns: tuple[str, ...]) -> list[int | None] | None:
 
 def _by_name(columns: tuple[str, ...], table: Path | None) -> list[int | None]:
     if table is None:
-        wanted = " or ".join(LABEL_TABLES)
-        observed = f"columns such as '{columns[0]}', and no {wanted} says which labels these are"
-        raise UnusableFile(IssueCode.COLUMNS_DIFFER, observed, wanted="a label", first="the atlas")
+        return [None] * len(columns)
     try:
         named = {name.strip().lower(): label for label, name in read_label_table(table).items()}
     except ConfigError as err:
         first = table.name
         raise UnusableFile(IssueCode.COLUMNS_DIFFER, str(err), wanted="", first=first) from err
     return [named.get(name.strip().lower()) for name in columns]
+
+
+def _unnamed(columns: tuple[str, ...], labels: list[int], table: Path | None) -> UnusableFile:
+    wanted = f"numbers of labels, {labels[0]} to {labels[-1]}"
+    if table is None:
+        wanted += f" (there is no {LABEL_TABLES[0]} beside the atlas that names them)"
+    else:
+        name = next(iter(read_label_table(table).values()))
+        wanted += f", or names of {table.name} such as '{name[:20]}'"
+    observed = f"{len(columns)} columns such as '{columns[0][:20]}'"
+    return UnusableFile(IssueCode.PARCELS_UNNAMED, observed, wanted=wanted)

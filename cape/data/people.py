@@ -508,7 +508,7 @@ class _Reader:
     def conclude(self, draft: _Draft) -> PeopleList:
         """Return the list: one label a person, without those left out, one file a run."""
         self._one_label_each(draft)
-        runs = [each.run for each in draft.runs]
+        runs = [each.run for each in draft.runs]  # with the label that stands for the person
         entities = {run.name: self._entities(run, draft) for run in runs}
         out = left_out_by(runs, draft.marks, entities, self.findings)
         out |= {(name, OWN_FILE): mention for name, mention in draft.left_out.items()}
@@ -535,11 +535,7 @@ class _Reader:
             columns=draft.columns,
             filters=tuple(self.filters),
             ways=tuple(self.ways),
-            runs_left_out=tuple(
-                each.run
-                for each in draft.runs
-                if each.run.name in out or each.run.person in out_rows
-            ),
+            runs_left_out=tuple(run for run in runs if (run.name, run.row) in out),
             unstated=tuple(self.unstated or (each.run.name for each in draft.runs)),
         )
 

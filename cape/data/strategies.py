@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -61,11 +62,13 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
             name = str(image) + (".gz" if image.name.endswith("_bold.nii") else "")
             table, sample_mask = load_confounds(name, tuple(strategy), **options)
     except Exception as err:  # nilearn and pandas raise various errors
-        observed = " ".join(str(err).split())
-        if len(observed) > MAX_MESSAGE_LETTERS:
-            observed = f"{observed[:MAX_MESSAGE_LETTERS]} ..."
+        observed = _observed(err)
         raise UnusableFile(IssueCode.CONFOUND_STRATEGY, observed, strategy=how.strategy) from err
     empty = table is None or not table.shape[1]
+    # nilearn takes what there is of this part, even nothing.
+    if "high_pass" in asked and (empty or not any(c.startswith("cosine") for c in table.columns)):
+        observed = "the table has no columns of high_pass (cosine00, cosine01, ...)"
+        raise UnusableFile(IssueCode.CONFOUND_STRATEGY, observed, strategy=how.strategy)
     if not empty:
         if len(table) != n_times:
             observed = f"{len(table)} rows, {n_times} volumes"
@@ -82,3 +85,12 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
         kept[np.asarray(sample_mask, dtype=np.intp)] = True
     digest = hashlib.sha256(np.ascontiguousarray(values).tobytes() + kept.tobytes()).hexdigest()
     return StrategyConfounds(values=values, kept=kept, digest=digest)
+
+
+def _observed(err: Exception) -> str:
+    """Return what nilearn misses, in our words where it lists columns."""
+    text = " ".join(str(err).split())
+    if missing := re.search(r"are missing:(.*?\].*?\])", text):
+        columns = re.findall(r"'([^']+)'", missing[1])
+        return f"the table has no columns of {', '.join(columns)}"
+    return f"{text[:MAX_MESSAGE_LETTERS]} ..." if len(text) > MAX_MESSAGE_LETTERS else text

@@ -122,6 +122,7 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
     try:
         values = read_matrix_lines(rows)
     except ValueError as err:
+        _check_no_empty_column(names, rows)
         # NumPy does not say where it failed: find the line.
         for line in rows:
             _check_numbers(line, width)
@@ -134,6 +135,18 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
         names, values = names[1:], values[:, 1:]
     _check_names(names)
     return names, values
+
+
+def _check_no_empty_column(names: Sequence[str], rows: Sequence[Line]) -> None:
+    """Raise UnusableFile if no row has a number in some column, as XCP-D writes it."""
+    cells = [line_cells(row) for row in rows]
+    if not names or any(len(row) != len(names) for row in cells):
+        return
+    columns = zip(names, zip(*cells, strict=True), strict=True)
+    empty = [name for name, column in columns if all(c.lower() in MISSING_CELLS for c in column)]
+    if empty:
+        observed = f"column '{empty[0][:20]}', {len(empty)} of {len(names)} columns"
+        raise UnusableFile(IssueCode.TABLE_COLUMN_EMPTY, observed)
 
 
 def _names_and_rows(

@@ -204,7 +204,8 @@ def check_sites_are_declared(config: Config) -> None:
 
 
 def _wrong(problem: str) -> ConfigError:
-    do = "one of two sites can subtract its own sum; otherwise the owner corrects the number."
+    do = "wait for all sites, or the owner corrects the number.  Of two sites each learns the "
+    do += "other's sum; one lab alone sets n_sites = 1, min_sites = 1 and noise = local."
     return ConfigError("E152", problem=problem, do=do)
 
 

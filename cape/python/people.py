@@ -15,9 +15,8 @@ from cape.data.people import read_people
 from cape.data.runs import Person, SiteRun
 from cape.data.subjects import joined_in_time, read_subject
 from cape.errors import ConfigError, DataError
-from cape.planning.first_settings import bundled_mask
-from cape.planning.orientation import range_of
 from cape.planning.people import config_for
+from cape.planning.run_headers import bundled_mask, range_of
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace

@@ -229,14 +229,15 @@ class Config:
     def wrong_sites(self, sites: Sequence[str]) -> str:
         """Return why these sites of a run are wrong; empty if they are the expected ones."""
         if self.expected_names and sorted(self.expected_names) != sorted(sites):
-            return f"the sites are {', '.join(sites)}, site_names={self.site_names}"
+            return f"the sites are {', '.join(sites)}, but site_names says {self.site_names}"
         return self.wrong_number(len(sites))
 
     def wrong_number(self, n_sites: int) -> str:
+        joined = f"{n_sites} site{'s' * (n_sites != 1)} joined"
         if self.expected_sites not in (0, n_sites):
-            return f"{n_sites} sites joined, n_sites={self.expected_sites}"
+            return f"{joined}, but n_sites is {self.expected_sites}"
         if n_sites < self.min_sites:
-            return f"{n_sites} sites joined, min_sites={self.min_sites}"
+            return f"{joined}, but min_sites is {self.min_sites}"
         return ""
 
     def ratio(self, n_sites: int) -> int:

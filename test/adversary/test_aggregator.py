@@ -70,7 +70,7 @@ def test_sites_beyond_those_that_the_owner_counted_are_refused_by_every_site(n_f
     link = joined_link()
     real = list(link._state.model.roster.sites)
     roster = hostile.roster_of(link, [*real, *hostile.invented(n_false)])
-    text = f"{SITES + n_false} sites joined, n_sites={SITES}"
+    text = f"{SITES + n_false} sites joined, but n_sites is {SITES}"
     refused(link, text, **hostile.body_of(roster))
 
 
@@ -83,7 +83,9 @@ def test_a_roster_that_lost_sites_is_refused_by_every_site(n_left) -> None:
         entries = sorted([own, *others[: n_left - 1]], key=lambda e: e.site)
         roster = hostile.roster_of(link, entries) if n_left > 1 else None
         body = hostile.body_of(roster) if roster else {"sites": tuple(entries)}
-        with pytest.raises(PrivacyBudgetError, match=f"{n_left} sites joined, n_sites=4|colluders"):
+        with pytest.raises(
+            PrivacyBudgetError, match=f"{n_left} sites joined, but n_sites is 4|colluders"
+        ):
             hostile.told(link, own.site, **body)
 
 
@@ -209,7 +211,9 @@ def test_owners_settings_that_differ_between_sites_end_in_join() -> None:
     link = joined_link()
     for party in list(link._parties.values())[:2]:
         party.config = replace(link._config, n_sites=40)
-        with pytest.raises(PrivacyBudgetError, match=r"4 sites joined, n_sites=40|others than"):
+        with pytest.raises(
+            PrivacyBudgetError, match=r"4 sites joined, but n_sites is 40|others than"
+        ):
             hostile.told(link, party.id)
 
 

@@ -568,7 +568,7 @@ def test_i_one_lost_site_ends_the_run_with_a_clean_error_at_every_phase(name) ->
         state = run.state
         first = state.cursor.seq == 1
         if first:  # the roster is made of those who came: two are fewer than min_sites
-            with pytest.raises(CapeError, match="E152 2 sites joined, n_sites=3"):
+            with pytest.raises(CapeError, match="E152 2 sites joined, but n_sites is 3"):
                 run.combine(without)
         else:
             text = f"E156 Site local2 is missing or answered late in {state.cursor.phase} round"

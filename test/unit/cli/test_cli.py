@@ -666,8 +666,8 @@ def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
         # As in a run.  Colluders past the sites were a ZeroDivisionError, two sites "Yes".
         (["--epsilon", "1", "--colluders", "4"], "assumed_colluders=4 of 4 sites; allowed 0 to 3"),
         (["--epsilon", "1", "--colluders", "5"], "assumed_colluders=5 of 4 sites; allowed 0 to 3"),
-        (["--epsilon", "1", "--sites", "2"], "CAPE-E152 2 sites joined, min_sites=3"),
-        (["--epsilon", "1", "--sites", "1"], "CAPE-E152 1 sites joined, min_sites=3"),
+        (["--epsilon", "1", "--sites", "2"], "CAPE-E152 2 sites joined, but min_sites is 3"),
+        (["--epsilon", "1", "--sites", "1"], "CAPE-E152 1 site joined, but min_sites is 3"),
         (
             ["--epsilon", "1", "--set", "aggregation=secagg", "--set", "min_survivors=5"],
             "min_survivors=5, assumed_colluders=1 of 4 sites",

@@ -206,7 +206,7 @@ def test_differences_between_sites_come_from_the_handshake(plan, capsys):
     shutil.rmtree(plan / "local1")
     assert main(["validate", str(plan)]) == 1
     text = capsys.readouterr().out
-    assert "CAPE-E152 2 sites joined, n_sites=3" in text
+    assert "CAPE-E152 2 sites joined, but n_sites is 3" in text
     assert "NOT READY: 1 errors" in text
 
 

@@ -253,7 +253,7 @@ def test_a_site_refuses_fewer_sites_than_the_settings_allow_and_empty_ones() -> 
         with pytest.raises(PrivacyBudgetError, match="more people in groups than it has"):
             verify(replace(honest, sites=(honest.sites[0], made_up, *honest.sites[2:])))
     config = replace(CONFIG, min_sites=honest.n_sites + 1)
-    with pytest.raises(PrivacyBudgetError, match="4 sites joined, min_sites=5"):
+    with pytest.raises(PrivacyBudgetError, match="4 sites joined, but min_sites is 5"):
         verify(roster_of(config), config)
 
 
@@ -264,9 +264,12 @@ def test_a_site_refuses_sites_that_the_owner_did_not_count_or_name() -> None:
         config = replace(CONFIG, **said)
         verify(roster_of(config), config)
     for said, text in (
-        ({"n_sites": 3}, "4 sites joined, n_sites=3"),
-        ({"n_sites": 5}, "4 sites joined, n_sites=5"),
-        ({"site_names": f"{names},more"}, "the sites are local0, local1, local2, local3, site_na"),
+        ({"n_sites": 3}, "4 sites joined, but n_sites is 3"),
+        ({"n_sites": 5}, "4 sites joined, but n_sites is 5"),
+        (
+            {"site_names": f"{names},more"},
+            "the sites are local0, local1, local2, local3, but site_names says",
+        ),
         ({"site_names": names.replace("local3", "other")}, "the sites are local0, local1, local2"),
     ):
         config = replace(CONFIG, **said)

@@ -1,0 +1,232 @@
+"""What `cape init` learns from the headers of runs: lengths, repetition times, confounds, grids."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from cape.data.bids import confounds_beside
+from cape.data.folders import PARTICIPANTS
+from cape.data.images import header_alone
+from cape.data.issues import Findings, UnusableFile
+from cape.data.manifest import MANIFEST_NAMES
+from cape.data.people import PeopleList
+from cape.data.runs import Person, Series, SiteRun
+from cape.data.space import SCANNER_CODE, Grid, transform_code
+from cape.data.strategies import has_nilearn
+from cape.data.tables import bounded, line_cells, table_lines
+from cape.delimited import delimiter_of
+from cape.errors import ConfigError
+
+# Voxel sizes of bundled masks, mm; the first is the default.
+BUNDLED: Final = (4, 6, 8, 10)
+# Share of a mask's voxels that a grid of the whole brain must hold
+WHOLE: Final = 0.9
+# Shortest run, volumes, from which 24 signals of motion may be regressed out
+LONG_RUN: Final = 100
+# Components beyond what G allows are noise; a consortium needs more people than components.
+MAX_COMPONENTS: Final = 20
+MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+# Files named where several lack something
+MAX_NAMED: Final = 3
+
+# A table up to its first line with content
+_HEAD: Final = re.compile(rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\n]*")
+_T = TypeVar("_T")
+
+Lists = Mapping[str, PeopleList]
+
+
+def runs_of(people: PeopleList) -> list[SiteRun]:
+    """Return the runs of all who take part."""
+    return [run for person in people.listed for run in person.runs]
+
+
+def range_of(sizes: Collection[int]) -> str:
+    if not sizes:
+        return "not known"
+    return f"{min(sizes)}" if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
+
+
+def headers_of(
+    lists: Lists, read: Callable[[SiteRun], Series], lines: list[str]
+) -> dict[str, list[Series]]:
+    """Return the headers of each site's runs that can be read; `lines` counts the others.
+
+    ConfigError E018: none can.
+    """
+    findings = Findings("any")
+    headers: dict[str, list[Series]] = {}
+    for site, people in lists.items():
+        headers[site] = []
+        for run in runs_of(people):
+            try:
+                headers[site].append(read(run))
+            except UnusableFile as verdict:
+                findings.add_issue(verdict.issue, run.name)
+            except OSError as err:
+                lines.append(f"not readable: {run.name}: {err.strerror}")
+    texts = [finding.private for finding in findings.listing()]
+    if texts and not any(headers.values()):
+        raise ConfigError("E018", problem="no file can be used", do=texts[0])
+    lines += [f"not used by a run: {text}" for text in texts]
+    return headers
+
+
+# -- time and confounds --------------------------------------------------------------------------
+
+
+def of_time(headers: Mapping[str, Sequence[Series]], lines: list[str]) -> dict[str, object]:
+    """Return the values of `tr` and `min_timepoints`; where sites differ nobody is left out."""
+    trs = {site: [round(series.tr, 3) for series in each] for site, each in headers.items()}
+    counts = Counter(tr for each in trs.values() for tr in each)
+    texts = (f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(counts.items()))
+    lines.append(f"images by repetition time: {', '.join(texts)}")
+    known = {site: sorted({*each} - {0.0}) for site, each in trs.items()}
+    by_site = {site: "/".join(f"{tr:g} s" for tr in each) for site, each in known.items() if each}
+    if len({*by_site.values()}) > 1:
+        which = ", ".join(f"{site} {each}" for site, each in by_site.items())
+        lines.append(
+            f"repetition times of sites: {which}; are these the images you mean? "
+            "All are used; set tr in the file to use those of one time"
+        )
+    times = sorted({*counts} - {0.0})
+    return {
+        "min_timepoints": fewest(
+            [each.n_times for those in headers.values() for each in those], lines
+        ),
+        "tr": f"{times[0]:g}" if len(times) == 1 else "",
+    }
+
+
+def fewest(lengths: Sequence[int], lines: list[str]) -> int:
+    """Return a `min_timepoints` for runs shorter than its default; 0: keep the default."""
+    usual = median(lengths) if lengths else LONG_RUN
+    least = int(0.9 * usual) // 10 * 10
+    if usual >= LONG_RUN or least < MAX_COMPONENTS + 2:  # too short for any settings
+        return 0
+    lines.append(f"volumes: {range_of(lengths)}, so min_timepoints = {least}")
+    return least
+
+
+def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, object]:
+    """Return what to regress out; a run that lacks it is named with the line that leaves it out."""
+    runs = [run for people in lists.values() for run in runs_of(people)]
+    tables = [run for run in runs if run.confounds is not None]
+    columns = {run.path: set(_columns(run.confounds)) for run in tables if run.confounds}
+    read = [names for names in columns.values() if names]
+    usable = [names for names in read if names.issuperset(MOTION)]
+    common = set.intersection(*usable) if usable else set()
+    lines.append(
+        f"confound tables: {len(tables)} of {len(runs)} runs, {len(common)} columns in all"
+    )
+    if len(read) < len(tables):
+        lines.append(f"not readable: {len(tables) - len(read)} tables; cape validate says why")
+    if not usable:
+        if tables:
+            lines.append("confounds = none: the tables have no columns of motion")
+        return {"confound_strategy": "", "confounds": "none"}
+    without = {
+        run.path
+        for run in runs
+        if run.path not in columns or (columns[run.path] and columns[run.path] not in usable)
+    }
+    lines += _lacking(lists, without)
+    derived = {
+        f"{name}{end}"
+        for name in MOTION
+        for end in ("_derivative1", "_power2", "_derivative1_power2")
+    }
+    full = shortest >= LONG_RUN and common >= derived
+    fmriprep = all(run.confounds == confounds_beside(run.path) for run in tables)
+    if not (fmriprep and has_nilearn()):  # nilearn looks for tables by their names
+        return {"confound_strategy": "", "confounds": "motion24" if full else "motion6"}
+    strategy = ["motion=full" if full else "motion=basic"]
+    strategy += ["wm_csf=basic"] if common >= {"white_matter", "csf"} else []
+    strategy += ["high_pass"] if any(name.startswith("cosine") for name in common) else []
+    scrubbing = common >= {"framewise_displacement", "std_dvars"}
+    return {"confound_strategy": ",".join(strategy), "scrubbing": scrubbing}
+
+
+def _lacking(lists: Lists, without: Collection[Path]) -> Iterator[str]:
+    """Yield a line for people with runs that have no table of motion, and how to leave them out."""
+    named = [
+        f"{run.name} has no confound table with motion; to leave it out, {_mark(people, person, lacking)}"
+        for people in lists.values()
+        for person in people.listed
+        if (lacking := [run for run in person.runs if run.path in without])
+        for run in lacking[:1]
+    ]
+    yield from named[:MAX_NAMED]
+    if len(named) > MAX_NAMED:
+        yield f"no confound table with motion: {len(without)} runs of {len(named)} people"
+
+
+def _mark(people: PeopleList, person: Person, lacking: Sequence[SiteRun]) -> str:
+    if people.source in MANIFEST_NAMES:
+        return f"write 1 into column exclude of its row in {people.source}"
+    cell = ", ".join(map(_word, lacking)) if len(lacking) < len(person.runs) else "1"
+    return f"write {cell} into column exclude of {PARTICIPANTS} for {person.label}"
+
+
+def _word(run: SiteRun) -> str:
+    """Return a run as a cell of column exclude names it, ``ses-1_task-rest_run-2``."""
+    session = run.session and f"ses-{run.session}"
+    own = f"run-{run.run}" if run.run and "-" not in run.run else run.run
+    return "_".join(filter(None, (session, own)))
+
+
+def _columns(table: Path) -> Iterable[str]:
+    try:
+        head = _HEAD.match(bounded(table))
+        return line_cells(table_lines(head[0] if head else b"", delimiter_of(table.name, "\t"))[0])
+    except (UnusableFile, OSError):
+        return ()
+
+
+# -- grids ---------------------------------------------------------------------------------------
+
+
+def told(path: Path, read: Callable[[Any], _T], otherwise: _T) -> _T:
+    """Return what `read` finds in the header of an image, or `otherwise` if it is unreadable."""
+    try:
+        return read(header_alone(path))
+    except Exception:  # from a library, for any damage; `cape validate` reports it
+        return otherwise
+
+
+def bundled_mask(images: Sequence[Path]) -> int:
+    """Return the voxel size of the bundled mask for images, mm."""
+    edges = [told(path, lambda header: float(max(header.get_zooms()[:3])), 0.0) for path in images]
+    return next((mm for mm in BUNDLED if mm >= max(edges, default=0.0) - 0.5), BUNDLED[-1])
+
+
+def shared_grid(images: Sequence[Path]) -> tuple[Any, ...] | None:
+    """Return (shape, affine, code) of the one grid of images; None: several, or a scanner's.
+
+    Images in native space have a grid per person or a scanner's transform code.
+    """
+    grids = {told(path, _grid, None) for path in images}
+    grid = grids.pop() if len(grids) == 1 and len(images) > 1 else None
+    return None if grid is None or grid[2] in (0, SCANNER_CODE) else grid
+
+
+def _grid(header: Any) -> tuple[tuple[int, ...], tuple[float, ...], int]:
+    affine = tuple(float(x) for x in np.round(header.get_best_affine(), 3).ravel())
+    return header.get_data_shape()[:3], affine, transform_code(header)
+
+
+def holds(shared: tuple[Any, ...], grid: Grid) -> tuple[bool, bool]:
+    """Return whether images on a grid cover a mask or an atlas, and whether the grids are equal."""
+    affine = np.reshape(shared[1], (4, 4))
+    to_voxel = np.linalg.inv(affine) @ grid.affine
+    voxels = np.argwhere(grid.inside) @ to_voxel[:3, :3].T + to_voxel[:3, 3]
+    inside = np.all((voxels > -0.5) & (voxels < np.array(shared[0]) - 0.5), axis=1)
+    same = shared[0] == grid.shape and np.allclose(affine, grid.affine, atol=1e-3)
+    return bool(inside.mean() >= WHOLE), same
