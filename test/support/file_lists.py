@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "people.toml"
-VALUES = "perxqgbt"
-OF_RUNS = "erqbt"
+VALUES = "perxqsgbvt"
+OF_RUNS = "erqbvt"
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from cape.data.runs import Person
 from cape.settings.config import Config
 
 IMAGES = Config(epsilon=1.0, delta=1e-5)
+MATRIX = Config(epsilon=1.0, delta=1e-5, feature_space="matrix", n_features=1)
 
 
 def people_said(folder: Path, capsys: Any, *typed: str) -> dict[str, Any]:
     """Return what `cape people --json` says of a folder."""
     capsys.readouterr()
     code = main(["people", str(folder), *typed, "--json"])
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(capsys.readouterr().out.splitlines()[0])
     assert code == (2 if said["refused"] else 0)
     return said
 
