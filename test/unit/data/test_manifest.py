@@ -112,7 +112,9 @@ def test_two_manifests_are_two_lists(tmp_path):
 def test_a_manifest_that_is_not_read_is_a_second_list(tmp_path):
     """Its marks were passed over where an engine named the files."""
     lay_out(tmp_path, "sub-01.nii")
-    (tmp_path / "manifest.csv").write_text(table("01,sub-01.nii,1", header="participant_id,file,exclude"))
+    (tmp_path / "manifest.csv").write_text(
+        table("01,sub-01.nii,1", header="participant_id,file,exclude")
+    )
     for listing in ({"data": "*.nii"}, {"bids": "."}):
         _, texts = read_all(tmp_path, IMAGES, listing)
         assert any("CAPE-E139" in text and "manifest.csv" in text for text in texts), texts

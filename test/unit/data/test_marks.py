@@ -200,11 +200,15 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("row", BROKEN.values(), ids=BROKEN)
-def test_a_row_that_cannot_be_read_is_told_with_its_line_and_its_person_stays(row, tmp_path) -> None:
+def test_a_row_that_cannot_be_read_is_told_with_its_line_and_its_person_stays(
+    row, tmp_path
+) -> None:
     """One ragged row stopped every run of the site."""
     participants(tmp_path, "participant_id|exclude|name")
     header = b"participant_id\texclude\tname\n"
-    (tmp_path / "participants.tsv").write_bytes(header + b"sub-01\t1\ta\n" + row + b"sub-03\t0\tc\n")
+    (tmp_path / "participants.tsv").write_bytes(
+        header + b"sub-01\t1\ta\n" + row + b"sub-03\t0\tc\n"
+    )
     people, texts = read_all(tmp_path)
     assert [person.label for person in people.listed] == ["sub-02", "sub-03"]
     assert [text[0] for text in texts] == ["W"]

@@ -88,9 +88,9 @@ def check_charged(case: Case, folder: Path, config: Config) -> None:
 def check_run_is_refused(folder: Path, config: Config) -> None:
     for base in sites_of(folder).values():
         write_space(base, config.feature_space)
+    sources = [FileSource(base, {}, config, "B") for base in sites_of(folder).values()]
     with pytest.raises(CapeError):
-        for base in sites_of(folder).values():
-            _ = FileSource(base, {}, config, "B").n_subjects
+        _ = [source.n_subjects for source in sources]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
