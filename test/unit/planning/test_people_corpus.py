@@ -1,31 +1,31 @@
-"""The corpus of real layouts through the command and discovery: who is a person in a private run.
+"""The corpus of real lists of files, typed as a user would: nobody is another, nobody twice.
 
-Files lie on a disk; what `cape people` prints is typed into it as a user would.
+Files lie on a disk.  What `cape people` prints is typed into it, until it says who is who.
 
 Belongs to `cape/planning/people.py`.
 """
 
 from __future__ import annotations
 
-import json
+import csv
+import os
+import random
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cape.cli import main
-from cape.data.bids import entities_of
-from cape.data.issues import Findings
-from cape.planning.consortium_folder import read_whole, sites_below
+from cape.errors import CapeError
 from cape.settings.config import Config
-from support.sites import discover
-from test.support.file_lists import Case, corpus
+from cape.site.site_data import FileSource
+from test.support.file_lists import Case, corpus, is_right, lay_out, one_version
+from test.support.people import people_said, read, sites_of
 from test.support.true_epsilon import SIZE, charge, true_epsilons, write_series, write_space
 
 CASES = corpus()
-LEVELS = {"right": "proved", "typed": "inferred", "choice": "choice", "refused": "unknown"}
 EPSILON, DELTA = 8.0, 1e-5
+MAX_TYPED = 40
 
 
 def laid_out(case: Case, base: Path) -> Path:
@@ -33,165 +33,152 @@ def laid_out(case: Case, base: Path) -> Path:
     for path, truth in case.files.items():
         place = base / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        if truth.role == "beside":
+        if truth.role == "beside" or path.endswith(".HEAD"):
             place.write_bytes(b"\x5c\x01\0\0")
         else:
             write_series(place, rng)
     return base
 
 
-def asked(folder: Path, capsys, *typed: str) -> dict[str, object]:
-    code = main(["people", str(folder), *typed, "--json"])
-    out = capsys.readouterr().out
-    return json.loads(out.splitlines()[-1]) if code == 0 else {"level": "refused"}
-
-
 def settings(case: Case, bids_filter: str = "") -> Config:
-    if case.kind == "matrix":
-        space = "matrix"
-    elif case.kind == "volume":
-        space = "mask"
-    else:
-        dense = any(path.endswith(".dtseries.nii") for path in case.paths)
+    if case.kind == "cifti":
+        dense = any(path.endswith(".dtseries.nii") for path in case.files)
         space = "grayordinates" if dense else "parcels"
+    else:
+        space = "matrix" if case.kind == "matrix" else "mask"
     return Config(
         epsilon=EPSILON, delta=DELTA, feature_space=space, bids_filter=bids_filter,
         min_timepoints=5, n_basis=SIZE, n_features=SIZE if space == "matrix" else 0,
     )  # fmt: skip
 
 
-Found = dict[Path, dict[str, list[str]]]
+def check(case: Case, said: dict[str, object], below: str = ".") -> bool:
+    """Tell whether all is read; AssertionError if anything is read wrong."""
+    assert said["refused"] is None
+    return is_right(
+        case,
+        [
+            [os.path.normpath(f"{below}/{run['path']}") for run in person["runs"]]
+            for person in said["people"]
+            if person["left_out"] is None
+        ],
+    )
 
 
-def private_run(case: Case, folder: Path, config: Config) -> tuple[Found, set[str]]:
-    """Return the people of each site with their files, and the findings that stop a private run."""
-    found: Found = {}
-    stops: set[str] = set()
-    for base in sites_of(folder).values():
-        findings = Findings("B")
-        front = "" if base == folder else f"{base.name}/"
-        people = discover(base, {}, config, findings)
-        found[base] = {each.label: [front + run.name for run in each.runs] for each in people}
-        assert len(found[base]) == len(people)
-        stops |= {finding.code for finding in findings.listing() if finding.severity == "E"}
-    return found, stops
-
-
-def sites_of(folder: Path) -> dict[str, Path]:
-    return sites_below(read_whole(folder)) or {"": folder}
-
-
-def check_people(case: Case, found: Found) -> None:
-    """Nobody is two subjects, no subject is two people, and nobody's scan counts as two runs."""
-    everybody = {truth.person for truth in case.files.values() if truth.role != "beside"}
-    assert sum(map(len, found.values())) == len(everybody)
-    for files in (files for people in found.values() for files in people.values()):
-        assert len({case.files[name].person for name in files}) <= 1, files
-        scans = [case.files[name].acquired for name in files]
-        assert len(scans) == len(set(scans)), files
-
-
-def check_charged(case: Case, folder: Path, found: Found, config: Config) -> None:
+def check_charged(case: Case, folder: Path, config: Config) -> None:
     """What the ledgers of the sites charge each person of the list is what was promised."""
     ledgers: dict[Path, dict[str, str]] = {}
-    for base, people in found.items():
+    for base in sites_of(folder).values():
         write_space(base, config.feature_space)
+        front = os.path.relpath(base, folder)
         ledger = folder.parent / f"home{len(ledgers)}" / "ledger.jsonl"
         charge(base, config, ledger)
-        ledgers[ledger] = {name: case.files[files[0]].person for name, files in people.items()}
+        ledgers[ledger] = {
+            person.label: case.files[os.path.normpath(f"{front}/{person.runs[0].name}")].person
+            for person in read(base, config)
+        }
     files_of: dict[str, list[Path]] = {}
     for path, truth in case.files.items():
         if truth.role != "beside":
             files_of.setdefault(truth.person, []).append(folder / path)
     for person, true in true_epsilons(ledgers, files_of, DELTA).items():
         assert true == pytest.approx(EPSILON, rel=1e-6), person
-        assert true <= EPSILON, person
 
 
-def check_written(folder: Path, config: Config, capsys) -> None:
-    """The manifest that is written of a proved layout has the same people with the same files.
-
-    Its column `subject` was empty where the site had just typed who is who.
-    """
+def check_run_is_refused(folder: Path, config: Config) -> None:
     for base in sites_of(folder).values():
-        table = base / "manifest.csv"
-        before = discover(base, {}, config, Findings("B"))
-        if asked(base, capsys, "--write", str(table))["level"] != "proved":
-            continue
-        rows = table.read_text().splitlines()[1:]
-        whole = not any(row.endswith(",") for row in rows)
-        assert whole == all(each.runs for each in before)
-        if whole:
-            after = discover(base, {}, config, Findings("B"))
-            assert [(p.label, {r.name for r in p.runs}) for p in after] == [
-                (p.label, {r.name for r in p.runs}) for p in before
-            ]
-        table.unlink()
-
-
-def filter_of_one_version(path: str) -> str:
-    """Return what an owner would write to name the version that a file is."""
-    entities = entities_of(Path(path).name)
-    words = ("space", "res", "desc", "echo", "rec", "part", "reg")
-    return "_".join(f"{k}-{v}" for k, v in entities.items() if k in words and v.isalnum())
+        write_space(base, config.feature_space)
+    sources = [FileSource(base, {}, config, "B") for base in sites_of(folder).values()]
+    with pytest.raises(CapeError):
+        _ = [source.n_subjects for source in sources]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_layout_is_taken_right_or_asked_about_and_what_is_printed_works(
+def test_a_list_is_read_right_or_refused_and_what_is_printed_leads_on(
     case: Case, tmp_path: Path, capsys
 ) -> None:
     folder = laid_out(case, tmp_path / "data")
-    said = asked(folder, capsys)
-    # Folders that are sites are read one by one: each may be proved alone, or too small for a rule.
-    of_sites = case.outcome == "typed" and len(sites_of(folder)) > 1
-    assert said["level"] == LEVELS[case.outcome] or (
-        of_sites and said["level"] in ("proved", "choice")
-    )
-    config = settings(case)
-    found, stops = private_run(case, folder, config)
-    if said["level"] == "proved":
-        assert "CAPE-E165" not in stops
-        check_written(folder, config, capsys)
-        for chosen in ("", filter_of_one_version(next(iter(case.files)))):
-            # Where nobody chooses a version nothing is joined: the owner names one, or a line does.
-            config = settings(case, chosen)
-            found, _ = private_run(case, folder, config)
-            check_people(case, found)
-            if all(files for people in found.values() for files in people.values()):
-                check_charged(case, folder, found, config)
-                return
-        config = settings(case)
-    else:
-        assert stops & {"CAPE-E165", "CAPE-E101", "CAPE-E104"}, "a private run goes on"
-    if case.outcome == "refused":
-        assert not said["lines"]
+    said = people_said(folder, capsys)
+    if case.outcome == "right":
+        assert check(case, said)
+        check_charged(case, folder, settings(case))
         return
-    lines: dict[Path, list[list[str]]] = {}
-    for line in said["lines"]:
-        command, verb, place, *typed = shlex.split(line)
+    assert said["refused"], said["people"]
+    check_run_is_refused(folder, settings(case))
+    ways = said["refused"]["ways"]
+    if case.outcome == "refused":
+        assert not ways
+    elif case.outcome == "filter":
+        chosen = way_by_filters(case, folder, ways, capsys)
+        check_charged(case, chosen[0], settings(case, chosen[1]))
+    else:
+        check_layout(case, folder, ways, capsys)
+        check_manifest(case, folder, ways, capsys)
+        check_charged(case, folder, settings(case))
+
+
+def way_by_filters(case: Case, folder: Path, ways: list[str], capsys) -> tuple[Path, str]:
+    """Type what is printed until nothing is refused; every end is right, and one is whole.
+
+    Return its folder and its filter.
+    """
+    open_ways, right = list(ways), []
+    for way in open_ways:
+        assert len(open_ways) < MAX_TYPED
+        command, verb, place, *typed = shlex.split(way)
         assert (command, verb) == ("cape", "people")
-        lines.setdefault(Path(place), []).append(typed)
-    assert set(lines) == set(sites_of(folder).values())
-    right = 0
-    for together in zip(*lines.values(), strict=True):
-        levels = [
-            asked(base, capsys, *typed)["level"]
-            for base, typed in zip(lines, together, strict=True)
-        ]
-        assert set(levels) <= {"proved", "refused"}
-        found, stops = private_run(case, folder, config)
-        if set(levels) == {"proved"}:
-            assert "CAPE-E165" not in stops
-            try:
-                check_people(case, found)
-            except AssertionError:
-                # Of a choice one line is right; of an inferred layout every one is.
-                assert case.outcome == "choice", together
-            else:
-                right += 1
-                if right == 1:
-                    check_written(folder, config, capsys)
-                    check_charged(case, folder, found, config)
-        for base in lines:
-            (base / "site-policy.toml").unlink(missing_ok=True)
-    assert right, said["lines"]
+        said = people_said(Path(place), capsys, *typed)
+        if said["refused"]:
+            new = said["refused"]["ways"]
+            assert new, way
+            open_ways += [each for each in new if each not in open_ways]
+        elif check(case, said, os.path.relpath(place, folder)):
+            right.append((Path(place), typed[1] if typed else ""))
+    assert right, open_ways
+    return right[0]
+
+
+def check_layout(case: Case, folder: Path, ways: list[str], capsys) -> None:
+    (example,) = (way for way in ways if "--layout" in way)
+    command, verb, place, option, first = shlex.split(example)
+    assert (command, verb, option) == ("cape", "people", "--layout")
+    below = os.path.relpath(place, folder)
+    assert os.path.normpath(f"{below}/{first}") in case.files
+    if case.layout:
+        typed = case.layout.removeprefix(f"{below}/")
+        assert check(case, people_said(Path(place), capsys, option, typed), below)
+        (Path(place) / "site-policy.toml").unlink()
+
+
+def check_manifest(case: Case, folder: Path, ways: list[str], capsys) -> None:
+    (printed,) = (way for way in ways if "--write" in way)
+    *_, place, option, name = shlex.split(printed)
+    below, table = os.path.relpath(place, folder), Path(name)
+    people_said(Path(place), capsys, option, name)
+    with table.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert not any(row["participant_id"] for row in rows)
+    assert people_said(folder, capsys)["refused"], "nobody is filled in"
+    kept = one_version(case)
+    with table.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, fieldnames=list(rows[0]))
+        writer.writeheader()
+        for row in rows:
+            if truth := kept.pop(os.path.normpath(f"{below}/{row['file']}"), None):
+                filled = {"participant_id": truth.person, "run": truth.acquired}
+                writer.writerow(row | filled)
+    assert not kept, "each file has a row"
+    assert check(case, people_said(Path(place), capsys), below)
+
+
+def test_lists_with_files_missing_are_never_read_wrong(tmp_path: Path) -> None:
+    r, n = random.Random(5), 0
+    for case in CASES:
+        for k in range(4):
+            some = [path for path in case.files if r.random() < 0.6]
+            folder = lay_out(tmp_path / case.name / str(k), *some)
+            people = read(folder, settings(case)) if some else None
+            if people is not None:
+                n += 1
+                is_right(case, [[run.name for run in person.runs] for person in people])
+    assert n > 20
