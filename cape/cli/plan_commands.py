@@ -45,9 +45,10 @@ def init_command(
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
+    from cape.data.folders import SETTINGS_FILE
     from cape.errors import ConfigError
     from cape.planning.atlas_file import adopting
-    from cape.planning.first_settings import SETTINGS_FILE, Asked, propose
+    from cape.planning.first_settings import Asked, propose
 
     path = out or folder / SETTINGS_FILE
     if path.exists():

@@ -25,7 +25,7 @@ from cape.data.issues import Findings, IssueCode
 from cape.data.label_table import read_label_table
 from cape.data.matrices import Orientation, read_matrix
 from cape.data.names import bare, natural_key
-from cape.data.people import PeopleList, Refusal, read_people
+from cape.data.people import ListRefusal, PeopleList, read_people
 from cape.data.reading import read_run
 from cape.data.space import (
     ATLAS_FILES,
@@ -117,7 +117,7 @@ class _Study:
     config: Config
     atlas: _Atlas | None
     lists: dict[str, PeopleList] = field(default_factory=dict)
-    refusals: dict[str, Refusal] = field(default_factory=dict)  # by site
+    refusals: dict[str, ListRefusal] = field(default_factory=dict)  # by site
     lines: list[str] = field(default_factory=list)  # what is printed
     files: dict[Path, bytes] = field(default_factory=dict)
 
