@@ -36,10 +36,19 @@ FOLDERS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     # No folder states people: the folder is one site, which its own check refuses.
     (("ann/rest.nii", "bob/rest.nii"), ()),
     (("pre/P01.nii", "post/P01.nii"), ()),
+    # Folders of one person each, or of one visit
+    (("01_v1/sub-01_bold.nii", "01_v2/sub-01_bold.nii", "02_v1/sub-02_bold.nii"), ()),
     # Beside sites: results, programs, hidden folders
     (
         (
-            *("a/sub-01_bold.nii", "b/sub-01_bold.nii", ".git/x.nii", "code/run.py", "logs/x.nii"),
+            *(
+                "a/sub-01_bold.nii",
+                "a/sub-02_bold.nii",
+                "b/sub-01_bold.nii",
+                ".git/x.nii",
+                "code/run.py",
+                "logs/x.nii",
+            ),
             *("out/group_maps.nii.gz", "out/results.json", "r/results.json", "r/x.nii"),
         ),
         ("a", "b"),

@@ -86,7 +86,10 @@ def test_versions_of_a_run_are_refused_by_everything_with_the_filters_to_type(
     assert refused["ways"]
     for text in filters:
         assert f"cape people {tmp_path} --filter {text}" in refused["ways"]
-    for way in refused["ways"]:
+    *ways, layout, write = refused["ways"]
+    assert "--layout" in layout
+    assert "--write" in write
+    for way in ways:
         said = people_said(tmp_path, capsys, *shlex.split(way)[3:])
         assert said["refused"] is None, way
         assert len(said["people"]) == 3
@@ -100,8 +103,12 @@ def test_one_name_in_two_folders_is_one_run_in_two_versions(tmp_path, capsys):
     tops = ("derivatives/a", "derivatives/b")
     lay_out(tmp_path, *(f"{top}/sub-{n}/sub-{n}_bold.nii" for top in tops for n in (1, 2)))
     refused = people_said(tmp_path, capsys)["refused"]
-    assert refused["ways"] == [f"cape people {tmp_path}/{top}" for top in tops]
-    for way in refused["ways"]:
+    assert [way.split()[2:] for way in refused["ways"]] == [
+        *([f"{tmp_path}/{top}"] for top in tops),
+        [f"{tmp_path}", "--layout", "derivatives/a/sub-1/sub-1_bold.nii"],
+        [f"{tmp_path}", "--write", f"{tmp_path}/manifest.csv"],
+    ]
+    for way in refused["ways"][:2]:
         assert len(people_said(Path(shlex.split(way)[2]), capsys)["people"]) == 2
 
 

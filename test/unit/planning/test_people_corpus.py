@@ -26,6 +26,7 @@ from test.support.true_epsilon import SIZE, charge, true_epsilons, write_series,
 CASES = corpus()
 EPSILON, DELTA = 8.0, 1e-5
 MAX_TYPED = 40
+STATED = {"--layout", "--write"}
 
 
 def laid_out(case: Case, base: Path) -> Path:
@@ -108,12 +109,13 @@ def test_a_list_is_read_right_or_refused_and_what_is_printed_leads_on(
     ways = said["refused"]["ways"]
     if case.outcome == "refused":
         assert not ways
-    elif case.outcome == "filter":
+        return
+    if case.outcome == "filter":
         chosen = way_by_filters(case, folder, ways, capsys)
         check_charged(case, chosen[0], settings(case, chosen[1]))
-    else:
-        check_layout(case, folder, ways, capsys)
-        check_manifest(case, folder, ways, capsys)
+    check_layout(case, folder, ways, capsys)
+    check_manifest(case, folder, ways, capsys)
+    if case.outcome == "typed":
         check_charged(case, folder, settings(case))
 
 
@@ -122,14 +124,14 @@ def way_by_filters(case: Case, folder: Path, ways: list[str], capsys) -> tuple[P
 
     Return its folder and its filter.
     """
-    open_ways, right = list(ways), []
+    open_ways, right = [way for way in ways if not STATED & {*way.split()}], []
     for way in open_ways:
         assert len(open_ways) < MAX_TYPED
         command, verb, place, *typed = shlex.split(way)
         assert (command, verb) == ("cape", "people")
         said = people_said(Path(place), capsys, *typed)
         if said["refused"]:
-            new = said["refused"]["ways"]
+            new = [way for way in said["refused"]["ways"] if not STATED & {*way.split()}]
             assert new, way
             open_ways += [each for each in new if each not in open_ways]
         elif check(case, said, os.path.relpath(place, folder)):
