@@ -295,7 +295,7 @@ def _of_images(study: _Study) -> dict[str, object]:
     if study.config.of_cifti:
         place, read = _surfaces(study), partial(read_series, space=None, headers_only=True)
     else:
-        place = _regions(study, paths) if study.atlas else _mask(study, paths)
+        place = _regions(study, study.atlas, paths) if study.atlas else _mask(study, paths)
     headers = headers_of(study.lists, read, lines)
     lengths = [series.n_times for each in headers.values() for series in each]
     return {
@@ -382,24 +382,18 @@ def _atlas_of(bases: Sequence[Path]) -> _Atlas | None:
     return _Atlas(name=name, space=space, pairs=pairs)
 
 
-def _regions(study: _Study, images: Sequence[Path]) -> dict[str, object]:
+def _regions(study: _Study, atlas: _Atlas, images: Sequence[Path]) -> dict[str, object]:
     """Return values for an atlas; images without a stated space are resampled to its grid."""
-    atlas = study.atlas
-    assert atlas is not None  # noqa: S101
     stated = atlas.space.template_space
-    study.lines.extend(
-        (
-            f"atlas {atlas.name} of {atlas.space.n_features} parcels, space {stated or 'not said'}",
-            f"pairs of left and right: {len(atlas.pairs.split(',')) if atlas.pairs else 'by place'}",
-        )
-    )
+    pairs = len(atlas.pairs.split(",")) if atlas.pairs else "by place"
+    n_parcels = atlas.space.n_features
+    study.lines.append(f"atlas {atlas.name} of {n_parcels} parcels, space {stated or 'not said'}")
+    study.lines.append(f"pairs of left and right: {pairs}")
     shared = shared_grid(images)
     held, same = holds(shared, grid_of(atlas.space)) if shared else (False, True)
     named = all(told(path, partial(space_of, path.name), "") for path in images)
-    return {
-        "kind": "volumes",
-        "resample": "to_mask" if held and not same and not (stated and named) else "",
-    }
+    to_mask = held and not same and not (stated and named)
+    return {"kind": "volumes", "resample": "to_mask" if to_mask else ""}
 
 
 def _of_tables(study: _Study) -> dict[str, object]:
@@ -420,7 +414,7 @@ def _of_tables(study: _Study) -> dict[str, object]:
     for site, each in headers.items():
         lines += _other_headers(site, [s.columns for s in each if s.columns], columns)
     return {
-        **(_regions(study, []) if atlas else {}),
+        **(_regions(study, atlas, []) if atlas else {}),
         "kind": "parcels" if atlas else "matrices",
         "orientation": asked.orientation,
         "n_features": len(columns) or widths.most_common(1)[0][0],

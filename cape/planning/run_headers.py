@@ -155,17 +155,18 @@ def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, obj
 
 
 def _lacking(lists: Lists, without: Collection[Path]) -> Iterator[str]:
-    """Yield a line for people with runs that have no table of motion, and how to leave them out."""
-    named = [
-        f"{run.name} has no confound table with motion; to leave it out, {_mark(people, person, lacking)}"
+    """Yield lines about people who lack tables of motion, with what leaves their runs out."""
+    people_without = [
+        (people, person, lacking)
         for people in lists.values()
         for person in people.listed
         if (lacking := [run for run in person.runs if run.path in without])
-        for run in lacking[:1]
     ]
-    yield from named[:MAX_NAMED]
-    if len(named) > MAX_NAMED:
-        yield f"no confound table with motion: {len(without)} runs of {len(named)} people"
+    for people, person, lacking in people_without[:MAX_NAMED]:
+        mark = _mark(people, person, lacking)
+        yield f"{lacking[0].name} has no confound table with motion; to leave it out, {mark}"
+    if len(people_without) > MAX_NAMED:
+        yield f"no confound table with motion: {len(without)} runs of {len(people_without)} people"
 
 
 def _mark(people: PeopleList, person: Person, lacking: Sequence[SiteRun]) -> str:
