@@ -180,7 +180,7 @@ def sites_below(folder: Path) -> dict[str, Path]:
         folders = {
             path.name: path.resolve()
             for path in sorted(folder.iterdir())
-            if path.is_dir() and not is_of_a_program(path.name) and _may_be_a_site(path.name)
+            if path.is_dir() and _may_be_a_site(path)
         }
         stated = {
             top
@@ -199,8 +199,11 @@ def sites_below(folder: Path) -> dict[str, Path]:
     }
 
 
-def _may_be_a_site(name: str) -> bool:
-    return not name.startswith("_") and name.lower() not in NO_SITE
+def _may_be_a_site(folder: Path) -> bool:
+    name = folder.name
+    if is_of_a_program(name) or name.startswith("_") or name.lower() in NO_SITE:
+        return False
+    return not any((folder / result).exists() for result in RESULTS)
 
 
 def _of_single_people(

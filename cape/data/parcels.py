@@ -15,13 +15,13 @@ import numpy as np
 
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.label_table import read_label_table
-from cape.data.runs import Series
+from cape.data.runs import Series, SiteRun
 from cape.data.space import LABEL_TABLES
 from cape.errors import ConfigError
 from cape.space.feature_space import FeatureSpace
 
 
-def in_order_of_labels(series: Series, space: FeatureSpace | None, file: Path) -> Series:
+def in_order_of_labels(series: Series, space: FeatureSpace | None, run: SiteRun) -> Series:
     """Return a table of regions (columns, T) as the parcels of `space` (D, T), or UnusableFile."""
     if space is None:
         return replace(series, values=series.values[:0], columns=())
@@ -34,14 +34,14 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, file: Path) -
         return series
     digest, numbers = series.digest, _numbers(series.columns)
     if numbers is None:
-        table = label_table_beside(file)
+        table = _label_table(run)
         numbers = _by_name(series.columns, table)
         if table is not None and digest:
             digest = f"{digest}+{hashlib.sha256(table.read_bytes()).hexdigest()}"
     column = {label: k for k, label in enumerate(numbers) if label is not None}
     missing = [label for label in labels if label not in column]
     if len(missing) == len(labels):
-        raise _unnamed(series.columns, labels, label_table_beside(file))
+        raise _unnamed(series.columns, labels, _label_table(run))
     if missing:
         observed = f"no column of label {missing[0]} ({len(missing)} of {len(labels)})"
         raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
@@ -50,9 +50,13 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, file: Path) -
     return replace(series, values=values, digest=digest, columns=())
 
 
-def label_table_beside(file: Path) -> Path | None:
-    """Return the label table in the folder of a file."""
-    return next((p for name in LABEL_TABLES if (p := file.parent / name).is_file()), None)
+def _label_table(run: SiteRun) -> Path | None:
+    """Return the label table beside a run, or in the site's folder, where the atlas lies."""
+    folders = [run.path.parent]
+    if run.path.as_posix().endswith(f"/{run.name}"):
+        folders.append(run.path.parents[run.name.count("/")])
+    tables = (folder / name for folder in folders for name in LABEL_TABLES)
+    return next((table for table in tables if table.is_file()), None)
 
 
 def _numbers(columns: tuple[str, ...]) -> list[int | None] | None:

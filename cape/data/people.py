@@ -28,7 +28,7 @@ from cape.data.bids import (
     run_key,
     why_no_series,
 )
-from cape.data.file_type import CIFTI_SUFFIX, check_no_surface, suffixes_of, visible
+from cape.data.file_type import CIFTI_SERIES, CIFTI_SUFFIX, suffixes_of, visible
 from cape.data.folders import (
     PARTICIPANTS,
     TO_CONVERT,
@@ -129,6 +129,7 @@ class _Draft:
     left_out: dict[str, Mention] = field(default_factory=dict)  # by file; rows of a manifest
     marks: list[MarkTable] = field(default_factory=list)
     columns: tuple[str, ...] = ()
+    every_name: bool = False  # whether a filter that the owner wrote is about all names
 
 
 def read_people(
@@ -218,11 +219,12 @@ class _Reader:
         else:
             below = names_below(self.base / folder, reserved_names(self.config))
             names = [f"{folder}/{name}" if folder != "." else name for name in below]
-            self._note_surfaces([name for name in below if "/" not in name])
         # Whatever a list names is meant as a series; a pattern may fit tables beside them.
         is_list = "data" in given and not isinstance(given["data"], str)
         series = names if is_list else self._of_the_kind(names)
         by_names = self._of_bids(series)
+        if not is_list:
+            self._note_surfaces(names, by_names)
         stated = None
         if table:
             stated = self._of_manifest(table)
@@ -232,6 +234,7 @@ class _Reader:
             stated = self._of_layout(series)
         if stated is None:
             stated = by_names
+            stated.every_name = not is_list
         elif by_names.runs and stated.runs:
             self._check_agree(stated, by_names)
         unstated = [name for name in series if name in stated.not_taken and "data" in given]
@@ -258,18 +261,20 @@ class _Reader:
         with suppress(ValueError):  # an invalid pattern, such as **x
             paths = self.base.glob(given)
             matches = [p.relative_to(self.base).as_posix() for p in paths if visible(p)]
-            self._note_surfaces(matches)
         if not matches:
             self._note_none(f"the pattern {given}")
         return sorted(matches)
 
-    def _note_surfaces(self, names: Sequence[str]) -> None:
-        """Note surfaces in the folder itself, which may be somebody's only series."""
+    def _note_surfaces(self, names: Sequence[str], by_names: _Draft) -> None:
+        """Name surfaces beside volumes, and refuse those that are somebody's only series."""
         for name in names if not self.config.of_cifti else ():
-            try:
-                check_no_surface(name)
-            except UnusableFile as verdict:
-                self.findings.add_issue(verdict.issue, name)
+            with suppress(UnusableFile):
+                named = read_name(name) if name.lower().endswith(CIFTI_SERIES) else None
+                if named and normal(named.label) in by_names.shown:
+                    by_names.not_taken[name] = "it is a surface, and the feature space is none"
+                elif named:
+                    observed = "named as a surface or CIFTI file"
+                    self.findings.add(IssueCode.SURFACE_DATA, f"{name}: {observed}")
 
     def _of_the_kind(self, names: Sequence[str]) -> list[str]:
         space = self.config.feature_space
@@ -277,9 +282,19 @@ class _Reader:
             return [name for name in names if name.lower().endswith(CIFTI_SUFFIX[space])]
         kind: FileKind = "matrix" if space == "matrix" else "volume"
         some = [name for name in names if of_kind(name, kind)]
-        if space == "atlas" and not some:  # series of its parcels
-            some = [name for name in names if of_kind(name, "matrix")]
+        if space == "atlas" and not self._state_somebody(some):  # series of its parcels
+            tables = [name for name in names if of_kind(name, "matrix")]
+            return tables if tables else some
         return some
+
+    def _state_somebody(self, names: Sequence[str]) -> bool:
+        if self.words.layout:
+            return any(roles_in(self.words.layout, name) for name in names)
+        for name in names:
+            with suppress(UnusableFile):
+                if (named := read_name(name)) and not why_no_series(named):
+                    return True
+        return False
 
     def _of_bids(self, names: Sequence[str]) -> _Draft:
         draft = _Draft(source="BIDS")
@@ -356,6 +371,9 @@ class _Reader:
             draft.shown.setdefault(row.person, "sub-" * row.written.startswith("sub-") + row.person)
             if row.left_out:
                 draft.left_out[row.file] = row.where
+            with suppress(UnusableFile):
+                if resolve(self.config).own_entities and (named := read_name(row.file)):
+                    draft.named[row.file] = named
         return draft
 
     def _of_outcomes(self, comparison: Comparison) -> _Draft | None:
@@ -581,7 +599,8 @@ class _Reader:
         judged = False
         for each in stated:
             named = draft.named.get(each.run.name)
-            if named is None or not self._is_judged(each.run.name, named):
+            every = draft.every_name
+            if named is None or not self._is_judged(each.run.name, named, every_name=every):
                 kept.append(each)
                 continue
             judged = True
@@ -604,14 +623,17 @@ class _Reader:
             self.findings.add(IssueCode.NO_BIDS_IMAGE, draft.shown[label], wanted=asked)
         return kept
 
-    def _is_judged(self, name: str, named: BidsName) -> bool:
+    def _is_judged(self, name: str, named: BidsName, *, every_name: bool) -> bool:
         """Tell whether the owner's filter is about a name.
 
-        The default is about names with a task below folders of people, not about arrays; one that
-        the owner wrote is about all names of BIDS.
+        The default is about names with a task below folders of people, not about arrays or a list;
+        one that the owner wrote is about all names of BIDS, and in a list about those with a task
+        or one of its entities.
         """
-        if resolve(self.config).own_entities:
-            return True
+        how = resolve(self.config)
+        if how.own_entities:
+            keys = {key for key, _ in parse_entities(how.entities)}
+            return every_name or bool({"task", *keys} & set(named.entities))
         below = any(part.startswith("sub-") for part in name.split("/")[:-1])
         return below and "task" in named.entities and self.config.feature_space != "matrix"
 
@@ -640,6 +662,7 @@ class _Reader:
             self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{key}-...")
             values = {draft.named[n].entities.get(key, "") for n in draft.named}
             self._offer([f"{key}-{'+'.join(sorted(filter(str.isalnum, values), key=natural_key))}"])
+            self._offer_two_ways([first])
         return list(stated)
 
     def _wholes(self, stated: Sequence[Stated], draft: _Draft) -> Iterator[tuple[str, str, str]]:
@@ -672,7 +695,12 @@ class _Reader:
             IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
         )
         self._offer(filters)
-        self._offer_ways(self._two_ways(names))
+        self._offer_two_ways(names)
+
+    def _offer_two_ways(self, names: Sequence[str]) -> None:
+        two = self._two_ways(names)
+        if two[1] not in self.ways:  # one example is enough
+            self.ways += two
 
     @staticmethod
     def _above(name: str) -> str:

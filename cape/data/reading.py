@@ -86,7 +86,7 @@ def _stored(
         return read_matrix(run, how.orientation, how.variable, headers_only=headers_only)
     if how.feature_space == "atlas" and suffix_of(run.path.name) in MATRIX_SUFFIXES:
         series = read_matrix(run, how.orientation, how.variable)
-        return in_order_of_labels(series, space, run.path)
+        return in_order_of_labels(series, space, run)
     if how.of_cifti:
         series = read_series(run, space, headers_only=headers_only or space is None)
         return series if space is not None else replace(series, values=series.values[:0])

@@ -47,12 +47,11 @@ from cape.planning.run_headers import (
     bundled_mask,
     fewest,
     headers_of,
-    holds,
     of_confounds,
     of_time,
     range_of,
+    resample_to,
     runs_of,
-    shared_grid,
     told,
 )
 from cape.settings.config import Config
@@ -124,6 +123,17 @@ class _Study:
     @property
     def paths(self) -> list[Path]:
         return [run.path for people in self.lists.values() for run in runs_of(people)]
+
+    @property
+    def named(self) -> list[tuple[str, str, Mapping[str, str]]]:
+        """Return site, person and entities of the runs that names of BIDS state."""
+        return [
+            (site, run.person, stated.entities)
+            for site, people in self.lists.items()
+            if people.source == "BIDS"
+            for run in runs_of(people)
+            if (stated := read_name(run.name))
+        ]
 
     def read(self, site: str, base: Path) -> None:
         """Add the people of a site."""
@@ -226,19 +236,13 @@ def _of_one_version(study: _Study) -> _Study:
             problem = f"site {site}: {refusal.text}"
             do = f"type one of{ways}" if ways else "then type the command again."
             raise ConfigError("E018", problem=problem, do=do)
-    named = [
-        (site, run.person, stated.entities)
-        for site, people in study.lists.items()
-        if people.source == "BIDS"
-        for run in runs_of(people)
-        if (stated := read_name(run.name))
-    ]
+    named = study.named
     keys = dict.fromkeys((*ORDER, *(key for *_, entities in named for key in entities)))
     choosing = [key for key in keys if key == "task" or key not in RUN_MAKERS]
     open_keys = [key for key in choosing if len({e.get(key) for *_, e in named}) > 1]
     asked = study.asked
     if study.refusals or (open_keys and not (asked.bids_filter or asked.bids_exclude)):
-        raise _which(study, named, open_keys)
+        raise _which(study, open_keys)
     if not named or asked.bids_filter or study.config.feature_space == "matrix":
         return study
     found = _filter_text(named[0][2], open_keys)
@@ -251,10 +255,9 @@ def _filter_text(entities: Mapping[str, str], open_keys: Sequence[str]) -> str:
     return "_".join(f"{key}-{entities[key]}" for key in keys if entities.get(key))
 
 
-def _which(
-    study: _Study, named: Sequence[tuple[str, str, Mapping[str, str]]], open_keys: Sequence[str]
-) -> ConfigError:
+def _which(study: _Study, open_keys: Sequence[str]) -> ConfigError:
     """Return the question which images are meant, with its answers as commands."""
+    named = study.named
 
     def every(key: str) -> str:
         return "+".join(sorted({e[key] for *_, e in named if key in e}, key=natural_key))
@@ -295,7 +298,7 @@ def _of_images(study: _Study) -> dict[str, object]:
     if study.config.of_cifti:
         place, read = _surfaces(study), partial(read_series, space=None, headers_only=True)
     else:
-        place = _regions(study, paths) if study.atlas else _mask(study, paths)
+        place = _regions(study, study.atlas, paths) if study.atlas else _mask(study, paths)
     headers = headers_of(study.lists, read, lines)
     lengths = [series.n_times for each in headers.values() for series in each]
     return {
@@ -307,9 +310,8 @@ def _of_images(study: _Study) -> dict[str, object]:
 
 def _tallies(study: _Study, keys: Iterable[str]) -> list[str]:
     """Return how many images have each value of entities, and what is chosen."""
-    stated = (read_name(run.name) for people in study.lists.values() for run in runs_of(people))
-    named = [name.entities for name in stated if name]
-    counts = {key: Counter(entities.get(key, "none") for entities in named) for key in keys}
+    named = study.named
+    counts = {key: Counter(entities.get(key, "none") for *_, entities in named) for key in keys}
     lines = [
         f"images by {key}: {', '.join(f'{v} {n[v]}' for v in sorted(n, key=natural_key))}"
         for key, n in counts.items()
@@ -332,13 +334,11 @@ def _mask(study: _Study, paths: Sequence[Path]) -> dict[str, object]:
         why = "the default" if mm == BUNDLED[0] else "images are that coarse"
         study.lines.append(f"mask: {name} ({why}), maps in {stated[0]}")
         return {**place, "mask": name, "space": stated[0], "why": why}
-    shared = shared_grid(paths) if not any(spaces) else None
-    if shared:
-        template = mask_space(Config.from_input({"private": False, "mask": name}))
-        held, same = holds(shared, grid_of(template))
-        if held:
-            study.lines.append(f"mask: {name} (no image names a space; one grid holds it)")
-            return {**place, "mask": name, "resample": "" if same else "to_mask"}
+    template = mask_space(Config.from_input({"private": False, "mask": name}))
+    resample = None if any(spaces) else resample_to(paths, grid_of(template))
+    if resample is not None:
+        study.lines.append(f"mask: {name} (no image names a space; one grid holds it)")
+        return {**place, "mask": name, "resample": resample}
     bases = [people.folder for people in study.lists.values()]
     if all(any((base / file).is_file() for file in MASK_FILES) for base in bases):
         study.lines.append("mask: the file in every folder (no one MNI152 space is stated)")
@@ -382,24 +382,16 @@ def _atlas_of(bases: Sequence[Path]) -> _Atlas | None:
     return _Atlas(name=name, space=space, pairs=pairs)
 
 
-def _regions(study: _Study, images: Sequence[Path]) -> dict[str, object]:
+def _regions(study: _Study, atlas: _Atlas, images: Sequence[Path]) -> dict[str, object]:
     """Return values for an atlas; images without a stated space are resampled to its grid."""
-    atlas = study.atlas
-    assert atlas is not None  # noqa: S101
     stated = atlas.space.template_space
-    study.lines.extend(
-        (
-            f"atlas {atlas.name} of {atlas.space.n_features} parcels, space {stated or 'not said'}",
-            f"pairs of left and right: {len(atlas.pairs.split(',')) if atlas.pairs else 'by place'}",
-        )
-    )
-    shared = shared_grid(images)
-    held, same = holds(shared, grid_of(atlas.space)) if shared else (False, True)
-    named = all(told(path, partial(space_of, path.name), "") for path in images)
-    return {
-        "kind": "volumes",
-        "resample": "to_mask" if held and not same and not (stated and named) else "",
-    }
+    pairs = len(atlas.pairs.split(",")) if atlas.pairs else "by place"
+    n_parcels = atlas.space.n_features
+    study.lines.append(f"atlas {atlas.name} of {n_parcels} parcels, space {stated or 'not said'}")
+    study.lines.append(f"pairs of left and right: {pairs}")
+    spaces = [told(path, partial(space_of, path.name), "") for path in images]
+    resample = "" if stated and all(spaces) else resample_to(images, grid_of(atlas.space))
+    return {"kind": "volumes", "resample": resample or ""}
 
 
 def _of_tables(study: _Study) -> dict[str, object]:
@@ -420,7 +412,7 @@ def _of_tables(study: _Study) -> dict[str, object]:
     for site, each in headers.items():
         lines += _other_headers(site, [s.columns for s in each if s.columns], columns)
     return {
-        **(_regions(study, []) if atlas else {}),
+        **(_regions(study, atlas, []) if atlas else {}),
         "kind": "parcels" if atlas else "matrices",
         "orientation": asked.orientation,
         "n_features": len(columns) or widths.most_common(1)[0][0],

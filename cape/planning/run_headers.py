@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
@@ -36,8 +35,6 @@ MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 # Files named where several lack something
 MAX_NAMED: Final = 3
 
-# A table up to its first line with content
-_HEAD: Final = re.compile(rb"(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\n]*")
 _T = TypeVar("_T")
 
 Lists = Mapping[str, PeopleList]
@@ -155,17 +152,18 @@ def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, obj
 
 
 def _lacking(lists: Lists, without: Collection[Path]) -> Iterator[str]:
-    """Yield a line for people with runs that have no table of motion, and how to leave them out."""
-    named = [
-        f"{run.name} has no confound table with motion; to leave it out, {_mark(people, person, lacking)}"
+    """Yield lines about people who lack tables of motion, with what leaves their runs out."""
+    people_without = [
+        (people, person, lacking)
         for people in lists.values()
         for person in people.listed
         if (lacking := [run for run in person.runs if run.path in without])
-        for run in lacking[:1]
     ]
-    yield from named[:MAX_NAMED]
-    if len(named) > MAX_NAMED:
-        yield f"no confound table with motion: {len(without)} runs of {len(named)} people"
+    for people, person, lacking in people_without[:MAX_NAMED]:
+        mark = _mark(people, person, lacking)
+        yield f"{lacking[0].name} has no confound table with motion; to leave it out, {mark}"
+    if len(people_without) > MAX_NAMED:
+        yield f"no confound table with motion: {len(without)} runs of {len(people_without)} people"
 
 
 def _mark(people: PeopleList, person: Person, lacking: Sequence[SiteRun]) -> str:
@@ -182,10 +180,9 @@ def _word(run: SiteRun) -> str:
     return "_".join(filter(None, (session, own)))
 
 
-def _columns(table: Path) -> Iterable[str]:
+def _columns(table: Path) -> Sequence[str]:
     try:
-        head = _HEAD.match(bounded(table))
-        return line_cells(table_lines(head[0] if head else b"", delimiter_of(table.name, "\t"))[0])
+        return line_cells(table_lines(bounded(table), delimiter_of(table.name, "\t"))[0])
     except (UnusableFile, OSError):
         return ()
 
@@ -207,26 +204,25 @@ def bundled_mask(images: Sequence[Path]) -> int:
     return next((mm for mm in BUNDLED if mm >= max(edges, default=0.0) - 0.5), BUNDLED[-1])
 
 
-def shared_grid(images: Sequence[Path]) -> tuple[Any, ...] | None:
-    """Return (shape, affine, code) of the one grid of images; None: several, or a scanner's.
+def resample_to(images: Sequence[Path], wanted: Grid) -> str | None:
+    """Return the setting `resample` for images that share one grid which holds a mask or an atlas.
 
-    Images in native space have a grid per person or a scanner's transform code.
+    None: they do not.  Images in native space have a grid per person, or a scanner's transform.
     """
     grids = {told(path, _grid, None) for path in images}
     grid = grids.pop() if len(grids) == 1 and len(images) > 1 else None
-    return None if grid is None or grid[2] in (0, SCANNER_CODE) else grid
+    if grid is None or grid[2] in (0, SCANNER_CODE):
+        return None
+    shape, affine = grid[0], np.reshape(grid[1], (4, 4))
+    to_voxel = np.linalg.inv(affine) @ wanted.affine
+    voxels = np.argwhere(wanted.inside) @ to_voxel[:3, :3].T + to_voxel[:3, 3]
+    inside = np.all((voxels > -0.5) & (voxels < np.array(shape) - 0.5), axis=1)
+    if inside.mean() < WHOLE:
+        return None
+    same = shape == wanted.shape and np.allclose(affine, wanted.affine, atol=1e-3)
+    return "" if same else "to_mask"
 
 
 def _grid(header: Any) -> tuple[tuple[int, ...], tuple[float, ...], int]:
     affine = tuple(float(x) for x in np.round(header.get_best_affine(), 3).ravel())
     return header.get_data_shape()[:3], affine, transform_code(header)
-
-
-def holds(shared: tuple[Any, ...], grid: Grid) -> tuple[bool, bool]:
-    """Return whether images on a grid cover a mask or an atlas, and whether the grids are equal."""
-    affine = np.reshape(shared[1], (4, 4))
-    to_voxel = np.linalg.inv(affine) @ grid.affine
-    voxels = np.argwhere(grid.inside) @ to_voxel[:3, :3].T + to_voxel[:3, 3]
-    inside = np.all((voxels > -0.5) & (voxels < np.array(shared[0]) - 0.5), axis=1)
-    same = shared[0] == grid.shape and np.allclose(affine, grid.affine, atol=1e-3)
-    return bool(inside.mean() >= WHOLE), same

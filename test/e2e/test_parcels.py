@@ -81,12 +81,10 @@ def test_tables_of_an_atlas_go_from_init_to_the_page(tmp_path, kind, capsys) -> 
     study = tmp_path / "study"
     study.mkdir()
     write(study, kind)
-    # The same labels in every folder would be asked about; the owner's atlas marks sites.
-    if kind == "dpabi":  # copied out of DPABI's folders, only their names say whose they are
-        for site in ("a", "b", "c"):
-            typed = ["people", str(study / site), "--layout", "ROISignals_{subject}.mat"]
-            assert main(typed) == 0
-    assert main(["init", str(study)]) == 0
+    layouts = {"abide": "KKI_{subject}_rois_aal.1D", "dpabi": "ROISignals_{subject}.mat"}
+    for site in ("a", "b", "c") if kind in layouts else ():
+        assert main(["people", str(study / site), "--layout", layouts[kind]]) == 0
+    assert main(["init", str(study), "--orientation", "time_by_feature"]) == 0
     capsys.readouterr()
     text = (study / "settings.toml").read_text()
     assert 'feature_space = "atlas"' in text

@@ -404,9 +404,8 @@ def cards_of(folder: Path, others: dict[str, Config] | None = None):
 @pytest.mark.row(52)
 def test_too_few_sites_and_too_many_colluders_say_the_numbers_and_why(tmp_path):
     folder = consortium(tmp_path / "data")
-    refused(
-        folder, "E152", "3 sites joined, but min_sites is 4", "each learns the other's sum", min_sites=4
-    )  # fmt: skip
+    problem = "3 sites joined, but min_sites is 4"
+    refused(folder, "E152", problem, "each learns the other's sum", min_sites=4)
     refused(
         folder, "E152", "assumed_colluders=3 of 3 sites", "allowed 0 to 2", assumed_colluders=3
     )  # fmt: skip

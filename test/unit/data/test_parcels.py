@@ -21,8 +21,8 @@ VALUES = np.array([[1.0, 2.0, 5.0], [1.5, 2.5, 5.5]])  # (T, D), by rising label
 def read(folder: Path, text: str) -> np.ndarray:
     path = folder / "sub-1.csv"
     path.write_text(text)
-    series = read_matrix(SiteRun(path=path, name=path.name), "time_by_feature")
-    return in_order_of_labels(series, SPACE, path).values
+    run = SiteRun(path=path, name=path.name)
+    return in_order_of_labels(read_matrix(run, "time_by_feature"), SPACE, run).values
 
 
 def table(names: tuple[str, ...], columns: list[int]) -> str:
@@ -48,7 +48,8 @@ def test_what_is_not_told_is_not_guessed(tmp_path) -> None:
     named = table(("Frontal_R", "Rectus", "Frontal_L"), [1, 2, 0])
     with pytest.raises(UnusableFile) as refused:
         read(tmp_path, named)
-    assert "no atlas.tsv" in refused.value.issue.observed
+    assert refused.value.issue.observed == "3 columns such as 'Frontal_R'"
+    assert "there is no atlas.tsv" in str(refused.value.issue.values["wanted"])
     (tmp_path / "atlas.tsv").write_text("index\tname\n2005\tRectus\n2001\tFrontal_L\n2002\tOther\n")
     with pytest.raises(UnusableFile) as refused:
         read(tmp_path, named)
@@ -61,9 +62,10 @@ def test_without_names_there_must_be_as_many_columns_as_parcels(tmp_path) -> Non
     path = tmp_path / "sub-1.npy"
     for width, fits in ((3, True), (2, False), (4, False)):
         np.save(path, np.ones((5, width)))
-        series = read_matrix(SiteRun(path=path, name=path.name), "time_by_feature")
+        run = SiteRun(path=path, name=path.name)
+        series = read_matrix(run, "time_by_feature")
         if fits:
-            assert in_order_of_labels(series, SPACE, path).values.shape == (3, 5)
+            assert in_order_of_labels(series, SPACE, run).values.shape == (3, 5)
         else:
             with pytest.raises(UnusableFile):
-                in_order_of_labels(series, SPACE, path)
+                in_order_of_labels(series, SPACE, run)

@@ -1,4 +1,4 @@
-"""``cape init``: a folder of data becomes settings that its owner can read; what is open is asked."""
+"""``cape init``: a folder becomes settings that its owner can read; what is open is asked."""
 
 from __future__ import annotations
 
@@ -178,9 +178,13 @@ def of_manifest(base: Path) -> list[str]:
 
 
 def of_parcels(base: Path) -> list[str]:
+    """Tables that XCP-D writes, the parcels of which the table of the atlas names."""
     atlas(base)
+    rows = ("index\tname", *(f"{k + 1}\tArea {k + 1}" for k in range(30)))
+    (base / "atlas.tsv").write_text("\n".join(rows) + "\n")
     for label in PEOPLE:
-        table(base / f"sub-{label}.csv", [str(k + 1) for k in range(30)])
+        name = f"sub-{label}_task-rest_space-MNI152NLin6Asym_seg-Tian_stat-mean_timeseries.tsv"
+        table(base / f"sub-{label}" / "func" / name, [f"Area {k + 1}" for k in range(30)])
     return ["--orientation", "time_by_feature"]
 
 
@@ -273,7 +277,7 @@ def test_sites_side_by_side_share_one_space_that_is_typed(tmp_path, capsys):
     assert "space-MNI152NLin6Asym_desc-preproc  (4 people: a, b)" in text
     assert not (tmp_path / "settings.toml").exists()
     assert main(ways[0]) == 0
-    said = tomllib.loads((text := (tmp_path / "settings.toml").read_text()))
+    said = tomllib.loads(text := (tmp_path / "settings.toml").read_text())
     assert said["bids_filter"] == "task-rest_space-MNI152NLin6Asym_desc-preproc"
     assert said["space"] == "MNI152NLin6Asym"
     assert said["computation"] == "capegica"
