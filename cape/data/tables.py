@@ -38,6 +38,8 @@ UNNAMED: Final = (("",), ("Unnamed: 0",))
 MISSING_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
 # Bytes of a table of confounds, runs or people: 10,000 rows of 1000 columns of 20 characters.
 MAX_LIST_BYTES: Final = 200 * 2**20
+# Letters of a row that is one person; more is a file pasted into it.
+MAX_ROW_LETTERS: Final = 10**6
 # Bytes of a table in which zeros are looked for.
 MAX_SNIFFED: Final = 4096
 # Columns listed where a wanted one is missing.
@@ -247,6 +249,9 @@ def rows_of_people(
 
 
 def _person_row(line: Line, width: int) -> PersonRow:
+    if len(line.text) > MAX_ROW_LETTERS:
+        observed = f"line {line.number} has {len(line.text)} letters"
+        return PersonRow(line=line, cells=(), issue=Issue(IssueCode.TABLE_LINE, observed))
     try:
         # Without quotes no cell is too long for csv: it may be somebody's note.
         cells = line_cells(replace(line, quoted='"' in line.text))
