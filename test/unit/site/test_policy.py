@@ -102,8 +102,6 @@ def test_every_setting_is_read_from_a_file() -> None:
     ("given", "text"),
     [
         ({"veeto": True}, "E010 unknown setting 'site policy: veeto'; did you mean 'veto'"),
-        # It was taken for a mistyped allow_new_sites.
-        ({"allow_units": []}, "site policy: allow_units'; earlier versions had it, now allow_comp"),
         ({"qqq": True}, r"E010 unknown setting 'site policy: qqq'"),
         ({"veto": 1}, "veto=1: allowed true or false"),
         ({"veto": "true"}, "allowed true or false"),
