@@ -65,7 +65,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E220": "secure sum failed: {problem}.",
     "E221": "the sum may reach 2^{got}, allowed is 2^62; lower a clip bound.",
     # 23n: budget
-    "E230": "{what} needs mu {asked}, {left} of {budget} is left; {do}",
+    "E230": "{what} needs mu {needed}, {remaining} of {budget} is left; {do}",
     "E231": "plan refused by site {site}: {problem}.",
     "E232": "a planned release is not possible: {problem}; {do}",
     "E233": "{phase} round {round} {problem}; nothing is released.",

@@ -108,7 +108,12 @@ ERRORS = [
     (CapeError("E153", site="local1"), 3),
     (PrivacyBudgetError("E154", site="local1"), 3),
     (PrivacyBudgetError("E231", site="local1", problem="epsilon is too large"), 3),
-    (PrivacyBudgetError("E230", what="x", asked="2", left="1", budget="1", do="raise epsilon."), 4),
+    (
+        PrivacyBudgetError(
+            "E230", what="x", needed="2", remaining="1", budget="1", do="raise epsilon."
+        ),
+        4,
+    ),
     (FileNotFoundError("settings.toml"), 1),
     (ZeroDivisionError("subject sub-07 has value 12.34"), 70),
     (KeyboardInterrupt(), 130),
