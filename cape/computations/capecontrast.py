@@ -34,7 +34,7 @@ from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table, 
 from cape.protocol.phases import AnyPhase, Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
-from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
+from cape.protocol.report_phase import facts, nothing_for_sites, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.comparison import (
@@ -491,10 +491,11 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
     score: Contrasted | None = SCORE.released(model) if pattern else None
     asked_score = question_of(config, model, score=True) if pattern else None
     status = (score or state).status
-    plain = outcome_in_tables(NAME, party, model, status=status, reasons=_REASONS, tables=())
     names = tuple(one.column for one in config.asked_outcomes)
     return ContrastOutcome(
-        **{name: getattr(plain, name) for name in Outcome.__dataclass_fields__},
+        **facts(NAME, party, model),
+        status=status,
+        reason=_REASONS[status],
         group=config.asked_group,
         covariates=config.asked_covariates,
         names=names,
