@@ -32,7 +32,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image image-papers test-long test-fresh test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench figures lock \
+.PHONY: help run test image image-papers test-long test-fresh test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench bench-smoke figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -199,11 +199,21 @@ docs: $(SITE)  ## the documentation site, OUT/site/index.html; runs the gallery:
 compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages of docs/
 	$(BIN)/python packaging/pages.py
 
+# Two at a time. reliability.py reads what variants.py measured; all.py calls kernels.py, reading.py, round_start.py
+# and utility.py. flare.py needs FLARE: make $(FLARE) bench-smoke has it.
+SMOKE = all memory 'brains --claims' 'brains test' 'brains maps' 'brains noise' 'brains names' peers variants \
+	'separations spatial' 'separations smooth' 'separations template' contrast 'figures --out $(OUT)/smoke --only 002-fig6' \
+	$(if $(wildcard $(FLARE)),flare)
+bench-smoke: $(DEV)  ## every bench with small sizes, whose figures mean nothing: two minutes on two cores
+	@printf '%s\n' $(SMOKE) | PYTHONPATH=test xargs -P 2 -I BENCH sh -c 'set -- BENCH; name=$$1; shift; log=$$(mktemp); \
+		$(BIN)/python bench/$$name.py "$$@" --quick >$$log 2>&1 && echo "bench/BENCH: runs" || \
+		{ echo "bench/BENCH: failed" >&2; tail -n 20 $$log >&2; rm $$log; exit 1; }; rm $$log'
+	$(BIN)/python bench/reliability.py bench/measured/variants.jsonl >/dev/null
+
 bench: $(DEV)  ## speed, memory and quality on this machine, into results/
 	@mkdir -p results
 	$(BIN)/python bench/all.py > results/speed.md && cat results/speed.md
 	$(BIN)/python bench/memory.py --json > results/memory.json && cat results/memory.json
-	$(BIN)/python bench/store.py
 	$(BIN)/python bench/utility.py --preset paper --subjects 1024 --sites 4 --epsilon 1 \
 		--seeds 0,1,2 --json > results/utility-paper.json && cat results/utility-paper.json
 	$(BIN)/python bench/utility.py --preset realistic --subjects 1024 --sites 4 --epsilon 1 \

@@ -1,13 +1,11 @@
 """One table of speed: measure, ours, floor or peer, ratio, target, met or not.
 
-    python bench/all.py [--only kernels,round,reading,run,sites,subjects,state,files]
-                        [--quick] [--json]
-    python bench/all.py --only sites --tree ../before
+    python bench/all.py [--only kernels,round,reading,run,sites,subjects] [--quick] [--json]
 
 Runs the other benches, each in processes of its own, and puts their ratios beside the targets.
 Ratios are of CPU time in one run, so that other load can only blur them; BLAS has one thread.
 Whatever was not measured is a line of its own, with the reason.  `--quick`: smaller sizes, which
-say whether the table works, not whether a target is met.
+say whether the table works, not whether a target is met; then a bench that fails ends this one.
 """
 
 from __future__ import annotations
@@ -65,8 +63,7 @@ def of_bench(name: str, *words: str) -> Any:
 
 def kernels(arguments: argparse.Namespace) -> Iterator[Row]:
     """Whole rounds of the solvers over the two products that no round can do without."""
-    words = ("--subjects", "32", "--repeats", "3") if arguments.quick else ()
-    found = of_bench("kernels", *words)
+    found = of_bench("kernels", *(("--quick",) if arguments.quick else ()))
     targets = {
         "quasi-newton, volatility": 1.95,
         "quasi-newton, tanh": 1.5,
@@ -83,7 +80,7 @@ def kernels(arguments: argparse.Namespace) -> Iterator[Row]:
 
 def round_start(arguments: argparse.Namespace) -> Iterator[Row]:
     """What a process of COINSTAC's first version costs in every round."""
-    found = of_bench("round_start", "--repeats", "3" if arguments.quick else "15")
+    found = of_bench("round_start", *(("--quick",) if arguments.quick else ()))
     yield Row(
         measure="start of a round", ours=found["round_ms"], beside=found["numpy_ms"],
         what="import numpy", ratio=found["ratio"], target=1.8,
@@ -92,8 +89,7 @@ def round_start(arguments: argparse.Namespace) -> Iterator[Row]:
 
 def reading(arguments: argparse.Namespace) -> Iterator[Row]:
     """Reading and resampling of one run of images."""
-    words = ("--timepoints", "40", "--repeats", "1", "--fine", "1") if arguments.quick else ()
-    found = of_bench("reading", *words)
+    found = of_bench("reading", *(("--quick",) if arguments.quick else ()))
     tasks, ratios = found["tasks"], found["ratios"]
     for peer, target in (("gunzip", 1.6), ("nilearn", 0.12), ("general", None)):
         yield Row(
@@ -144,13 +140,12 @@ def picard_seconds(subjects: int) -> float:
     return time.process_time() - began
 
 
-def cpu_of_run(tree: Path, n_sites: int, n_subjects: int) -> tuple[float, float]:
-    """Return CPU seconds and peak MB of a process that makes subjects and plays a run of a tree."""
+def cpu_of_run(n_sites: int, n_subjects: int) -> tuple[float, float]:
+    """Return CPU seconds and peak MB of a process that makes subjects and plays a run."""
     words = ["--subjects", n_subjects, "--sites", n_sites, "--epsilon", 8, "--seeds", 1, "--json"]
-    command = [sys.executable, str(tree / "bench" / "utility.py"), *map(str, words)]
+    command = [sys.executable, str(HERE / "utility.py"), *map(str, words)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    env = {**ENVIRONMENT, "PYTHONPATH": str(tree)}
-    subprocess.run(command, capture_output=True, env=env, check=True)
+    subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return spent, after.ru_maxrss / 1024.0
@@ -159,27 +154,18 @@ def cpu_of_run(tree: Path, n_sites: int, n_subjects: int) -> tuple[float, float]
 def sites(arguments: argparse.Namespace) -> Iterator[Row]:
     """Many small sites in memory; imports and the making of subjects included."""
     few, many = (6, 12) if arguments.quick else (20, 50)
-    here = HERE.parent
-    at = {S: cpu_of_run(here, S, 4 * S)[0] for S in (few, many)}
+    at = {S: cpu_of_run(S, 4 * S)[0] for S in (few, many)}
     slope = math.log(at[many] / at[few]) / math.log(many / few)
     yield Row(
         measure=f"slope of CPU from {few} to {many} sites of 4", ours=1e3 * at[many],
         beside=1e3 * at[few], what=f"{few} sites", ratio=slope, target=0.9,
-    )  # fmt: skip
-    if arguments.tree is None:
-        yield missing(f"{many} sites of 4 subjects", "needs --tree with the code of before", 0.5)
-        return
-    before = cpu_of_run(arguments.tree, many, 4 * many)[0]
-    yield Row(
-        measure=f"{many} sites of 4 subjects", ours=1e3 * at[many], beside=1e3 * before,
-        what="the tree of before", ratio=at[many] / before, target=0.5,
     )  # fmt: skip
 
 
 def subjects(arguments: argparse.Namespace) -> Iterator[Row]:
     """Slope of time in the number of subjects."""
     few, many = (100, 200) if arguments.quick else (1000, 10_000)
-    (low, _), (high, peak) = (cpu_of_run(HERE.parent, 4, M) for M in (few, many))
+    (low, _), (high, peak) = (cpu_of_run(4, M) for M in (few, many))
     yield Row(
         measure=f"slope of CPU from {few} to {many} subjects", ours=1e3 * high, beside=1e3 * low,
         what=f"{few} subjects", ratio=math.log(high / low) / math.log(many / few), target=1.1,
@@ -192,38 +178,6 @@ def subjects(arguments: argparse.Namespace) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def state(arguments: argparse.Namespace) -> Iterator[Row]:
-    """What a party carries from round to round: of the last round over the second."""
-    found = of_bench("state", "--rounds", "12" if arguments.quick else "40")
-    second, last = found["rounds"][0], found["rounds"][-1]
-    yield Row(
-        measure=f"state in round {last['round']}", ours=last["bytes"] / 1e3,
-        beside=second["bytes"] / 1e3, what="round 2", unit="kB", ratio=found["ratios"]["bytes"],
-        target=1.01,
-    )  # fmt: skip
-    yield Row(
-        measure="the same: reading it", ours=last["read_ms"], beside=second["read_ms"],
-        what="round 2", ratio=found["ratios"]["read_ms"], target=1.1,
-    )  # fmt: skip
-
-
-def files(arguments: argparse.Namespace) -> Iterator[Row]:
-    """A round of a site that finds its working arrays in a file."""
-    words = ("--subjects", "250", "--repeats", "3") if arguments.quick else ()
-    found = of_bench("side_files", *words)
-    yield Row(
-        measure=f"round of {found['subjects']} subjects from its file", ours=found["with_file_ms"],
-        beside=found["arithmetic_ms"], what="in memory", ratio=found["ratio"], target=1.05,
-    )  # fmt: skip
-
-
-def elsewhere(arguments: argparse.Namespace) -> Iterator[Row]:
-    """What this computer or these benches do not measure."""
-    del arguments
-    yield missing("CPU per exchange in COINSTAC's engine", "needs the engine (make test-engine)")
-    yield missing("equality on processors of two makes", "one processor here (docs/decisions.md)")
-
-
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "kernels": kernels,
     "round": round_start,
@@ -231,9 +185,6 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "run": whole_run,
     "sites": sites,
     "subjects": subjects,
-    "state": state,
-    "files": files,
-    "elsewhere": elsewhere,
 }
 
 
@@ -242,6 +193,8 @@ def measured(arguments: argparse.Namespace) -> Iterator[Row]:
         try:
             yield from PARTS[name](arguments)
         except (RuntimeError, subprocess.CalledProcessError) as err:
+            if arguments.quick:
+                raise
             yield missing(name, f"the bench failed: {err}")
 
 
@@ -263,7 +216,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--only", default=",".join(PARTS))
-    parser.add_argument("--tree", type=Path, help="a checkout to compare with")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--picard", type=int, help=argparse.SUPPRESS)

@@ -1,9 +1,7 @@
 """Spatial maps of two-sided synthetic brains: how many networks come back, beside smooth noise.
 
     python bench/brains.py maps --seeds 831,832 --json
-    python bench/brains.py maps --tree ../before --seeds 831,832 --json
     python bench/brains.py test --json
-    python bench/brains.py temporal --seeds 831,832 --json
     python bench/brains.py names --seeds 61021,61022
     python bench/brains.py noise --seeds 741201,741202,741203,741204 --json
     python bench/brains.py --claims --seed 741301 --json claims.json
@@ -11,11 +9,9 @@
     python bench/brains.py --claims --people FOLDER --constants own.toml
 
 ``maps``  whole runs (secure sums, exact noise) at G 50 to 400 on the same subjects: mean |r| of the
-          maps with the planted networks, matched one to one, and how many are above .5.  `--tree`
-          runs the code of another checkout on the same voxels, with its own defaults.
+          maps with the planted networks, matched one to one, and how many are above .5.
 ``test``  the left-right test, from its parts, at each G: 100 runs of brains, and 1000 of noise of
           each of four smoothnesses; `noise_mean` is that of the worst.
-``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 ``names`` how many maps get a name and how many the right one, of networks of public sets.
 ``noise`` what 252 runs of useless people alone of each of four kinds claim together, for every
           seed; the end of ``--claims`` is the same for its first seed.
@@ -34,7 +30,6 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -46,24 +41,21 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+import brain_claims
+import brain_names
+from cape.report import labels
+
 N_NETWORKS = 20
 SUBJECTS, SCANS, SITES = 60, 148, 3
 FOUND = 0.5
-# G and the components that the run asks for, before and after: what each says of real brains
-BEFORE = {50.0: 10, 100.0: 15, 200.0: 15, 400.0: 20}
-AFTER = {50.0: 12, 100.0: 15, 200.0: 15, 400.0: 18}
+# G and the components that the run asks for: what `cape budget` says of real brains
+ASKED = {50.0: 12, 100.0: 15, 200.0: 15, 400.0: 18}
 MASK = "MNI152-10mm"
 # Smooth noise that is not in the grid of the test's own simulation (mm, white noise)
 OTHER_NOISE = ((7.5, 0.8), (10.5, 0.8), (14.0, 0.8), (19.0, 0.8))
 
 
-def play(voxels: Path, g: float, n_components: int, seed: int) -> tuple[Any, str]:
-    """Run this interpreter's cape on the voxels of a file; return the maps and the status."""
-    outcome = run(voxels, g, n_components, seed, "capegica")
-    return outcome.A, outcome.status
-
-
-def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
+def run(voxels: Path, g: float, n_components: int, seed: int) -> Any:
     """Return the outcome of a run on the voxels of a file."""
     import separations as bench
     from cape.computations import load
@@ -75,7 +67,7 @@ def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
 
     data = np.load(voxels, mmap_mode="r")
     settings = {"mask": MASK, "n_components": n_components}
-    config = load(name).config.from_input({"epsilon": 1.0, "delta": 1e-5, **settings})
+    config = load("capegica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **settings})
     arguments = argparse.Namespace(subjects=len(data), sites=SITES, g=g * 1.001)
     space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
 
@@ -83,7 +75,7 @@ def run(voxels: Path, g: float, n_components: int, seed: int, name: str) -> Any:
         run = Series(values=np.array(data[m]), tr=0.0, digest="", grid="-")
         return clean(run, resolve(config).reading.cleaning)[0].astype(np.float64)
 
-    return bench.run(name, space, subject, arguments, seed, **settings)
+    return bench.run("capegica", space, subject, arguments, seed, **settings)
 
 
 def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
@@ -108,70 +100,35 @@ def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
     return study.maps
 
 
-def maps(seeds: list[int], kinds: list[str], tree: Path | None) -> dict[str, Any]:
+def maps(seeds: list[int], kinds: list[str], asked: dict[float, int]) -> dict[str, Any]:
     from cape.algorithms.scores import match_maps
 
     rows = []
-    asked = BEFORE if tree else AFTER
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
             for kind in kinds:
-                voxels, out = Path(folder) / "voxels.npy", Path(folder) / "maps.npz"
+                voxels = Path(folder) / "voxels.npy"
                 truth = write_voxels(voxels, seed, networks=kind == "brains")
                 for g, n in asked.items():
                     began = time.monotonic()
-                    # Another process for every run: a tree cannot be changed in this one.
-                    home = (tree or Path(__file__).parents[1]).resolve()
-                    paths = f"{home}{os.pathsep}{home / 'bench'}"
-                    command = [
-                        sys.executable,
-                        __file__,
-                        "one",
-                        str(voxels),
-                        str(g),
-                        str(n),
-                        str(seed),
-                        str(out),
-                    ]
-                    subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=True)
-                    done = np.load(out)
-                    r = np.abs(match_maps(done["A"], truth).correlation)
+                    outcome = run(voxels, g, n, seed)
+                    r = np.abs(match_maps(outcome.A, truth).correlation)
                     rows.append(
                         {
                             "seed": seed, "kind": kind, "g": g, "asked": n,
-                            "kept": int(done["A"].shape[1]), "status": str(done["status"]),
+                            "kept": outcome.A.shape[1], "status": outcome.status,
                             "found": int((r > FOUND).sum()), "r": float(r.mean()),
                             "seconds": time.monotonic() - began,
                         }
                     )  # fmt: skip
                     print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    return {"what": "maps", "tree": "before" if tree else "after", "rows": rows}
+    return {"what": "maps", "rows": rows}
 
 
-def temporal(seeds: list[int]) -> dict[str, Any]:
-    """Return r of a temporal run's own maps and of its spatial set, each over its own number."""
-    from cape.algorithms.scores import match_maps
-
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in seeds:
-            truth = write_voxels(voxels := Path(folder) / "voxels.npy", seed, networks=True)
-            for g, n in AFTER.items():
-                outcome = run(voxels, g, n, seed, "temporal")
-                row = {"seed": seed, "g": g, "status": outcome.status}
-                for name, A in (("own", outcome.A), ("free", outcome.spatial.A)):
-                    r = np.abs(match_maps(A, truth).correlation)
-                    row |= {f"{name}_maps": A.shape[1], f"{name}_r": float(r.mean())}
-                    row |= {f"{name}_found": int((r > FOUND).sum())}
-                rows.append(row)
-                print(json.dumps(row), file=sys.stderr, flush=True)
-    return {"what": "temporal", "rows": rows}
-
-
-def test() -> dict[str, Any]:
+def test(asked: dict[float, int]) -> dict[str, Any]:
     """Return how often noise and brains pass z of 4, from t = tr(J P) of fresh subjects."""
     rows = []
-    for g, R in AFTER.items():
+    for g, R in asked.items():
         rows.append(test_at(g, R))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return {"what": "test", "rows": rows}
@@ -235,7 +192,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("maps", "test", "temporal", "names", "noise"))
+    parser.add_argument("what", nargs="?", choices=("maps", "test", "names", "noise"))
     parser.add_argument("--claims", action="store_true")
     parser.add_argument("--seed", type=int, default=73_001, help="of the first study of --claims")
     parser.add_argument("--studies", type=int, default=8, help="of --claims")
@@ -244,42 +201,32 @@ def main() -> None:
     parser.add_argument("--fit", type=Path, help="write the rule that fits these runs")
     parser.add_argument("--seeds", default="831,832")
     parser.add_argument("--kinds", default="brains,smooth")
-    parser.add_argument("--tree", type=Path, help="another checkout, run on the same voxels")
     parser.add_argument("--json", nargs="?", const="-", help="a file, or nothing to print it")
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, one G; one study of --claims"
+    )
     arguments = parser.parse_args()
+    asked, sets, seeds = ASKED, labels.DEFAULT, [int(text) for text in arguments.seeds.split(",")]
+    if arguments.quick:
+        asked, sets, seeds = {100.0: 15}, labels.DEFAULT[:1], seeds[:1]
+        arguments.studies, brain_claims.LEVELS, brain_claims.NOISE_RUNS = 1, (100.0,), 4
     if arguments.claims:
-        import brain_claims
-
         brain_claims.main(arguments)
         return
     if arguments.what is None:
-        parser.error("say maps, test, temporal, names or noise, or --claims")
+        parser.error("say maps, test, names or noise, or --claims")
     if arguments.what == "test":
-        document = test()
-    elif arguments.what == "temporal":
-        document = temporal([int(text) for text in arguments.seeds.split(",")])
+        document = test(asked)
     elif arguments.what == "names":
-        import brain_names
-
-        document = brain_names.measure([int(text) for text in arguments.seeds.split(",")])
+        document = brain_names.measure(seeds, sets)
         brain_names.show(document)
     elif arguments.what == "noise":
-        import brain_claims
-
-        seeds = [int(text) for text in arguments.seeds.split(",")]
         document = {"what": "noise", "rows": list(brain_claims.noise_rows(seeds))}
     else:
-        seeds = [int(text) for text in arguments.seeds.split(",")]
-        document = maps(seeds, arguments.kinds.split(","), arguments.tree)
+        document = maps(seeds, arguments.kinds.split(","), asked)
     if arguments.json:
         print(json.dumps(document))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["one"]:
-        _, _, voxels, g, n, seed, out = sys.argv
-        sys.path.pop(0)  # the folder of this file: the other tree has a bench of its own
-        found, status = play(Path(voxels), float(g), int(n), int(seed))
-        np.savez(out, A=found, status=status)
-    else:
-        main()
+    main()

@@ -3,6 +3,7 @@
     python bench/contrast.py --draws 200 --seed 1 --json rows.json
     python bench/contrast.py --rows "motion 1.2 sd" --sites 4 --people 4000 --epsilon 1
     python bench/contrast.py --table bench/measured/contrast.jsonl
+    python bench/contrast.py --quick
 
 Studies of `support.group_study`; the estimator is that of a run, `cape.algorithms.contrast`,
 its noise Gaussian with the planned standard deviations, its sums floats.  Beside it stand ordinary
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))  # `support`
 
 from cape.algorithms import contrast as estimator
 from cape.algorithms.contrast import Contrast, Estimates, estimates
@@ -354,7 +357,11 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="without what it is compared with")
     parser.add_argument("--json", type=Path, help="a file that gets one row a line, as they come")
     parser.add_argument("--table", type=Path, help="rows that were measured before")
+    parser.add_argument("--quick", action="store_true", help="two draws of one small study")
     asked = parser.parse_args()
+    if asked.quick:
+        asked.draws, asked.rows, asked.questions = 2, ROWS[0], "one,5"
+        asked.sites, asked.people = "4", "500"
     if asked.table:
         print(table([json.loads(x) for x in asked.table.read_text("utf-8").splitlines()]))
         return

@@ -1,6 +1,6 @@
 """Milliseconds of an exchange over FLARE with mTLS, beside a bare Collab echo of the same bytes.
 
-    PYTHONPATH=test python bench/flare.py [--rounds 40] [--json]
+    PYTHONPATH=test python bench/flare.py [--rounds 40] [--quick] [--json]
 
 A server and four sites as processes of their own on the loopback.  In one job the run is played,
 and after each exchange its message once more between methods that only send bytes back, so both
@@ -68,7 +68,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--components", type=int, default=3)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="three rounds")
     given = parser.parse_args()
+    if given.quick:
+        given.rounds = 3
     # Neither the first exchange, which reads data, nor the last, which writes the results.
     rows = measure(given.rounds, given.components)[1:-1]
     cores = min(os.cpu_count() or 1, len(rows[0]["site_cpu"]))

@@ -1,6 +1,6 @@
 """Cost of one round of each solver against its floor and against other ICA packages.
 
-    python bench/kernels.py [--json] [--subjects 256] [--repeats 15]
+    python bench/kernels.py [--json] [--subjects 256] [--repeats 15] [--quick]
 
 The floor of a round is its two unavoidable products, W X and Z Z' (R x N by N x R), on the same
 arrays, in the same run, interleaved with what is compared; the same two products subject by
@@ -238,8 +238,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--subjects", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="32 subjects, 3 repeats")
     chosen = parser.parse_args()
-    figures = measure(chosen.subjects, chosen.repeats)
+    size = (32, 3) if chosen.quick else (chosen.subjects, chosen.repeats)
+    figures = measure(*size)
     print(json.dumps(figures, indent=2) if chosen.json else table(figures))
 
 

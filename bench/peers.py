@@ -1,6 +1,7 @@
 """Non-private maps beside nilearn's CanICA and scikit-learn's FastICA, on the same subjects.
 
     python bench/peers.py [--json] [--subjects 24] [--timepoints 150] [--networks 6] [--seed 1]
+                          [--quick]
 
 Synthetic brains on the 10 mm mask (``cape synth``: smooth noise, subjects that differ), in NIfTI
 files.  Every task is a process of its own, so that time and peak memory belong to it; imports are
@@ -117,9 +118,12 @@ def main() -> int:
     parser.add_argument("--timepoints", type=int, default=150)
     parser.add_argument("--networks", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="8 subjects, 60 volumes, 3 networks")
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.quick:
+        given.subjects, given.timepoints, given.networks = 8, 60, 3
     if given.task:
         sys.stdout.write("\n" + json.dumps(run_task(given.task, given.folder, given.networks)))
         return 0

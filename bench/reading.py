@@ -1,6 +1,6 @@
 """CPU time and peak memory of reading and resampling one run, beside zlib and nilearn.
 
-    python bench/reading.py [--json] [--timepoints 100] [--fine 20] [--people 8]
+    python bench/reading.py [--json] [--timepoints 100] [--fine 20] [--quick]
 
 One run of int16 volumes at 2 mm (97 x 115 x 97, gzip) is brought to the 3 mm mask and cleaned
 (linear trend, six confounds, cosines up to .008 Hz, unit variance).  Measured on the same file, in
@@ -17,20 +17,12 @@ Then one volume, not packed, by the quick forms and by the form for any grid: 1 
 (193 x 229 x 193) to the 1 mm mask half a voxel away, and 2 mm to the 3 mm mask, turned by 4 degrees
 about x, 3 about y and 5 about z, as stored and smoothed (6 mm).  The file has a head with noise
 everywhere, as fMRIPrep writes it; how well it packs is printed, because gunzip is most of the time.
-
-Last, the command `cape validate` over a site of `--people` runs, in a shell without
-settings of threads: CPU with an empty store, with the store of the first command and, without a
-store, beside that of gunzip and of a shell with OPENBLAS_NUM_THREADS=1; wall with one and two
-processors.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,21 +48,7 @@ TARGETS = {
     "memory whole / nilearn": 0.35,
     "1 mm read / general": 0.10,
     "turned read / general": 0.25,
-    "second command / first": 0.12,
-    "validate / gunzip": 1.4,
-    "wall of two processors / one": 1 / 1.7,
-    "CPU without thread settings / with": 1.1,
 }
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-SETTINGS = """epsilon = 8.0
-delta = 1e-5
-computation = "capegica"
-n_components = 2
-n_sites = 3
-mask = "MNI152-3mm"
-resample = "to_mask"
-min_timepoints = 10
-"""
 
 
 def affine(mm: float) -> np.ndarray:
@@ -270,64 +248,6 @@ def turned(n_times: int, fwhm: float) -> tuple[float, float]:
     return one_volume(2, turn @ affine(2), grid_of(mask_space(settings())), n_times, fwhm)
 
 
-def site_of(folder: Path, n_people: int, n_times: int) -> list[Path]:
-    """Write a site whose people have one run each, no two alike."""
-    import nibabel as nib
-
-    first = write_run(folder, 2, n_times, "sub-1_task-rest_bold.nii.gz")
-    (folder / "confounds.tsv").unlink()
-    image = nib.load(first)
-    values = np.asarray(image.dataobj)
-    for m in range(2, n_people + 1):
-        another = nib.Nifti1Image(np.roll(values, m, axis=3), image.affine, image.header)
-        nib.save(another, folder / f"sub-{m}_task-rest_bold.nii.gz")
-    (folder / "settings.toml").write_text(SETTINGS)
-    return sorted(folder.glob("*.nii.gz"))
-
-
-def validate(site: Path, store: str, *, n_processors: int = 2, **more: str) -> tuple[float, float]:
-    """Return CPU and wall seconds of the command."""
-    rest = {name: text for name, text in os.environ.items() if name not in THREADS}
-    command = [sys.executable, "-m", "cape", "validate", str(site), "--quiet"]
-    allowed = sorted(os.sched_getaffinity(0))[:n_processors]
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(
-        command,
-        env={**rest, "CAPE_CACHE": store, **more},
-        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
-        capture_output=True,
-        check=True,
-    )
-    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu, wall
-
-
-def commands(folder: Path, n_people: int, n_times: int, repeats: int) -> dict[str, float]:
-    """Return CPU seconds (wall where it says so) of commands over one site, each the least."""
-    site = folder / "site"
-    site.mkdir()
-    files = site_of(site, n_people, n_times)
-    found: dict[str, list[float]] = {}
-    for k in range(repeats):
-        began = time.process_time()
-        for path in files:
-            gunzip(path)
-        found.setdefault("gunzip", []).append(time.process_time() - began)
-        store = str(folder / f"store-{k}")
-        found.setdefault("first command", []).append(validate(site, store)[0])
-        found.setdefault("second command", []).append(validate(site, store)[0])
-        shutil.rmtree(store)
-        cpu, wall = validate(site, "none")
-        found.setdefault("without a store", []).append(cpu)
-        found.setdefault("wall, two processors", []).append(wall)
-        alone = validate(site, "none", n_processors=1)[1]
-        found.setdefault("wall, one processor", []).append(alone)
-        one = validate(site, "none", OPENBLAS_NUM_THREADS="1")[0]
-        found.setdefault("OPENBLAS_NUM_THREADS=1", []).append(one)
-    return {name: min(seconds) for name, seconds in found.items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--timepoints", type=int, default=100)
@@ -338,10 +258,12 @@ def main() -> None:
         help="times that a 1 mm volume is read, turned ones three times as often",
     )
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--people", type=int, default=8)
+    parser.add_argument("--quick", action="store_true", help="20 volumes, each task once")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", nargs=2, metavar=("TASK", "FILE"))
     given = parser.parse_args()
+    if given.quick:
+        given.timepoints, given.fine, given.repeats = 20, 1, 1
     if given.child:
         child(given.child[0], Path(given.child[1]), given.repeats)
         return
@@ -349,7 +271,6 @@ def main() -> None:
         path = write_run(Path(name), 2, given.timepoints, "run.nii.gz")
         packed = path.stat().st_size / (np.prod(SHAPES[2]) * 2.0 * given.timepoints)
         rows = {task: measure(task, path, given.repeats) for task in TASKS}
-        site = commands(Path(name), given.people, given.timepoints, given.repeats)
     assert rows["read"]["crc"] == rows["general"]["crc"], "not the bits of the general form"
     volumes = {
         "1 mm": fine(given.fine),
@@ -363,12 +284,6 @@ def main() -> None:
         "whole / nilearn": rows["whole"]["s"] / rows["nilearn"]["s"],
         "memory whole / nilearn": rows["whole"]["MB"] / rows["nilearn"]["MB"],
         **{f"{name} read / general": quick / slow for name, (quick, slow) in volumes.items()},
-        "second command / first": site["second command"] / site["first command"],
-        "validate / gunzip": site["without a store"] / site["gunzip"],
-        "wall of two processors / one": site["wall, two processors"] / site["wall, one processor"],
-        "CPU without thread settings / with": (
-            site["without a store"] / site["OPENBLAS_NUM_THREADS=1"]
-        ),
     }
     try:
         import isal  # noqa: F401
@@ -377,16 +292,12 @@ def main() -> None:
     except ImportError:
         engine = "zlib"
     if given.json:
-        measured = {"tasks": rows, "commands": site, "ratios": ratios}
-        print(json.dumps({"engine": engine, "packed": packed, **measured}))
+        print(json.dumps({"engine": engine, "packed": packed, "tasks": rows, "ratios": ratios}))
         return
     print(f"{given.timepoints} volumes, packed to {packed:.2f}; unpacked by {engine}\n")
     print("| task | CPU s | peak MB |\n|---|---|---|")
     for task, row in rows.items():
         print(f"| {task} | {row['s']:.2f} | {row['MB']:.0f} |")
-    print(f"\n| commands, {given.people} people | s |\n|---|---|")
-    for task, seconds in site.items():
-        print(f"| {task} | {seconds:.2f} |")
     print("\n| ratio | measured | target | met |\n|---|---|---|---|")
     for ratio, value in ratios.items():
         target = TARGETS.get(ratio)

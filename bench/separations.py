@@ -3,6 +3,7 @@
     python bench/separations.py spatial --seeds 601,602,603 --json
     python bench/separations.py template --seeds 611,612,613 --json
     python bench/separations.py smooth --seeds 621,622,623 --json
+    python bench/separations.py spatial --quick
 
 ``spatial``   preset realistic, mean correlation with the planted maps at a given G_eff
 ``smooth``    the same with maps that are Gaussian random fields: the model must be called unfit
@@ -195,7 +196,10 @@ def main() -> None:
     parser.add_argument("--r", type=float, default=0.6, help="of templates and planted networks")
     parser.add_argument("--seeds", default="601,602,603")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="32 subjects, 5 maps, one seed")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.subjects, arguments.components, arguments.seeds = 32, 5, "601"
     began = time.monotonic()
     rows = [one(arguments, int(text)) for text in arguments.seeds.split(",")]
     means = {

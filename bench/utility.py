@@ -175,7 +175,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rows", type=Path, help="a file that gets one row a seed")
     parser.add_argument("--table", type=Path, help="rows that were measured before")
+    parser.add_argument("--quick", action="store_true", help="64 subjects, 5 maps, one seed")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.subjects, arguments.components, arguments.seeds = 64, 5, "0"
     if arguments.table:
         text = arguments.table.read_text(encoding="utf-8")
         print(table([json.loads(row) for row in text.splitlines()]))

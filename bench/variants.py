@@ -3,6 +3,7 @@
     python bench/variants.py --g 110,170,240 --seeds 0 --json rows.json
     python bench/variants.py --presets jitter,fields --g 170 --paired-with ../other-tree --draws 6
     python bench/variants.py --table rows.json
+    python bench/variants.py --quick
 
 Whole private runs in memory: secure sums, exact integers and noise, four sites, epsilon chosen so
 that G = M mu sqrt(h/S) is the one asked for.  Subjects are made once, in the coordinates of the
@@ -16,7 +17,6 @@ where it was measured, the other tree.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import subprocess
@@ -69,22 +69,15 @@ def run(job: Path) -> None:
     """Run the protocol on the arrays of a job and write what it released beside it."""
     from cape.computations import load
     from cape.report import confidence
+    from cape.simulation.memory import MemoryTransport
+    from cape.simulation.run_loop import run_to_end
+    from cape.site.policy import SitePolicy
     from cape.space.feature_space import FeatureSpace
 
-    try:
-        from cape.simulation.memory import MemoryTransport as Link
-        from cape.simulation.run_loop import run_to_end
-        from cape.site.policy import SitePolicy
-    except ImportError:  # an older tree
-        from cape.drivers.memory_link import MemoryLink as Link  # type: ignore[no-redef]
-        from cape.drivers.playing import play as run_to_end  # type: ignore[no-redef]
-        from cape.policy import SitePolicy  # type: ignore[no-redef]
     with np.load(job) as stored:
         data, lengths, chosen = stored["data"], stored["lengths"], json.loads(str(stored["chosen"]))
     seed = chosen.pop("seed")
     computation = load("capedjica")
-    if "n_sites" not in {field.name for field in dataclasses.fields(computation.config)}:
-        del chosen["n_sites"]  # an older tree
     config = computation.config.from_input(chosen)
     space = FeatureSpace.of_matrix(EDGE * EDGE, (EDGE, EDGE))
     edges = np.linspace(0, len(data), SITES + 1).astype(int)
@@ -92,19 +85,13 @@ def run(job: Path) -> None:
         f"local{s}": Reduced(space, [data[m, :, : lengths[m]] for m in range(a, b)])
         for s, (a, b) in enumerate(pairwise(edges))
     }
-    of_simulation = getattr(SitePolicy, "of_simulation", None)  # an older tree has no limits
-    allowed = {"min_subjects": 1, "allow_not_private": True, "simulation_seed": NOISE_SEED + seed}
-    policy = (of_simulation or SitePolicy)(**allowed)
-    link = Link(computation, config, sources, policy, None)
+    policy = SitePolicy.of_simulation(simulation_seed=NOISE_SEED + seed)
+    link = MemoryTransport(computation, config, sources, policy, None)
     run_to_end(link, None)
     outcome: Any = link.outcome
-    verdict = getattr(outcome, "verdict", None)
-    of = getattr(confidence, "confidence", None)  # an older tree
-    if of is None:
-        silent = confidence.why_not(outcome)
-        claimed = [] if silent else confidence.bands(outcome)[1].tolist()
-    else:
-        claimed = list(of(outcome).expected_r)
+    verdict = outcome.verdict
+    silent = confidence.why_not(outcome)
+    claimed = [] if silent else confidence.bands(outcome)[1].tolist()
     facts = {
         "status": outcome.status,
         "claimed": claimed,
@@ -113,7 +100,7 @@ def run(job: Path) -> None:
         "c": None if verdict is None else verdict.curvature,
         "z": None if verdict is None else verdict.z,
         "components": None if verdict is None else verdict.components,
-        "overlap": getattr(getattr(link._state.model, "subspace", None), "overlap", None),
+        "overlap": link._state.model.subspace.overlap,
     }
     np.savez(
         job.with_suffix(".done.npz"),
@@ -131,7 +118,6 @@ class Subjects:
     data: np.ndarray  # (M, d, T) float32
     lengths: np.ndarray  # (M,)
     truth: np.ndarray | None  # (D, R)
-    artefact: np.ndarray | None = None  # (D, n): fields that all subjects have in common, too
 
 
 def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Subjects:
@@ -173,16 +159,10 @@ def epsilon_for(g: float, n_subjects: int) -> float:
 
 
 def measure(
-    name: str,
-    g: float,
-    seed: int,
-    draw: int,
-    arguments: argparse.Namespace,
-    trees: dict[str, Path],
-    made: Subjects | None = None,
+    name: str, g: float, seed: int, draw: int, arguments: argparse.Namespace, trees: dict[str, Path]
 ) -> list[dict[str, Any]]:
-    """Return a row for every tree, from the same subjects: `made`, or those of the preset."""
-    made = made or subjects_of(name, arguments.subjects, arguments.components, seed)
+    """Return a row for every tree, from the same subjects."""
+    made = subjects_of(name, arguments.subjects, arguments.components, seed)
     chosen: dict[str, object] = {
         "feature_space": "matrix", "image_shape": f"{EDGE},{EDGE}", "basis": "dct", "n_basis": D,
         "n_components": arguments.components, "epsilon": epsilon_for(g, arguments.subjects),
@@ -202,7 +182,6 @@ def measure(
             with np.load(job.with_suffix(".done.npz")) as stored:
                 facts = json.loads(str(stored["facts"]))
                 score = scores(stored["W"], stored["A"], made.truth)
-                score["artefact"] = within(stored["A"], made.artefact)
             rows.append(
                 {"preset": name, "g": g, "seed": seed, "draw": draw, "tree": tree, **score, **facts,
                  "seconds": time.monotonic() - began}
@@ -214,7 +193,7 @@ def scores(W: np.ndarray, A: np.ndarray, truth: np.ndarray | None) -> dict[str, 
     from cape.algorithms.scores import isi, match_maps
 
     if truth is None:
-        none = {"q": None, "r": None, "worst": None, "true": [], "nearest": []}
+        none = {"q": None, "r": None, "worst": None, "true": []}
         return {**none, "n_components": A.shape[1]}
     matched = match_maps(A, truth)
     # In the order of the estimates, as claims are; a map that is nobody's has r 0.
@@ -229,21 +208,8 @@ def scores(W: np.ndarray, A: np.ndarray, truth: np.ndarray | None) -> dict[str, 
         "r": float(found.mean()),
         "worst": float(found.min()),
         "true": true.tolist(),
-        # |r| of every map with the planted map that it is most like, whoever else is like that
-        "nearest": np.abs(np.corrcoef(A.T, truth.T)[: A.shape[1], A.shape[1] :])
-        .max(axis=1)
-        .tolist(),
         "n_components": A.shape[1],
     }
-
-
-def within(A: np.ndarray, fields: np.ndarray | None) -> list[float]:
-    """Return the multiple correlation of every map (D, k) with the span of the fields."""
-    if fields is None:
-        return []
-    A, fields = A - A.mean(axis=0), fields - fields.mean(axis=0)
-    inside = np.linalg.qr(fields)[0].T @ A
-    return (np.linalg.norm(inside, axis=0) / np.linalg.norm(A, axis=0)).tolist()
 
 
 def line(row: dict[str, Any]) -> str:
@@ -324,7 +290,11 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--json", type=Path, help="a file that gets one row a line, as they come")
     parser.add_argument("--table", type=Path, help="rows that were measured before")
+    parser.add_argument("--quick", action="store_true", help="two presets, 64 subjects, 5 maps")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.presets, arguments.g = "realistic,white-noise", "170"
+        arguments.subjects, arguments.components = 64, 5
     if arguments.table:
         text = arguments.table.read_text(encoding="utf-8")
         print(table([json.loads(row) for row in text.splitlines()]))

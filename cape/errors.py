@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+# Others learn the number of the rule that a site's list, mask or table breaks, and nothing more.
+_OF_A_SITE: Final = tuple(
+    f"E1{number:02d}" for number in (1, 2, 3, 4, 5, 8, 9, 15, 22, 23, 38, 39, 62, 63)
+)
+
 # Never renumber codes: scripts and people look them up in docs/errors.md.
 CATALOGUE: Final[dict[str, str]] = {
     # 0nn: anything, settings
@@ -24,43 +29,15 @@ CATALOGUE: Final[dict[str, str]] = {
     "E018": "no settings can be proposed or sent: {problem}; {do}",
     "E019": "there is no settings.toml in the folder or beside it, and setting '{setting}' is required; write one with cape init FOLDER.",
     "E020": "{what} needs {wing}, which is not installed here; install the whole package: pip install --force-reinstall coinstac-cape (the image leaves parts out).",
-    # 1nn: rows of the table of bad inputs (docs/errors.md)
+    # 1nn: rules of a site's data (docs/errors.md), what sites must agree on
     "E100": "The data of site {site} did not pass its own checks; see site-error.txt there.",
-    "E101": "Files listed by site {site} are missing or cannot be read; see site-error.txt there.",
-    "E102": "Site {site} lists files outside its base directory; see site-error.txt there.",
-    "E103": "Site {site} lists a folder where a file is needed; see site-error.txt there.",
-    "E104": "Site {site} has no data files; see site-error.txt there.",
-    "E105": "Site {site} lists the same data twice; see site-error.txt there.",
-    "E107": "A data file at site {site} is empty; see site-error.txt there.",
-    "E108": "A data file at site {site} is a pointer, not data; see site-error.txt there.",
-    "E109": "A data file at site {site} is not of the type that its name says; see site-error.txt there.",
-    "E110": "A compressed image at site {site} is truncated; see site-error.txt there.",
-    "E111": "A data file at site {site} is truncated; see site-error.txt there.",
-    "E112": "An image at site {site} is not a 4-D series; see site-error.txt there.",
-    "E113": "An image at site {site} has more than four dimensions; see site-error.txt there.",
-    "E114": "A data file at site {site} does not hold real numbers; see site-error.txt there.",
-    "E115": "An image at site {site} has no affine; see site-error.txt there.",
-    "E116": "An image at site {site} has two affines that disagree; see site-error.txt there.",
-    "E117": "Images at site {site} do not match the consortium grid; see site-error.txt there.",
-    "E119": "Images at site {site} do not match the consortium space; see site-error.txt there.",
-    "E122": "The mask at site {site} is not a mask; see site-error.txt there.",
-    "E123": "The mask at site {site} is empty; see site-error.txt there.",
+    **dict.fromkeys(
+        _OF_A_SITE, "A list, mask or table of site {site} cannot be used; see its site-error.txt."
+    ),
     "E124": "The {field} differs between sites: {sites}; map the same file at every site.",
-    "E129": "Site {site} has too few time points for these settings; see site-error.txt there.",
     "E130": "The consortium has {got} subjects, n_components={allowed} needs more; lower n_components.",
-    "E132": "The repetition time is missing at site {site} but a filter asks for it; see site-error.txt there.",
-    "E134": "The repetition time differs: {sites}; allowed {allowed} s. Correct tr or leave the site out.",
-    "E136": "Confounds at site {site} do not fit the images; see site-error.txt there.",
-    "E137": "Confound columns are missing at site {site}; see site-error.txt there.",
-    "E138": "A table at site {site} cannot be read; see site-error.txt there.",
-    "E139": "A list at site {site} is not understood; see site-error.txt there.",
-    "E140": "An array file at site {site} is not a plain array; see site-error.txt there.",
-    "E141": "A .mat file of version 7.3 at site {site} cannot be read; see site-error.txt there.",
-    "E142": "An array file at site {site} lacks the variable; see site-error.txt there.",
-    "E143": "A matrix at site {site} seems to be transposed; see site-error.txt there.",
     "E144": "The number of features differs between sites: {sites}; use the same features everywhere.",
     "E145": "{setting}={got} exceeds the limit {allowed}; {do}",
-    "E146": "Site {site} has too little disk or memory for its working files; see site-error.txt there.",
     "E149": "n_components={got}: allowed {allowed}; {do}",
     "E150": "{problem}; {do}",
     "E151": "Settings differ between sites: {sites}. All sites must run the owner's settings.",
@@ -69,14 +46,9 @@ CATALOGUE: Final[dict[str, str]] = {
     "E154": "Site policy of site {site} refuses this run.",
     "E155": "Versions differ between sites: {sites}. Install the same version everywhere.",
     "E156": "Site {site} is missing or answered late in {phase} round {round}; the run ends, nothing more is spent.",
-    "E157": "The {phase} step of round {round} is not finite; the run stops with the last good state.",
     "E158": "The request cannot be read: {problem}.",
     "E160": "Seeds are for simulation only; site {site} has no simulation_seed in its policy; leave the seed out.",
     "E161": "Files changed during the run at site {site}; leave them as they are and start a new run.",
-    "E162": "Two mapped files at site {site} have the same name; see site-error.txt there.",
-    "E163": "Files at site {site} hold surface data that do not fit the feature space; see "
-    "site-error.txt there.",
-    "E164": "Confounds and filters remove all of a run at site {site}; see site-error.txt there.",
     "E165": "Site {site} has not confirmed whose files these are; run cape people there.",
     "E167": "Site {site} lacks the package that confound_strategy needs; install the extra 'confounds' there.",
     "E168": "Site {site} does not publish the counts of {column}; add public_counts = "
@@ -93,7 +65,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E220": "secure sum failed: {problem}.",
     "E221": "the sum may reach 2^{got}, allowed is 2^62; lower a clip bound.",
     # 23n: budget
-    "E230": "{what} needs mu {asked}, {left} of {budget} is left; {do}",
+    "E230": "{what} needs mu {needed}, {remaining} of {budget} is left; {do}",
     "E231": "plan refused by site {site}: {problem}.",
     "E232": "a planned release is not possible: {problem}; {do}",
     "E233": "{phase} round {round} {problem}; nothing is released.",
@@ -158,7 +130,11 @@ CATALOGUE: Final[dict[str, str]] = {
 
 
 # Hints at a file that exists only if the site has a folder
-NO_FILE: Final = ("; see site-error.txt there", ", see site-error.txt there")
+NO_FILE: Final = (
+    "; see its site-error.txt",
+    "; see site-error.txt there",
+    ", see site-error.txt there",
+)
 
 
 class CapeError(Exception):

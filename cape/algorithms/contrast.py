@@ -153,7 +153,7 @@ class _People:
     x: Array  # (n, p)
     r: Array  # (n,)
     counted: Array  # (n,) 1 for people with all values, else 0
-    asked: int  # public number of people in the two groups; strict form: of all people
+    n_people: int  # public number of people in the two groups; strict form: of all people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -318,7 +318,7 @@ def _people(question: Contrast, stack: Data) -> _People:
     if rows.shape[1] != K + p + 1:
         raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + p + 1}")
     # People with a missing outcome keep r, so that the public form does not reveal who they are.
-    asked = len(rows) if question.strict else int(np.isfinite(rows[:, -1]).sum())
+    n_people = len(rows) if question.strict else int(np.isfinite(rows[:, -1]).sum())
     r = np.clip(np.nan_to_num(rows[:, -1]), -0.5, 0.5)
     counted = np.all(np.isfinite(rows), axis=1)
     rows = np.where(counted[:, None], rows, 0.0)
@@ -328,7 +328,7 @@ def _people(question: Contrast, stack: Data) -> _People:
         x=clip_rows(x, question.covariate_norm) if p else x,
         r=r,
         counted=counted.astype(np.float64),
-        asked=asked,
+        n_people=n_people,
     )
 
 
@@ -406,12 +406,12 @@ def _squares(question: Contrast, state: Contrasted, people: _People) -> Array:
 def _imbalance_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     r = float(people.r @ people.counted)
     x, b = people.x.T @ people.counted, question.covariate_norm
-    return projected_part(r, x, people.asked, 0.5 * R_STRICT, Y_STRICT * b)
+    return projected_part(r, x, people.n_people, 0.5 * R_STRICT, Y_STRICT * b)
 
 
 def _separation_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     r = float(people.r @ people.counted)
-    return projected_part(r, np.array([r]), people.asked, 0.5 * R_STRICT, 0.5 * R_STRICT)
+    return projected_part(r, np.array([r]), people.n_people, 0.5 * R_STRICT, 0.5 * R_STRICT)
 
 
 def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Array:
@@ -422,12 +422,12 @@ def _contrast_part(question: Contrast, state: Contrasted, people: _People) -> Ar
     else:
         z, z_radius = -float(h @ people.counted), R_PUBLIC * state.reach
     v_radius = (Y_STRICT if question.strict else Y_PUBLIC) * state.radius
-    return projected_part(z, v.sum(axis=0), people.asked, z_radius, v_radius)
+    return projected_part(z, v.sum(axis=0), people.n_people, z_radius, v_radius)
 
 
 def _spread_part(question: Contrast, state: Contrasted, people: _People) -> Array:
     """[8] Return n min((t - T D_s / D)^2, L^2) of a site, (1,)."""
-    n = people.asked
+    n = people.n_people
     if not n or not np.ptp(people.r):
         return np.zeros(1)
     total = _contrast(question, state, people).sum(axis=0)
@@ -663,7 +663,7 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
              part=_imbalance_part if strict else None)  # fmt: skip
         look("moments", p * (p + 1) // 2, "psd", 0.25 * share["design"],
              rows=_moments, fold=_fold_moments,
-             bound=lambda asked, state: asked.covariate_norm**2)  # fmt: skip
+             bound=lambda question, state: question.covariate_norm**2)  # fmt: skip
     if strict:
         look("separation", 1, "ball", share["separation"],
              rows=lambda _, state, people: people.r[:, None] ** 2 - 0.125,
@@ -674,7 +674,7 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
              fold=lambda _, state, mean, std: replace(
                  state, slope=float(np.clip(mean[0] + 0.5, 0.4, 1.0))))  # fmt: skip
         look("effects", p * K, "ball", share["effects"], rows=_effects, fold=_fold_effects,
-             bound=lambda asked, state: asked.covariate_norm * state.radius)  # fmt: skip
+             bound=lambda question, state: question.covariate_norm * state.radius)  # fmt: skip
     look("contrast", K, "ball", share["contrast"], rows=_contrast, part=_contrast_part,
          bound=contrast_bound,
          fold=lambda _, state, mean, std: replace(state, total=mean))  # fmt: skip
@@ -691,8 +691,8 @@ def _looks(question: Contrast) -> tuple[_Look, ...]:
          rows=_squares, fold=_fold_squares, bound=_squares_bound)  # fmt: skip
     if question.random:
         look("spread", 1, "ball", SPREAD_SHARE, rows=None, part=_spread_part,
-             bound=lambda asked, state: (
-                 2.0 * _spread_limit(asked, state) * contrast_bound(asked, state)),
+             bound=lambda question, state: (
+                 2.0 * _spread_limit(question, state) * contrast_bound(question, state)),
              fold=lambda _, state, mean, std: replace(
                  state, spread=float(mean[0])))  # fmt: skip
     return tuple(looks)

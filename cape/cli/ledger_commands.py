@@ -215,7 +215,7 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
     def left(field: str) -> float | None:
         amounts = {one.run: getattr(one, field) for one in opened.spending.runs}
         used = sum_up((amounts[run.run], largest_sum(others, amounts)))
-        return None if delta is None else limits.left(used).epsilon(delta)
+        return None if delta is None else limits.remaining(used).epsilon(delta)
 
     holds = run.state == "held"
     return {

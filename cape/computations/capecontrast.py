@@ -34,7 +34,7 @@ from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table, 
 from cape.protocol.phases import AnyPhase, Computation
 from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
-from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
+from cape.protocol.report_phase import facts, nothing_for_sites, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.comparison import (
@@ -333,9 +333,9 @@ def stages(config: CapeContrastConfig) -> tuple[PlannedStage, ...]:
     groups = Groups(people=np.zeros(1, dtype=np.int64), cases=None)
 
     def planned(phase: str, *, score: bool) -> PlannedStage:
-        asked = _question(config, score=score, groups=groups, everybody=0).schedule(0)
+        releases = _question(config, score=score, groups=groups, everybody=0).schedule(0)
         part = part_of(config, score=score)
-        return PlannedStage(phase=phase, releases=asked, mu2_weight=1.0, part=part)
+        return PlannedStage(phase=phase, releases=releases, mu2_weight=1.0, part=part)
 
     first = planned("contrast", score=False)
     return (first, planned("score", score=True)) if first.part else (first,)
@@ -401,13 +401,15 @@ def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Half)
     """Return the public numbers of people in a release."""
     entries = roster.sites
     if config.strict:
-        return Groups(people=np.array([one.n_subjects for one in entries]), cases=None)
+        return Groups(people=np.array([entry.n_subjects for entry in entries]), cases=None)
     if part and config.sites == "random":
-        names, people = [one.site for one in entries], [one.n_subjects for one in entries]
+        names, people = [entry.site for entry in entries], [entry.n_subjects for entry in entries]
         first = half_of_sites(seed.encode(), names, np.array(people))
-        entries = tuple(one for one, a in zip(entries, first, strict=True) if a == (part == "A"))
-    asked = np.array([asked_of(config, seed, one, part) for one in entries])
-    return Groups(people=asked.sum(axis=1), cases=asked[:, 0])
+        entries = tuple(
+            entry for entry, a in zip(entries, first, strict=True) if a == (part == "A")
+        )
+    counts = np.array([asked_of(config, seed, entry, part) for entry in entries])
+    return Groups(people=counts.sum(axis=1), cases=counts[:, 0])
 
 
 def question_of(config: CapeContrastConfig, model: Model, *, score: bool = False) -> Contrast:
@@ -479,16 +481,17 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
     score: Contrasted | None = SCORE.released(model) if pattern else None
     asked_score = question_of(config, model, score=True) if pattern else None
     status = (score or state).status
-    plain = outcome_in_tables(NAME, party, model, status=status, reasons=_REASONS, tables=())
     names = tuple(one.column for one in config.asked_outcomes)
     return ContrastOutcome(
-        **{name: getattr(plain, name) for name in Outcome.__dataclass_fields__},
+        **facts(NAME, party, model),
+        status=status,
+        reason=_REASONS[status],
         group=config.asked_group,
         covariates=config.asked_covariates,
         names=names,
         units=config.outcome_units,
         middles=tuple(one.middle for one in config.asked_outcomes),
-        asked=question_of(config, model),
+        question=question_of(config, model),
         state=state,
         score=asked_score,
         score_state=score,

@@ -23,7 +23,7 @@ LIKELY: Final[dict[float, float]] = {
 LIKELY_ABOVE_30: Final = 4.9  # a component, untested
 
 # G / u(R) -> share of runs on synthetic focal maps that end with a confirmed map: 343 runs of R 5
-# to 30, one curve for all (bench/verdicts.py)
+# to 30 in memory, one curve for all
 CONFIRMED_SHARE: Final[dict[float, float]] = {
     0.5: 0.0, 0.55: 0.12, 0.64: 0.12, 0.72: 0.4, 0.8: 0.55, 0.88: 0.8, 0.97: 0.95, 1.2: 1.0,
 }  # fmt: skip

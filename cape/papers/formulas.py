@@ -84,11 +84,11 @@ class Releases:
         return root_up(self.mu2)
 
     def first(self, count: int) -> Releases:
-        left, groups = max(1, count), []
+        remaining, groups = max(1, count), []
         for mu2, n in self.groups:
-            groups.append((mu2, min(n, left)))
-            left -= groups[-1][1]
-            if left == 0:
+            groups.append((mu2, min(n, remaining)))
+            remaining -= groups[-1][1]
+            if remaining == 0:
                 break
         return Releases(groups=tuple(groups), sites=self.sites, release_delta=self.release_delta)
 

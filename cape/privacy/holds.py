@@ -44,7 +44,7 @@ class Limits:
     def allow(self, others: Cost, plan: Cost) -> bool:
         return self._rounded(others) + plan <= self.total
 
-    def left(self, others: Cost) -> Cost:
+    def remaining(self, others: Cost) -> Cost:
         """Return the largest plan that is allowed beside `others`."""
         return self.total - self._rounded(others)
 

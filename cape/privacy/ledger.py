@@ -114,7 +114,7 @@ class Ledger:
         return INFINITE if self.budget is None else total_of(self.events)
 
     @property
-    def left(self) -> Cost:
+    def remaining(self) -> Cost:
         """Budget minus charges; PrivacyBudgetError without a budget."""
         if self.budget is None:
             raise PrivacyBudgetError("E234", what="this run")
@@ -159,13 +159,13 @@ class Ledger:
         return ""
 
     def _refused(self, event: Event, do: str) -> PrivacyBudgetError:
-        asked = _mu_text(event.cost) if event.private else "infinity"
+        needed = _mu_text(event.cost) if event.private else "infinity"
         # The request is rounded up and the rest down, so the text never contradicts the decision.
-        left, budget = "no budget", "none"
+        remaining, budget = "no budget", "none"
         if self.budget is not None:
-            left, budget = _mu_text(self.left, down=True), _mu_text(self.budget.cost)
+            remaining, budget = _mu_text(self.remaining, down=True), _mu_text(self.budget.cost)
         return PrivacyBudgetError(
-            "E230", what=event.name, asked=asked, left=left, budget=budget, do=do
+            "E230", what=event.name, needed=needed, remaining=remaining, budget=budget, do=do
         )
 
 
@@ -197,14 +197,14 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
     fitting = 0
     while all_within(releases[: fitting + 1], budget.cost):
         fitting += 1
-    asked = total_of(releases)
+    whole = total_of(releases)
     # The text rounds epsilon to 6 digits: a little more, so that the shown value suffices.
-    needed = (asked.epsilon(budget.delta) or 0.0) * 1.000001
+    needed = (whole.epsilon(budget.delta) or 0.0) * 1.000001
     raise PrivacyBudgetError(
         "E230",
         what=f"the plan of {len(releases)} releases",
-        asked=_mu_text(asked),
-        left=_mu_text(budget.cost, down=True),
+        needed=_mu_text(whole),
+        remaining=_mu_text(budget.cost, down=True),
         budget=_mu_text(budget.cost),
         do=f"the first {fitting} fit; {_DO_RAISE} to {needed:.6g}.",
     )

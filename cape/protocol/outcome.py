@@ -148,7 +148,7 @@ class IcaOutcome(Outcome):
 class ContrastOutcome(Outcome):
     """The result of a comparison of groups: its question, and the state after the last release.
 
-    The roster counts the people of both groups at each site, except in the strict form.  `asked`
+    The roster counts the people of both groups at each site, except in the strict form.  `question`
     covers K outcomes of all people; for a pattern, of half A, and `score` covers the one number
     w'u of half B.
     """
@@ -158,7 +158,7 @@ class ContrastOutcome(Outcome):
     names: tuple[str, ...]  # (K,)
     units: tuple[str, ...]  # (K,) in words, "" if unknown
     middles: tuple[float, ...] = ()  # (K,) public, subtracted from all outcomes; empty: zeros
-    asked: Contrast
+    question: Contrast
     state: Contrasted
     score: Contrast | None = None
     score_state: Contrasted | None = None

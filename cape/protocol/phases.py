@@ -385,9 +385,9 @@ def _missing(
     """Return the sites that were asked and did not answer; ConsortiumError if too few answered."""
     if attendance is None:
         return frozenset()
-    asked, present = frozenset(attendance.sites), frozenset(answered)
-    lost, strange = asked - present, present - asked
-    if lost and len(asked & present) < attendance.least:
+    expected, present = frozenset(attendance.sites), frozenset(answered)
+    lost, strange = expected - present, present - expected
+    if lost and len(expected & present) < attendance.least:
         raise ConsortiumError("E156", site=min(lost), phase=cursor.phase, round=cursor.round)
     if strange:
         raise ConsortiumError("E204", field="list of sites", sites=f"{min(strange)} was not asked")

@@ -82,16 +82,16 @@ def _with_noise(
     for stage in stages:
         share = max(0.0, 1.0 - fixed2) * stage.mu2_weight / total if total else 0.0
         share = 0.0 if stage.fixed_mu else share
-        weights = [asked.weight for asked in stage.releases]
+        weights = [release.weight for release in stage.releases]
         mus = split_mu(budget.mu, [share * w / sum(weights) for w in weights]) if share else ()
-        for i, asked in enumerate(stage.releases):
+        for i, release in enumerate(stage.releases):
             mu = stage.fixed_mu or (mus[i] if mus else 0.0)
             if mu <= 0.0:
                 raise PrivacyBudgetError(
                     "E230",
                     what=f"the fixed rounds of {stage.phase}",
-                    asked=f"{(fixed2**0.5) * budget.mu:.6g} and more for {stage.phase}",
-                    left=f"{budget.mu:.6g}",
+                    needed=f"{(fixed2**0.5) * budget.mu:.6g} and more for {stage.phase}",
+                    remaining=f"{budget.mu:.6g}",
                     budget=f"{budget.mu:.6g}",
                     do="use fewer rounds, a smaller mu per round, or raise epsilon",
                 )
@@ -100,9 +100,9 @@ def _with_noise(
                     phase=stage.phase,
                     round=i + 1,
                     field=SUM_FIELD,
-                    shape=asked.shape,
-                    size=asked.size,
-                    clip=asked.clip,
+                    shape=release.shape,
+                    size=release.size,
+                    clip=release.clip,
                     mu=mu,
                     shares=shares,
                     seed_ratio=seed_ratio,
@@ -124,14 +124,14 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
             phase=stage.phase,
             round=i + 1,
             field=SUM_FIELD,
-            shape=asked.shape,
-            size=asked.size,
-            clip=asked.clip,
+            shape=release.shape,
+            size=release.size,
+            clip=release.clip,
             n_subjects=n_subjects,
             part=stage.part,
         )
         for stage in stages
-        for i, asked in enumerate(stage.releases)
+        for i, release in enumerate(stage.releases)
     )
 
 
@@ -171,16 +171,16 @@ def verify_plan(
     if any(min(s.counts, default=0) < 0 or sum(s.counts) > s.n_subjects for s in roster.sites):
         raise refuse("a site has more people in groups than it has people, or fewer than none")
     for event in roster.plan:
-        asked, part = expected[event.phase, event.round]
+        release, part = expected[event.phase, event.round]
         # A release that asks all people and charges one half would be free for the other half.
         if event.part != part:
             raise refuse(f"{event.phase} asks another half of the people than the settings")
-        if (event.size, event.shape) != (asked.size, asked.shape):
+        if (event.size, event.shape) != (release.size, release.shape):
             raise refuse(f"{event.phase} asks for another vector than the settings")
         if event.private != config.private:
             raise refuse(f"{event.phase} carries no noise")
         if config.private:
-            verify_event(event, asked.clip, site=site.id)
+            verify_event(event, release.clip, site=site.id)
             if event.shares != noise_shares_of(config, roster.n_sites):
                 raise refuse(f"{event.phase} counts on other noise shares than the settings")
             if event.seed_ratio != config.ratio(roster.n_sites):

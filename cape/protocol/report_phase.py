@@ -68,6 +68,24 @@ def guarantee_of(party: Aggregator, roster: Roster) -> str:
     return "dp" if party.config.private and not roster.seeded else "none"
 
 
+def facts(name: str, party: Aggregator, model: Model) -> dict[str, Any]:
+    """Return the fields that the results of all computations share."""
+    roster = joined(model)
+    return {
+        "computation": name,
+        "version": VERSION,
+        "run": party.digest(broadcast_roster(model))[:16].hex(),
+        "config_digest": party.config.digest(),
+        "settings": party.config.settings(),
+        "label": guarantee_of(party, roster),
+        "roster": roster,
+        "fingerprint": model.fingerprint,
+        "ledger": party.ledger or empty_ledger(party.config),
+        "trace": records(model.trace, roster),
+        "warnings": roster.warnings,
+    }
+
+
 def outcome_in_tables(
     name: str,
     party: Aggregator,
@@ -78,23 +96,8 @@ def outcome_in_tables(
     reasons: Mapping[str, str] = ONE_RELEASE,
 ) -> Outcome:
     """Return a result that consists of tables, one file each; `reasons` by status."""
-    roster = joined(model)
-    return Outcome(
-        computation=name,
-        version=VERSION,
-        run=party.digest(broadcast_roster(model))[:16].hex(),
-        config_digest=party.config.digest(),
-        settings=party.config.settings(),
-        label=guarantee_of(party, roster),
-        status=status,
-        reason=reasons[status],
-        roster=roster,
-        fingerprint=model.fingerprint,
-        ledger=party.ledger or empty_ledger(party.config),
-        trace=records(model.trace, roster),
-        warnings=roster.warnings,
-        tables=tables,
-    )
+    shared = facts(name, party, model)
+    return Outcome(**shared, status=status, reason=reasons[status], tables=tables)
 
 
 def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:

@@ -299,8 +299,8 @@ class Release(Generic[M]):
         if stage.by_site is not None and stage.by_site(self.config):
             # The fingerprint draws the sites; with another one the halves would overlap.
             _settle(site, event, model.fingerprint.encode())
-            asked = site_is_asked(site.id, model, event)
-            return subjects if asked else Stacks(arrays=(), labels=())
+            is_asked = site_is_asked(site.id, model, event)
+            return subjects if is_asked else Stacks(arrays=(), labels=())
         cells = None if stage.cells is None else stage.cells(site, model)
         return half_of(site, model, event, subjects, cells)
 
@@ -427,9 +427,9 @@ def half_of(
     parts = halves(model.fingerprint, site.id, cell_of)
     digest = hashlib.sha256(wire.dumps([[name, parts[name]] for name in sorted(parts)])).digest()
     _settle(site, event, digest)
-    asked = [np.array([parts[name] == event.part for name in labels]) for labels in stacks.labels]
+    in_part = [np.array([parts[name] == event.part for name in labels]) for labels in stacks.labels]
     half = Stacks(
-        arrays=tuple(array[mask] for array, mask in zip(stacks.arrays, asked, strict=True)),
+        arrays=tuple(array[mask] for array, mask in zip(stacks.arrays, in_part, strict=True)),
         labels=tuple(
             tuple(name for name in labels if parts[name] == event.part) for labels in stacks.labels
         ),

@@ -3,7 +3,7 @@
 A party's share grows at most in proportion to S, with two exceptions.  The sealed shares of all
 sites pass the aggregator once (S k of them).  Every state holds the keys of all S sites and the
 list of survivors.  `join` refuses a run whose messages are too large, before any charge.
-Measured: `bench/sites.py`.
+Measured up to 500 sites: docs/results.md.
 """
 
 from __future__ import annotations

@@ -155,10 +155,10 @@ class Tables:
 def comparison_of(outcome: ContrastOutcome) -> tuple[GroupComparison | None, Tables]:
     """Return the record and its tables; without all releases, None and the public counts."""
     groups = tuple(_group_rows(outcome))
-    last, state = outcome.score or outcome.asked, outcome.score_state or outcome.state
-    if state.looks < len(last.looks) or outcome.state.looks < len(outcome.asked.looks):
+    last, state = outcome.score or outcome.question, outcome.score_state or outcome.state
+    if state.looks < len(last.looks) or outcome.state.looks < len(outcome.question.looks):
         return None, Tables(effects=(), pattern=(), means=(), balance=(), groups=groups)
-    whole = estimates(outcome.asked, outcome.state)
+    whole = estimates(outcome.question, outcome.state)
     rows = tuple(_effects(outcome.names, outcome.units, whole))
     tested = rows
     pattern: tuple[PatternRow, ...] = ()
@@ -232,9 +232,9 @@ def _effects(names: Sequence[str], units: Sequence[str], fits: Estimates) -> Ite
 def _means(
     outcome: ContrastOutcome, whole: Estimates, groups: Sequence[GroupRow]
 ) -> Iterator[MeanRow]:
-    asked, state = outcome.asked, outcome.state
-    noise: Array = asked.released(state, "centre") * state.scale
-    error = np.sqrt(noise**2 + whole.sd**2 / asked.groups.n)
+    question, state = outcome.question, outcome.state
+    noise: Array = question.released(state, "centre") * state.scale
+    error = np.sqrt(noise**2 + whole.sd**2 / question.groups.n)
     firsts, seconds = (sum(getattr(row, x) or 0 for row in groups) for x in ("first", "second"))
     share = firsts / (firsts + seconds) if firsts + seconds else None
     middles = outcome.middles or (0.0,) * len(outcome.names)
@@ -251,13 +251,13 @@ def _means(
 
 
 def _balance(
-    covariates: Sequence[Covariate], asked: Contrast, state: Contrasted
+    covariates: Sequence[Covariate], question: Contrast, state: Contrasted
 ) -> Iterator[BalanceRow]:
     if not covariates:
         return
     # c_x is the mean of r x; divided by the mean of r (g - p_s) it is a difference of groups.
     difference = state.imbalance / state.separation
-    error = asked.released(state, "imbalance") / state.separation
+    error = question.released(state, "imbalance") / state.separation
     spread = np.sqrt(np.diag(state.moments))
     for j, covariate in enumerate(covariates):
         if isinstance(covariate, Levels):

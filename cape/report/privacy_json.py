@@ -214,7 +214,7 @@ def figures(outcome: Outcome) -> HeadlineFigures:
     # The noise of a seeded run can be computed from the seed: no claim is made.
     if outcome.label != "dp":
         return planned
-    mu_unspent = math.sqrt(ledger.left.mu2 or 0.0)
+    mu_unspent = math.sqrt(ledger.remaining.mu2 or 0.0)
     return replace(
         planned,
         mu=planned.mu_planned,

@@ -184,14 +184,14 @@ def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: i
         subtract_stream(total, seed, label)
     # Survivors also masked against the dropped sites, whose halves of the pairs are missing.
     for u in site_order(dropped):
-        # A site without a neighbour among the survivors left no mask behind.  Computed plans have
+        # A site without a neighbour among the survivors leaves no mask behind.  Computed plans have
         # no such site (k is above S - t).
-        if left := survivors & table.setup.partners(u):  # pragma: no branch
+        if partners := survivors & table.setup.partners(u):  # pragma: no branch
             shares = {v: m.mask_keys[u] for v, m in messages.items() if u in m.mask_keys}
             ring = KeyRing(site=u, secret_key=_secret(table, shares))
             if ring.public_key != mask_public_key(entries[u], pending.key_set):
                 raise failure(f"the shares do not give the mask key of {u}")
-            peers = {site: mask_public_key(entries[site], pending.key_set) for site in left}
+            peers = {site: mask_public_key(entries[site], pending.key_set) for site in partners}
             pairs = shared_keys(ring, peers, digest=table.roster, salt=table.setup.salt)
             # Adding its zero-sum term towards the survivors completes their sum.
             total += zero_sum_mask(pairs, label)

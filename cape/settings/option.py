@@ -35,15 +35,6 @@ def option(
     return field(default=default, metadata=metadata)
 
 
-# Settings of earlier versions that resemble no current one, and their replacements
-GONE: typing.Final = {
-    "separation": "computation = 'capedjica', 'capegica' or 'capedualreg' chooses the model",
-    "allow_solvers": "allow_computations names what may run",
-    "allow_units": "allow_computations names what may run",
-    **dict.fromkeys(
-        ("share_timepoints", "exclude_bad_subjects", "max_excluded_fraction"), "leave it out"
-    ),
-}
 # Names of settings share their endings, so suggestions below this likeness are mostly wrong.
 LIKENESS: typing.Final = 0.72
 
@@ -52,8 +43,6 @@ def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     # Imported here: only a mistake needs it.
     import difflib
 
-    if name in GONE:
-        return f"; earlier versions had it, now {GONE[name]}"
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=LIKENESS)
     return f"; did you mean '{near[0]}'?" if near else ""
 

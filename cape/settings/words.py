@@ -75,10 +75,10 @@ def parse_strategy(text: str) -> dict[str, str]:
     if text in ("", "none"):
         return {}
     parts = [part.partition("=") for part in text.split(",")]
-    asked = {name.strip(): value.strip() for name, _, value in parts}
-    if len(asked) < len(parts):
+    strategy = {name.strip(): value.strip() for name, _, value in parts}
+    if len(strategy) < len(parts):
         raise out_of_range("confound_strategy", text, "every part once")
-    for name, value in asked.items():
+    for name, value in strategy.items():
         if name not in STRATEGIES:
             near = did_you_mean(name, STRATEGIES).lstrip("; ")
             raise out_of_range("confound_strategy", name, ", ".join(STRATEGIES), near or "correct.")
@@ -87,14 +87,14 @@ def parse_strategy(text: str) -> dict[str, str]:
         if not known or value == "a number":
             allowed_text = ", ".join(allowed) or "no value"
             raise out_of_range("confound_strategy", f"{name}={value}", allowed_text)
-    if "compcor" in asked and "high_pass" not in asked:
+    if "compcor" in strategy and "high_pass" not in strategy:
         # fMRIPrep computes these components from filtered data.
         raise out_of_range("confound_strategy", text, "compcor with high_pass only")
-    if "n_compcor" in asked and "compcor" not in asked:
+    if "n_compcor" in strategy and "compcor" not in strategy:
         raise out_of_range("confound_strategy", text, "n_compcor with compcor only")
-    if "tedana" in asked and len(asked) > 1:
+    if "tedana" in strategy and len(strategy) > 1:
         raise out_of_range("confound_strategy", text, "tedana alone: it has tables of its own")
-    return asked
+    return strategy
 
 
 def parse_entities(text: str, setting: str = "bids_filter") -> tuple[tuple[str, str], ...]:

@@ -71,7 +71,7 @@ def waiting_text(decision: Decision, clock: Clock, ledger: Path) -> str:
 
 def access_text(state: str, exchange: str, date: str) -> str:
     if not exchange:
-        return f"an exchange of older software ({state})"
+        return f"an exchange whose record cannot be read ({state})"
     return f"{exchange} of {date} ({state})"
 
 

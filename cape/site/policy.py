@@ -246,9 +246,8 @@ def _says(columns: Sequence[str], column: str) -> bool:
     return column in columns or ANY_COLUMN in columns
 
 
-# Keys that are pairs of epsilon and delta, each with the key of older files: epsilon at `OLD_DELTA`
-PAIR_KEYS: dict[str, str] = {"max_run": "max_epsilon", "max_total": "max_total_epsilon"}
-OLD_DELTA = 1e-5
+# Keys that are lists of pairs of epsilon and delta; all pairs hold
+PAIR_KEYS = ("max_run", "max_total")
 
 
 def limit_of(pairs: Sequence[tuple[float, float]]) -> Cost:
@@ -271,16 +270,6 @@ def promise_text(pair: tuple[float, float]) -> str:
     return f"epsilon {pair_text(pair)}: mu {mu:.5g}, the best guesser is right in {right} %"
 
 
-def _pairs(given: dict[str, object]) -> dict[str, object]:
-    """Return the keys of a file, with keys of older files converted to pairs; all pairs hold."""
-    for name, older in PAIR_KEYS.items():
-        if older in given:
-            epsilon = float(_value(older, float, given.pop(older)))  # type: ignore[arg-type]
-            both = [*_value(name, tuple, given.get(name, ()))]  # type: ignore[misc]
-            given[name] = [*both, (epsilon, OLD_DELTA)] if epsilon else both
-    return given
-
-
 # Allowed values of a key, by the type of its default
 ALLOWED: dict[type, str] = {
     tuple: "a list of texts",
@@ -293,7 +282,6 @@ ALLOWED: dict[type, str] = {
 
 def _values(given: Mapping[str, object]) -> dict[str, object]:
     defaults = {spec.name: spec.default for spec in dataclasses.fields(SitePolicy)}
-    given = _pairs({**given})
     for name in given:
         if name not in defaults:
             hint = did_you_mean(name, defaults)

@@ -889,7 +889,7 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
         ("patient_registry_note = 1", "patient_registry_note"),
         ('allowed_owners = "dr.miller@hospital-b"', "dr.miller"),
         ("dataset_id = 4711", "4711"),
-        ('max_total_epsilon = 3.25\nledger_file = "none"', "max_total"),
+        ('max_total = [[3.25, 1e-5]]\nledger_file = "none"', "max_total"),
     ):
         path.write_text(text)
         with pytest.raises(ConfigError, match="E267 the site policy of site local0") as caught:
@@ -940,7 +940,7 @@ def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp
     assert json.loads(answer)["output"]["phase"] == "join"
     # The ledger stays where the site's own policy put it, whatever the mapped one says.
     assert (engine.work / "local0" / "ledger.jsonl").is_file()
-    (data / "local0" / "p.toml").write_text("max_epsilon = 0.001\n")
+    (data / "local0" / "p.toml").write_text("max_run = [[0.001, 1e-5]]\n")
     with pytest.raises(PrivacyBudgetError, match="E154"):
         engine.ask("local0", {**engine.input, "policy": ["p.toml"]})
 

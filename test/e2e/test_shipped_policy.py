@@ -320,15 +320,15 @@ def test_a_policy_that_only_lies_beside_the_data_forbids_and_never_allows(folder
     path = engine.data / "local0" / "site-policy.toml"
     for text, code in (
         ("veto = true", "E154"),
-        ("max_epsilon = 1.5", "E154"),
-        ("max_epsilon = ", "E267"),
+        ("max_run = [[1.5, 1e-5]]", "E154"),
+        ("max_run = ", "E267"),
         ("simulation_seed = 3", "E266"),
         ('ledger_file = "none"', "E266"),
     ):
         path.write_text(text)
         with pytest.raises((PrivacyBudgetError, ConfigError), match=code):
             engine.ask("local0")
-    path.write_text("max_epsilon = 1000\nallow_local_noise = true\n")
+    path.write_text("max_run = [[1000, 1e-5]]\nallow_local_noise = true\n")
     engine.ask("local0")
     loud = bare(folder, "loud", epsilon=9.0)
     with pytest.raises(PrivacyBudgetError, match=r"max_run=8 at delta 1e-5 there, got 9"):
@@ -362,10 +362,10 @@ def test_a_policy_that_lies_beside_the_files_that_are_read_is_never_ignored(fold
     path.write_text("veto = true")
     with pytest.raises(PrivacyBudgetError, match="E154"):
         engine.ask("local0")
-    path.write_text("max_epsilon = ")
+    path.write_text("max_run = ")
     with pytest.raises(ConfigError, match="E267"):
         engine.ask("local0")
-    path.write_text("max_epsilon = 1000")
+    path.write_text("max_run = [[1000, 1e-5]]")
     mapped, engine.mapped = engine.mapped, {}
     others = {site: engine.ask(site) for site in engine.sites[1:]}
     engine.mapped = mapped
@@ -388,7 +388,7 @@ def test_a_policy_that_arrives_during_a_run_allows_nothing(folder) -> None:
     engine = bare(folder)
     while engine.cursor[0] != "mean":
         engine.exchange()
-    (engine.data / "local0" / "site-policy.toml").write_text("max_epsilon = 0\nveto = true\n")
+    (engine.data / "local0" / "site-policy.toml").write_text("max_run = []\nveto = true\n")
     body = json.loads(engine.ask("local0"))["output"]["body"]
     assert body["refused"]
     assert body["total"] == {"base64": "", "shape": [0]}
@@ -425,7 +425,7 @@ def test_the_shipped_policy_is_printed_as_lines_of_a_file(capsys, tmp_path) -> N
     printed = tmp_path / "site-policy.toml"
     printed.write_text("\n".join(lines[:-1]))
     assert load_policy(printed) == SitePolicy()
-    printed.write_text('max_epsilon = 12\npublic_counts = ["dx"]\n')
+    printed.write_text('max_run = [[12, 1e-5]]\npublic_counts = ["dx"]\n')
     assert main(["policy", str(printed)]) == 0
     said = capsys.readouterr().out
     assert "# public_counts: the number of people in each level of dx is published" in said

@@ -539,9 +539,9 @@ TARGETS: dict[str, Fuzzed] = {
     ),
     "policy": Fuzzed(
         policy,
-        (b"min_subjects = 3\nveto = false\nmax_epsilon = 1.0\n", b"a = " + b"[" * 3000,
+        (b"min_subjects = 3\nveto = false\nmax_run = [[1.0, 1e-5]]\n", b"a = " + b"[" * 3000,
          b"min_subjects = " + b"9" * 5000, b"a = 0001-01-01T00:00:00+99:99",
-         b"max_epsilon = 1e999"),
+         b"max_run = [[1e999, 1e-5]]"),
     ),
     "identity": Fuzzed(identity, (b"00" * 32 + b'\0{"x":"00"}', b"\xff\0[", b"0\0" + b"[" * 3000)),
     "known": Fuzzed(

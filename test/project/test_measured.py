@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,25 @@ def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None
         assert row["brains_pass"] >= 99
 
 
+# -- the benches themselves ------------------------------------------------------------------------
+
+CALLED = {  # modules of others, and what the table of speed calls
+    "brain_claims": "brains", "brain_names": "brains", "flare_echo": "flare",
+    "kernels": "all", "reading": "all", "round_start": "all", "utility": "all",
+}  # fmt: skip
+
+
+def test_every_bench_is_run_by_make_bench_smoke() -> None:
+    """Two of them ended in an error of a policy that had been tightened, and nobody saw it."""
+    text = (TOP / "Makefile").read_text(encoding="utf-8")
+    smoke = text.split("SMOKE = ")[1].split("\nbench:")[0]
+    run = set(re.findall(r"\w+", smoke))
+    names = [path.stem for path in (TOP / "bench").glob("*.py")]
+    assert [name for name in names if CALLED.get(name, name) not in run] == []
+    speed = (TOP / "bench" / "all.py").read_text(encoding="utf-8")
+    assert all(f'of_bench("{name}"' in speed for name, by in CALLED.items() if by == "all")
+
+
 # -- the table of speed ----------------------------------------------------------------------------
 
 
@@ -140,9 +160,13 @@ def test_a_ratio_above_its_target_is_not_met_and_what_was_not_measured_is_said(m
 
     kernels = speed["kernels"]
     monkeypatch.setitem(kernels.__globals__, "of_bench", fails)
-    rows = list(speed["measured"](argparse.Namespace(only="kernels,elsewhere", quick=True)))
+    rows = list(speed["measured"](argparse.Namespace(only="kernels,reading", quick=False)))
     assert rows[0].why_not == "the bench failed: no such package"
     assert all(r.why_not for r in rows)
+    with pytest.raises(
+        RuntimeError, match="no such package"
+    ):  # a quick table says whether it works
+        list(speed["measured"](argparse.Namespace(only="kernels", quick=True)))
 
 
 def test_claims_of_spatial_maps_are_right_in_people_who_resemble_real_ones() -> None:

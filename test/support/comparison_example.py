@@ -105,7 +105,7 @@ def outcome(
         covariates=parse_covariates(COVARIATES),
         names=names,
         units=("Fisher z" if len(names) > 1 else "ml",) * len(names),
-        asked=asked,
+        question=asked,
         state=state,
         score=score,
         score_state=None if score is None else led(score, pattern or 0.0),

@@ -11,7 +11,7 @@ from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Data
 from cape.algorithms.spatial import sparseness, spatial_ica
 from cape.computations.ica.model import FinalState
-from cape.protocol.model import Model, broadcast_roster, joined, records
+from cape.protocol.model import Model, joined
 from cape.protocol.outcome import (
     IcaOutcome,
     SiteOutcome,
@@ -21,11 +21,11 @@ from cape.protocol.outcome import (
 )
 from cape.protocol.phases import AnyPhase
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import Scales, clip_scales, guarantee_of, report
+from cape.protocol.report_phase import Scales, clip_scales, facts, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
-from cape.settings.config import VERSION, Config
+from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import has_neighbours
 from cape.space.public_basis import public_basis
@@ -85,21 +85,16 @@ def consortium_outcome(
     if spatial is None and spectrum is not None:
         # They cost no privacy and were often better on real data: shown with every spectrum.
         spatial = _spatial_set(party.config, model, end)
+    shared = facts(name, party, model)
+    if gap_missing:
+        shared["warnings"] = (*roster.warnings, NO_GAP)
     return IcaOutcome(
+        **shared,
         kind=end.kind,
-        computation=name,
-        version=VERSION,
-        run=party.digest(broadcast_roster(model))[:16].hex(),
-        config_digest=party.config.digest(),
-        settings=party.config.settings(),
-        label=guarantee_of(party, roster),
         status=end.status,
         reason=end.reason,
         stability=end.stability,
         verdict=end.verdict.ordered(end.order) if end.verdict else None,
-        roster=roster,
-        fingerprint=model.fingerprint,
-        ledger=party.ledger or empty_ledger(party.config),
         V=end.V,
         U=end.U,
         W=apply_order(end.order, end.W, 0),
@@ -109,9 +104,7 @@ def consortium_outcome(
         edge=spectrum.edge if spectrum else 0.0,
         gap_ratio=spectrum.gap_ratio if spectrum else 0.0,
         rank_status=spectrum.status if spectrum else "unguarded",
-        trace=records(model.trace, roster),
         rounds_planned=sum(event.phase == roster.plan[-1].phase for event in roster.plan),
-        warnings=(*roster.warnings, *([NO_GAP] if gap_missing else [])),
         spatial=spatial,
         template=template,
     )

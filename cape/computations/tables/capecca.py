@@ -119,8 +119,8 @@ def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
 
 
 def stages(config: CapeCcaConfig, n_columns: int) -> tuple[PlannedStage, ...]:
-    asked = estimator(config, n_columns).schedule(n_columns)
-    return (PlannedStage(phase="moment", releases=asked, mu2_weight=1.0),)
+    releases = estimator(config, n_columns).schedule(n_columns)
+    return (PlannedStage(phase="moment", releases=releases, mu2_weight=1.0),)
 
 
 def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:

@@ -101,14 +101,19 @@ def run(tmp_path: Path, *more: str) -> int:
 
 
 ERRORS = [
-    (DataError("E117", site="local1", detail="sub-07: shape (3, 3, 3)"), 1),
+    (DataError("E138", site="local1", detail="sub-07: shape (3, 3, 3)"), 1),
     (ConsortiumError("E124", field="mask", sites="local0, local1"), 1),
     (StateLostError("E210", site="local1", what="the journal"), 1),
     (ConfigError("E010", setting="n_component", hint=""), 2),
     (CapeError("E153", site="local1"), 3),
     (PrivacyBudgetError("E154", site="local1"), 3),
     (PrivacyBudgetError("E231", site="local1", problem="epsilon is too large"), 3),
-    (PrivacyBudgetError("E230", what="x", asked="2", left="1", budget="1", do="raise epsilon."), 4),
+    (
+        PrivacyBudgetError(
+            "E230", what="x", needed="2", remaining="1", budget="1", do="raise epsilon."
+        ),
+        4,
+    ),
     (FileNotFoundError("settings.toml"), 1),
     (ZeroDivisionError("subject sub-07 has value 12.34"), 70),
     (KeyboardInterrupt(), 130),
@@ -149,11 +154,11 @@ def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
 def test_errors_are_json_lines_for_machines(
     tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    simulator.error = DataError("E117", site="local1", detail="sub-07")
+    simulator.error = DataError("E138", site="local1", detail="sub-07")
     assert run(tmp_path, "--json") == 1
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["event"] == "error"
-    assert last["text"].startswith("CAPE-E117")
+    assert last["text"].startswith("CAPE-E138")
     assert last["detail"] == "sub-07"
 
 
@@ -206,7 +211,7 @@ def test_a_log_has_all_that_was_printed_and_is_for_nobody_else(
 ) -> None:
     log = tmp_path / "log.txt"
     assert run(tmp_path, "--log-file", str(log)) == 0
-    simulator.error = DataError("E117", site="local1", detail="sub-07")
+    simulator.error = DataError("E138", site="local1", detail="sub-07")
     assert run(tmp_path, f"--log-file={log}") == 1
     shown = capsys.readouterr()
     text = log.read_text(encoding="utf-8")

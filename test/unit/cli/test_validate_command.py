@@ -160,7 +160,7 @@ def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp
     text = capsys.readouterr().out
     assert "CAPE-E260" in text
     assert "epsilon and delta not given" not in text
-    policy.write_text("max_epsilon = 0.5\n")
+    policy.write_text("max_run = [[0.5, 1e-5]]\n")
     given = ["--policy", str(policy), "--set", "epsilon=1", "--set", "delta=1e-5"]
     assert main(["validate", str(plan / "local2"), *given]) == 3
     assert "CAPE-E154" in capsys.readouterr().out

@@ -23,6 +23,10 @@ NOTHING_ELSE = {IssueCode.MASK_UNREADABLE, IssueCode.TABLE_LINE}
 """Rules of a file that cannot be read at all: a whole one was expected."""
 
 
+SAID_TO_ALL = {24, 44, 45, 51, 65, 67}
+"""Rules whose public text says what all sites must agree on, or what the site has to do."""
+
+
 def rows_of(tree: ast.AST) -> dict[int, list[str]]:
     """Return the rows of the markers in a module, with the tests that carry them."""
     found: dict[int, list[str]] = {}
@@ -68,3 +72,11 @@ def test_a_rule_that_can_stop_a_site_has_a_sentence_for_others_that_names_no_fil
         key = "E100" if code.severity in "XS" else f"E1{code.number:02d}"
         assert code.public_key == key, code
         assert key in CATALOGUE, code
+
+
+def test_of_a_list_a_mask_or_a_table_others_learn_the_number_and_the_site_and_nothing_more():
+    stops = [code for code in IssueCode if code.severity == "E"]
+    texts = {CATALOGUE[code.public_key] for code in stops if code.number not in SAID_TO_ALL}
+    (text,) = texts
+    said = text.format(site="B")
+    assert said == "A list, mask or table of site B cannot be used; see its site-error.txt."

@@ -273,11 +273,11 @@ def test_steps_of_the_limit_round_what_others_hold_up() -> None:
     exact, coarse = Limits(total=cost(8)), Limits(total=cost(8), steps=4)
     a_tenth = Cost(mu2=cost(1).mu2 / 10)
     for others, left in ((cost(0), 8), (a_tenth, 6), (cost(2), 6), (cost(7), 0), (cost(9), 0)):
-        assert coarse.left(others) == cost(left)
+        assert coarse.remaining(others) == cost(left)
         assert coarse.allow(others, cost(left)) == (others.mu2 <= 8)
         assert exact.allow(others, cost(left)) == (others.mu2 <= 8)
-    assert exact.left(a_tenth).mu2 == 8 - a_tenth.mu2
-    assert Limits().left(cost(9)) == spending.INFINITE
+    assert exact.remaining(a_tenth).mu2 == 8 - a_tenth.mu2
+    assert Limits().remaining(cost(9)) == spending.INFINITE
 
 
 def answers_by_what_others_spent(own_hold: int, open_hold: int, plan: int) -> dict[int, Decision]:

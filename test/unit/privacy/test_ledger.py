@@ -71,15 +71,15 @@ def test_the_whole_worked_plan_fits_its_budget_and_reads_as_epsilon_one():
         ledger = ledger.charge(release)
     exact = sum((release.cost for release in plan.releases), FREE)
     assert 0 <= ledger.spent.mu2 - exact.mu2 < Fraction(len(plan.releases), 2**256)
-    assert ledger.left.mu2 == BUDGET.cost.mu2 - ledger.spent.mu2
-    assert 0 < ledger.left.mu2 < BUDGET.cost.mu2 * Fraction(3, 10**9)
+    assert ledger.remaining.mu2 == BUDGET.cost.mu2 - ledger.spent.mu2
+    assert 0 < ledger.remaining.mu2 < BUDGET.cost.mu2 * Fraction(3, 10**9)
     assert ledger.epsilon_spent() == pytest.approx(1.0, abs=1e-8)
     assert ledger.epsilon_spent() <= 1.0
 
 
 def test_a_budget_is_spent_exactly_and_not_one_part_in_2_to_the_200_further():
     spends_all = exhausting_budget()
-    assert Ledger(budget=BUDGET).charge(spends_all).left == FREE
+    assert Ledger(budget=BUDGET).charge(spends_all).remaining == FREE
     sliver = squared(2, 1, 2**200)
     with pytest.raises(PrivacyBudgetError):
         Ledger(budget=BUDGET).charge(sliver).charge(spends_all)
@@ -116,7 +116,13 @@ def test_a_release_is_charged_once():
 def test_queries_give_the_same_answer_twice():
     ledger = Ledger(budget=BUDGET).charge(event(1))
     asked = [
-        (ledger.spent.mu2, ledger.left, ledger.spent.mu(), ledger.epsilon_spent(), ledger.entries())
+        (
+            ledger.spent.mu2,
+            ledger.remaining,
+            ledger.spent.mu(),
+            ledger.epsilon_spent(),
+            ledger.entries(),
+        )
         for _ in range(2)
     ]
     assert asked[0] == asked[1]
@@ -139,7 +145,7 @@ def test_a_run_without_noise_keeps_its_events_and_reports_an_infinite_epsilon():
     assert ledger.entries()[1]["mu2"] == "infinite"
     assert ledger.spent == INFINITE
     with pytest.raises(PrivacyBudgetError, match="no budget"):
-        _ = ledger.left
+        _ = ledger.remaining
     with pytest.raises(PrivacyBudgetError, match="no private release"):
         ledger.charge(event(3))
     with pytest.raises(PrivacyBudgetError, match="charged already"):

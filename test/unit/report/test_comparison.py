@@ -101,7 +101,7 @@ def test_means_of_groups_lie_around_that_of_all_by_public_shares() -> None:
 def test_balance_is_said_in_the_unit_of_the_column() -> None:
     _, (age, sex) = None, comparison_of(example.outcome())[1].balance
     made = example.outcome()
-    kept = made.state.imbalance / made.asked.groups.mean_separation
+    kept = made.state.imbalance / made.question.groups.mean_separation
     assert age.difference == pytest.approx(kept[0] * 18)  # (90 - 18) / 4 years a public unit
     assert sex.difference == pytest.approx(kept[1] / 2)
     assert sex.unit == "share of female"

@@ -78,9 +78,9 @@ def test_sites_like_these_are_said(tmp_path: Path) -> None:
 
 def test_without_covariates_the_page_warns(tmp_path: Path) -> None:
     made = example.outcome()
-    asked = dataclasses.replace(made.asked, covariates=())
+    asked = dataclasses.replace(made.question, covariates=())
     asked = dataclasses.replace(asked, noise=(0.01,) * len(asked.looks))
-    made = dataclasses.replace(made, covariates=(), asked=asked, state=example.led(asked, 0.9))
+    made = dataclasses.replace(made, covariates=(), question=asked, state=example.led(asked, 0.9))
     write_results(tmp_path, made)
     assert "No covariate was adjusted for" in (tmp_path / "index.html").read_text()
 

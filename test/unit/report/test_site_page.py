@@ -222,7 +222,7 @@ def test_the_page_begins_with_who_took_part_and_with_maps_as_that_of_the_consort
 
 
 def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
-    # A policy without limits was shown as "max_epsilon 0.0" and "simulation_seed -1".
+    # A policy without limits was shown as a limit of 0.0 and "simulation_seed -1".
     made = example.outcome()
     policy = {**dataclasses.asdict(SitePolicy.of_simulation(max_delta=1e-6)), "digest": "c0ffee"}
     inside = dataclasses.replace(example.inside(made, ()), policy=policy)

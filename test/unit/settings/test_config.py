@@ -95,13 +95,6 @@ def test_a_setting_of_another_computation_is_near_to_nothing(name: str) -> None:
     assert "did you mean" not in refuse({name: 1}).public
 
 
-def test_a_setting_of_an_earlier_version_names_what_stands_in_its_place() -> None:
-    """`separation` was taken for a mistyped `aggregation`."""
-    said = refuse({"separation": "spatial"}).public
-    assert "did you mean" not in said
-    assert "earlier versions had it, now computation = 'capedjica', 'capegica'" in said
-
-
 def test_an_unknown_choice_lists_the_known_ones_and_the_nearest() -> None:
     err = refuse({"noise": "corelated"})
     assert "noise=corelated: allowed correlated, local" in err.public

@@ -25,7 +25,9 @@ def test_a_run_in_memory_says_why_and_leaves_the_file_that_it_names(study, tmp_p
     with pytest.raises(DataError) as stop:
         simulate(study, out=tmp_path / "out", settings=given)
     assert "sub-77_bold.nii.gz" in str(stop.value)
-    assert stop.value.public.startswith("CAPE-E101 Files listed by site local1 are missing")
+    assert stop.value.public == (
+        "CAPE-E101 A list, mask or table of site local1 cannot be used; see its site-error.txt."
+    )
     kept = tmp_path / "out" / "local1" / "site-error.txt"
     assert "sub-77_bold.nii.gz" in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0

@@ -104,8 +104,6 @@ def test_every_setting_is_read_from_a_file() -> None:
     ("given", "text"),
     [
         ({"veeto": True}, "E010 unknown setting 'site policy: veeto'; did you mean 'veto'"),
-        # It was taken for a mistyped allow_new_sites.
-        ({"allow_units": []}, "site policy: allow_units'; earlier versions had it, now allow_comp"),
         ({"qqq": True}, r"E010 unknown setting 'site policy: qqq'"),
         ({"veto": 1}, "veto=1: allowed true or false"),
         ({"veto": "true"}, "allowed true or false"),
@@ -113,17 +111,17 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"min_subjects": True}, "allowed a whole number"),
         ({"min_subjects": 2.5}, "allowed a whole number"),
         ({"min_subjects": -1}, "allowed a whole number, 0 or more"),
-        ({"max_epsilon": -1}, "allowed a number, 0 or more"),
+        ({"max_delta": -1}, "allowed a number, 0 or more"),
         ({"simulation_seed": -2}, "allowed a whole number, -1 or more"),
-        ({"max_epsilon": True}, "allowed a number"),
-        ({"max_epsilon": [1]}, "allowed a number"),
+        ({"max_delta": True}, "allowed a number"),
+        ({"max_delta": [1]}, "allowed a number"),
         ({"allow_computations": "capedjica"}, "allowed a list of texts"),
         ({"allow_computations": [1]}, "allowed a list of texts"),
         ({"dataset_id": 1}, "allowed a text"),
         ({"public_counts": "dx"}, "allowed a list of texts"),
         ({"allowed_owners": "ann"}, "allowed a list of texts"),
         (
-            {"max_total_epsilon": 2, "ledger_file": "none"},
+            {"max_total": [[2, 1e-5]], "ledger_file": "none"},
             "max_total needs to know .*; name a ledger_file",
         ),
         ({"max_run": 8}, r"max_run=8: allowed a list of pairs \[epsilon, delta\]"),
@@ -142,14 +140,14 @@ def test_a_mistake_in_the_file_stops_the_site(given, text) -> None:
 
 
 @pytest.mark.parametrize("text", ["inf", "nan", "-inf"])
-@pytest.mark.parametrize("name", ["max_epsilon", "max_delta", "min_subjects"])
+@pytest.mark.parametrize("name", ["max_delta", "min_subjects"])
 def test_a_number_that_is_not_finite_is_a_mistake_too(name, text) -> None:
     """A limit of nan would never refuse."""
     with pytest.raises(ConfigError, match="E011"):
         SitePolicy.from_mapping({name: float(text)})
 
 
-@pytest.mark.parametrize("name", ["max_epsilon", "max_delta", "min_subjects"])
+@pytest.mark.parametrize("name", ["max_delta", "min_subjects"])
 def test_a_whole_number_too_long_for_a_float_is_a_mistake_and_no_crash(name) -> None:
     """TOML has whole numbers of any length; one of 400 digits left as an OverflowError."""
     with pytest.raises(ConfigError, match="E011"):
@@ -165,14 +163,13 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
     ("given", "pairs"),
     [
         ({}, ((8.0, 1e-5),)),
-        ({"max_epsilon": 2}, ((2.0, 1e-5),)),
-        ({"max_epsilon": 0}, ()),
+        ({"max_run": [[2, 1e-5]]}, ((2.0, 1e-5),)),
         ({"max_run": []}, ()),
-        ({"max_run": [[2, 1e-6], [1, 1e-4]], "max_epsilon": 3},
+        ({"max_run": [[2, 1e-6], [1, 1e-4], [3, 1e-5]]},
          ((1.0, 1e-4), (2.0, 1e-6), (3.0, 1e-5))),
     ],
 )  # fmt: skip
-def test_limits_of_older_files_are_pairs_and_all_of_a_list_hold(given, pairs) -> None:
+def test_limits_are_pairs_of_which_all_hold(given, pairs) -> None:
     policy = SitePolicy.from_mapping(given)
     assert policy.max_run == pairs
     tightest = min((gdp_mu(epsilon=e, delta=d) for e, d in pairs), default=None)
@@ -180,7 +177,7 @@ def test_limits_of_older_files_are_pairs_and_all_of_a_list_hold(given, pairs) ->
 
 
 def test_a_generous_delta_buys_no_larger_run() -> None:
-    """max_epsilon 8 with max_delta 1e-3 admitted mu 2.08, the total mu 2.46: right in 89 %."""
+    """An epsilon of 8 with max_delta 1e-3 admitted mu 2.08, the total mu 2.46: right in 89 %."""
     policy = SitePolicy()
     policy.check_settings("B", "capedjica", replace(CONFIG, epsilon=8.0, delta=1e-6))
     with pytest.raises(PrivacyBudgetError, match="max_run"):
@@ -334,7 +331,7 @@ MAPPED_TWICE = [
     # the site's own, the mapped one, what holds
     ({"veto": True}, {"veto": False}, {"veto": True}),
     ({"max_run": ((1.0, 1e-5),)}, {}, {"max_run": ((1.0, 1e-5),)}),
-    ({"max_run": ((1.0, 1e-5),)}, {"max_epsilon": 9.0},
+    ({"max_run": ((1.0, 1e-5),)}, {"max_run": [[9.0, 1e-5]]},
      {"max_run": ((1.0, 1e-5),)}),
     ({"max_run": ((1.0, 1e-5),)}, {"max_run": []}, {"max_run": ((1.0, 1e-5),)}),
     ({"min_subjects": 1}, {}, {"min_subjects": 1}),  # what it does not name, it does not change
@@ -345,7 +342,7 @@ MAPPED_TWICE = [
      {"allow_computations": ("capecca",), "veto": False}),
     ({"allow_computations": ("capecca",)}, {"allow_computations": ["capemean"]}, {"veto": True}),
     ({"simulation_seed": 7}, {"veto": False}, {"simulation_seed": 7}),
-    ({"ledger_file": "l"}, {"max_total_epsilon": 2.0, "ledger_file": ""},
+    ({"ledger_file": "l"}, {"max_total": [[2.0, 1e-5]], "ledger_file": ""},
      {"max_total": ((2.0, 1e-5),), "ledger_file": "l"}),
     ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
     # Who plants a file must not say whose files are whose, nor which column leaves nobody out.
@@ -379,9 +376,9 @@ def test_a_mapped_policy_names_no_other_seed_data_set_or_ledger(own, mapped) -> 
 
 def test_a_total_in_a_mapped_policy_needs_the_ledger_of_the_other() -> None:
     with pytest.raises(ConfigError, match="name a ledger_file"):
-        SitePolicy.of_simulation().with_mapped("B", {"max_total_epsilon": 2.0})
+        SitePolicy.of_simulation().with_mapped("B", {"max_total": [[2.0, 1e-5]]})
     assert limit_of(
-        SitePolicy().with_mapped("B", {"max_total_epsilon": 2.0}).max_total
+        SitePolicy().with_mapped("B", {"max_total": [[2.0, 1e-5]]}).max_total
     ) == limit_of([(2.0, 1e-5)])
     with pytest.raises(ConfigError, match="E010"):
         SitePolicy().with_mapped("B", {"veeto": True})

@@ -56,7 +56,7 @@ def test_an_error_of_the_aggregator_is_told_to_all_sites_and_raised_after_that(
 def test_what_a_site_refuses_ends_the_run_at_once(engine: helper.Engine) -> None:
     """The engine tells its text to all members, and an aggregator may not make a site answer."""
     path = engine.work / "local0" / "site-policy.toml"
-    path.write_text("max_epsilon = 0.001\n")
+    path.write_text("max_run = [[0.001, 1e-5]]\n")
     with pytest.raises(CapeError, match="CAPE-E154 Site policy of site local0"):
         engine.ask("local0")
 

@@ -28,7 +28,7 @@ class Counted:
 
 
 def test_more_maps_than_find_room_end_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """30 maps of `paper` were drawn for ever: `bench/verdicts.py --components 30` never ended."""
+    """30 maps of `paper` were drawn for ever: a study of 30 networks never ended."""
     monkeypatch.setattr(generators, "LISTS", 3)
     counted = Counted(1)
     with pytest.raises(ConfigError, match="n_networks"):
