@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms.quasi_newton import skew_moments
+from cape.data.array_file import SETTLED, own_file, read_arrays
 from cape.protocol.ports import Stacks
 from cape.site.store import FileStore
-from cape.site.working_arrays import SETTLED, _read_arrays
 
 R, T = 20, 250
 
@@ -49,9 +49,8 @@ def measure(n_subjects: int, repeats: int, folder: Path) -> dict[str, float]:
         return skew_moments(W, found.arrays[0], "volatility")
 
     def copied() -> object:
-        with path.open("rb") as file:
-            file.seek(0)
-            found = _read_arrays(file, "key", "", is_checked=False)
+        with own_file(path) as (file, _):
+            found = read_arrays(file, " key")
         assert found is not None
         return skew_moments(W, found.arrays[0].copy(), "volatility")
 

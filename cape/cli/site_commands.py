@@ -7,29 +7,54 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cape.cli.common import AsJson, file_argument, file_option, result
 
+if TYPE_CHECKING:
+    from cape.data.data_store import Held
+
 
 def store_command(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all stored data.")] = False,
+    of: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PERSON|FOLDER]",
+            help="Only what was read of this person or of files below this folder.",
+        ),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the data store, which saves reading a file twice."""
-    from cape.data.data_store import DataStore
+    """Show what the data store holds, which saves reading a file twice, or remove it."""
+    from cape.data.data_store import NOTHING, DataStore
     from cape.site.places import SitePlaces
 
+    if of == "":  # a variable of a shell that is not set
+        raise typer.BadParameter("name a person or a folder")
     folder = SitePlaces.from_environment(os.environ).store_folder()
     store = folder and DataStore.open(folder)
+    found = removed = NOTHING
+    lines = [] if store else ["nothing is kept"]
     if store and clear:
-        store.clear()
-    entries, size = store.size() if store else (0, 0)
-    line = f"{entries} entries, {size / 1e6:.0f} MB in {folder}" if store else "nothing is kept"
-    fields = {"folder": None if folder is None else str(folder), "entries": entries, "bytes": size}
-    result(fields, line, as_json=as_json)
+        removed = store.clear(of)
+        lines.append(f"removed {_told(removed, of)}")
+    if store:
+        found = store.size(None if clear else of)
+        lines.append(f"{_told(found, None if clear else of)} in {folder}")
+    fields = {
+        "folder": None if folder is None else str(folder),
+        **dataclasses.asdict(found),
+        "removed": dataclasses.asdict(removed),
+    }
+    result(fields, *lines, as_json=as_json)
+
+
+def _told(held: Held, of: str | None) -> str:
+    whose = "" if of is None else f" of {of}"
+    return f"{held.entries} entries{whose}, {held.bytes / 1e6:.1f} MB"
 
 
 def policy_command(

@@ -19,6 +19,7 @@ import pytest
 from cape import frozen
 from cape.algorithms.pca import ProjectorPca
 from cape.computations import load
+from cape.data import array_file
 from cape.engines.coinstac import computation as coinstac
 from cape.engines.coinstac.documents import encode_broadcast, encode_run, reply_document
 from cape.errors import (
@@ -397,7 +398,7 @@ def disk(monkeypatch):
     own = SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")})
     own.replace, own.fsync = watched("replace", os.replace), watched("fsync", os.fsync)
     own.write = watched("write", os.write)
-    for module in (files, working_arrays):
+    for module in (files, array_file, working_arrays):
         monkeypatch.setattr(module, "os", own)
     done.Died = Died
     return done

@@ -148,4 +148,4 @@ def test_a_wide_kernel_is_another_basis_than_a_narrow_one(tmp_path):
     narrow = dataclasses.replace(how, brains=False)
     wide, other = (KeptSubjects(store, each, space) for each in (how, narrow))
     assert how.brains
-    assert wide._basis != other._basis
+    assert wide._what != other._what
