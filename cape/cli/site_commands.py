@@ -7,14 +7,11 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cape.cli.common import AsJson, file_argument, file_option, result
-
-if TYPE_CHECKING:
-    from cape.data.data_store import Held
 
 
 def store_command(
@@ -29,32 +26,33 @@ def store_command(
     as_json: AsJson = False,
 ) -> None:
     """Show what the data store holds, which saves reading a file twice, or remove it."""
-    from cape.data.data_store import NOTHING, DataStore
+    from cape.data.data_store import DataStore
     from cape.site.places import SitePlaces
 
     if of == "":  # a variable of a shell that is not set
         raise typer.BadParameter("name a person or a folder")
     folder = SitePlaces.from_environment(os.environ).store_folder()
     store = folder and DataStore.open(folder)
-    found = removed = NOTHING
     lines = [] if store else ["nothing is kept"]
+    removed = found = (0, 0)
     if store and clear:
         removed = store.clear(of)
-        lines.append(f"removed {_told(removed, of)}")
+        lines.append(f"removed {_amount(removed, of)}")
+        of = None  # what remains of all
     if store:
-        found = store.size(None if clear else of)
-        lines.append(f"{_told(found, None if clear else of)} in {folder}")
+        found = store.size(of)
+        lines.append(f"{_amount(found, of)} in {folder}")
     fields = {
         "folder": None if folder is None else str(folder),
-        **dataclasses.asdict(found),
-        "removed": dataclasses.asdict(removed),
+        "entries": found[0],
+        "bytes": found[1],
+        "removed": {"entries": removed[0], "bytes": removed[1]},
     }
     result(fields, *lines, as_json=as_json)
 
 
-def _told(held: Held, of: str | None) -> str:
-    whose = "" if of is None else f" of {of}"
-    return f"{held.entries} entries{whose}, {held.bytes / 1e6:.1f} MB"
+def _amount(held: tuple[int, int], of: str | None) -> str:
+    return f"{held[0]} entries{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
 
 
 def policy_command(

@@ -102,7 +102,7 @@ def validate_command(
     else:
         _print_text(checked, owner, quiet=quiet, strict=strict)
         if store is not None and not quiet:
-            remark(f"stored for the next command: {store.size().bytes / 1e6:.0f} MB (cape store)")
+            remark(f"stored for the next command: {store.size()[1] / 1e6:.0f} MB (cape store)")
     raise typer.Exit(_exit_code(checked, strict=strict))
 
 

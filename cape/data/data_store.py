@@ -22,21 +22,9 @@ from typing import Final
 
 from cape.algorithms.estimators import Array, Data
 from cape.data.array_file import Stored, own_file, read_arrays, read_note, write_arrays
-from cape.frozen import dataclass
 
 # Bytes that all entries together may take: 10,000 subjects of 250 volumes at d = 400.
 MAX_STORE_BYTES: Final = 4 * 10**9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
-    """How much a store holds, or lost."""
-
-    entries: int
-    bytes: int
-
-
-NOTHING: Final = Held(entries=0, bytes=0)
 
 
 class DataStore:
@@ -84,19 +72,19 @@ class DataStore:
             write_arrays(self._entries / name, f"{name} {key}", document, arrays)
             self._make_room((self._entries / name).stat().st_size)
 
-    def size(self, of: str | None = None) -> Held:
-        """Return how much there is: of all, or `of` one person or folder."""
+    def size(self, of: str | None = None) -> tuple[int, int]:
+        """Return number and bytes of all entries, or of those `of` one person or folder."""
         sizes = [state.st_size for _, state in self._files(of)]
-        return Held(entries=len(sizes), bytes=sum(sizes))
+        return len(sizes), sum(sizes)
 
-    def clear(self, of: str | None = None) -> Held:
-        """Remove all entries, or those `of` one person or folder; return how much that was."""
+    def clear(self, of: str | None = None) -> tuple[int, int]:
+        """Remove all entries, or those `of` one person or folder; return their number and bytes."""
         sizes = []
         for path, state in self._files(of):
             with suppress(OSError):
                 path.unlink()
                 sizes.append(state.st_size)
-        return Held(entries=len(sizes), bytes=sum(sizes))
+        return len(sizes), sum(sizes)
 
     def _make_room(self, n_bytes: int) -> None:
         """Remove the oldest entries if there are too many after one of `n_bytes` came."""

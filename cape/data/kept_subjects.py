@@ -80,7 +80,7 @@ class KeptSubjects:
         if not all(is_settled(stamp) for _, stamp in stamps):
             return None
         listed = [(r.tr, r.n_dummy, r.trust_grid, r.confounds is not None) for r in files.runs]
-        named = [os.path.abspath(run.path) for run in files.runs]
+        named = [(os.path.abspath(run.path), run.row) for run in files.runs]
         return SeenFiles(
             stamps=stamps,
             name=_digest(self._what, named),

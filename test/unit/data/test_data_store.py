@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from cape import cli
-from cape.data.data_store import NOTHING, DataStore, marks_of
+from cape.data import data_store
+from cape.data.data_store import DataStore, marks_of
 
 
 def test_a_store_counts_what_it_holds_and_is_empty_once_cleared(tmp_path):
     store = DataStore.open(tmp_path / "deep" / "store")
     assert store is not None
-    assert store.size() == NOTHING
+    assert store.size() == (0, 0)
     (tmp_path / "deep" / "store" / "of somebody else").write_text("stays")
     store.put("a", "key", [np.arange(3.0)], {"facts": 1})
     stored = store.get("a", "key")
@@ -24,12 +25,11 @@ def test_a_store_counts_what_it_holds_and_is_empty_once_cleared(tmp_path):
     assert (stored.note, stored.arrays[0].tolist()) == ({"facts": 1}, [0.0, 1.0, 2.0])
     assert store.get("a", "another key") is None
     held = store.size()
-    assert held.entries == 1
-    assert held.bytes == (tmp_path / "deep" / "store" / "entries" / "a").stat().st_size
+    assert held == (1, (tmp_path / "deep" / "store" / "entries" / "a").stat().st_size)
     assert store.clear() == held
     again = DataStore.open(tmp_path / "deep" / "store")
     assert again is not None
-    assert again.size() == NOTHING
+    assert again.size() == (0, 0)
     assert again.get("a", "key") is None
     assert (tmp_path / "deep" / "store" / "of somebody else").exists()
 
@@ -51,7 +51,26 @@ def test_an_entry_that_cannot_be_written_whole_leaves_nothing(tmp_path, monkeypa
 
     monkeypatch.setattr(os, "replace", full)
     store.put("a", "key", [np.ones(3)])
-    assert store.size() == NOTHING
+    assert store.size() == (0, 0)
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
+    store = DataStore.open(tmp_path / "store")
+    assert store is not None
+    for age, name in enumerate("abc"):
+        store.put(name, "", [np.ones(100)])
+        os.utime(tmp_path / "store" / "entries" / name, (age, age))
+    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", store.size()[1])
+    store.get("a", "")
+    store.put("d", "", [np.ones(100)])
+    assert [name for name in "abcd" if store.get(name, "")] == ["a", "c", "d"]
+
+
+def test_a_label_is_found_however_its_letters_are_composed(tmp_path):
+    store = DataStore.open(tmp_path / "store")
+    assert store is not None
+    store.put("a", "", [], marks=marks_of("Jos\u00e9", []))
+    assert store.size("Jose\u0301")[0] == 1
 
 
 @pytest.mark.parametrize("place", ["file", "others"])
@@ -82,18 +101,13 @@ def test_the_command_says_what_it_holds_and_removes_a_person_a_folder_or_all(
         return capsys.readouterr().out.splitlines()
 
     place = f"in {tmp_path / 'store'}"
-    assert typed() == [f"4 entries, 0.8 MB {place}"]
     assert typed("01") == [f"2 entries of 01, 0.4 MB {place}"]
-    assert typed("--clear", "local0/sub-01") == [
-        "removed 1 entries of local0/sub-01, 0.2 MB", f"3 entries, 0.6 MB {place}"
-    ]  # fmt: skip
-    assert typed("--clear", "sub-01") == [
-        "removed 1 entries of sub-01, 0.2 MB", f"2 entries, 0.4 MB {place}"
-    ]  # fmt: skip
+    at_zero = ["removed 1 entries of local0/sub-01, 0.2 MB", f"3 entries, 0.6 MB {place}"]
+    assert typed("--clear", "local0/sub-01") == at_zero
+    told = json.loads(typed("--clear", "sub-01", "--json")[0])
+    assert (told["entries"], told["removed"]["entries"]) == (2, 1)
     assert cli.main(["store", "--clear", ""]) == 2
     capsys.readouterr()
-    told = json.loads(typed("--clear", "local1", "--json")[0])
-    assert (told["entries"], told["removed"]["entries"]) == (1, 1)
-    assert typed("--clear") == ["removed 1 entries, 0.2 MB", f"0 entries, 0.0 MB {place}"]
+    assert typed("--clear") == ["removed 2 entries, 0.4 MB", f"0 entries, 0.0 MB {place}"]
     monkeypatch.setenv("CAPE_CACHE", "none")
     assert typed("--clear") == ["nothing is kept"]
