@@ -33,24 +33,20 @@ class KeptBases:
 
     def get(self, what: str, n_rows: int) -> Array | None:
         """Return B (D, d), bit for bit, read-only; None if it is not kept."""
-        stored = None if self._store is None else self._store.get(_name(what), _program())
+        stored = None if self._store is None else self._store.get(_name(what), program_digest())
         return None if stored is None or len(stored.arrays[0]) != n_rows else stored.arrays[0]
 
     def put(self, what: str, B: Array) -> None:
         if self._store is not None:
-            self._store.put(_name(what), _program(), [B])
+            self._store.put(_name(what), program_digest(), [B])
 
 
 def _name(what: str) -> str:
     return hashlib.sha256(what.encode()).hexdigest() + ".basis"
 
 
-def _program() -> str:
-    return " ".join(program_digest())
-
-
 @functools.cache
-def program_digest() -> list[str]:
+def program_digest() -> str:
     """Return digest of the code and versions of numpy and scipy, on which all numbers depend."""
     from importlib.metadata import version
 
@@ -59,4 +55,4 @@ def program_digest() -> list[str]:
     for room in ("", "algorithms", "data", "settings", "space"):
         for path in sorted((top / room).glob("*.py")):
             digest.update(path.read_bytes())
-    return [digest.hexdigest(), np.__version__, version("scipy")]
+    return f"{digest.hexdigest()} {np.__version__} {version('scipy')}"

@@ -57,7 +57,7 @@ class KeptSubjects:
         if how.reading.strategy:
             from importlib.metadata import version
 
-            self._program = [*self._program, version("nilearn")]  # it chooses the columns
+            self._program += version("nilearn")  # it chooses the columns
         # Columns nest, but a product with more of them may round differently.
         kind = basis_kind(how, space)
         basis = [kind, how.brains and kind == "kernel", widest_basis(how, space)]

@@ -141,7 +141,7 @@ def test_other_settings_of_the_data_are_other_entries(base, cache, reads, change
 
 def test_what_another_program_read_is_read_again(base, cache, reads, monkeypatch):
     load_site(base, {}, CONFIG, site="B", cache=cache)
-    monkeypatch.setattr(kept_subjects, "program_digest", lambda: ["another"])
+    monkeypatch.setattr(kept_subjects, "program_digest", lambda: "another")
     reads.clear()
     load_site(base, {}, CONFIG, site="B", cache=cache)
     assert len(reads) == 5

@@ -1,4 +1,7 @@
-"""Working arrays may be lost at any time, and are never other arrays."""
+"""Working arrays may be lost at any time, and are never other arrays.
+
+Belongs to `cape/site/store.py`.
+"""
 
 from __future__ import annotations
 
