@@ -15,21 +15,44 @@ from cape.cli.common import AsJson, file_argument, file_option, result
 
 
 def store_command(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all stored data.")] = False,
+    of: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PERSON|FOLDER]",
+            help="Only what was read of this person or of files below this folder.",
+        ),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the data store, which saves reading a file twice."""
+    """Show what the data store holds, which saves reading a file twice, or remove it."""
     from cape.data.data_store import DataStore
     from cape.site.places import SitePlaces
 
+    if of == "":  # a variable of a shell that is not set
+        raise typer.BadParameter("name a person or a folder")
     folder = SitePlaces.from_environment(os.environ).store_folder()
     store = folder and DataStore.open(folder)
+    lines = [] if store else ["nothing is kept"]
+    removed = found = (0, 0)
     if store and clear:
-        store.clear()
-    entries, size = store.size() if store else (0, 0)
-    line = f"{entries} entries, {size / 1e6:.0f} MB in {folder}" if store else "nothing is kept"
-    fields = {"folder": None if folder is None else str(folder), "entries": entries, "bytes": size}
-    result(fields, line, as_json=as_json)
+        removed = store.clear(of)
+        lines.append(f"removed {_amount(removed, of)}")
+        of = None  # what remains of all
+    if store:
+        found = store.size(of)
+        lines.append(f"{_amount(found, of)} in {folder}")
+    fields = {
+        "folder": None if folder is None else str(folder),
+        "entries": found[0],
+        "bytes": found[1],
+        "removed": {"entries": removed[0], "bytes": removed[1]},
+    }
+    result(fields, *lines, as_json=as_json)
+
+
+def _amount(held: tuple[int, int], of: str | None) -> str:
+    return f"{held[0]} entries{f' of {of}' if of else ''}, {held[1] / 1e6:.1f} MB"
 
 
 def policy_command(

@@ -1,7 +1,7 @@
 """Public bases kept in a store, since each round is a new process and a basis takes seconds.
 
-A basis is public.  The name of an entry is a digest of everything it depends on: kind, feature
-space, columns, and the program.
+A basis is public.  The name of an entry is a digest of kind, feature space and columns; its key is
+the program.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class KeptBases:
         return DataStore.open(self._folder)
 
     def get(self, what: str, n_rows: int) -> Array | None:
-        """Return B (D, d), bit for bit; None if it is not kept."""
-        entry = None if self._store is None else self._store.get(_name(what))
-        return None if not entry else np.frombuffer(entry, dtype="<f8").reshape(n_rows, -1).copy()
+        """Return B (D, d), bit for bit, read-only; None if it is not kept."""
+        stored = None if self._store is None else self._store.get(_name(what), program_digest())
+        return None if stored is None or len(stored.arrays[0]) != n_rows else stored.arrays[0]
 
     def put(self, what: str, B: Array) -> None:
         if self._store is not None:
-            self._store.put(_name(what), np.ascontiguousarray(B, dtype="<f8").tobytes())
+            self._store.put(_name(what), program_digest(), [B])
 
 
 def _name(what: str) -> str:
-    return hashlib.sha256(f"{program_digest()} {what}".encode()).hexdigest() + ".basis"
+    return hashlib.sha256(what.encode()).hexdigest() + ".basis"
 
 
 @functools.cache
-def program_digest() -> list[str]:
+def program_digest() -> str:
     """Return digest of the code and versions of numpy and scipy, on which all numbers depend."""
     from importlib.metadata import version
 
@@ -55,4 +55,4 @@ def program_digest() -> list[str]:
     for room in ("", "algorithms", "data", "settings", "space"):
         for path in sorted((top / room).glob("*.py")):
             digest.update(path.read_bytes())
-    return [digest.hexdigest(), np.__version__, version("scipy")]
+    return f"{digest.hexdigest()} {np.__version__} {version('scipy')}"

@@ -41,7 +41,7 @@ from cape.data.discovery import SiteListing, list_site, with_features_of_files
 from cape.data.folders import words_beside
 from cape.data.groups import People, read_groups
 from cape.data.issues import Finding, Findings, IssueCode, in_full
-from cape.data.kept_subjects import Widest
+from cape.data.kept_subjects import SubjectReduction
 from cape.data.resources import (
     ResourceEstimate,
     check_room,
@@ -157,9 +157,9 @@ def load_site(
     before_reading(files)
     files = with_features_of_files(files, findings)
     site_pass = SitePass(files, findings)
-    widest = Widest(files, base, store, reduce=True, maps=maps)
+    reduction = SubjectReduction(files, maps or base, store)
     # The only pass over the voxels: a second one would take hours at a site.
-    read = accepted_subjects(site_pass, widest, on_subject=on_subject)
+    read = accepted_subjects(site_pass, reduction, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
     site_pass.read_groups(base, words)
     site_data = accepted_site(conclude(site_pass, working))
@@ -168,7 +168,7 @@ def load_site(
     # A kept subject gives d without building a basis.
     empty = next(iter(passing.values()), None)
     if empty is None:
-        empty = _no_time_point(site_data, widest.basis())
+        empty = _no_time_point(site_data, reduction.basis())
     return site_data, [(label, passing.get(label, empty[:, :0])) for label in site_data.listed]
 
 
@@ -199,9 +199,11 @@ def inspect_site(
     files = with_features_of_files(listed, findings)
     site_pass = SitePass(files, findings)
     # Kept, so that the following run reads no file again.
-    keeps = store is not None and not headers_only
-    widest = Widest(files, base, store, reduce=False) if keeps else None
-    for _ in accepted_subjects(site_pass, widest, on_subject=on_subject, headers_only=headers_only):
+    reduction = SubjectReduction(files, base, None if headers_only else store)
+    keeping = reduction if reduction.kept else None
+    for _ in accepted_subjects(
+        site_pass, keeping, on_subject=on_subject, headers_only=headers_only
+    ):
         pass
     site_pass.read_groups(base, words)
     return conclude(site_pass, working)
@@ -224,21 +226,21 @@ def pass_over_arrays(
 
 def accepted_subjects(
     site_pass: SitePass,
-    widest: Widest | None = None,
+    reduction: SubjectReduction | None = None,
     *,
     on_subject: OnSubjectDone | None = None,
     headers_only: bool = False,
 ) -> Iterator[tuple[str, Data | None]]:
-    """Read every subject; yield label of those that pass, and Y_m (d, T_m) if `widest` reduces.
+    """Read every subject; yield label of those that pass, and Y_m (d, T_m) with a `reduction`.
 
     `headers_only` judges subjects by headers and tables.  As many are read at a time as processors
-    and memory allow.  `widest` holds the bases and the kept entries.
+    and memory allow.  `reduction` holds the bases and the kept entries.
     """
     listed = site_pass.listing.listed
     read_one = functools.partial(
-        _read_one, listing=site_pass.listing, widest=widest, headers_only=headers_only
+        _read_one, listing=site_pass.listing, reduction=reduction, headers_only=headers_only
     )
-    results = closing(_in_parallel(read_one, site_pass.listing, widest))
+    results = closing(_in_parallel(read_one, site_pass.listing, reduction))
     with results as each:  # an error closes it, so that no further subject is begun
         # In the order of the list, not of completion: findings must not depend on timing.
         for done, (files, result) in enumerate(zip(listed, each, strict=True), start=1):
@@ -255,8 +257,6 @@ def accepted_subjects(
                 yield files.label, read.Y
             if on_subject is not None:
                 on_subject(done, len(listed))
-    if widest is not None:
-        widest.finish()
 
 
 def _passes(read: ReadSubject, site_pass: SitePass) -> bool:
@@ -277,10 +277,10 @@ def _passes(read: ReadSubject, site_pass: SitePass) -> bool:
 
 
 def _read_one(
-    files: Person, *, listing: SiteListing, widest: Widest | None, headers_only: bool
+    files: Person, *, listing: SiteListing, reduction: SubjectReduction | None, headers_only: bool
 ) -> ReadSubject:
     """Return a subject from the store, or read it and keep it there."""
-    seen, read = (None, None) if widest is None else widest.look(files)
+    seen, read = (None, None) if reduction is None else reduction.look(files)
     if read is not None:
         return read
     # A row of a table of records has no header: the table was read to list its subjects.
@@ -295,17 +295,18 @@ def _read_one(
         digest = hashlib.sha256(repr(X.shape).encode())
         digest.update(np.ascontiguousarray(X).data)
         read = replace(read, digest=digest.hexdigest())
-    if widest is None:
+    if reduction is None:
         return read
-    if widest.reduces:
-        read = replace(read, Y=widest.project(X))
-    if widest.kept is not None and seen is not None:
-        widest.kept.keep(seen, files, read, X if widest.keeps_voxels else None)
+    read = replace(read, Y=reduction.project(X))
+    if reduction.kept is not None and seen is not None:
+        reduction.kept.keep(seen, files, read)
     return read
 
 
 def _in_parallel(
-    function: Callable[[Person], ReadSubject], listing: SiteListing, widest: Widest | None
+    function: Callable[[Person], ReadSubject],
+    listing: SiteListing,
+    reduction: SubjectReduction | None,
 ) -> Generator[Callable[[], ReadSubject]]:
     """Yield for each subject, in order of the list, a function that returns or raises its result.
 
@@ -313,11 +314,9 @@ def _in_parallel(
     """
     listed = listing.listed
     n_jobs, n_bytes, is_kept = min(jobs(0), len(listed)), 0, False
-    if n_jobs > 1 or widest is not None:
-        n_bytes, is_kept = _foreseen(listing, widest)
+    if n_jobs > 1 or reduction is not None:
+        n_bytes, is_kept = _foreseen(listing, reduction)
         n_jobs = min(jobs(n_bytes), n_jobs)
-    if widest is not None:
-        widest.begin(n_bytes)
     if n_jobs < 2:
         yield from (functools.partial(function, files) for files in listed)
         return
@@ -327,8 +326,8 @@ def _in_parallel(
 
     one_each = threadpool_limits(1, "blas")
     with one_each, ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
-        if widest is not None and widest.reduces and not is_kept:
-            beside.submit(widest.prepare)
+        if reduction is not None and not is_kept:
+            beside.submit(reduction.prepare)
         # Queue twice as many as are read at a time, so that a long one does not hold up others.
         waiting = deque(pool.submit(function, files) for files in listed[: 2 * n_jobs])
         try:
@@ -340,13 +339,13 @@ def _in_parallel(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _foreseen(listing: SiteListing, widest: Widest | None) -> tuple[int, bool]:
+def _foreseen(listing: SiteListing, reduction: SubjectReduction | None) -> tuple[int, bool]:
     """Return how many bytes a subject takes while it is read, and whether the store has it.
 
     Taken from the first one whose entry or header can be read; 0 bytes if there is none.
     """
     for files in listing.listed:
-        kept = None if widest is None else widest.look(files)[1]
+        kept = None if reduction is None else reduction.look(files)[1]
         if kept is not None:
             return largest_bytes(kept.subject), True
         with suppress(Exception):  # noted when it is read

@@ -25,14 +25,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from cape.data.array_file import Stamp, is_settled, own_file, read_arrays, write_arrays
 from cape.errors import CapeError, ReplayError, StateLostError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
-from cape.site.files import appending, make_own_folder, sync_folder, write_atomically
+from cape.site.files import (
+    appending,
+    create_own_file,
+    make_own_folder,
+    sync_folder,
+    write_atomically,
+)
 from cape.site.policy import SitePolicy
-from cape.site.working_arrays import WorkingArrays
 
 if TYPE_CHECKING:  # most rounds read no data
     from cape.site.site_data import FileSource
@@ -111,7 +117,9 @@ class FileStore:
 
     def __init__(self, output: Path, working: Path, site: str) -> None:
         self.output, self._site = output, site
-        self._working = WorkingArrays(working, site)
+        # An engine's id of a party may contain characters that file names may not.
+        party = hashlib.sha256(site.encode()).hexdigest()[:16]
+        self._working, self._prefix = working, f"cape-{party}-"
         self._root = output / ".cape"
         self.nonce, self.vault_key, self.seq = "", b"", 1
         self._sealed: set[str] = set()  # names of what this round kept
@@ -281,7 +289,7 @@ class FileStore:
                 sync_folder(self._root)
             shutil.rmtree(self._root, ignore_errors=True)
 
-    # -- working arrays
+    # -- working arrays: memory-mapped, in a folder that others may write into
 
     @property
     def _contents(self) -> str:
@@ -289,14 +297,46 @@ class FileStore:
             return self.record.contents
         return "" if self.data is None else self.data.contents
 
+    def arrays_path(self, name: str) -> Path:
+        return self._working / f"{self._prefix}{name}.arrays"
+
     def arrays(self, name: str, key: str) -> Stacks | None:
-        return self._working.read(name, key, self._contents)
+        """Return the arrays, read-only; None if lost, damaged, of another key or of other data."""
+        path = self.arrays_path(name)
+        seen = path.with_suffix(".seen")
+        try:
+            with own_file(path) as (file, stamp):
+                is_checked = _is_noted(seen, stamp)
+                stored = read_arrays(file, f"{self._contents} {key}", is_checked=is_checked)
+                # The checksum is verified once; later rounds trust a file not written since.
+                if stored and not is_checked and is_settled(stamp):
+                    with contextlib.suppress(OSError):
+                        os.fsync(file.fileno())  # a power cut must not lose trusted data
+                        with create_own_file(seen) as note:
+                            note.write(repr(stamp).encode())
+        except OSError:
+            return None
+        if stored is None:
+            return None
+        return Stacks(arrays=stored.arrays, labels=tuple(map(tuple, stored.note)))
 
     def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
-        self._working.write(name, key, self._contents, stacks)
+        self._working.mkdir(parents=True, exist_ok=True)
+        path = self.arrays_path(name)
+        write_arrays(path, f"{self._contents} {key}", stacks.labels, stacks.arrays)
 
     def forget_arrays(self) -> None:
-        self._working.forget()
+        for path in self._working.glob(f"{self._prefix}*"):
+            with contextlib.suppress(OSError):  # a folder of another user
+                path.unlink(missing_ok=True)
+
+
+def _is_noted(note: Path, stamp: Stamp) -> bool:
+    try:
+        with own_file(note) as (file, _):
+            return file.read() == repr(stamp).encode()
+    except OSError:
+        return False
 
 
 class MemoryStore:

@@ -8,6 +8,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from cape.data import array_file
 from cape.simulation.simulate import simulate
 from support.surfaces import axis, parcels, write_cifti, write_owner_files, write_study
 
@@ -59,7 +60,8 @@ def files_of(out: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("write", [images, dense, parcellated])
-def test_a_store_warmed_by_another_computation_changes_no_byte(write, tmp_path):
+def test_a_store_warmed_by_another_computation_changes_no_byte(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(array_file, "SETTLED", -10.0)
     settings = {**COMMON, **write(tmp_path / "data")}
 
     def run(

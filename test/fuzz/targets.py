@@ -62,7 +62,6 @@ from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.places import SitePlaces
 from cape.site.policy import read_policy
 from cape.site.store import FileStore
-from cape.site.working_arrays import WorkingArrays
 from cape.space.feature_space import FeatureSpace
 from support.sites import discover
 
@@ -282,9 +281,9 @@ def secrets(data: bytes) -> None:
 def side_file(data: bytes) -> None:
     """A working file: what is damaged is lost, never an error."""
     with tempfile.TemporaryDirectory() as top:
-        memo = WorkingArrays(Path(top), "x")
-        memo._path("a").write_bytes(data)
-        memo.read("a", "k", "")
+        store = FileStore(Path(top), Path(top), "x")
+        store.arrays_path("a").write_bytes(data)
+        store.arrays("a", "k")
 
 
 def references(data: bytes) -> None:

@@ -19,6 +19,7 @@ import pytest
 from cape import frozen
 from cape.algorithms.pca import ProjectorPca
 from cape.computations import load
+from cape.data import array_file
 from cape.engines.coinstac import computation as coinstac
 from cape.engines.coinstac.documents import encode_broadcast, encode_run, reply_document
 from cape.errors import (
@@ -39,7 +40,7 @@ from cape.protocol.model import Roster
 from cape.protocol.phases import Phase, check_table
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys
-from cape.site import files, working_arrays
+from cape.site import files, store
 from cape.site.places import SitePlaces
 from cape.site.store import FileStore
 from support import consortium as helper
@@ -397,7 +398,7 @@ def disk(monkeypatch):
     own = SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")})
     own.replace, own.fsync = watched("replace", os.replace), watched("fsync", os.fsync)
     own.write = watched("write", os.write)
-    for module in (files, working_arrays):
+    for module in (files, array_file, store):
         monkeypatch.setattr(module, "os", own)
     done.Died = Died
     return done

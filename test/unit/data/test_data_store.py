@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+
+import numpy as np
 import pytest
 
-from cape.data.data_store import DataStore, content_of
+from cape import cli
+from cape.data import data_store
+from cape.data.data_store import DataStore, marks_of
 
 
 def test_a_store_counts_what_it_holds_and_is_empty_once_cleared(tmp_path):
     store = DataStore.open(tmp_path / "deep" / "store")
     assert store is not None
     assert store.size() == (0, 0)
-    store.put("a.facts", b"{}")
-    assert store.get("a.facts") == b"{}"
-    assert store.size()[0] == 1
-    assert store.size()[1] > 2
-    store.clear()
+    (tmp_path / "deep" / "store" / "of somebody else").write_text("stays")
+    store.put("a", "key", [np.arange(3.0)], {"facts": 1})
+    stored = store.get("a", "key")
+    assert stored is not None
+    assert (stored.note, stored.arrays[0].tolist()) == ({"facts": 1}, [0.0, 1.0, 2.0])
+    assert store.get("a", "another key") is None
+    held = store.size()
+    assert held == (1, (tmp_path / "deep" / "store" / "entries" / "a").stat().st_size)
+    assert store.clear() == held
     again = DataStore.open(tmp_path / "deep" / "store")
     assert again is not None
     assert again.size() == (0, 0)
-    assert again.get("a.facts") is None
+    assert again.get("a", "key") is None
+    assert (tmp_path / "deep" / "store" / "of somebody else").exists()
 
 
 def test_an_entry_under_another_name_is_none(tmp_path):
-    store = DataStore.open(tmp_path)
-    if store is None:  # a folder that others may read is none
-        tmp_path.chmod(0o700)
-        store = DataStore.open(tmp_path)
+    store = DataStore.open(tmp_path / "store")
     assert store is not None
-    store.put("a.facts", b"{}")
-    (tmp_path / "entries" / "a.facts").rename(tmp_path / "entries" / "b.facts")
-    assert store.get("b.facts") is None
+    store.put("a", "key", [])
+    (tmp_path / "store" / "entries" / "a").rename(tmp_path / "store" / "entries" / "b")
+    assert store.get("b", "key") is None
+
+
+def test_an_entry_that_cannot_be_written_whole_leaves_nothing(tmp_path, monkeypatch):
+    store = DataStore.open(tmp_path / "store")
+    assert store is not None
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    store.put("a", "key", [np.ones(3)])
+    assert store.size() == (0, 0)
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
+    store = DataStore.open(tmp_path / "store")
+    assert store is not None
+    for age, name in enumerate("abc"):
+        store.put(name, "", [np.ones(100)])
+        os.utime(tmp_path / "store" / "entries" / name, (age, age))
+    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", store.size()[1])
+    store.get("a", "")
+    store.put("d", "", [np.ones(100)])
+    assert [name for name in "abcd" if store.get(name, "")] == ["a", "c", "d"]
+
+
+def test_a_label_is_found_however_its_letters_are_composed(tmp_path):
+    store = DataStore.open(tmp_path / "store")
+    assert store is not None
+    store.put("a", "", [], marks=marks_of("Jos\u00e9", []))
+    assert store.size("Jose\u0301")[0] == 1
 
 
 @pytest.mark.parametrize("place", ["file", "others"])
@@ -44,17 +84,30 @@ def test_where_no_place_can_be_written_there_is_no_store(tmp_path, place):
     assert DataStore.open(folder) is None
 
 
-def test_a_new_file_has_no_content_yet_and_two_of_the_same_samples_are_told_apart(tmp_path):
+def test_the_command_says_what_it_holds_and_removes_a_person_a_folder_or_all(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
     store = DataStore.open(tmp_path / "store")
     assert store is not None
-    first, second = tmp_path / "a", tmp_path / "b"
-    first.write_bytes(bytes(10**6))
-    changed = bytearray(10**6)
-    changed[100_000] = 1  # between two samples
-    second.write_bytes(changed)
-    assert store.content(first) == ""
-    from cape.data.data_store import stamp_of
+    for site in ("local0", "local1"):
+        for person in ("sub-01", "sub-02"):
+            image = tmp_path / site / person / "rest.nii"
+            store.put(site + person, "", [np.ones(25_000)], marks=marks_of(person, [image]))
 
-    store.learn(first, stamp_of(first), content_of(first))
-    assert store.content(first) == content_of(first)
-    assert store.content(second) == content_of(second) != content_of(first)
+    def typed(*words: str) -> list[str]:
+        assert cli.main(["store", *words]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    place = f"in {tmp_path / 'store'}"
+    assert typed("01") == [f"2 entries of 01, 0.4 MB {place}"]
+    at_zero = ["removed 1 entries of local0/sub-01, 0.2 MB", f"3 entries, 0.6 MB {place}"]
+    assert typed("--clear", "local0/sub-01") == at_zero
+    told = json.loads(typed("--clear", "sub-01", "--json")[0])
+    assert (told["entries"], told["removed"]["entries"]) == (2, 1)
+    assert cli.main(["store", "--clear", ""]) == 2
+    capsys.readouterr()
+    assert typed("--clear") == ["removed 2 entries, 0.4 MB", f"0 entries, 0.0 MB {place}"]
+    monkeypatch.setenv("CAPE_CACHE", "none")
+    assert typed("--clear") == ["nothing is kept"]

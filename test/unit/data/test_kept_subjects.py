@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +16,16 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cape.data import data_store, kept_bases, kept_subjects, pipeline, subjects
+from cape.data import array_file, data_store, kept_bases, kept_subjects, pipeline, subjects
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load
 from cape.data.resources import jobs
+from cape.data.runs import Person, SiteRun
 from cape.errors import CapeError
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
+from cape.space.feature_space import FeatureSpace
 
 CONFIG = Config(epsilon=1.0, delta=1e-5, n_basis=6, min_timepoints=5, confounds="csf", mask="file")
 AFFINE = np.diag([8.0, 8, 8, 1])
@@ -50,7 +55,7 @@ def base(tmp_path: Path) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a store; files that were just written are believed as old ones are."""
-    monkeypatch.setattr(data_store, "SETTLED_AFTER", -10.0)
+    monkeypatch.setattr(array_file, "SETTLED", -10.0)
     return tmp_path / "cache"
 
 
@@ -123,6 +128,7 @@ def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
         {"max_timepoints": 10},
         {"standardize": "demean"},
         {"space": "MNI152"},
+        {"n_basis": 7},
     ],
 )
 def test_other_settings_of_the_data_are_other_entries(base, cache, reads, change):
@@ -130,112 +136,207 @@ def test_other_settings_of_the_data_are_other_entries(base, cache, reads, change
     reads.clear()
     load_site(base, {}, replace(CONFIG, **change), site="B", cache=cache)
     assert len(reads) == 5
+    assert len(entries(cache)) == 8
 
 
-def test_another_basis_is_made_of_voxels_that_are_kept(base, cache, reads):
+def test_what_another_program_read_is_read_again(base, cache, reads, monkeypatch):
     load_site(base, {}, CONFIG, site="B", cache=cache)
-    reads.clear()
-    wider = replace(CONFIG, n_basis=7)
-    found = told(load_site(base, {}, wider, site="B", cache=cache))
-    assert reads == []
-    assert found == told(load_site(base, {}, wider, site="B"))
-
-
-def test_of_many_voxels_only_reduced_arrays_are_kept(base, cache, reads, monkeypatch):
-    monkeypatch.setattr(kept_subjects, "MAX_VOXEL_BYTES", 1000)
-    inspect_site(base, {}, CONFIG, site="B", cache=cache)
-    assert not list((cache / "entries").glob("*.voxels"))
+    monkeypatch.setattr(kept_subjects, "program_digest", lambda: "another")
     reads.clear()
     load_site(base, {}, CONFIG, site="B", cache=cache)
+    assert len(reads) == 5
+    assert len(entries(cache)) == 4  # in the place of those of the program before
+
+
+def test_a_second_check_builds_no_basis(base, cache, reads, monkeypatch):
+    first = inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    monkeypatch.setattr(kept_subjects, "public_basis", pytest.fail)
+    reads.clear()
+    second = inspect_site(base, {}, CONFIG, site="B", cache=cache)
+    assert (second.subjects, second.findings) == (first.subjects, first.findings)
     assert reads == []
+    # Nor does one that keeps nothing.
+    assert len(inspect_site(base, {}, CONFIG, site="B").subjects) == 4
 
 
-def test_neither_a_first_nor_a_second_check_builds_a_basis(base, cache, reads, monkeypatch):
-    built: list[object] = []
-    monkeypatch.setattr(kept_subjects, "public_basis", lambda *of: built.append(of))
-    for n_read in (5, 0):
-        assert len(inspect_site(base, {}, CONFIG, site="B", cache=cache).subjects) == 4
-        assert len(reads) == n_read
+# --------------------------------------------------------------- is a file what it was?
+
+IMAGE, TABLE = "sub-{}_run-1_bold.nii.gz", "sub-{}_run-1_desc-confounds_timeseries.tsv"
+
+
+def times_back(path: Path, before: os.stat_result) -> None:
+    """Set those times back that a program can set."""
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def written_anew(base: Path) -> Path:
+    """Other bytes of the same size, at the old time."""
+    path = base / TABLE.format("eve")
+    before, text = path.stat(), path.read_text()
+    path.write_text(text[:-3] + ("1" if text[-3] != "1" else "2") + text[-2:])
+    times_back(path, before)
+    assert path.stat().st_size == before.st_size
+    return base
+
+
+def swapped(base: Path) -> Path:
+    """The files of two people under each other's names, as old as they were."""
+    for name in (IMAGE, TABLE):
+        a, b = base / name.format("bob"), base / name.format("eve")
+        before = a.stat()
+        for path in (a, b):
+            times_back(path, before)
+        a.rename(base / "x")
+        b.rename(a)
+        (base / "x").rename(b)
+    return base
+
+
+def led_elsewhere(base: Path) -> Path:
+    """A link in place of a file, as programs that keep versions of data make them."""
+    image, other = base / IMAGE.format("bob"), base / ".versions" / "1"
+    other.parent.mkdir()
+    shutil.copy2(base / IMAGE.format("ann"), other)
+    image.unlink()
+    image.symlink_to(other)
+    return base
+
+
+def renamed(base: Path) -> Path:
+    for name in (IMAGE, TABLE):
+        (base / name.format("eve")).rename(base / name.format("zoe"))
+    return base
+
+
+def touched(base: Path) -> Path:
+    (base / IMAGE.format("bob")).touch()
+    return base
+
+
+def told_more(base: Path) -> Path:
+    (base / "sub-ann_run-1_bold.json").write_text('{"RepetitionTime": 3.0}')
+    return base
+
+
+def copied(base: Path) -> Path:
+    return Path(shutil.copytree(base, base.with_name("copy")))
+
+
+def moved(base: Path) -> Path:
+    return base.rename(base.with_name("moved"))
+
+
+@pytest.mark.parametrize(
+    ("change", "read_again"),
+    [
+        (written_anew, "eve"), (swapped, "bob eve"), (led_elsewhere, "bob"), (renamed, "zoe"),
+        (touched, "bob"), (told_more, "ann"), (copied, "ann bob dead eve"),
+        (moved, "ann bob dead eve"),
+    ],
+)  # fmt: skip
+def test_whatever_happens_to_files_the_store_gives_what_they_hold(
+    base, cache, reads, change, read_again
+):
+    load_site(base, {}, CONFIG, site="B", cache=cache)
+    time.sleep(0.05)  # some kernels' clock of files ticks every 10 ms
+    base = change(base)
+    now = told(load_site(base, {}, CONFIG, site="B"))
+    reads.clear()
+    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == now
+    assert {name[4:].partition("_")[0] for name in reads} == set(read_again.split())
+    reads.clear()
+    assert told(load_site(base, {}, CONFIG, site="B", cache=cache)) == now
+    assert reads == []
+    # What was made of a file that changed is gone.
+    others = {"renamed": 1, "copied": 4, "moved": 4}
+    assert len(entries(cache)) == 4 + others.get(change.__name__, 0)
+
+
+def test_what_a_list_says_of_a_run_is_part_of_what_was_read(base, cache, reads):
+    table, rows = base / "people.csv", "participant_id,file,confounds,n_dummy"
+    for n_dummy, n_read in ((0, 1), (2, 1), (2, 0)):
+        row = f"eve,{IMAGE.format('eve')},{TABLE.format('eve')},{n_dummy}"
+        table.write_text(f"{rows}\n{row}\n")
         reads.clear()
-    assert built == []
+        load_site(base, {"manifest": "people.csv"}, CONFIG, site="B", cache=cache)
+        assert len(reads) == n_read
 
 
-def test_a_copied_a_moved_and_a_touched_file_are_not_read_again(base, cache, reads, tmp_path):
-    first = told(load_site(base, {}, CONFIG, site="B", cache=cache))
-    for path in base.iterdir():
-        path.touch()
-    shutil.copytree(base, tmp_path / "copy")
-    reads.clear()
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    (tmp_path / "copy" / "sub-eve_run-1_bold.nii.gz").rename(
-        tmp_path / "copy" / "sub-zoe_run-1_bold.nii.gz"
-    )
-    table = "sub-{}_run-1_desc-confounds_timeseries.tsv"
-    (tmp_path / "copy" / table.format("eve")).rename(tmp_path / "copy" / table.format("zoe"))
-    site, reduced = load_site(tmp_path / "copy", {}, CONFIG, site="B", cache=cache)
-    assert reads == []
-    assert [Y.tobytes() for _, Y in reduced] == [Y for _, Y, *_ in first[1]]
-    assert site.listed[-1] == "sub-zoe"
+def test_two_people_whose_folders_swap_names_are_told_apart(tmp_path, cache, monkeypatch):
+    """Unpacked in one tick of the clock, their files differ in no time; no rename touches them."""
+    stamps = kept_subjects.stamp_of
+    monkeypatch.setattr(kept_subjects, "stamp_of", lambda found: (*stamps(found)[:2], 0, 0))
+    how, store = resolve(CONFIG), DataStore.open(cache)
+    space = FeatureSpace.of_labels("mask", np.ones((2, 2, 2), dtype=np.int32), AFFINE)
+    kept = kept_subjects.KeptSubjects(store, how, space)
+    person = {}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "rest.nii"
+        path.write_text(name)
+        person[name] = Person(label=name, runs=(SiteRun(path=path, name=path.name),))
+    before = {name: kept.look(files).key for name, files in person.items()}
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        (tmp_path / old).rename(tmp_path / new)
+    after = {name: kept.look(files).key for name, files in person.items()}
+    assert {before["a"], before["b"]}.isdisjoint(after.values())
 
 
-def test_a_file_that_just_changed_is_compared_as_a_whole(base, cache, reads, monkeypatch):
+def test_a_file_that_just_changed_is_neither_kept_nor_believed(base, cache, reads, monkeypatch):
     """Within one tick of a clock a file may change twice and keep its times."""
-    monkeypatch.setattr(data_store, "SETTLED_AFTER", 1e9)
     load_site(base, {}, CONFIG, site="B", cache=cache)
-    hashed = []
-    whole = data_store.content_of
-    monkeypatch.setattr(data_store, "content_of", lambda p: hashed.append(p.name) or whole(p))
+    monkeypatch.setattr(array_file, "SETTLED", 1e9)
     reads.clear()
     load_site(base, {}, CONFIG, site="B", cache=cache)
-    assert reads == []
-    assert len(set(hashed)) == 5
-    monkeypatch.setattr(data_store, "SETTLED_AFTER", -10.0)
+    assert len(reads) == 5
+    load_site(base, {}, replace(CONFIG, detrend="none"), site="B", cache=cache)
+    assert len(entries(cache)) == 4
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(base, cache, monkeypatch):
+    whole = pipeline.read_subject
+
+    def changing(files, *given, **named):
+        found = whole(files, *given, **named)
+        if files.label == "sub-eve":
+            (base / IMAGE.format("eve")).touch()
+        return found
+
+    time.sleep(0.05)
+    monkeypatch.setattr(pipeline, "read_subject", changing)
     load_site(base, {}, CONFIG, site="B", cache=cache)
-    hashed.clear()
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    assert hashed == []
+    assert len(entries(cache)) == 3
 
 
-def test_times_alone_are_not_believed(base, cache, reads, monkeypatch):
-    """A file of other content, with the very stamp of the one before."""
-    image = base / "sub-bob_run-1_bold.nii.gz"
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    stamp = data_store.stamp_of(image)
-    shutil.copyfile(base / "sub-eve_run-1_bold.nii.gz", image)
-    true_stamp = data_store.stamp_of
-
-    def same(path):
-        return stamp if path == image else true_stamp(path)
-
-    monkeypatch.setattr(data_store, "stamp_of", same)
-    reads.clear()
-    found = inspect_site(base, {}, CONFIG, site="B", cache=cache)
-    assert any("bob_run-1_bold.nii.gz and sub-eve" in f.private for f in found.findings)
+# ------------------------------------------------------------- whose entries are removed
 
 
-def test_what_was_read_of_files_that_are_gone_goes_when_the_store_is_next_used(base, cache):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    before = {path.name.partition(".")[0] for path in entries(cache)}
-    (base / "sub-bob_run-1_bold.nii.gz").unlink()
-    # One that is there and not asked for stays.
-    load_site(base, {"data": "sub-ann*"}, CONFIG, site="B", cache=cache)
-    left = {path.name.partition(".")[0] for path in entries(cache)}
-    assert (len(before), len(left)) == (4, 3)
-    assert left < before
-    shutil.rmtree(base)
-    DataStore.open(cache)
-    assert entries(cache) == []
-    assert list((cache / "files").iterdir()) == []
-
-
-def test_copies_of_gone_files_keep_their_entries(base, cache, reads, tmp_path):
-    shutil.copytree(base, tmp_path / "copy")
-    for folder in (base, tmp_path / "copy"):
+def test_one_person_or_one_folder_is_forgotten_and_counted(base, cache, reads, tmp_path):
+    """Also once the files are gone: that is when it matters."""
+    (tmp_path / "study").mkdir()
+    (tmp_path / "link").symlink_to("study")
+    base = base.rename(tmp_path / "study" / "local0")
+    other = Path(shutil.copytree(base, tmp_path / "study" / "local1"))
+    for folder in (tmp_path / "link" / "local0", other):
         load_site(folder, {}, CONFIG, site="B", cache=cache)
+    store = DataStore.open(cache)
+    assert store.size()[0] == 8
     shutil.rmtree(base)
+    assert store.size("sub-bob") == store.size("bob") == store.clear("bob")
+    assert store.clear("nobody") == store.clear(str(tmp_path / "stud")) == (0, 0)
+    assert store.size()[0] == 6
+    (at_zero := tmp_path / "study" / "local0").mkdir()
+    assert store.size(str(tmp_path / "link" / "local0")) == store.size(str(at_zero))
+    assert store.clear(str(at_zero))[0] == 3
     reads.clear()
-    load_site(tmp_path / "copy", {}, CONFIG, site="B", cache=cache)
-    assert reads == []
+    load_site(other, {}, CONFIG, site="B", cache=cache)
+    assert [name.partition("_")[0] for name in reads] == ["sub-bob"]
+    store.put("a basis", "", [np.ones(3)])
+    entries(cache)[0].write_bytes(b"damaged: nobody can tell whose")
+    assert store.clear(str(tmp_path))[0] == 4
+    assert store.size()[0] == 1
+    assert store.clear()[0] == 1
+    assert store.size() == (0, 0)
 
 
 def test_who_is_stopped_keeps_what_was_read(base, cache, reads, monkeypatch):
@@ -252,39 +353,18 @@ def test_who_is_stopped_keeps_what_was_read(base, cache, reads, monkeypatch):
     assert [name.partition("_")[0] for name in reads] == ["sub-dead", "sub-eve"]
 
 
-def test_a_changed_file_table_or_sidecar_is_read_again(base, cache, reads):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    image, table = base / "sub-bob_run-1_bold.nii.gz", "sub-eve_run-1_desc-confounds_timeseries.tsv"
-    shutil.copyfile(base / "sub-eve_run-1_bold.nii.gz", base / "x")
-    (base / "x").replace(image)
-    image.touch()
-    reads.clear()
-    # Another person's data under an old name, which a check of sizes alone would not see.
-    found = inspect_site(base, {}, CONFIG, site="B", cache=cache)
-    assert reads == ["sub-bob_run-1_bold.nii.gz"]
-    assert any("bob_run-1_bold.nii.gz and sub-eve" in f.private for f in found.findings)
-    (base / table).write_text((base / table).read_text().replace("0.", "1."))
-    (base / "sub-ann_run-1_bold.json").write_text('{"RepetitionTime": 3.0}')
-    reads.clear()
-    inspect_site(base, {}, CONFIG, site="B", cache=cache)
-    assert sorted(reads) == [
-        f"sub-{n}_bold.nii.gz" for n in ("ann_run-1", "ann_run-2", "eve_run-1")
-    ]
-
-
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "other", "header"])
 def test_a_damaged_entry_is_read_again(base, cache, reads, damage):
     first = told(load_site(base, {}, CONFIG, site="B", cache=cache))
     kept = {path: path.read_bytes() for path in entries(cache)}
-    # Moved on by one kind: some of the subjects with one run each get the entry of another.
-    others = [*list(kept.values())[3:], *list(kept.values())[:3]]
+    others = [*list(kept.values())[1:], *list(kept.values())[:1]]
     for (path, content), other in zip(kept.items(), others, strict=True):
         changed = {
             "cut": content[:-4],
             "bit": content[:-1] + bytes([content[-1] ^ 1]),
             "empty": b"",
             "other": other,
-            "header": content.replace(b"[", b"(", 1),
+            "header": content.replace(b"{", b"(", 1),
         }
         path.write_bytes(changed[damage])
     reads.clear()
@@ -294,7 +374,7 @@ def test_a_damaged_entry_is_read_again(base, cache, reads, damage):
 
 def test_entries_hold_no_name_and_are_this_users_alone(base, cache):
     load_site(base, {}, CONFIG, site="hospital-north", cache=cache)
-    assert len(entries(cache)) == 3 * 4  # facts, voxels, and the array in the basis
+    assert len(entries(cache)) == 4
     for path in (cache, *cache.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
         whole = path.name.encode() + (b"" if path.is_dir() else path.read_bytes())

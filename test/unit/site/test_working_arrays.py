@@ -1,4 +1,7 @@
-"""Working arrays may be lost at any time, and are never other arrays."""
+"""Working arrays may be lost at any time, and are never other arrays.
+
+Belongs to `cape/site/store.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -185,20 +187,3 @@ def test_a_side_file_that_was_written_just_now_is_not_taken_as_it_is(tmp_path) -
     store.put_arrays("basis", "k", STACKS)
     assert same(store.arrays("basis", "k"), STACKS)
     assert not list(tmp_path.glob("*.seen"))
-
-
-def test_a_side_file_of_something_else_is_lost(tmp_path) -> None:
-    store = side_store(tmp_path)
-    store.put_arrays("basis", "k", STACKS)
-    (path,) = tmp_path.iterdir()
-    heads: list[Any] = ["[]", "{}", '{"key": "k"}', '{"key": "k", "labels": 3}', "nonsense"]
-    for head in heads:
-        with path.open("wb") as file:
-            np.savez(file, head=np.array(head))
-        assert store.arrays("basis", "k") is None
-    with path.open("wb") as file:
-        np.save(file, np.arange(3))
-    assert store.arrays("basis", "k") is None
-    with path.open("wb") as file:  # a pickle is never opened
-        np.savez(file, head=np.array({"key": "k"}, dtype=object))
-    assert store.arrays("basis", "k") is None
