@@ -18,11 +18,12 @@ from cape.errors import ConfigError
 from cape.settings.resolved import resolve
 from cape.simulation import simulate as simulation
 from cape.simulation.run_loop import read_setup
-from cape.simulation.simulate import refused_by_the_shipped_policy, simulate
+from cape.simulation.simulate import refused_by_the_shipped_policy
 from cape.site.site_data import FileSource
 from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
 from support.comparison_study import OF_IMAGES, write_images
+from support.simulation import simulate
 
 GIVEN: dict[str, Any] = {
     "epsilon": 50.0, "delta": 1e-5, "group": "dx: patient, control", "outcomes": "fnc",

@@ -19,7 +19,7 @@ from cape.data.issues import Findings
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings, site_folders
 from cape.planning.first_settings import propose
-from cape.simulation.simulate import simulate
+from support.simulation import simulate
 
 MM = 8.0
 COLUMNS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z", "framewise_displacement")

@@ -25,13 +25,14 @@ from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import Masked
 from cape.protocol.phases import Envelope
 from cape.report import add_score
-from cape.simulation.simulate import compare_with_truth, simulate
+from cape.simulation.simulate import compare_with_truth
 from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
 from cape.site.ledger_file import read_ledger
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.flare import RUN, Calls, contents
+from support.simulation import simulate
 
 SEED = 11
 POLICY = SitePolicy.of_simulation(private_results=True, simulation_seed=SEED)
