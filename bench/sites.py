@@ -289,7 +289,7 @@ def with_drop_outs(n_sites: int, rounds: int) -> dict[str, Any]:
         files = sorted(aggregator.files())
     return {
         "way": "secagg at the default rates, in processes", "sites": n_sites,
-        "left": len(state.left), "ended": state.ended, "result_files": len(files),
+        "left": len(state.remaining), "ended": state.ended, "result_files": len(files),
         "exchanges": state.iteration, "calls": exchanges,
         "seconds": time.perf_counter() - began,
         "longest_question_bytes": max(asked), "longest_answer_bytes": max(said),

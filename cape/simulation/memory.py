@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cape.engines.coinstac.computation import write_down
+from cape.engines.coinstac.computation import write_error
 from cape.engines.coinstac.documents import reply_document
 from cape.errors import CapeError
 from cape.protocol.messages import Progress
@@ -94,7 +94,7 @@ class MemoryTransport:
                 self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
             except CapeError as err:
                 if self._out is not None:
-                    write_down(self._out / site / "output", err)
+                    write_error(self._out / site / "output", err)
                 err.explain(file=self._out is not None)  # one person has all data here
                 party.ended("failed")
                 self.active.failed(site, cursor.phase, err)

@@ -127,8 +127,8 @@ class FileSource:
 
     def _with_outcomes(self, accepted: SiteData) -> SiteData:
         """Compute outcomes from the time courses if the settings ask for outcomes of maps."""
-        asked = self.config.comparison
-        if asked is None or asked.measure is None:
+        comparison = self.config.comparison
+        if comparison is None or comparison.measure is None:
             return accepted
         from cape.data.issues import Findings, IssueCode
 
@@ -143,13 +143,13 @@ class FileSource:
         self, accepted: SiteData, courses: Iterator[tuple[str, Data]]
     ) -> Iterator[tuple[str, Data]]:
         """Yield the outcomes of all people, or the courses unchanged without outcomes of maps."""
-        asked = self.config.comparison
-        if asked is None or asked.measure is None:
+        comparison = self.config.comparison
+        if comparison is None or comparison.measure is None:
             return courses
         from cape.data.groups import measured, repetition_times
 
         trs = repetition_times(accepted.subjects, self.config.tr)
-        return measured(courses, trs, asked.measure)
+        return measured(courses, trs, comparison.measure)
 
     def compared(self) -> Stacks:
         """Return covariates and groups of all listed people: one array (n, p + 1, 1).
@@ -196,13 +196,13 @@ class FileSource:
         from cape.data.exclusions import alike, bare
         from cape.site.ledger_file import ListedPerson
 
-        people, data, asked = [], self._data(), self.config.comparison
+        people, data, comparison = [], self._data(), self.config.comparison
         # Including people who failed: noisy sums depend on that, which costs their budget.
         for label, digests in zip(data.listed, data.digests, strict=True):
             # Without confounds: the owner chooses them, and could otherwise turn the same data into
             # new people with a new budget.
             files = tuple(digest.partition("+")[0] for digest in digests)
-            if asked and asked.outcomes_table:
+            if comparison and comparison.outcomes_table:
                 # No digest of a row: it may be a single small number, which others share and which
                 # a reader of the ledger could guess.
                 files = ()

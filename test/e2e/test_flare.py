@@ -260,9 +260,9 @@ def test_with_drop_outs_the_survivors_of_a_host_finish(federation, memory, tmp_p
     def lost() -> bool:
         state = rounds.state()
         assert state is not None
-        if "local1" in state.left:
+        if "local1" in state.remaining:
             asked[:] = [state.input["phase"], state.input["round"]]
-        return "local1" not in state.left
+        return "local1" not in state.remaining
 
     try:
         kill_at(federation, job, 10, stop)
@@ -276,7 +276,7 @@ def test_with_drop_outs_the_survivors_of_a_host_finish(federation, memory, tmp_p
             federation.start("local1")
             federation.connected()
     assert state.ended
-    assert state.left == ("local0", "local2", "local9")
+    assert state.remaining == ("local0", "local2", "local9")
     drop = f"local1@{asked[0]}:{asked[1]}"
     assert scored(rounds.results, tmp_path) == memory(SECAGG, drop)
 

@@ -398,21 +398,21 @@ def inline(message: Any, folder: Path) -> Any:
     if not isinstance(message, Mapping) or "body" not in message:
         return message
     # The limit counts all files of the message.
-    left = MAX_MESSAGE_FILES
+    remaining = MAX_MESSAGE_FILES
 
     def put_back(reference: dict[str, Any]) -> Any:
-        nonlocal left
-        raw = _read_file(reference, folder, left)
-        left -= len(raw)
+        nonlocal remaining
+        raw = _read_file(reference, folder, remaining)
+        remaining -= len(raw)
         return {"base64": base64.b64encode(raw).decode("ascii"), "shape": reference["shape"]}
 
     def put_part_back(part: Any) -> Any:
-        nonlocal left
+        nonlocal remaining
         # Sites may be called "file" and "sha256"; no ciphertext matches our file names.
         if not (isinstance(part, dict) and set(part) == PART_KEYS and _is_ours(part["file"])):
             return part
-        raw = _read_file(part, folder, left)
-        left -= len(raw)
+        raw = _read_file(part, folder, remaining)
+        remaining -= len(raw)
         return wire.loads(raw, wire.MAX_ARRAY)
 
     body = _replaced(message["body"], REFERENCE_KEYS, put_back)
@@ -424,7 +424,7 @@ def inline(message: Any, folder: Path) -> Any:
     return {**message, "body": body}
 
 
-def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
+def _read_file(reference: Mapping[str, Any], folder: Path, remaining: int) -> bytes:
     name, digest = reference["file"], reference["sha256"]
     # A peer chose the name: only our pattern is allowed, no path and no other file.
     if not _is_ours(name):
@@ -435,7 +435,7 @@ def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
         size = path.stat().st_size
         if path.is_symlink() or size > wire.MAX_ARRAY:
             raise _refuse_file(f"a file is larger than {wire.MAX_ARRAY} bytes or no file")
-        if size > left:
+        if size > remaining:
             raise _refuse_file(f"its files are larger than {MAX_MESSAGE_FILES} bytes together")
         raw = path.read_bytes()
     except OSError:

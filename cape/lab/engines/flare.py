@@ -131,7 +131,7 @@ class _ExchangeReporter:
             return
         now, latest = time.monotonic(), progress_of(state) or self._last
         line = progress_line(
-            state.iteration, self._last, latest, now - self._began, len(state.left), state.size
+            state.iteration, self._last, latest, now - self._began, len(state.remaining), state.size
         )
         self._tell(line)
         self._iteration, self._last, self._began = state.iteration, latest, now

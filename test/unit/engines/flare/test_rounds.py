@@ -278,7 +278,7 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
     state = calls.play(SECAGG)
     first = calls.asked.index(("local1",))
     assert state.ended
-    assert "local1" not in state.left
+    assert "local1" not in state.remaining
     assert all("local1" not in sites for sites in calls.asked[first + 1 :])
     with helper.without_pages():
         out = simulate(
@@ -395,7 +395,7 @@ def test_a_site_that_sends_no_answer_is_one_that_refuses(calls, monkeypatch, set
 
     monkeypatch.setattr(calls, "ask", garbling)
     if settings is SECAGG:
-        assert "local1" not in calls.play(settings).left
+        assert "local1" not in calls.play(settings).remaining
     else:
         with pytest.raises(CapeError, match=r"^CAPE-E202 "):
             calls.play(settings)
