@@ -124,11 +124,6 @@ def read_cache(document: Any, party: str) -> Cache:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
 
 
-def cache_of(run: Run[Any]) -> Cache:
-    model = wire.encode(run.model, run.bound.computation.model)
-    return Cache(head=head_of(run), model=model)
-
-
 def head_of(run: Run[Any]) -> Head:
     return Head(
         v=STATE_VERSION,
@@ -161,17 +156,14 @@ def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
 
 
 def encode_run(run: Run[Any]) -> dict[str, Any]:
-    cache = cache_of(run)
-    document = {"head": wire.encode(cache.head, Head), "model": cache.model}
+    model = wire.encode(run.model, run.bound.computation.model)
+    document = {"head": wire.encode(head_of(run), Head), "model": model}
     if len(wire.dumps(document)) > wire.MAX_STATE:
         raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
     return document
 
 
-def decode_run(
-    computation: Computation[M], cache: Any, *, party: str, model: M | None = None
-) -> Run[M]:
-    """Return the state in a cache; `model`: its model if already decoded."""
+def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]:
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
@@ -179,7 +171,7 @@ def decode_run(
             raise MessageError("E202", problem="cache of another version")
         # Settings travel as text, so that a cache of another version gives a readable error.
         config = decode_settings(computation, head.settings)
-        known: M = wire.decode(cache.model, computation.model) if model is None else model
+        known: M = wire.decode(cache.model, computation.model)
         ledger = None if head.charges is None else ledger_of(head.charges, planned_events(known))
     except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
