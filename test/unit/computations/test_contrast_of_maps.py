@@ -148,7 +148,7 @@ def test_maps_that_are_named_reach_sites_that_are_called_with_documents(
 def test_of_a_finished_run_only_the_file_of_its_maps_is_named(study, tmp_path, monkeypatch) -> None:
     """A container that saw the run's whole folder would see what each site keeps to itself."""
     asked = []
-    monkeypatch.setattr(simulation, "_begin", lambda setup, *_: asked.append(setup))
+    monkeypatch.setattr(simulation, "_play", lambda setup, *_: asked.append(setup))
     maps = tmp_path / "out" / "consortium" / "group_maps.nii.gz"
     maps.parent.mkdir(parents=True)
     shutil.copy(study.parent / "maps.nii.gz", maps)
