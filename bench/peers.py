@@ -72,13 +72,14 @@ def mask_image() -> Any:
 def cape_maps(folder: Path, n_components: int) -> np.ndarray:
     import nibabel as nib
 
+    from cape.simulation.run_loop import RunOptions
     from cape.simulation.simulate import simulate
 
     settings = {
         "private": False, "computation": "capegica", "n_components": n_components,
         "mask": "MNI152-10mm",
     }  # fmt: skip
-    out = simulate(folder / "data", out=folder / "out", settings=settings)
+    out = simulate(folder / "data", RunOptions(out=folder / "out", settings=settings))
     inside = np.asarray(mask_image().dataobj) > 0
     return np.asarray(nib.load(out / "group_maps.nii.gz").dataobj)[inside].T
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cape.errors import CapeError, CapeWarning, NoiseWarning, PrivacyWarning, SubjectsWarning
     from cape.lab import datasets as datasets
     from cape.planning.validate import validate
-    from cape.python.api import Consortium, Result, budget, rerun, resume
+    from cape.python.api import Consortium, Result, budget, rerun
     from cape.python.api import simulate_folder as simulate
     from cape.python.comparison import Comparison, compare
     from cape.python.estimator import JointICA
@@ -47,7 +47,6 @@ _HOMES = {
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
     "rerun": ("cape.python.api", "rerun"),
-    "resume": ("cape.python.api", "resume"),
     "budget": ("cape.python.api", "budget"),
     "simulate": ("cape.python.api", "simulate_folder"),
     "validate": ("cape.planning.validate", "validate"),
@@ -74,7 +73,6 @@ __all__ = [
     "load",
     "names",
     "rerun",
-    "resume",
     "simulate",
     "validate",
 ]

@@ -30,7 +30,6 @@ GROUPS = {
         "JointICA",
         "Consortium",
         "simulate",
-        "resume",
         "rerun",
         "compare",
         "compare_groups",

@@ -21,6 +21,7 @@ from typing import Any
 from cape.computations import load
 from cape.markers import OPENED, PUBLIC, RELEASED, RING, SEALED, Marker
 from cape.settings.config import PRODUCT
+from cape.simulation.run_loop import RunOptions
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
 
@@ -55,7 +56,8 @@ def recorded(folder: Path) -> list[dict[str, Any]]:
     settings = {n: v["value"] for n, v in inputs.items() if n not in ("data", "policy")}
     out = folder / "out"
     policy = SitePolicy.of_simulation(private_results=True)
-    simulate(folder / "data", out=out, through="wire", settings=settings, seed=1, policy=policy)
+    options = RunOptions(out=out, through="wire", settings=settings, seed=1, policy=policy)
+    simulate(folder / "data", options)
     (sent,) = [path for path in out.rglob("sent.jsonl") if "local0" in path.parts]
     return [json.loads(line) for line in sent.read_text().splitlines()]
 

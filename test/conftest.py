@@ -36,7 +36,7 @@ LONG = (
     "test/adversary/", "test/audit/", "test/e2e/", "test/faults/", "test/golden/",
     "test/unit/algorithms/test_contrast_bounds", "test/unit/algorithms/test_quality",
     "test/unit/cli/test_progress", "test/unit/data/test_bad_files",
-    "test/unit/planning/test_people_corpus", "test/unit/simulation/test_resume",
+    "test/unit/planning/test_people_corpus", "test/unit/simulation/test_stopped",
 )  # fmt: skip
 # One run through every driver stays among the fast tests.
 SHORT = ("test/e2e/test_drivers.py", "test/e2e/test_one_round.py", "test/e2e/test_serve.py")

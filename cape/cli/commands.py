@@ -14,13 +14,7 @@ from cape.cli.engine_commands import flare, neuroflame_command
 from cape.cli.ledger_commands import ledger
 from cape.cli.people_command import people_command
 from cape.cli.plan_commands import budget_command, init_command
-from cape.cli.run_commands import (
-    report_command,
-    rerun_command,
-    resume_command,
-    simulate_command,
-    synth_command,
-)
+from cape.cli.run_commands import report_command, rerun_command, simulate_command, synth_command
 from cape.cli.site_commands import (
     keygen_command,
     pairs_command,
@@ -109,7 +103,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "budget": budget_command,
     "synth": synth_command,
     "validate": validate_command,
-    "resume": resume_command,
     "rerun": rerun_command,
     "store": store_command,
     "policy": policy_command,

@@ -212,7 +212,7 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
     others = opened.spending.others_by_person(run)
     delta = min((delta for _, delta in opened.policy.max_total), default=None)
 
-    def left(field: str) -> float | None:
+    def remaining(field: str) -> float | None:
         amounts = {one.run: getattr(one, field) for one in opened.spending.runs}
         used = sum_up((amounts[run.run], largest_sum(others, amounts)))
         return None if delta is None else limits.remaining(used).epsilon(delta)
@@ -225,7 +225,7 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
         "state": run.state,
         "since": run.since or run.date,
         "silent_s": clock.silence(run.run) if holds else None,
-        "at_work": clock.at_work(run.run),
+        "at_work": clock.is_running(run.run),
         "replaced_by": run.by if run.state == "yielded" else None,
         "by": run.by if run.state == "closed" else None,
         "why": run.why or None,
@@ -239,8 +239,8 @@ def _run_fields(opened: Opened, run: RunSpending) -> dict[str, Any]:
         "mu": alone.mu,
         "epsilon": alone.epsilon,
         "held_mu": (run.held - run.cost).mu(),
-        "left_epsilon": left("held"),
-        "left_epsilon_when_ended": left("cost"),
+        "left_epsilon": remaining("held"),
+        "left_epsilon_when_ended": remaining("cost"),
         "all_runs": together.runs,
         "all_mu": together.mu,
         "all_epsilon": together.epsilon,

@@ -60,12 +60,12 @@ class ProgressPrinter:
             self._status.stop()
 
     def show(
-        self, words: Sequence[str], event: dict[str, object], left: float, done: float
+        self, words: Sequence[str], event: dict[str, object], remaining: float, done: float
     ) -> None:
         """Show a step: `words`, `left` seconds of all, and the share `done`, 0 to 1."""
-        parts = [*words, f"about {duration(left)} left"]
+        parts = [*words, f"about {duration(remaining)} left"]
         if self._as_json:
-            json_line({"event": "progress", **event, "seconds_left": round(left, 1)})
+            json_line({"event": "progress", **event, "seconds_left": round(remaining, 1)})
         elif self._live:
             text = Text(_line(parts, done, STDERR.width))
             if self._status is None:
@@ -81,9 +81,9 @@ def _line(parts: Sequence[str], done: float, width: int) -> str:
     """Return a line with bar and time left, of at most `width` - 2 characters (2: the spinner)."""
     n = min(max(width - WORDS_WIDTH, 8), 30)
     bar = ("#" * round(n * min(max(done, 0.0), 1.0))).ljust(n, "-")
-    *words, left = parts
-    room = width - 2 - len(bar) - len(left) - 4
-    return f"{bar}  {'  '.join(words)[:room].ljust(room)}  {left}"
+    *words, remaining = parts
+    room = width - 2 - len(bar) - len(remaining) - 4
+    return f"{bar}  {'  '.join(words)[:room].ljust(room)}  {remaining}"
 
 
 def _rate(people: int, seconds: float) -> str:
@@ -100,11 +100,13 @@ class SiteProgress(ProgressPrinter):
         if done <= 1:
             self.started = self._clock() if done == 0 else self.started
         seconds = self._clock() - self.started
-        left = seconds / max(done, 1) * (total - done)
+        remaining = seconds / max(done, 1) * (total - done)
         if done == total:
             self.started = self._clock()  # start of the next site
         words = (f"{site:.20}: reading people", f"{done} of {total}, {_rate(done, seconds)}")
-        self.show(words, {"site": site, "done": done, "total": total}, left, done / max(total, 1))
+        self.show(
+            words, {"site": site, "done": done, "total": total}, remaining, done / max(total, 1)
+        )
 
 
 class RunProgress(ProgressPrinter):
@@ -126,37 +128,39 @@ class RunProgress(ProgressPrinter):
         if stage == "read":
             self._total = total
             self._a_subject = (now - self.started) / max(done, 1)
-            left = self._a_subject * (total - done) + ROUNDS + self._of_report()
+            remaining = self._a_subject * (total - done) + ROUNDS + self._of_report()
         else:
             # A site's page is drawn after its people are read; assume sites of one size.
             pages = SITE_PAGE * (done * self._n_sites // max(total, 1))
             reading = max(now - self._report_began - pages, 0.0)
             a_subject = reading / done if done else self._a_subject
-            left = a_subject * (total - done) + self._n_sites * SITE_PAGE - pages + PAGE
+            remaining = a_subject * (total - done) + self._n_sites * SITE_PAGE - pages + PAGE
         what = {"read": "reading people", "report": "drawing pages"}
         since = self.started if stage == "read" else self._report_began
         words = (what[stage], f"{done} of {total}, {_rate(done, now - since)}")
-        self.show(words, {"stage": stage, "done": done, "total": total}, left, self._whole(left))
+        self.show(
+            words, {"stage": stage, "done": done, "total": total}, remaining, self._whole(remaining)
+        )
 
     def __call__(self, line: ProgressLine) -> None:
         self._n_sites = line.sites
         if line.exchange > 1:  # the first one read the data
             self._rounds += (line.seconds,)
         to_come = line.exchanges - line.exchange - 1  # the last one is the report
-        left = 0.0
+        remaining = 0.0
         if to_come >= 0:
             # The median, because the exchange of the subspace may take longer than all others.
             of_rounds = median(self._rounds) * to_come if self._rounds else 0.0
             if to_come and len(self._rounds) <= ENOUGH_EXCHANGES:
                 of_rounds = max(of_rounds, ROUNDS)
-            left = of_rounds + self._of_report()
+            remaining = of_rounds + self._of_report()
         self._report_began = self._clock()
-        self.show(_words(line), dataclasses.asdict(line), left, self._whole(left))
+        self.show(_words(line), dataclasses.asdict(line), remaining, self._whole(remaining))
 
-    def _whole(self, left: float) -> float:
+    def _whole(self, remaining: float) -> float:
         """Return the share of the run that is done; it never decreases."""
         spent = self._clock() - self.started
-        self._done = max(self._done, spent / max(spent + left, 1e-9))
+        self._done = max(self._done, spent / max(spent + remaining, 1e-9))
         return self._done
 
     def _of_report(self) -> float:

@@ -1,4 +1,4 @@
-"""Commands about runs on this computer: ``cape simulate``, ``resume``, ``synth``, ``report``."""
+"""Commands about runs on this computer: ``cape simulate``, ``rerun``, ``synth``, ``report``."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def simulate_command(
         ),
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the stopped or finished run in --out.")
+        bool, typer.Option("--replace", help="Replace the finished run in --out.")
     ] = False,
     set_values: SetValues = None,
     show: Show = False,
@@ -132,7 +132,7 @@ def simulate_command(
         surrogate=surrogate,
         replace=replace,
     )
-    _follow(begin, directory, out, show=show, as_json=as_json, quiet=quiet)
+    _follow(begin, directory, show=show, as_json=as_json, quiet=quiet)
 
 
 def _policy_of(path: Path) -> SitePolicy:
@@ -146,18 +146,6 @@ def _policy_of(path: Path) -> SitePolicy:
     return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
 
 
-def resume_command(
-    out: Annotated[Path, folder_argument("Results folder of cape simulate.")],
-    show: Show = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Continue a simulated run that was stopped: killed, Ctrl-C, disk full."""
-    from cape.python.api import resume
-
-    _follow(resume, out, out, show=show, as_json=as_json, quiet=quiet)
-
-
 def rerun_command(
     finished: Annotated[Path, folder_argument("Results folder of a finished cape simulate.")],
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
@@ -169,11 +157,11 @@ def rerun_command(
     from cape.python.api import rerun
 
     begin = functools.partial(rerun, out=out)
-    _follow(begin, finished, out, show=show, as_json=as_json, quiet=quiet)
+    _follow(begin, finished, show=show, as_json=as_json, quiet=quiet)
 
 
 def _follow(
-    begin: Callable[..., Path], folder: Path, out: Path, *, show: bool, as_json: bool, quiet: bool
+    begin: Callable[..., Path], folder: Path, *, show: bool, as_json: bool, quiet: bool
 ) -> None:
     """Start a run, show its progress, and print its results."""
     from cape.cli.ending import print_results
@@ -181,12 +169,11 @@ def _follow(
     try:
         with RunProgress(as_json=as_json, quiet=quiet) as progress:
             results = begin(folder, on_progress=progress, on_subject=progress.subject)
-    except BaseException as err:  # Ctrl-C and SIGTERM above all
-        from cape.simulation.run_loop import CHECKPOINT_FILE, may_go_on
+    except BaseException as err:  # Ctrl-C above all
+        from cape.simulation.run_loop import was_stopped
 
-        if may_go_on(err) and (out / ".work" / CHECKPOINT_FILE).is_file():
-            do = f"cape resume {shlex.quote(str(out))}"
-            warn(f"the run was stopped; continue it with: {do}", as_json=as_json)
+        if was_stopped(err):
+            warn("the run was stopped; the same command starts it again", as_json=as_json)
         raise
     print_results(results, as_json=as_json, quiet=quiet, show=show)
 

@@ -61,7 +61,7 @@ class Clock:
     """Seconds since the last sign of a run, and whether a process is computing it now."""
 
     silence: Callable[[str], float]
-    at_work: Callable[[str], bool]
+    is_running: Callable[[str], bool]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +142,7 @@ def hold(
         return Decision(word="closed")
     if run.state == "asked":
         return join_with(spending, run, plan, limits, clock)
-    never_silent = Clock(silence=lambda _: 0.0, at_work=clock.at_work)
+    never_silent = Clock(silence=lambda _: 0.0, is_running=clock.is_running)
     decision = join_with(spending, run, plan, limits, never_silent)
     return decision if decision.word == "in" else replace(decision, word="yielded")
 
@@ -190,4 +190,4 @@ def _yields(other: RunSpending, run: RunSpending, limits: Limits, clock: Clock) 
     same_owner = other.owner == run.owner and (run.owner != "" or other.question == run.question)
     # An owner who corrects a mistake waits briefly; a run with charges waits longer for others.
     patience = SHORT_PATIENCE if same_owner or not other.charges else limits.patience
-    return patience > 0 and clock.silence(other.run) >= patience and not clock.at_work(other.run)
+    return patience > 0 and clock.silence(other.run) >= patience and not clock.is_running(other.run)

@@ -43,9 +43,9 @@ from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.wings import LABORATORY, require
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
-from cape.simulation.run_loop import OnProgress, run_to_end
+from cape.simulation.run_loop import OnProgress, OnSubject, RunOptions, run_to_end
 from cape.simulation.simulate import nearness
-from cape.simulation.ways import WAYS, OnSubject, Way
+from cape.simulation.ways import WAYS, Way
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.site_data import ArraySource, FileSource
@@ -442,7 +442,7 @@ def simulate_folder(
     Raises
     ------
     ConfigError
-        CAPE-E013: no epsilon, CAPE-E016: a run was stopped or has ended in `out`.
+        CAPE-E013: no epsilon, CAPE-E016: a run has ended in `out`.
     DataError
         The data of a site did not pass a check.
 
@@ -456,8 +456,7 @@ def simulate_folder(
     arguments = {"epsilon": epsilon, "delta": delta, "private": private}
     values = dict(settings or {})
     values |= {name: value for name, value in arguments.items() if value is not None}
-    folder = simulation.simulate(
-        Path(directory),
+    options = RunOptions(
         out=Path(out),
         through=through,
         settings=values,
@@ -469,55 +468,16 @@ def simulate_folder(
         maps=None if maps is None else Path(maps),
         replace=replace,
         store=_store_folder(),
-        find_way=_find_way,
         on_progress=on_progress,
         on_subject=on_subject,
     )
+    folder = simulation.simulate(Path(directory), options, _find_way)
     # After the results are written, so that an error here keeps them.
     if surrogate:
         from cape.lab.surrogate import add_surrogate
 
         add_surrogate(Path(directory), folder)
     return folder
-
-
-def resume(
-    out: str | Path, *, on_progress: OnProgress | None = None, on_subject: OnSubject | None = None
-) -> Path:
-    """Resume a stopped simulation after its last exchange, and return the folder of its results.
-
-    Parameters
-    ----------
-    out : path
-        That of `cape.simulate`.
-    on_progress, on_subject : callable, optional
-        As for `cape.simulate`.
-
-    Returns
-    -------
-    Path
-        The folder of the common results.
-
-    Raises
-    ------
-    ConfigError
-        CAPE-E264: no stopped run, CAPE-E263: it is still running, CAPE-E161: the data changed.
-
-    Examples
-    --------
-    >>> try:
-    ...     cape.resume("study")
-    ... except cape.CapeError as err:
-    ...     print(err.code)
-    CAPE-E264
-    """
-    return simulation.resume(
-        Path(out),
-        store=_store_folder(),
-        find_way=_find_way,
-        on_progress=on_progress,
-        on_subject=on_subject,
-    )
 
 
 def rerun(
@@ -553,14 +513,10 @@ def rerun(
     >>> cape.rerun("finished", out="again")
     PosixPath('.../again/consortium')
     """
-    return simulation.rerun(
-        Path(finished),
-        out=Path(out),
-        store=_store_folder(),
-        find_way=_find_way,
-        on_progress=on_progress,
-        on_subject=on_subject,
+    options = RunOptions(
+        out=Path(out), store=_store_folder(), on_progress=on_progress, on_subject=on_subject
     )
+    return simulation.rerun(Path(finished), options, _find_way)
 
 
 def _store_folder() -> Path | None:

@@ -46,22 +46,17 @@ class ActiveSites:
     """Sites that still answer; if `survives` (``aggregation=secagg``), a failed site drops out."""
 
     def __init__(self, sites: Sequence[str], drops: Sequence[Drop], *, survives: bool) -> None:
-        self.left = tuple(sites)
+        self.remaining = tuple(sites)
         self._drops, self._survives = drops, survives
 
-    def restore(self, left: tuple[str, ...]) -> None:
-        if not left or not set(left) <= set(self.left):
-            raise ValueError("a site is left that takes no part")
-        self.left = left
-
-    def asked(self, phase: str, round: int) -> tuple[str, ...]:
+    def answering(self, phase: str, round: int) -> tuple[str, ...]:
         silent = {d.site for d in self._drops if (d.phase, d.round) == (phase, round)}
         # For good: a site that missed a broadcast cannot answer the next one.
-        self.left = tuple(site for site in self.left if site not in silent)
-        return self.left
+        self.remaining = tuple(site for site in self.remaining if site not in silent)
+        return self.remaining
 
     def failed(self, site: str, phase: str, err: CapeError) -> None:
         # `join` needs all sites, and a sum needs more than one.
-        if not self._survives or phase == FIRST_PHASE or len(self.left) == 1:
+        if not self._survives or phase == FIRST_PHASE or len(self.remaining) == 1:
             raise err
-        self.left = tuple(other for other in self.left if other != site)
+        self.remaining = tuple(other for other in self.remaining if other != site)

@@ -8,20 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cape.engines.coinstac.computation import write_down
-from cape.engines.coinstac.documents import (
-    Cache,
-    Head,
-    cache_of,
-    decode_envelope,
-    decode_run,
-    encode_broadcast,
-    head_of,
-    reply_document,
-)
+from cape.engines.coinstac.computation import write_error
+from cape.engines.coinstac.documents import reply_document
 from cape.errors import CapeError
-from cape.frozen import dataclass
-from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import (
@@ -34,39 +23,13 @@ from cape.protocol.phases import (
 )
 from cape.protocol.ports import Source
 from cape.settings.config import Config
-from cape.simulation.dropout import ActiveSites, Drop
+from cape.simulation.dropout import FIRST_PHASE, ActiveSites, Drop
 from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import LifetimeLedger, ledger_file_of
-from cape.site.policy import SitePolicy, tightened_beside
+from cape.site.policy import NO_LEDGER, SitePolicy, tightened_beside
 from cape.site.site_data import FileSource
-from cape.site.store import Card, MemoryStore, ReplyEntry
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredSite:
-    """A site in a checkpoint, without its model and its working arrays."""
-
-    head: Head
-    secrets: dict[str, bytes]
-    card: tuple[str, int, str, str]
-    contents: str | None
-    replies: tuple[ReplyEntry, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredRun:
-    """All parties in a checkpoint, after a complete exchange; `request` is the last broadcast.
-
-    `model` is stored once, because it is equal at all sites.
-    """
-
-    model: Any
-    parties: dict[str, StoredSite]
-    aggregator: Cache
-    request: Any
-    kept: dict[str, bytes]
-    left: tuple[str, ...]
+from cape.site.store import FileStore, JoinRecord, MemoryStore, ReplyEntry
 
 
 def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger | None:
@@ -91,7 +54,7 @@ class MemoryTransport:
         drops: Sequence[Drop] = (),
         folders: Mapping[str, Path] | None = None,
     ) -> None:
-        self._computation, self._config, self._out = computation, config, out
+        self._config, self._policy, self._out = config, policy, out
         survives = config.aggregation == "secagg"
         self.active = ActiveSites(list(sources), drops, survives=survives)
         self._stores = {
@@ -121,63 +84,17 @@ class MemoryTransport:
         self._kept: dict[str, bytes] = {}
         self.outcome: Outcome | None = None
 
-    def state(self) -> dict[str, Any]:
-        sites = {}
-        for site, store in self._stores.items():
-            source = self._parties[site].source
-            sites[site] = StoredSite(
-                head=head_of(self._runs[site]),
-                secrets=store.secrets,
-                card=self._parties[site].card,
-                contents=source.contents if isinstance(source, FileSource) else None,
-                replies=tuple(store.entries),
-            )
-        model = self._runs[self.active.left[0]].model
-        stored = StoredRun(
-            model=wire.encode(model, self._computation.model),
-            parties=sites,
-            aggregator=cache_of(self._state),
-            request=None if self._request is None else encode_broadcast(self._request),
-            kept=self._kept,
-            left=self.active.left,
-        )
-        return dict(wire.encode(stored, StoredRun))
-
-    def restore(self, document: Mapping[str, Any]) -> None:
-        stored = wire.decode_document(document, StoredRun, "state")
-        computation = self._computation
-        if set(stored.parties) != set(self._parties):
-            raise ValueError("a site is missing")
-        model = None
-        for site, party in stored.parties.items():
-            cache = Cache(head=party.head, model=stored.model)
-            run = decode_run(computation, cache, party=f"site {site}", model=model)
-            self._runs[site], model = run, run.model
-            store = self._stores[site]
-            store.secrets, store.entries = dict(party.secrets), list(party.replies)
-            store.card = Card(*party.card)
-            # E161 if files have changed since `join`.
-            source = self._parties[site].source
-            if isinstance(source, FileSource) and party.contents is not None:
-                source.expect(party.contents)
-        self._state = decode_run(computation, stored.aggregator, party="the aggregator")
-        self._kept = dict(stored.kept)
-        self.active.restore(stored.left)
-        answered = self._runs[self.active.left[0]].cursor.phase
-        kind = self._state.bound.phases[answered].broadcast
-        self._request = decode_envelope(stored.request, kind, broadcast=True)
-
     def exchange(self) -> tuple[Progress | None, int]:
         inbox: dict[str, AnyEnvelope] = {}
         entries: dict[str, ReplyEntry] = {}
         cursor = self._state.cursor
-        for site in self.active.asked(cursor.phase, cursor.round):
+        for site in self.active.answering(cursor.phase, cursor.round):
             party = self._parties[site]
             try:
                 self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
             except CapeError as err:
                 if self._out is not None:
-                    write_down(self._out / site / "output", err)
+                    write_error(self._out / site / "output", err)
                 err.explain(file=self._out is not None)  # one person has all data here
                 party.ended("failed")
                 self.active.failed(site, cursor.phase, err)
@@ -185,6 +102,8 @@ class MemoryTransport:
             name = type(inbox[site].body).__name__
             entries[site] = ReplyEntry.of(reply_document(inbox[site]), name)
             self._stores[site].entries.append(entries[site])
+            if cursor.phase == FIRST_PHASE and self._out is not None:
+                self._keep_journal(party, self._out / site / "output")
         folder = None if self._out is None else self._out / "remote" / "transfer"
         aggregator = AggregatorContext(
             config=self._config, kept=self._kept, folder=folder, addresses=True, page=False
@@ -199,3 +118,16 @@ class MemoryTransport:
         # The replies of all sites have the same number of bytes.
         size = next(iter(entries.values())).bytes
         return (None if ended else self._request.progress), size
+
+    def _keep_journal(self, party: SiteContext, output: Path) -> None:
+        """Write what frees the budget of a run whose process was killed (`leave_run`)."""
+        if self._policy.ledger_file == NO_LEDGER:
+            return
+        journal = FileStore(output, output, party.id)
+        journal.begin(party.card.nonce, b"")
+        journal.write_join(
+            JoinRecord(
+                card=party.card, policy_at_join=self._policy, identity="", contents="", inputs={}
+            )
+        )
+        journal.store(1, "", {})

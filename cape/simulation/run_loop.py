@@ -1,15 +1,11 @@
-"""A simulated run, exchange by exchange, with a checkpoint ``.work/run.json`` after each.
-
-An unfinished exchange is repeated: sites with a journal send stored bytes, and noise drawn by
-parties in memory never left the process.  So no statistic is released twice.
-"""
+"""What a simulated run was asked for, and the loop over its exchanges."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -18,31 +14,47 @@ from cape.errors import CapeError, ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
-from cape.settings.config import VERSION
 from cape.simulation.transports import Transport
 from cape.site.files import write_atomically
 from cape.site.policy import SitePolicy
 
-CHECKPOINT_FILE = "run.json"
 # File in the folder of a finished run, with the setup that `cape rerun` repeats
 SETUP_FILE = "run.json"
-# Maximum bytes of a checkpoint, which has the caches of all parties
-MAX_CHECKPOINT = 2**30
+# Maximum bytes of that file
+MAX_SETUP = 2**20
 # Far more than any settings ask for
 MAX_EXCHANGES = 10_000
 
-# Errors after which the same step may be repeated, because no data left the party
-STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
+# Errors of a party that was stopped: it refused nothing
+STOPPED = ("CAPE-E261", "CAPE-E265")
 # Progress of a run before its first broadcast
 _NOTHING = dict.fromkeys(("mu", "mu_budget", "epsilon", "step", "stability"), 0.0)
 BEFORE_JOIN = Progress(phase="join", round=1, rounds=1, exchange=0, exchanges=0, **_NOTHING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """The part of a checkpoint that is read first: the version that wrote it."""
+class RunOptions:
+    """What a caller of `simulate` chooses; `rerun` takes the choices of the run from its files.
 
-    version: str
+    `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
+    `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
+    `maps`: a finished run or a file of public template maps.  `replace`: overwrite a finished run
+    in `out`, else ConfigError E016.  `store`: cache folder of read files, or None.
+    """
+
+    out: Path
+    through: str = "memory"
+    settings: Mapping[str, object] = field(default_factory=dict)
+    seed: int | None = None
+    drops: Sequence[str] = ()
+    policy: SitePolicy | None = None
+    image: str = ""
+    memory: str = ""
+    maps: Path | None = None
+    replace: bool = True
+    store: Path | None = None
+    on_progress: OnProgress | None = None
+    on_subject: OnSubject | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +83,7 @@ def read_setup(out: Path) -> RunSetup:
         do = f"name the --out of cape simulate, which holds {SETUP_FILE}."
         raise ConfigError("E264", problem="this folder holds no finished run", do=do)
     try:
-        document = wire.loads(path.read_bytes(), MAX_CHECKPOINT)
+        document = wire.loads(path.read_bytes(), MAX_SETUP)
         return wire.decode_document(document, RunSetup, SETUP_FILE)
     except MessageError as err:
         problem = "what this folder says of its run is damaged, or of another version"
@@ -79,57 +91,8 @@ def read_setup(out: Path) -> RunSetup:
         raise ConfigError("E264", problem=problem, do="type it anew.", detail=detail) from err
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
-    """A run after `exchange` complete exchanges; `state` is the state of its transport."""
-
-    version: str = VERSION
-    setup: RunSetup
-    exchange: int = 0
-    last: Progress | None = None
-    ended: bool = False
-    state: dict[str, Any] | None = None
-
-    def write(self, work: Path) -> None:
-        # Not `wire.dumps`, which sorts: lists of replies keep the order of their fields.
-        text = json.dumps(wire.encode(self, Checkpoint), allow_nan=False)
-        write_atomically(work / CHECKPOINT_FILE, text.encode("ascii"))
-
-
-def read_checkpoint(work: Path) -> Checkpoint:
-    path = work / CHECKPOINT_FILE
-    if not path.is_file():
-        raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
-    try:
-        document = wire.loads(path.read_bytes(), MAX_CHECKPOINT)
-        # Version first: a checkpoint of another version may have other fields.
-        origin = wire.decode_document(document, Origin, "run.json", unknown="ignore")
-        if origin.version != VERSION:
-            raise ConfigError(
-                "E264",
-                problem=f"the run was started by version {origin.version}, this is {VERSION}",
-                do=f"continue it with version {origin.version}, or start a new run.",
-            )
-        checkpoint = wire.decode_document(document, Checkpoint, "run.json")
-    except MessageError as err:
-        raise damaged_checkpoint(work, err) from err
-    # Without a bound the loop could run for ever.
-    if not 0 <= checkpoint.exchange < MAX_EXCHANGES:
-        raise damaged_checkpoint(work, ValueError("no exchange has this number"))
-    return checkpoint
-
-
-def damaged_checkpoint(work: Path, err: Exception) -> ConfigError:
-    return ConfigError(
-        "E264",
-        problem="what this folder says of its stopped run is damaged",
-        do="start a new run; what was spent stays spent.",
-        detail=f"{work / CHECKPOINT_FILE}: {type(err).__name__}: {err}",
-    )
-
-
-def may_go_on(err: BaseException) -> bool:
-    # A run that was stopped may go on; a party that refused would refuse again.
+def was_stopped(err: BaseException) -> bool:
+    """Whether a run may end well if it is started again; a party that refused refuses again."""
     if isinstance(err, CapeError):
         return err.code in STOPPED
     return isinstance(err, OSError | MemoryError) or not isinstance(err, Exception)
@@ -146,42 +109,20 @@ class ProgressLine(Progress):
 
 
 OnProgress = Callable[[ProgressLine], None]
+# Called with (stage, subjects done, subjects of all sites): "read", then "report".
+OnSubject = Callable[[str, int, int], None]
 
 
-def run_to_end(
-    link: Transport,
-    on_progress: OnProgress | None,
-    *,
-    begin: Checkpoint | None = None,
-    work: Path = Path(),
-) -> None:
-    """Play all exchanges of a run, or those after `begin`; write a checkpoint after each."""
-    last, first = BEFORE_JOIN, 1
-    if begin is not None:
-        last, first = begin.last or BEFORE_JOIN, begin.exchange + 1
-    if begin is not None and begin.state is not None:
-        try:
-            link.restore(begin.state)
-        except (ValueError, KeyError, CapeError) as err:
-            raise damaged_checkpoint(work, err) from err
-    for exchange in range(first, MAX_EXCHANGES):
+def run_to_end(link: Transport, on_progress: OnProgress | None, *, epsilon: float = 0.0) -> None:
+    """Play all exchanges of a run; `epsilon` is that of its settings, for its progress."""
+    last = BEFORE_JOIN
+    for exchange in range(1, MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()
-        # Write the checkpoint before showing the line.
-        if begin is not None:
-            ended = progress is None
-            dataclasses.replace(
-                begin,
-                exchange=exchange,
-                last=progress,
-                ended=ended,
-                state=None if ended else link.state(),
-            ).write(work)
         if on_progress is not None:
-            seconds, n_sites = time.monotonic() - began, len(link.active.left)
+            seconds, n_sites = time.monotonic() - began, len(link.active.remaining)
             line = progress_line(exchange, last, progress or last, seconds, n_sites, size)
-            total = 0.0 if begin is None else float(begin.setup.settings.get("epsilon") or 0.0)
-            on_progress(dataclasses.replace(line, epsilon_total=total))
+            on_progress(dataclasses.replace(line, epsilon_total=epsilon))
         if progress is None:
             return
         last = progress
@@ -192,7 +133,7 @@ def progress_line(
     exchange: int, opened: Progress, latest: Progress, seconds: float, n_sites: int, size: int
 ) -> ProgressLine:
     # Phase and round are those that were answered; the rest is the state after it.
-    asked = {"phase": opened.phase, "round": opened.round, "rounds": opened.rounds}
+    answered = {"phase": opened.phase, "round": opened.round, "rounds": opened.rounds}
     count = {"exchange": exchange, "exchanges": max(exchange, latest.exchanges)}
-    line = dataclasses.asdict(latest) | asked | count
+    line = dataclasses.asdict(latest) | answered | count
     return ProgressLine(**line, seconds=seconds, sites=n_sites, bytes=size)

@@ -18,6 +18,7 @@ from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured, planner_of
 from cape.data.folders import site_folders
 from cape.data.templates import file_of_maps, number_of_maps
+from cape.engines.coinstac.site import leave_run
 from cape.errors import (
     CapeError,
     CapeWarning,
@@ -30,23 +31,13 @@ from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
 from cape.report import add_score
 from cape.settings.config import ALONE, ONE_SITE, Config
-from cape.simulation.run_loop import (
-    CHECKPOINT_FILE,
-    SETUP_FILE,
-    Checkpoint,
-    OnProgress,
-    RunSetup,
-    may_go_on,
-    read_checkpoint,
-    read_setup,
-)
-from cape.simulation.ways import CONTAINER_LOGS, FindWay, OnSubject, Play, Way, find_way
+from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
+from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
 from cape.site.files import folder_lock
+from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.space.feature_space import FeatureSpace
 
-# The only way to replace a run; `cape rerun` cannot.
-GIVE_UP = "give it up with cape simulate --replace"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
@@ -55,46 +46,25 @@ MAX_SEED = 2**63 - 1
 RESULT_FILES = ("results.json", "cape-site.json", "private", "site-error.txt", "site-notice.txt")
 
 
-def simulate(
-    directory: Path,
-    *,
-    out: Path,
-    through: str = "memory",
-    settings: Mapping[str, object] | None = None,
-    seed: int | None = None,
-    drops: Sequence[str] = (),
-    policy: SitePolicy | None = None,
-    image: str = "",
-    memory: str = "",
-    maps: Path | None = None,
-    replace: bool = True,
-    store: Path | None = None,
-    find_way: FindWay = find_way,
-    on_progress: OnProgress | None = None,
-    on_subject: OnSubject | None = None,
-) -> Path:
+def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
-    `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
-    `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
-    `replace`: overwrite a stopped or finished run in `out`, else ConfigError E016.  `store`: cache
-    folder of read files, or None.  `maps`: a finished run or a file of public template maps.
-    `find_way` maps `through` to a way.
+    `find_way` maps ``through`` to a way.
     """
     sites = site_folders(directory)
+    seed, maps, out = options.seed, options.maps, options.out.resolve()
     check_seed(seed)
-    way = find_way(through)
-    chosen = _chosen(directory, settings or {}, maps)
-    out = out.resolve()
+    way = find_way(options.through)
+    chosen = _chosen(directory, options.settings, maps)
     check_places(sites, out)
-    if not replace:
+    if not options.replace:
         _check_no_result(out)
     chosen |= _layout(sites, chosen)
     computation, config = configured(chosen)
     # Comparisons without a guarantee always have a seed, which marks them as simulations.
     if seed is None and computation.simulation_only:
         seed = secrets.randbelow(2**31)
-    limit = policy
+    limit = options.policy
     if limit is None:
         # One person has data and noise here, so the limits of a policy would not protect.
         limit = SitePolicy.of_simulation(private_results=True)
@@ -103,7 +73,7 @@ def simulate(
     if limit.ledger_file != NO_LEDGER and not way.sees_ledgers:
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
-    if drops and not way.drops_sites:
+    if options.drops and not way.drops_sites:
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     # Checked before reading data, which takes minutes.
@@ -111,67 +81,81 @@ def simulate(
         warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
     setup = RunSetup(
         directory=str(directory.resolve()),
-        through=through,
+        through=options.through,
         settings=chosen,
         policy=limit,
-        drops=tuple(drops),
-        image=image,
-        memory=memory,
+        drops=tuple(options.drops),
+        image=options.image,
+        memory=options.memory,
         # Only the file, because its folder may have a site's private files.
         maps="" if maps is None else str((file_of_maps(maps) or maps).resolve()),
     )
-    return _begin(setup, out, replace, store, find_way, on_progress, on_subject)
+    return _play(setup, out, options, find_way)
 
 
-def rerun(
-    finished: Path,
-    *,
-    out: Path,
-    store: Path | None = None,
-    find_way: FindWay = find_way,
-    on_progress: OnProgress | None = None,
-    on_subject: OnSubject | None = None,
-) -> Path:
+def rerun(finished: Path, options: RunOptions, find_way: FindWay = find_way) -> Path:
     """Repeat the finished run of a folder from its setup file, with new noise if it had any.
 
     ConfigError E264: no setup file; E016: `out` is not empty or not another folder.
     """
     setup = read_setup(finished)
-    out = out.resolve()
+    out = options.out.resolve()
     check_places(site_folders(_data_of(setup)), out)
     _check_no_result(out)
-    return _begin(setup, out, False, store, find_way, on_progress, on_subject)
+    return _play(setup, out, options, find_way)
 
 
-def _begin(
-    setup: RunSetup,
-    out: Path,
-    replace: bool,
-    store: Path | None,
-    find_way: FindWay,
-    on_progress: OnProgress | None,
-    on_subject: OnSubject | None,
-) -> Path:
-    way, work = find_way(setup.through), out / ".work"
+def _data_of(setup: RunSetup) -> Path:
+    directory = Path(setup.directory)
+    if not directory.is_dir():
+        problem, do = "the folder with its data is not there", "put it back, or start a new run."
+        raise ConfigError("E264", problem=problem, do=do, detail=str(directory))
+    return directory
+
+
+def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) -> Path:
+    directory, way, work = Path(setup.directory), find_way(setup.through), out / ".work"
+    sites = site_folders(directory)
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         problem, do = "the folder cannot be made", "choose another --out."
         raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
     with folder_lock(work, "this results folder", patience=0.0):
-        # Under the lock: another simulation may still use the folder.
-        if not replace:
-            _check_not_stopped(out, find_way)
+        # Under the lock: what lies here is of a simulation that was killed.
+        _leave_run(work, sites)
         empty(work)
-        begin = Checkpoint(setup=setup)
-        begin.write(work)
         try:
-            return _go_on(out, way, begin, store, on_progress, on_subject)
-        except BaseException as err:  # raised again: a stopped run can be resumed
-            # A run that a site refused has ended: a resume would only be refused again.
-            if not may_go_on(err):
-                shutil.rmtree(work, ignore_errors=True)
+            way.play(Play(setup=setup, sites=sites, work=work, options=options))
+            _score(directory, work / "remote" / "transfer")
+            _collect(work, out, list(sites))
+            setup.write(out)
+        except BaseException:  # passed on
+            _leave_run(work, sites)
+            _keep_errors(work, out)
             raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return out / "consortium"
+
+
+def _leave_run(work: Path, sites: Mapping[str, Path]) -> None:
+    """Free what a stopped run holds in ledgers of its sites; what it charged stays charged."""
+    for site, data in sites.items():
+        # One level deeper in FLARE, whose sites keep a folder per run
+        for journal in (*(work / site).glob("output/.cape"), *(work / site).glob("*/output/.cape")):
+            leave_run(site, data, journal.parent, SitePlaces())
+
+
+def _score(directory: Path, consortium: Path) -> None:
+    truth = directory / "truth.npz"
+    q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
+    add_score(
+        consortium,
+        q_ngi=q_ngi,
+        map_correlation=correlation,
+        synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
+    )
 
 
 def refused_by_the_shipped_policy(
@@ -301,76 +285,6 @@ def check_seed(seed: int | None) -> None:
         raise ConfigError("E011", setting="seed", got=seed, allowed=allowed, do=do)
 
 
-def resume(
-    out: Path,
-    *,
-    store: Path | None = None,
-    find_way: FindWay = find_way,
-    on_progress: OnProgress | None = None,
-    on_subject: OnSubject | None = None,
-) -> Path:
-    """Resume after the last exchange; ConfigError E264; E263: still running; E161: new data."""
-    work = out.resolve() / ".work"
-    if not work.is_dir():
-        ended = (out / SETUP_FILE).is_file()
-        do = "it ended; repeat it with: cape rerun." if ended else "start one."
-        raise ConfigError("E264", problem="this folder holds no stopped run", do=do)
-    with folder_lock(work, "this results folder", patience=0.0):
-        begin = read_checkpoint(work)
-        way = find_way(begin.setup.through)
-        if not way.resumes:
-            problem = f"through={begin.setup.through} resumes no run"
-            raise ConfigError("E264", problem=problem, do="start one.")
-        return _go_on(out.resolve(), way, begin, store, on_progress, on_subject)
-
-
-def _data_of(setup: RunSetup) -> Path:
-    directory = Path(setup.directory)
-    if not directory.is_dir():
-        problem, do = "the folder with its data is not there", "put it back, or start a new run."
-        raise ConfigError("E264", problem=problem, do=do, detail=str(directory))
-    return directory
-
-
-def _go_on(
-    out: Path,
-    way: Way,
-    begin: Checkpoint,
-    store: Path | None,
-    on_progress: OnProgress | None,
-    on_subject: OnSubject | None,
-) -> Path:
-    work, directory = out / ".work", _data_of(begin.setup)
-    sites = site_folders(directory)
-    try:
-        if not begin.ended:
-            play = Play(
-                begin=begin,
-                sites=sites,
-                work=work,
-                store=store,
-                on_progress=on_progress,
-                on_subject=on_subject,
-            )
-            way.play(play)
-        _collect(work, out, list(sites))
-    except BaseException:  # passed on
-        _keep_errors(work, out)
-        raise
-    begin.setup.write(out)
-    consortium = out / "consortium"
-    truth = directory / "truth.npz"
-    q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
-    add_score(
-        consortium,
-        q_ngi=q_ngi,
-        map_correlation=correlation,
-        synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
-    )
-    shutil.rmtree(work, ignore_errors=True)
-    return consortium
-
-
 def compare_with_truth(truth: Path, unmixing: Path) -> tuple[float | None, float | None]:
     """Return ISI of the gain matrix and mean matched |r| of the maps; None without truth or maps.
 
@@ -405,20 +319,8 @@ def _check_no_result(out: Path) -> None:
     """Raise ConfigError for a finished run in `out`: its budget figures are still needed."""
     if (out / "consortium" / "privacy.json").is_file():
         problem = f"{out} holds a finished run, and its privacy.json says what was spent"
-        do = f"choose another --out, or {GIVE_UP}."
-        if (out / ".work" / CHECKPOINT_FILE).is_file():
-            do = f"go on with what was to replace it: cape resume {shlex.quote(str(out))}; or {do}"
+        do = "choose another --out, or give it up with cape simulate --replace."
         raise ConfigError("E016", problem=problem, do=do)
-
-
-def _check_not_stopped(out: Path, find_way: FindWay) -> None:
-    try:
-        resumes = find_way(read_checkpoint(out / ".work").setup.through).resumes
-    except ConfigError:  # no run, or none that can be resumed
-        return
-    if resumes:
-        do = f"go on with: cape resume {shlex.quote(str(out))}; or {GIVE_UP}."
-        raise ConfigError("E016", problem="a run that was stopped lies there", do=do)
 
 
 def check_places(sites: Mapping[str, Path], out: Path) -> None:
@@ -442,10 +344,11 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
 
 
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
-    # Moved at the end, so that an error leaves an earlier result intact.
-    _replace(work / "remote" / "transfer", out / "consortium")
+    # At the end, so that an error leaves an earlier result intact; the common results last, because
+    # a folder that has them holds a finished run.
     for site in sites:
         _replace(work / site / "output", out / site)
+    _replace(work / "remote" / "transfer", out / "consortium")
     for path in out.glob("*/site-error.txt"):  # of an earlier stop or run
         path.unlink()
         with contextlib.suppress(OSError):  # the folder has other files

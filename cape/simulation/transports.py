@@ -18,7 +18,6 @@ from cape.data.folders import words_beside
 from cape.engines.coinstac.computation import run
 from cape.engines.coinstac.documents import for_site, inline, is_addressed
 from cape.errors import CapeError, ReportedError, StoppedError
-from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.documents import not_default, toml_text
@@ -32,12 +31,6 @@ class Transport(Protocol):
     """A way to carry messages between the parties of a run."""
 
     active: ActiveSites
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of all parties as a JSON document, for `restore`."""
-
-    def restore(self, document: Mapping[str, Any]) -> None:
-        """Restore the state of all parties; ValueError or CapeError if it does not fit the run."""
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Play one round; return the broadcast's progress (None: ended) and one reply's bytes."""
@@ -148,16 +141,6 @@ def error_detail(output: Path) -> str:
     return path.read_text(encoding="utf-8").partition("\n")[2].strip()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredDocuments:
-    """The engine's part of a checkpoint: caches, next input, active sites."""
-
-    caches: dict[str, dict[str, Any]]
-    input: dict[str, Any]
-    iteration: int
-    left: tuple[str, ...]
-
-
 class DocumentTransport:
     """Plays the engine with directories and caches; every message is encoded as JSON."""
 
@@ -195,29 +178,14 @@ class DocumentTransport:
             arrived.mkdir(parents=True, exist_ok=True)
             shutil.move(file, arrived / file.name)
 
-    def state(self) -> dict[str, Any]:
-        # The rest of the state is in the folders of the parties.
-        stored = StoredDocuments(
-            caches=self._caches, input=self._input, iteration=self._iteration, left=self.active.left
-        )
-        return dict(wire.encode(stored, StoredDocuments))
-
-    def restore(self, document: Mapping[str, Any]) -> None:
-        stored = wire.decode_document(document, StoredDocuments, "state")
-        if set(stored.caches) != set(self._caches) or not {"phase", "round"} <= set(stored.input):
-            raise ValueError("a party or its next step is missing")
-        self._caches, self._input = dict(stored.caches), dict(stored.input)
-        self._iteration = stored.iteration
-        self.active.restore(stored.left)
-
     def exchange(self) -> tuple[Progress | None, int]:
         self._iteration += 1
         first = self._iteration == 1
         phase, number = (FIRST_PHASE, 1) if first else (self._input["phase"], self._input["round"])
         answers: dict[str, tuple[Any, bool, int]] = {}
         with ThreadPoolExecutor(max_workers=self._width()) as pool:
-            left = self.active.asked(phase, number)
-            answering = {s: pool.submit(self._ask, "local", s, self._own(s)) for s in left}
+            sites = self.active.answering(phase, number)
+            answering = {s: pool.submit(self._ask, "local", s, self._own(s)) for s in sites}
             for site, future in answering.items():
                 try:
                     answers[site] = future.result()

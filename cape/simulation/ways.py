@@ -21,34 +21,26 @@ from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop, read_drop
 from cape.simulation.memory import MemoryTransport
-from cape.simulation.run_loop import Checkpoint, OnProgress, RunSetup, run_to_end
+from cape.simulation.run_loop import OnSubject, RunOptions, RunSetup, run_to_end
 from cape.simulation.transports import (
     DocumentTransport,
     InProcess,
     NewProcess,
     PartyRunner,
+    Transport,
     make_places,
 )
 from cape.site.site_data import FileSource
 
-# Called with (stage, subjects done, subjects of all sites): "read", then "report".
-OnSubject = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Play:
-    """A run to be played from the checkpoint `begin`; its results are written below `work`."""
+    """A run to be played; its results are written below `work`."""
 
-    begin: Checkpoint
+    setup: RunSetup
     sites: Mapping[str, Path]
     work: Path
-    store: Path | None  # folder for data read from files, shared by commands; None: not stored
-    on_progress: OnProgress | None
-    on_subject: OnSubject | None
-
-    @property
-    def setup(self) -> RunSetup:
-        return self.begin.setup
+    options: RunOptions  # of its caller; what is played stands in `setup`
 
     @property
     def maps(self) -> Path | None:
@@ -67,7 +59,6 @@ class Way:
     play: Callable[[Play], None]
     sees_ledgers: bool = True  # whether sites can open a policy's ledger_file on this computer
     drops_sites: bool = True
-    resumes: bool = True
 
 
 FindWay = Callable[[str], Way]
@@ -77,15 +68,15 @@ CONTAINER_LOGS = "container-logs"
 def in_memory(play: Play) -> None:
     computation, config, drops, _ = _bound(play)
     sources = {
-        site: FileSource(path, {}, config, site, store=play.store, maps=play.maps)
+        site: FileSource(path, {}, config, site, store=play.options.store, maps=play.maps)
         for site, path in play.sites.items()
     }
-    if play.on_subject is not None:
-        _count_together(sources, play.on_subject)
+    if play.options.on_subject is not None:
+        _count_together(sources, play.options.on_subject)
     transport = MemoryTransport(
         computation, config, sources, play.setup.policy, play.work, drops=drops, folders=play.sites
     )
-    run_to_end(transport, play.on_progress, begin=play.begin, work=play.work)
+    _run_to_end(transport, play)
 
 
 def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> None:
@@ -99,15 +90,18 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
     settings = {"computation": computation.name, **play.setup.settings}
     with parties as call:
         documents = DocumentTransport(play.sites, settings, play.work, call, active)
-        run_to_end(documents, play.on_progress, begin=play.begin, work=play.work)
+        _run_to_end(documents, play)
 
 
 def in_one_process(play: Play) -> None:
-    in_documents(play, nullcontext(InProcess(play.sites, play.work, play.store, play.maps)))
+    parties = InProcess(play.sites, play.work, play.options.store, play.maps)
+    in_documents(play, nullcontext(parties))
 
 
 def in_processes(play: Play) -> None:
-    in_documents(play, nullcontext(NewProcess(play.sites, play.work, play.store, play.maps)))
+    in_documents(
+        play, nullcontext(NewProcess(play.sites, play.work, play.options.store, play.maps))
+    )
 
 
 WAYS: Mapping[str, Way] = {
@@ -123,6 +117,11 @@ def find_way(through: str, ways: Mapping[str, Way] = WAYS) -> Way:
         allowed, do = ", ".join(ways), "choose one of them."
         raise ConfigError("E011", setting="through", got=through, allowed=allowed, do=do)
     return ways[through]
+
+
+def _run_to_end(transport: Transport, play: Play) -> None:
+    epsilon = float(play.setup.settings.get("epsilon") or 0.0)
+    run_to_end(transport, play.options.on_progress, epsilon=epsilon)
 
 
 def _bound(play: Play) -> tuple[Computation[Any], Config, list[Drop], ActiveSites]:

@@ -142,7 +142,7 @@ class AccessRecords:
         return side_path(self.ledger, "unanswered") / f"{whose}-{access_id}"
 
     @contextmanager
-    def at_work(self, nonce: str) -> Iterator[Callable[[int, bytes], None]]:
+    def lock_run(self, nonce: str) -> Iterator[Callable[[int, bytes], None]]:
         """Lock a run; yields a function that records the question of a round.
 
         It raises ReplayError if the round had another question.  A run folder that was restored
@@ -188,7 +188,7 @@ def clock_of(ledger: Path) -> Clock:
         except OSError:
             return 0.0  # unknown, so the run keeps its room; people can close it
 
-    return Clock(silence=silence, at_work=lambda nonce: is_locked(round_file(ledger, nonce)))
+    return Clock(silence=silence, is_running=lambda nonce: is_locked(round_file(ledger, nonce)))
 
 
 def read_accesses(ledger: Path) -> dict[str, Access]:

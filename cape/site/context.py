@@ -140,14 +140,14 @@ class SiteContext(_Party):
         if self._is_first and self._all_runs is not None:
             self._all_runs.access.clear(self._access_id)
 
-    def at_work(self) -> AbstractContextManager[Callable[[int, bytes], None]]:
+    def lock_run(self) -> AbstractContextManager[Callable[[int, bytes], None]]:
         """Lock the run; yields a function that refuses a second, different question for a round.
 
         It refuses even if the site's folder was restored from an older copy.
         """
         if self._all_runs is None:
             return nullcontext(lambda seq, transcript: None)
-        return self._all_runs.access.at_work(self.store.nonce)
+        return self._all_runs.access.lock_run(self.store.nonce)
 
     def new_run(self) -> bytes:
         """Draw the secret of this run; the caller stores it as `RUN_SECRET`."""

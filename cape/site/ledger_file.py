@@ -139,16 +139,16 @@ class LifetimeLedgerFile:
     def _charge(
         self, nonce: str, entry: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]
     ) -> Decision:
-        asked, charged = _charge_of(entry), [_charge_of(line) for line in earlier]
+        query, charged = _charge_of(entry), [_charge_of(line) for line in earlier]
         # Creating a lost file anew would forget all earlier runs.
         self._check_there()
         with self._held() as (spending, lines, append):
             record_request(self.path, nonce)
-            decision = holds.charge(spending, nonce, asked, charged)
+            decision = holds.charge(spending, nonce, query, charged)
             if decision.word == "lost":
                 raise self._lost(spending, nonce)
             if decision.writes:
-                append(charge_line(nonce, asked, lines))
+                append(charge_line(nonce, query, lines))
             return decision
 
     def end(self, nonce: str, why: Ending, *, by: str = "", text: str = "") -> bool:

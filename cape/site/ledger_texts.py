@@ -46,7 +46,7 @@ def state_text(run: RunSpending, clock: Clock) -> str:
     if run.state != "held":
         return run.state
     state = "charging" if run.charges else "held, nothing charged"
-    if clock.at_work(run.run):
+    if clock.is_running(run.run):
         return f"{state}, at work now"
     return f"{state}, silent {silence_text(clock.silence(run.run))}"
 

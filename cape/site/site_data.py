@@ -81,10 +81,6 @@ class FileSource:
         )
         return len(people.listed)
 
-    def expect(self, contents: str) -> None:
-        # Later rounds must sum the same files that `join` accepted.
-        self._expected = contents
-
     def _data(self) -> SiteData:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.

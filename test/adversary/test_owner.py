@@ -33,7 +33,6 @@ from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import Cost
 from cape.protocol import secure_sum, wire
 from cape.settings.config import Config
-from cape.simulation.simulate import simulate
 from cape.site import files
 from cape.site.access import AccessRecords
 from cape.site.ledger_file import LifetimeLedgerFile, read_ledger
@@ -41,6 +40,7 @@ from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support import surfaces
+from support.simulation import simulate
 
 pytestmark = pytest.mark.usefixtures("no_pages")
 

@@ -32,10 +32,10 @@ from cape.lab.engines import containers as container
 from cape.lab.engines.coinstac import RUN, SITE_FILES, PartyEnd, adapted, run_engine
 from cape.protocol import wire
 from cape.settings.documents import not_default, toml_text
-from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport
 from cape.site.policy import SitePolicy
 from support.engines import IMAGE, content, derived, image_of
+from support.simulation import simulate
 
 pytestmark = [
     pytest.mark.engine,

@@ -205,7 +205,7 @@ def test_one_lab_has_a_run_of_its_folder_by_one_command_and_the_same_in_python(t
 
 @pytest.mark.document
 @pytest.mark.long
-def test_a_run_that_is_stopped_goes_on_and_one_that_ended_is_repeated(tmp_path):
+def test_a_run_that_is_stopped_is_started_again_and_one_that_ended_is_repeated(tmp_path):
     """All three have the same bytes; the run that ended is never replaced."""
     # Pages of words: that equal results are drawn alike is a test of its own.
     env = {**os.environ, "PYTHONPATH": str(no_pictures(tmp_path / "no-pictures"))}
@@ -226,8 +226,8 @@ def test_a_run_that_is_stopped_goes_on_and_one_that_ended_is_repeated(tmp_path):
             break
     said = b"".join(running.communicate())
     assert running.returncode == 130
-    assert b"continue it with: cape resume stopped" in said
-    in_folder(tmp_path, "resume stopped", env)
+    assert b"the same command starts it again" in said
+    in_folder(tmp_path, f"{line} stopped", env)
     assert of_run(tmp_path / "stopped") == of_run(tmp_path / "whole")
     in_folder(tmp_path, "rerun whole --out again", env)
     assert of_run(tmp_path / "again") == of_run(tmp_path / "whole")

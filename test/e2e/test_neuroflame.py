@@ -38,12 +38,13 @@ MARKED = ("index.html", "methods.md", "results.json")
 MEMORY = """
 import json, sys
 from pathlib import Path
+from cape.simulation.run_loop import RunOptions
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
 settings = json.loads(Path(sys.argv[1]).read_text())
 policy = SitePolicy.of_simulation(private_results=True)
-simulate(Path(sys.argv[2]), out=Path(sys.argv[3]), seed=11, policy=policy,
-         settings={**settings, "site_names": ""})
+simulate(Path(sys.argv[2]), RunOptions(out=Path(sys.argv[3]), seed=11, policy=policy,
+         settings={**settings, "site_names": ""}))
 """
 
 pytestmark = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cape.report import files
-from cape.simulation.simulate import simulate
+from support.simulation import simulate
 
 CANARY = "CANARY0815"
 

@@ -28,11 +28,11 @@ from cape.engines.coinstac.computation import ENDED
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
 from cape.privacy.accounting import gdp_mu
 from cape.protocol import secure_sum
-from cape.simulation.simulate import simulate
 from cape.site.access import read_accesses
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy, load_policy
 from support import consortium as helper
+from support.simulation import simulate
 
 SETTINGS = helper.settings_of("capemean", computation="capemean", epsilon=2.0, n_sites=3)
 

@@ -102,7 +102,7 @@ def test_a_run_of_somebody_without_rights_is_the_same_run(somebody, tmp_path) ->
     found = list(out.rglob("*"))
     assert {path.stat().st_uid for path in found} == {NOBODY}
     assert not [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o022]
-    from cape.simulation.simulate import simulate
+    from support.simulation import simulate
 
     with helper.without_pages():
         alone = simulate(somebody.data, out=tmp_path / "alone", seed=int(SEED))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cape.data import array_file
-from cape.simulation.simulate import simulate
+from support.simulation import simulate
 from support.surfaces import axis, parcels, write_cifti, write_owner_files, write_study
 
 pytestmark = pytest.mark.usefixtures("no_pages")

@@ -20,7 +20,7 @@ import cape
 from cape.cli import main
 from cape.cli.commands import COMMANDS, LEFT_OUT
 from cape.settings.wings import FLARE, LABORATORY, NEUROFLAME, PAPERS, TABLES, WINGS
-from cape.simulation.run_loop import Checkpoint, RunSetup
+from cape.simulation.run_loop import RunSetup
 from cape.site.policy import SitePolicy
 
 PACKAGE = Path(cape.__file__).parent
@@ -63,7 +63,7 @@ WORK = [
     ["compspec", "--image", "example.org/coinstac-cape", "--out", "forms"],
     ["--help"],
 ]
-# What needs a wing -> the words that are typed; `stopped` was started through docker.
+# What needs a wing -> the words that are typed; `finished` was played through docker.
 RUN = ["simulate", "study", "--out", "o", "--set", "private=false"]
 NEEDS = {
     FLARE: [["flare", "job", "job"], [*RUN, "--through", "nvflare"]],
@@ -72,7 +72,7 @@ NEEDS = {
         [*RUN, "--through", "docker"],
         [*RUN, "--through", "coinstac"],
         [*RUN, "--surrogate"],
-        ["resume", "stopped"],
+        ["rerun", "finished", "--out", "again"],
     ],
     NEUROFLAME: [["neuroflame", "."]],
     PAPERS: [["account", "--mu", "1"], [*RUN, "--set", "computation=djica"]],
@@ -84,11 +84,11 @@ WITH = {FLARE: {FLARE, NEUROFLAME}}
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
-    """A consortium that the whole package wrote, and the folder of a run that was stopped."""
+    """A consortium that the whole package wrote, and the folder of a run in containers."""
     place = tmp_path_factory.mktemp("prepared")
     words = "--preset paper --site-sizes 4,4,4 --timepoints 40 --networks 2 --quiet"
     assert main(["synth", str(place / "study"), *words.split()]) == 0
-    (place / "stopped" / ".work").mkdir(parents=True)
+    (place / "finished").mkdir()
     setup = RunSetup(
         directory=str(place / "study"),
         through="docker",
@@ -96,7 +96,7 @@ def prepared(tmp_path_factory) -> Path:
         policy=SitePolicy.of_simulation(),
         drops=(),
     )
-    Checkpoint(setup=setup).write(place / "stopped" / ".work")
+    setup.write(place / "finished")
     return place
 
 

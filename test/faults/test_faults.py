@@ -32,12 +32,12 @@ from cape.errors import CapeError
 from cape.protocol import wire
 from cape.report import files as report_files
 from cape.simulation import transports
-from cape.simulation.run_loop import may_go_on, read_checkpoint
-from cape.simulation.simulate import resume, simulate
+from cape.simulation.run_loop import was_stopped
 from cape.site import files
 from cape.site.ledger_file import read_ledger
 from cape.site.places import POLICY_VARIABLE
 from support import consortium as helper
+from support.simulation import simulate
 
 ROOT = Path(__file__).parents[2]
 SAME = "same result"
@@ -780,7 +780,7 @@ def test_a_fault_has_its_declared_outcome(world, name, exchange) -> None:
 
 @pytest.mark.trust
 @pytest.mark.parametrize("stop", ["full", "read-only"])
-def test_a_simulation_goes_on_once_its_disk_takes_writes_again(tmp_path, stop) -> None:
+def test_a_simulation_begins_again_once_its_disk_takes_writes_again(tmp_path, stop) -> None:
     """`cape simulate --through process`, stopped wherever the room ends, or between exchanges."""
     data = helper.write_data(tmp_path / "data")
     chosen: dict[str, Any] = {"settings": helper.settings_of("capedjica"), "seed": 5}
@@ -788,33 +788,21 @@ def test_a_simulation_goes_on_once_its_disk_takes_writes_again(tmp_path, stop) -
     out.mkdir()
     relent: list[Callable[[], object]] = []
 
-    def lock(*_: object) -> None:
-        if stop == "read-only" and not relent and read_checkpoint(out / ".work").exchange == 4:
+    def lock(line: Any) -> None:
+        if stop == "read-only" and line.exchange == 4 and not relent:
             relent.append(_locked(out))
-
-    def attempt() -> bool:
-        """Begin or go on; tell whether the run came to its end."""
-        try:
-            if (out / ".work" / "run.json").is_file():
-                resume(out)
-            else:
-                simulate(data, out=out, through="process", on_progress=lock, **chosen)
-        except (CapeError, OSError) as err:
-            return not (may_go_on(err) or not (out / ".work" / "run.json").is_file())
-        return True
 
     with mounted(out), helper.without_pages(), pytest.MonkeyPatch.context() as patch:
         alone = simulate(data, out=tmp_path / "alone", **chosen)
         patch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{ROOT}")
-        stops, ended = 0, False
-        while not ended:
-            if stop == "full":
-                relent.append(_full(6 + 12 * stops)(out))
-            ended = attempt()
-            stops += not ended
-            while relent:
-                relent.pop()()
-        assert stops >= 3 if stop == "full" else stops == 1
+        if stop == "full":
+            relent.append(_full(18)(out))
+        with pytest.raises((CapeError, OSError)) as caught:
+            simulate(data, out=out, through="process", on_progress=lock, **chosen)
+        assert was_stopped(caught.value)
+        while relent:
+            relent.pop()()
+        simulate(data, out=out, through="process", **chosen)
         found = (out / "consortium" / "unmixing.npz").read_bytes()
     assert found == (alone / "unmixing.npz").read_bytes()
 

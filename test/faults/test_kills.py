@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from cape.simulation import transports
-from cape.simulation.simulate import simulate
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import consortium as helper
+from support.simulation import simulate
 
 ROOT = Path(__file__).parents[2]
 

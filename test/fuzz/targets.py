@@ -54,9 +54,9 @@ from cape.secagg.aggregator_steps import PendingSum
 from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_steps import AdvertisedSite, ReadySite, SharedSite
-from cape.settings.config import VERSION, Config
+from cape.settings.config import Config
 from cape.simulation.dropout import read_drop
-from cape.simulation.run_loop import CHECKPOINT_FILE, read_checkpoint
+from cape.simulation.run_loop import SETUP_FILE, read_setup
 from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_lines import FIRST_LINK, read_lines
 from cape.site.places import SitePlaces
@@ -329,13 +329,13 @@ def all_runs(data: bytes) -> None:
         assert total.epsilon is None or total.epsilon >= 0.0
 
 
-def checkpoint(data: bytes) -> None:
-    """What a stopped simulation left."""
+def setup(data: bytes) -> None:
+    """What a finished simulation says of itself, for `cape rerun`."""
     with tempfile.TemporaryDirectory() as top:
-        Path(top, CHECKPOINT_FILE).write_bytes(data)
-        read = read_checkpoint(Path(top))
+        Path(top, SETUP_FILE).write_bytes(data)
+        read = read_setup(Path(top))
         read.write(Path(top))
-        assert read_checkpoint(Path(top)) == read
+        assert read_setup(Path(top)) == read
 
 
 class Connection:
@@ -476,11 +476,9 @@ _CALL = {
         "cacheDirectory": "", "transferDirectory": "",
     },
 }  # fmt: skip
-_STOPPED = {
-    "version": VERSION,
-    "exchange": 1, "last": None, "ended": False, "state": None,
-    "setup": {"directory": "d", "through": "memory", "settings": {}, "policy": {}, "drops": [],
-              "image": "", "memory": ""},
+_SETUP = {
+    "directory": "d", "through": "memory", "settings": {}, "policy": {}, "drops": [], "image": "",
+    "memory": "",
 }  # fmt: skip
 _MASKED = {"total": {"base64": "AAAAAAAAAAA=", "shape": [1]}, "refused": False}
 _KINDS = {kind: bytes([i]) for i, kind in enumerate(MESSAGES)}
@@ -606,12 +604,12 @@ TARGETS: dict[str, Fuzzed] = {
             _lines({"kind": "charge", "run": []}), b"[" * 3000 + b"]" * 3000,
         ),
     ),
-    "checkpoint": Fuzzed(
-        checkpoint,
+    "setup": Fuzzed(
+        setup,
         (
-            _lines(_STOPPED), _lines({**_STOPPED, "version": "0.0.1"}), b"[" * 3000 + b"]" * 3000,
-            _lines({**_STOPPED, "state": [1]}), _lines({**_STOPPED, "exchange": -1}),
-            _lines(_STOPPED).replace(b'"exchange": 1', b'"exchange": 1e999'),
+            _lines(_SETUP), _lines({**_SETUP, "policy": {"veto": 1}}), b"[" * 3000 + b"]" * 3000,
+            _lines({**_SETUP, "drops": [1]}),
+            _lines({**_SETUP, "settings": {"epsilon": 1}}).replace(b": 1", b": 1e999"),
         ),
     ),
     "frames": Fuzzed(

@@ -17,7 +17,6 @@ EXPLAINED = {
     "Site": "the party: a port of the protocol, and FLARE's object for it",
     "main": "the entry point of a program",
     "rerun": "`cape.rerun`, and the simulation behind it",
-    "resume": "`cape.resume`, and the simulation behind it",
 }
 
 

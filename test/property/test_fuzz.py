@@ -19,7 +19,7 @@ MOST_MEMORY = 64 * 2**20
 """Bytes that any input may make a reader hold: inputs here are below 200 kB."""
 LONGEST = 10.0
 SLOW = ("manifest", "matrix", "image", "mask", "journal", "policy", "identity", "side_file",
-        "pieces", "checkpoint", "frames")  # fmt: skip
+        "pieces", "setup", "frames")  # fmt: skip
 """Targets that write files: fewer examples."""
 
 every_target = pytest.mark.parametrize("name", targets.TARGETS)

@@ -41,11 +41,12 @@ from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_ar
 from cape.settings.config import PRODUCT
 from cape.settings.documents import not_default, toml_text
 from cape.settings.option import choices
-from cape.simulation import simulate, transports, ways
+from cape.simulation import transports, ways
 from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
 from cape.site.store import MemoryStore
 from support import consortium as helper
+from support.simulation import simulate
 
 Consortium, canonical, settings_of = (helper.Consortium, helper.canonical, helper.settings_of)
 ROOT = Path(__file__).parents[2]
@@ -130,7 +131,7 @@ def played(name: str, folder: Path, modes: tuple[str, ...]) -> dict[str, dict[st
     for through in modes:
         out = folder / through
         with helper.without_pages():
-            simulate.simulate(data, out=out, through=through, settings=chosen, seed=3)
+            simulate(data, out=out, through=through, settings=chosen, seed=3)
         found[through] = {
             str(path.relative_to(out)): path.read_bytes()
             for path in out.rglob("*")

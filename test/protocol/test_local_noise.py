@@ -15,9 +15,10 @@ from cape.errors import CapeError, CapeWarning, ConfigError, ConsortiumError, Pr
 from cape.protocol.messages import Masked, Released
 from cape.protocol.phases import advance_aggregator
 from cape.simulation import memory as driver
-from cape.simulation.simulate import refused_by_the_shipped_policy, simulate
+from cape.simulation.simulate import refused_by_the_shipped_policy
 from cape.site.policy import SitePolicy
 from support import consortium, tiny
+from support.simulation import simulate
 
 SEED = 3
 

@@ -113,7 +113,7 @@ def played(n_sites: int, lost: int = 0, **settings: Any) -> None:
     link, data = many(n_sites, drops=drops, private="false", **settings)
     found = tiny.released(link)
     assert max(found) == 3
-    assert len(link.active.left) == n_sites - lost
+    assert len(link.active.remaining) == n_sites - lost
     for round_ in found:
         inside = tiny.survivors(link, round_) or tuple(data)
         assert len(inside) >= n_sites - lost
@@ -134,13 +134,6 @@ def test_five_hundred_sites_all_of_which_answer() -> None:
 @pytest.mark.parametrize("colluders", [5, 20])
 def test_two_hundred_sites_of_which_a_tenth_drop_out(colluders: int) -> None:
     played(200, 20, min_survivors=170, assumed_colluders=colluders)
-
-
-def test_a_checkpoint_holds_the_public_model_once() -> None:
-    """It held that of every site, with the keys and names of all, after each exchange."""
-    link, _ = many(10, aggregation="all-sites", min_survivors=0)
-    until(link, "mean")
-    assert wire.dumps(link.state()).count(b'"roster":"') == 2  # and the aggregator's
 
 
 # -- what an aggregator may try --------------------------------------------------------------------

@@ -24,11 +24,11 @@ from cape.report.page import text_of
 from cape.secagg import keys
 from cape.settings.config import Config
 from cape.simulation import memory as driver
-from cape.simulation import simulate
 from cape.site.context import SiteContext
 from cape.site.identity import IdentityFiles, make_key
 from support import report_example as example
 from support import tiny
+from support.simulation import simulate
 
 WAYS = ({}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})
 
@@ -293,7 +293,7 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
     # At a first meeting the others may all be invented, after it nobody is.
     for run, met, more in (("one", ["local1", "local2"], math.sqrt(2)), ("two", [], 1)):
         out = tmp_path / run
-        folder = simulate.simulate(tmp_path / "data", out=out, through="wire", settings=chosen)
+        folder = simulate(tmp_path / "data", out=out, through="wire", settings=chosen)
         privacy = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
         said = json.loads((out / "local0" / "cape-site.json").read_text(encoding="utf-8"))
         assert privacy["key_trust"] == "first-use"
@@ -303,7 +303,7 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
     # Nor does a simulation meet anybody in the home of a real site.
     monkeypatch.undo()
     monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "real"))
-    simulate.simulate(tmp_path / "data", out=tmp_path / "three", through="wire", settings=chosen)
+    simulate(tmp_path / "data", out=tmp_path / "three", through="wire", settings=chosen)
     assert os.environ["CAPE_SITE_HOME"] == str(tmp_path / "real")
     assert not (tmp_path / "real").exists()
 

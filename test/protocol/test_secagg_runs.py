@@ -26,10 +26,10 @@ from cape.protocol.phases import advance_aggregator, advance_site
 from cape.secagg.messages import MaskShares, SealedShares, SurvivorSignature
 from cape.secagg.site_steps import ReadySite
 from cape.simulation import memory as driver
-from cape.simulation import simulate
 from cape.simulation.dropout import Drop, read_drop
 from cape.site.policy import SitePolicy
 from support import tiny
+from support.simulation import simulate
 
 KEY_STAGES = (
     "zero-sum",
@@ -171,7 +171,7 @@ def test_a_site_that_refuses_a_release_is_one_that_dropped_out() -> None:
     assert link._state.model.drop_outs.survivors == ("site0", "site1", "site2", "site4")
     left = tiny.released(link)
     assert max(left) == 3
-    assert len(link.active.left) == 4  # its own list of survivors stopped it
+    assert len(link.active.remaining) == 4  # its own list of survivors stopped it
     other = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
     while other._state.cursor.phase != "mean":
         other.exchange()
@@ -407,7 +407,7 @@ def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path
     )
     maps = []
     for through in ("memory", "wire"):
-        folder = simulate.simulate(
+        folder = simulate(
             tmp_path / "data",
             out=tmp_path / through,
             through=through,

@@ -248,7 +248,7 @@ def audit_drop(stage: str, *, n_runs: int, n_rounds: int, size: int, shares: int
             for site in inside:
                 statistic.append(wiretap.sign_of(round_) * seen[owned[site]])
                 bits.append(own[owned[site]])
-        assert len(link.active.left) == 3
+        assert len(link.active.remaining) == 3
         assert event.shares == shares
     certified = wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits))
     return DropAudit(certified=certified, claimed=math.sqrt(event.cost.mu2), true=max(true))

@@ -23,7 +23,7 @@ from cape.engines.coinstac import compspec
 from cape.lab.engines import containers
 from cape.lab.engines.coinstac import RUN, simulate_in_engine
 from cape.protocol import wire
-from cape.simulation.run_loop import Checkpoint, RunSetup
+from cape.simulation.run_loop import RunOptions, RunSetup
 from cape.simulation.ways import Play
 from cape.site.policy import SitePolicy
 
@@ -67,8 +67,7 @@ def play_in_engine(
         drops=(),
         image=image,
     )
-    begin = Checkpoint(setup=setup)
-    play = Play(begin=begin, sites=sites, work=work, store=None, on_progress=None, on_subject=None)
+    play = Play(setup=setup, sites=sites, work=work, options=RunOptions(out=work.parent))
     try:
         with mock.patch.dict(os.environ, ears):
             simulate_in_engine(play, version=version)

@@ -150,7 +150,7 @@ class Site:
             levels = dict(state.silent)
             clock = Clock(
                 silence=lambda other: SILENCES[2 if self.clock_lies else levels.get(other, 0)],
-                at_work=lambda other: not self.clock_lies and other in busy,
+                is_running=lambda other: not self.clock_lies and other in busy,
             )
             if name == "join":
                 found = holds.join_with(

@@ -48,7 +48,7 @@ def run(
     """
     request = EngineRequest.of(role, document)
     if role == "local" and request.cache is not None and set(request.input) == {ENDED}:
-        hear_end(request.output, request.input[ENDED])
+        handle_end(request.output, request.input[ENDED])
         from cape.engines.coinstac.site import leave_run
 
         leave_run(request.party, request.base, request.output, places)
@@ -65,7 +65,7 @@ def run(
                 raise DataError("E101", site=request.party, detail=f"{err}\n{PERMIT}") from err
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
     except Exception as err:  # raised again
-        write_down(request.output, err)
+        write_error(request.output, err)
         raise
 
 
@@ -100,7 +100,7 @@ def _answer(
     return {**answer, "output": offload(answer["output"], request.transfer)}
 
 
-def write_down(output: Path, err: Exception) -> None:
+def write_error(output: Path, err: Exception) -> None:
     """Write ``site-error.txt``: the public text of an error, then its private details."""
     public = public_text(err)
     # Details may name files: they stay with the party.
@@ -141,11 +141,11 @@ def play(role: str, document: Mapping[str, Any], places: SitePlaces) -> bytes:
 
 
 def end_message(err: BaseException) -> dict[str, str]:
-    """Return the message that tells sites why the aggregator ended the run (`hear_end`)."""
+    """Return the message that tells sites why the aggregator ended the run (`handle_end`)."""
     return {ENDED: " ".join(public_text(err).split())[:1000]}
 
 
-def hear_end(output: Path, text: object) -> None:
+def handle_end(output: Path, text: object) -> None:
     """Log why the aggregator ended the run, and write it before the site's own error text.
 
     MessageError if it is no public text: no other text of a peer is shown to people.
@@ -159,7 +159,7 @@ def hear_end(output: Path, text: object) -> None:
     own = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if not own.startswith(text):
         words = f"{WHOSE}\n\nBefore:\n{own}" if own else WHOSE
-        write_down(output, ReportedError(text, words))
+        write_error(output, ReportedError(text, words))
 
 
 # -- whose process this is ------------------------------------------------------------------------

@@ -124,11 +124,6 @@ def read_cache(document: Any, party: str) -> Cache:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
 
 
-def cache_of(run: Run[Any]) -> Cache:
-    model = wire.encode(run.model, run.bound.computation.model)
-    return Cache(head=head_of(run), model=model)
-
-
 def head_of(run: Run[Any]) -> Head:
     return Head(
         v=STATE_VERSION,
@@ -161,17 +156,14 @@ def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
 
 
 def encode_run(run: Run[Any]) -> dict[str, Any]:
-    cache = cache_of(run)
-    document = {"head": wire.encode(cache.head, Head), "model": cache.model}
+    model = wire.encode(run.model, run.bound.computation.model)
+    document = {"head": wire.encode(head_of(run), Head), "model": model}
     if len(wire.dumps(document)) > wire.MAX_STATE:
         raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
     return document
 
 
-def decode_run(
-    computation: Computation[M], cache: Any, *, party: str, model: M | None = None
-) -> Run[M]:
-    """Return the state in a cache; `model`: its model if already decoded."""
+def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]:
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
@@ -179,7 +171,7 @@ def decode_run(
             raise MessageError("E202", problem="cache of another version")
         # Settings travel as text, so that a cache of another version gives a readable error.
         config = decode_settings(computation, head.settings)
-        known: M = wire.decode(cache.model, computation.model) if model is None else model
+        known: M = wire.decode(cache.model, computation.model)
         ledger = None if head.charges is None else ledger_of(head.charges, planned_events(known))
     except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
@@ -398,21 +390,21 @@ def inline(message: Any, folder: Path) -> Any:
     if not isinstance(message, Mapping) or "body" not in message:
         return message
     # The limit counts all files of the message.
-    left = MAX_MESSAGE_FILES
+    remaining = MAX_MESSAGE_FILES
 
     def put_back(reference: dict[str, Any]) -> Any:
-        nonlocal left
-        raw = _read_file(reference, folder, left)
-        left -= len(raw)
+        nonlocal remaining
+        raw = _read_file(reference, folder, remaining)
+        remaining -= len(raw)
         return {"base64": base64.b64encode(raw).decode("ascii"), "shape": reference["shape"]}
 
     def put_part_back(part: Any) -> Any:
-        nonlocal left
+        nonlocal remaining
         # Sites may be called "file" and "sha256"; no ciphertext matches our file names.
         if not (isinstance(part, dict) and set(part) == PART_KEYS and _is_ours(part["file"])):
             return part
-        raw = _read_file(part, folder, left)
-        left -= len(raw)
+        raw = _read_file(part, folder, remaining)
+        remaining -= len(raw)
         return wire.loads(raw, wire.MAX_ARRAY)
 
     body = _replaced(message["body"], REFERENCE_KEYS, put_back)
@@ -424,7 +416,7 @@ def inline(message: Any, folder: Path) -> Any:
     return {**message, "body": body}
 
 
-def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
+def _read_file(reference: Mapping[str, Any], folder: Path, remaining: int) -> bytes:
     name, digest = reference["file"], reference["sha256"]
     # A peer chose the name: only our pattern is allowed, no path and no other file.
     if not _is_ours(name):
@@ -435,7 +427,7 @@ def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
         size = path.stat().st_size
         if path.is_symlink() or size > wire.MAX_ARRAY:
             raise _refuse_file(f"a file is larger than {wire.MAX_ARRAY} bytes or no file")
-        if size > left:
+        if size > remaining:
             raise _refuse_file(f"its files are larger than {MAX_MESSAGE_FILES} bytes together")
         raw = path.read_bytes()
     except OSError:

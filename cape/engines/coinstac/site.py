@@ -161,7 +161,7 @@ def _next_round(
         request.expect(state.cursor.seq)
         state, reply = _respond(state, context, store)
     else:
-        with context.at_work() as record_question:
+        with context.lock_run() as record_question:
             state = accept(state, envelope, context)  # a refused message leaves the run unchanged
             request.expect(state.cursor.seq)
             record_question(state.cursor.seq, state.transcript)

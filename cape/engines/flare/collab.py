@@ -15,7 +15,7 @@ from typing import Any
 
 from nvflare.collab import collab
 
-from cape.engines.coinstac.computation import write_down
+from cape.engines.coinstac.computation import write_error
 from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
 from cape.engines.flare.site_file import SiteFile, read_aggregator_file, read_site_file
 from cape.errors import ReportedError, public_text
@@ -87,11 +87,11 @@ class Aggregator:
         try:
             state = rounds.play(names, ask, join=self._join_patience, round=self._patience)
         except Exception as err:
-            write_down(rounds.home / "output", err)
-            write_down(run_folder / "cape", ReportedError(public_text(err)))
+            write_error(rounds.home / "output", err)
+            write_error(run_folder / "cape", ReportedError(public_text(err)))
             raise
         shutil.copytree(rounds.results, run_folder / "cape", dirs_exist_ok=True)
-        connected = [site for site in state.left if site in names]
+        connected = [site for site in state.remaining if site in names]
         if connected:
             # A site that fails here only lacks the pages.
             collab.get_clients(connected)(timeout=self._patience, optional=True).deliver(

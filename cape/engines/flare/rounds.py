@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import configured
-from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
+from cape.engines.coinstac.computation import ENDED, end_message, handle_end, write_error
 from cape.engines.coinstac.computation import run as border
 from cape.engines.coinstac.documents import FILE_NAME, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS, leave_run
@@ -133,14 +133,14 @@ class SiteRounds:
                 return self._exchange(question, owner, own, home)
         except Exception as err:
             # `run` wrote its own errors down; this one may come from the files around it.
-            write_down(home / "output", err)
+            write_error(home / "output", err)
             raise
 
     def _exchange(
         self, question: Question, owner: str, own: SiteFile, home: Path
     ) -> dict[str, Any]:
         if set(question.input) == {ENDED}:
-            hear_end(home / "output", question.input[ENDED])
+            handle_end(home / "output", question.input[ENDED])
             return {ENDED: "read"}
         # The cache from before the last answer, also if that was lost: the journal has it.
         earlier = _cache_of(home, question.iteration - 1)
@@ -202,7 +202,7 @@ class RunState:
     iteration: int = 0
     cache: dict[str, Any]
     input: dict[str, Any]
-    left: tuple[str, ...]
+    remaining: tuple[str, ...]
     ended: bool = False
     # Bytes of the largest reply of the last exchange
     size: int = 0
@@ -282,7 +282,7 @@ class AggregatorRounds:
     ) -> None:
         number = 1 if state is None else state.iteration + 1
         last = encode_blob(Question(run=self._run, iteration=number, input=dict(end_message(err))))
-        for _ in ask(dict.fromkeys(sites if state is None else state.left, last), timeout):
+        for _ in ask(dict.fromkeys(sites if state is None else state.remaining, last), timeout):
             pass
 
     def question(self, state: RunState) -> bytes:
@@ -299,7 +299,7 @@ class AggregatorRounds:
         # Checked before any question; sites check it again.
         if wrong := self._config.wrong_sites(sites):
             raise ConsortiumError("E204", field="list of sites", sites=wrong)
-        return RunState(cache={}, input=self._settings, left=tuple(sites))
+        return RunState(cache={}, input=self._settings, remaining=tuple(sites))
 
     def _exchange(self, state: RunState, ask: AskSites, timeout: float) -> RunState:
         number = state.iteration + 1
@@ -324,7 +324,7 @@ class AggregatorRounds:
             iteration=number,
             cache={**state.cache, **answer["cache"]},
             input=self._carried(answer["output"]),
-            left=tuple(site for site in state.left if site in arrived),
+            remaining=tuple(site for site in state.remaining if site in arrived),
             ended=bool(answer["success"]),
             size=max(arrived.values()),
         )
@@ -354,7 +354,7 @@ class AggregatorRounds:
         """
         refused: dict[str, str] = {}
         for _ in range(MAX_CALLS):
-            missing = [s for s in state.left if s not in arrived and s not in refused]
+            missing = [s for s in state.remaining if s not in arrived and s not in refused]
             for site, raw in ask(self._questions(state, missing), timeout) if missing else ():
                 answer = _read_answer(raw)
                 if answer.output is not None:
@@ -367,7 +367,7 @@ class AggregatorRounds:
         # The first exchange needs all sites: it fixes the roster.
         if refused and everybody:
             raise ReportedError(refused[min(refused)])
-        lost = [site for site in state.left if site not in arrived]
+        lost = [site for site in state.remaining if site not in arrived]
         if lost and everybody:
             phase, number = state.input.get("phase", "join"), state.input.get("round", 1)
             raise ConsortiumError("E156", site=min(lost), phase=phase, round=number)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cape.engines.coinstac.computation import ENDED, end_message, hear_end, write_down
+from cape.engines.coinstac.computation import ENDED, end_message, handle_end, write_error
 from cape.engines.coinstac.site import NOTICE_FILE
 from cape.engines.flare.rounds import (
     AggregatorRounds,
@@ -126,7 +126,7 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
         _SITES[output_dir] = site = _Site()
         return {"nonce": site.nonce}
     if set(message) == {ENDED}:
-        hear_end(Path(output_dir), message[ENDED])
+        handle_end(Path(output_dir), message[ENDED])
         return {"answer": ""}
     known = _SITES.get(output_dir)
     if known is None:  # the process was restarted, and its secrets are lost
@@ -150,7 +150,7 @@ def combine(
     try:
         return _combine(replies, parameters, output_dir)
     except Exception as err:
-        write_down(Path(output_dir), err)
+        write_error(Path(output_dir), err)
         end = end_message(err)
         _ENDS[output_dir] = end[ENDED]
         return dict(end)

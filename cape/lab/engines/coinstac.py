@@ -171,7 +171,7 @@ def simulate_in_engine(play: Play, *, version: int = 2) -> None:
         )
         inputs[site] = {"computation": name, **setup.settings, "policy": ["site-policy.toml"]}
     specification = adapted(compspec.compspec_of(name), image=image, version=version)
-    on_iteration = _iteration_reporter(play.on_progress, len(play.sites))
+    on_iteration = _iteration_reporter(play.options.on_progress, len(play.sites))
     try:
         ends = run_engine(folder, specification, inputs, on_iteration=on_iteration)
     finally:

@@ -1,7 +1,6 @@
 """Runs in FLARE's own simulator on one computer, with one process per site.
 
-They need the extra ``nvflare``.  Every site has its own file, as on its own computer.  The run is
-on disk: a stopped simulation continues after its last complete exchange.
+They need the extra ``nvflare``.  Every site has its own file, as on its own computer.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
+from cape.engines.flare.job import JobPlan, new_run, write_job
 from cape.engines.flare.rounds import AggregatorRounds, RunState, progress_of
 from cape.engines.flare.site_file import (
     SERVER_CLASSES,
@@ -43,16 +42,12 @@ def simulate_in_flare(play: Play) -> None:
     sites, work = play.sites, play.work
     folder = work / "flare"
     job, kits = folder / "job", folder / "kits"
-    if (job / "meta.json").is_file():
-        plan = read_job(job)  # resumes a stopped run
-    else:
-        shutil.rmtree(job, ignore_errors=True)  # of a run that stopped while writing it
-        plan = JobPlan(run=new_run(), settings=play.setup.settings)
-        write_job(job, plan)
-        _write_own_files(play, kits / "local")
+    plan = JobPlan(run=new_run(), settings=play.setup.settings)
+    write_job(job, plan)
+    _write_own_files(play, kits / "local")
     rounds = AggregatorRounds(plan.run, plan.settings, work / "remote")
     try:
-        code = _play(job, kits, list(sites), rounds, play.on_progress)
+        code = _play(job, kits, list(sites), rounds, play.options.on_progress)
     finally:
         _keep_logs(kits, play.logs)
     state = rounds.state()
@@ -60,7 +55,6 @@ def simulate_in_flare(play: Play) -> None:
         for site in sites:
             _show_error(work / site, plan.run)
         raise _end(rounds, code)
-    # Move last: a resumed run needs its journals in place.
     for site in sites:
         _move(work / site / plan.run / "output", work / site / "output")
     _move(rounds.results, work / "remote" / "transfer")
@@ -110,7 +104,7 @@ def _play(
             start_new_session=True,
         )
         try:
-            reporter = _ExchangeReporter(tell, rounds.state())
+            reporter = _ExchangeReporter(tell)
             while process.poll() is None:
                 reporter.update(rounds.state())
                 time.sleep(_PAUSE)
@@ -128,10 +122,8 @@ def _play(
 class _ExchangeReporter:
     """Reports every finished exchange once."""
 
-    def __init__(self, tell: OnProgress | None, before: RunState | None) -> None:
+    def __init__(self, tell: OnProgress | None) -> None:
         self._tell, self._iteration, self._last = tell, 0, BEFORE_JOIN
-        if before is not None:
-            self._iteration, self._last = before.iteration, progress_of(before) or BEFORE_JOIN
         self._began = time.monotonic()
 
     def update(self, state: RunState | None) -> None:
@@ -139,7 +131,7 @@ class _ExchangeReporter:
             return
         now, latest = time.monotonic(), progress_of(state) or self._last
         line = progress_line(
-            state.iteration, self._last, latest, now - self._began, len(state.left), state.size
+            state.iteration, self._last, latest, now - self._began, len(state.remaining), state.size
         )
         self._tell(line)
         self._iteration, self._last, self._began = state.iteration, latest, now

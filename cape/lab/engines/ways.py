@@ -38,6 +38,6 @@ def _in_flare(play: Play) -> None:
 
 ENGINE_WAYS = {
     "docker": Way(play=_in_containers, sees_ledgers=False),
-    "coinstac": Way(play=simulate_in_engine, sees_ledgers=False, drops_sites=False, resumes=False),
+    "coinstac": Way(play=simulate_in_engine, sees_ledgers=False, drops_sites=False),
     "nvflare": Way(play=_in_flare, drops_sites=False),
 }

@@ -167,7 +167,7 @@ def test_errors_are_json_lines_for_machines(
     [
         ("epsilon", ["simulate"], "--epsilon VALUE"),
         ("n_rounds", ["simulate"], "--set n_rounds=VALUE"),
-        ("n_rounds", ["resume"], ""),
+        ("n_rounds", ["rerun"], ""),
         ("the answer", ["simulate"], ""),
     ],
 )
@@ -242,7 +242,7 @@ def test_verbose_says_versions_time_and_exit_code(
 
 @pytest.mark.parametrize(("variable", "coloured"), [("FORCE_COLOR", True), ("NO_COLOR", False)])
 def test_colours_can_be_turned_off(tmp_path: Path, variable: str, coloured: bool) -> None:
-    words = [sys.executable, "-m", "cape", "resume", str(tmp_path)]
+    words = [sys.executable, "-m", "cape", "rerun", str(tmp_path), "--out", "again"]
     environment = {"FORCE_COLOR": "1", variable: "1", "TERM": "xterm-256color"}
     done = subprocess.run(
         words, env=os.environ | environment, capture_output=True, text=True, check=False

@@ -21,8 +21,8 @@ from cape.cli import progress as module
 from cape.cli.progress import LINE_SECONDS, RunProgress, SiteProgress
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.simulation.run_loop import BEFORE_JOIN, ProgressLine, progress_line
-from cape.simulation.simulate import simulate
 from support.consortium import no_pictures
+from support.simulation import simulate
 
 
 class Clock:

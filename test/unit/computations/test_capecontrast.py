@@ -27,9 +27,9 @@ from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
 from cape.privacy.cost import largest_cost, total_cost, total_of
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RosterEntry, joined
-from cape.simulation import simulate
 from cape.site.site_data import FileSource
 from support import consortium as helper
+from support.simulation import simulate
 
 GIVEN: dict[str, Any] = {
     "epsilon": 8.0, "delta": 1e-5, "group": "dx: patient, control",
@@ -79,7 +79,7 @@ def study(
 def answers(data: Path, out: Path, **changed: Any) -> list[dict[str, str]]:
     chosen = {"computation": "capecontrast", **GIVEN, **changed}
     with helper.without_pages():
-        simulate.simulate(data, out=out, settings=chosen, seed=3)
+        simulate(data, out=out, settings=chosen, seed=3)
     with (out / "consortium" / "effects.tsv").open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
 

@@ -18,11 +18,12 @@ from cape.errors import ConfigError
 from cape.settings.resolved import resolve
 from cape.simulation import simulate as simulation
 from cape.simulation.run_loop import read_setup
-from cape.simulation.simulate import refused_by_the_shipped_policy, simulate
+from cape.simulation.simulate import refused_by_the_shipped_policy
 from cape.site.site_data import FileSource
 from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
 from support.comparison_study import OF_IMAGES, write_images
+from support.simulation import simulate
 
 GIVEN: dict[str, Any] = {
     "epsilon": 50.0, "delta": 1e-5, "group": "dx: patient, control", "outcomes": "fnc",
@@ -147,7 +148,7 @@ def test_maps_that_are_named_reach_sites_that_are_called_with_documents(
 def test_of_a_finished_run_only_the_file_of_its_maps_is_named(study, tmp_path, monkeypatch) -> None:
     """A container that saw the run's whole folder would see what each site keeps to itself."""
     asked = []
-    monkeypatch.setattr(simulation, "_begin", lambda setup, *_: asked.append(setup))
+    monkeypatch.setattr(simulation, "_play", lambda setup, *_: asked.append(setup))
     maps = tmp_path / "out" / "consortium" / "group_maps.nii.gz"
     maps.parent.mkdir(parents=True)
     shutil.copy(study.parent / "maps.nii.gz", maps)

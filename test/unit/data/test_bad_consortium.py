@@ -33,8 +33,8 @@ from cape.planning.validate import check_site, handshake
 from cape.protocol import wire
 from cape.protocol.join import compare_cards, make_card
 from cape.settings.config import Config
-from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
+from support.simulation import simulate
 from support.sites import discover, load_site, private_code
 
 CANARY = "zebra"

@@ -20,9 +20,9 @@ from cape.data.tables import Records
 from cape.errors import CapeError, ConfigError, DataError
 from cape.settings.comparison import Measure, MeasureKind
 from cape.settings.resolved import resolve
-from cape.simulation import simulate
 from cape.site.site_data import FileSource
 from support import consortium as helper
+from support.simulation import simulate
 
 RNG = np.random.default_rng(6)
 FILE = "gica_postprocess_results.mat"
@@ -195,7 +195,7 @@ def study(folder: Path, sizes: tuple[int, ...] = (60, 70, 80), effect: float = 0
 def test_a_planted_difference_is_found_in_another_order(tmp_path: Path) -> None:
     chosen = {"computation": "capecontrast", **GIVEN}
     with helper.without_pages():
-        simulate.simulate(study(tmp_path / "s"), out=tmp_path / "o", settings=chosen, seed=3)
+        simulate(study(tmp_path / "s"), out=tmp_path / "o", settings=chosen, seed=3)
     lines = (tmp_path / "o" / "consortium" / "effects.tsv").read_text().splitlines()
     rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
     assert [row["outcome"] for row in rows] == list(config_of().comparison.outcomes)
@@ -241,7 +241,7 @@ def test_a_site_stops_before_anything_is_charged(tmp_path: Path, broken: str, sa
         shutil.copy(place / FILE, place / "other_postprocess_results.mat")
     chosen = {"computation": "capecontrast", **GIVEN}
     with helper.without_pages(), pytest.raises(CapeError, match=r"E13[89]"):
-        simulate.simulate(tmp_path / "s", out=tmp_path / "o", settings=chosen, seed=3)
+        simulate(tmp_path / "s", out=tmp_path / "o", settings=chosen, seed=3)
     with pytest.raises(DataError) as own:
         FileSource(place, {}, config_of(), "A").n_subjects  # noqa: B018
     assert said in str(own.value.detail)

@@ -11,8 +11,8 @@ from cape.computations import load
 from cape.data.pipeline import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.simulation.simulate import simulate
 from cape.site.site_data import FileSource
+from support.simulation import simulate
 from support.sites import load_site, private_code
 
 CONFIG = load("capecca").config.from_input({"epsilon": 1.0, "delta": 1e-3, "n_pairs": 1})

@@ -11,7 +11,8 @@ from cape.cli import main
 from cape.errors import CapeWarning, ConfigError
 from cape.planning.consortium_folder import merged, read_file, read_settings
 from cape.python.api import Consortium
-from cape.simulation.simulate import MAX_SEED, simulate
+from cape.simulation.simulate import MAX_SEED
+from support.simulation import simulate
 
 FILE = {
     "n_components": 20, "n_rounds": 40, "step_limit": 0.1, "standardize": "demean",

@@ -18,7 +18,7 @@ from cape.data.people import read_people
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.first_settings import Asked, propose
-from cape.simulation.simulate import simulate
+from support.simulation import simulate
 from test.support.surfaces import axis, parcels, write_cifti, write_owner_files
 
 COLUMNS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z", "framewise_displacement")

@@ -192,7 +192,10 @@ LAST = 2 + N_RELEASES  # exchanges: join, roster, releases, report
 @cache
 def answer(runs: tuple[RunSpending, ...], i: int, exchange: int) -> tuple[Decision, Any]:
     """One site in one exchange of run i: its decision, and its runs afterwards."""
-    limits, clock = Limits(total=cost(LIMIT)), Clock(silence=lambda _: 0.0, at_work=lambda _: True)
+    limits, clock = (
+        Limits(total=cost(LIMIT)),
+        Clock(silence=lambda _: 0.0, is_running=lambda _: True),
+    )
     read, name = Spending(runs=runs), f"{i}"
     if exchange == 0:
         new = examples.run(name, dataset=name, people=frozenset("a"), owner=name, question=name)
@@ -290,7 +293,7 @@ def answers_by_what_others_spent(own_hold: int, open_hold: int, plan: int) -> di
         if spent:
             ended = replace(ended, charges=(examples.charge(1, f"{spent}/1"),))
         asks = examples.run("asks", owner="o")
-        clock = Clock(silence=lambda _: 0.0, at_work=lambda _: False)
+        clock = Clock(silence=lambda _: 0.0, is_running=lambda _: False)
         read = Spending(runs=(mine, other, ended))
         made[spent] = holds.join_with(read, asks, cost(plan), Limits(total=cost(8)), clock)
     return made
@@ -365,7 +368,7 @@ def test_a_run_ends_once_and_one_that_never_held_anything_by_people_only() -> No
 def test_the_places_of_silent_runs_are_taken_as_few_as_needed_and_who_charged_least_first() -> None:
     clock = Clock(
         silence=lambda name: 0.0 if name == "lively" else 9 * holds.DAY,
-        at_work=lambda name: name == "at work",
+        is_running=lambda name: name == "at work",
     )
     runs = (
         open_run("at work", "a", 1), open_run("lively", "a", 1), open_run("of others", "b", 3),

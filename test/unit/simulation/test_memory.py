@@ -9,7 +9,7 @@ import cape
 from cape.cli import main
 from cape.errors import DataError
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.simulation.simulate import simulate
+from support.simulation import simulate
 
 
 @pytest.fixture

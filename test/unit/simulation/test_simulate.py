@@ -16,7 +16,8 @@ import cape
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.report import consortium_page
-from cape.simulation.simulate import check_places, simulate
+from cape.simulation.simulate import check_places
+from support.simulation import simulate
 
 
 @pytest.fixture

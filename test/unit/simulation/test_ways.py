@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.simulation.simulate import simulate
 from cape.simulation.ways import Play, Way, in_documents
+from support.simulation import simulate
 
 
 class BegunError(Exception):

@@ -118,13 +118,13 @@ def test_a_round_is_asked_one_question_whatever_its_folder_forgot(tmp_path) -> N
     own = records(tmp_path)
     own.record("one", FACTS)
     for _ in range(2):
-        with own.at_work("0f") as record_question:
+        with own.lock_run("0f") as record_question:
             record_question(3, b"question")
-    with own.at_work("0f") as record_question:
+    with own.lock_run("0f") as record_question:
         record_question(4, b"another round")
-    with own.at_work("0e") as record_question:
+    with own.lock_run("0e") as record_question:
         record_question(3, b"another run")
-    with own.at_work("0f") as record_question, pytest.raises(ReplayError, match="E203 round 3"):
+    with own.lock_run("0f") as record_question, pytest.raises(ReplayError, match="E203 round 3"):
         record_question(3, b"another question")
 
 
@@ -137,10 +137,10 @@ def test_silence_counts_from_the_last_time_that_somebody_asked(tmp_path) -> None
     path = own.ledger.with_name("ledger.jsonl.rounds") / "0f"
     os.utime(path, (1e9, 1e9))
     assert clock.silence("0f") > 86400
-    assert not clock.at_work("0f")
-    with own.at_work("0f"):
+    assert not clock.is_running("0f")
+    with own.lock_run("0f"):
         assert clock.silence("0f") < 60
-        assert clock.at_work("0f")
+        assert clock.is_running("0f")
     os.utime(path, (1e12, 1e12))  # a clock that was set back since
     assert clock.silence("0f") == 0.0
 

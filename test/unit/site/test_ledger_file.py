@@ -424,7 +424,7 @@ def test_a_run_that_a_process_computes_yields_to_nobody(tmp_path) -> None:
     file = ledger(tmp_path, cost("6"))
     assert opened(file, run("one", "a"), cost("4")) == "in"
     records = all_runs(file, []).access
-    with records.at_work("one"):
+    with records.lock_run("one"):
         silent(file, "one", 99 * 86400)
         assert opened(file, run("two", "a"), cost("4")) == "wait"
     silent(file, "one", 99 * 86400)

@@ -16,8 +16,8 @@ from cape.errors import CapeError, ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.protocol.messages import FeatureSpace
 from cape.settings.resolved import resolve
-from cape.simulation.simulate import simulate
 from cape.space.public_basis import public_basis, widest_basis
+from support.simulation import simulate
 
 SETTINGS: dict[str, object] = {
     "epsilon": 8.0, "delta": 1e-5, "feature_space": "matrix", "n_components": 3,

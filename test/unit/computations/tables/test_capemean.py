@@ -27,10 +27,10 @@ from cape.secagg.field import quantize
 from cape.settings.resolved import resolve
 from cape.simulation.dropout import ActiveSites
 from cape.simulation.run_loop import run_to_end
-from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport, InProcess, make_places
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
+from support.simulation import simulate
 from support.sites import clean
 
 SIZES = (4, 3, 2)

@@ -25,13 +25,14 @@ from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import Masked
 from cape.protocol.phases import Envelope
 from cape.report import add_score
-from cape.simulation.simulate import compare_with_truth, simulate
+from cape.simulation.simulate import compare_with_truth
 from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
 from cape.site.ledger_file import read_ledger
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.flare import RUN, Calls, contents
+from support.simulation import simulate
 
 SEED = 11
 POLICY = SitePolicy.of_simulation(private_results=True, simulation_seed=SEED)
@@ -277,7 +278,7 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
     state = calls.play(SECAGG)
     first = calls.asked.index(("local1",))
     assert state.ended
-    assert "local1" not in state.left
+    assert "local1" not in state.remaining
     assert all("local1" not in sites for sites in calls.asked[first + 1 :])
     with helper.without_pages():
         out = simulate(
@@ -394,7 +395,7 @@ def test_a_site_that_sends_no_answer_is_one_that_refuses(calls, monkeypatch, set
 
     monkeypatch.setattr(calls, "ask", garbling)
     if settings is SECAGG:
-        assert "local1" not in calls.play(settings).left
+        assert "local1" not in calls.play(settings).remaining
     else:
         with pytest.raises(CapeError, match=r"^CAPE-E202 "):
             calls.play(settings)

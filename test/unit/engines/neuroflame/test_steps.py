@@ -27,11 +27,12 @@ from cape.computations import load, names
 from cape.engines.neuroflame import author_files, steps
 from cape.report import add_score
 from cape.settings.documents import not_default, toml_text
-from cape.simulation.simulate import compare_with_truth, simulate
+from cape.simulation.simulate import compare_with_truth
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.flare import contents
+from support.simulation import simulate
 
 SEED = 11
 POLICY = SitePolicy.of_simulation(private_results=True, simulation_seed=SEED)

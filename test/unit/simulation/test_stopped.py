@@ -1,0 +1,280 @@
+"""A simulation that was stopped is started again: by the same command, with nothing in its way.
+
+Belongs to `cape/simulation/simulate.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.cli import main
+from cape.errors import CapeError, StoppedError
+from cape.planning.consortium_folder import read_settings
+from cape.report.site_page import render_site as drawn
+from cape.simulation import run_loop
+from cape.simulation import simulate as module
+from cape.site.files import folder_lock
+from cape.site.ledger_file import read_ledger
+from cape.site.policy import SitePolicy
+from support import consortium as helper
+from support.simulation import simulate
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("no_pages")
+
+SETTINGS = helper.settings_of("capedjica")
+WAYS = ["memory", "wire", pytest.param("process", marks=pytest.mark.slow)]
+# Room for one whole run and a part of another one
+ROOM = ((130.0, 1e-5),)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return helper.write_data(tmp_path_factory.mktemp("data"))
+
+
+def maps(folder: Path) -> dict[str, bytes]:
+    with np.load(folder / "unmixing.npz", allow_pickle=False) as stored:
+        return {name: stored[name].tobytes() for name in sorted(stored.files)}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory) -> dict[str, bytes]:
+    with helper.without_pages():
+        return maps(simulate(data, out=tmp_path_factory.mktemp("out"), settings=SETTINGS, seed=3))
+
+
+def stop_at(exchange: int):
+    def on_progress(line) -> None:
+        if line.exchange == exchange:
+            raise KeyboardInterrupt
+
+    return on_progress
+
+
+def states(ledger: Path) -> list[str]:
+    return [run.state for run in read_ledger(ledger).runs]
+
+
+@pytest.mark.parametrize("through", WAYS)
+def test_a_run_that_was_stopped_is_started_again(data, undisturbed, tmp_path, through) -> None:
+    given = {"out": tmp_path / "out", "settings": SETTINGS, "seed": 3, "through": through}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(data, **given, replace=False, on_progress=stop_at(5))
+    assert not (tmp_path / "out" / ".work").exists()  # it has keys of the run
+    assert maps(simulate(data, **given, replace=False)) == undisturbed
+
+
+@pytest.mark.parametrize("through", WAYS)
+def test_a_stopped_run_holds_nothing_in_ledgers(data, tmp_path, through) -> None:
+    policy = SitePolicy.of_simulation(ledger_file=str(tmp_path / "ledger.jsonl"), max_total=ROOM)
+    given = {"out": tmp_path / "out", "settings": SETTINGS, "policy": policy, "through": through}
+    seen = []
+
+    def stop(line) -> None:
+        if line.phase.startswith("zero-sum"):
+            seen.extend(states(tmp_path / "ledger.jsonl"))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(data, **given, on_progress=stop)
+    assert seen == ["held"] * 3
+    assert "held" not in states(tmp_path / "ledger.jsonl")
+    simulate(data, **given)
+    assert states(tmp_path / "ledger.jsonl").count("finished") == 3
+
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+from cape.report import consortium_page, site_page
+consortium_page.render = site_page.render_site = lambda folder: folder / "index.html"
+from cape.simulation.run_loop import RunOptions
+from cape.simulation.simulate import simulate
+from cape.site.policy import SitePolicy
+data, out, ledger, settings, through, total = map(json.loads, sys.argv[1:])
+policy = SitePolicy.of_simulation(ledger_file=ledger, max_total=tuple(map(tuple, total)))
+
+def kill(line):
+    if line.phase.startswith("zero-sum"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+simulate(Path(data), RunOptions(out=Path(out), settings=settings, policy=policy, through=through,
+                                on_progress=kill))
+"""
+
+
+@pytest.mark.parametrize("through", WAYS)
+def test_a_killed_run_holds_nothing_once_it_is_started_again(data, tmp_path, through) -> None:
+    """Its process could free nothing: for an hour no other run had room."""
+    ledger, out = tmp_path / "ledger.jsonl", tmp_path / "out"
+    given = (str(data), str(out), str(ledger), SETTINGS, through, ROOM)
+    words = [sys.executable, "-c", KILLED, *map(json.dumps, given)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert states(ledger) == ["held"] * 3
+    policy = SitePolicy.of_simulation(ledger_file=str(ledger), max_total=ROOM)
+    with pytest.raises(CapeError, match="E236"):  # another folder: perhaps it still runs
+        simulate(data, out=tmp_path / "other", settings=SETTINGS, policy=policy)
+    simulate(data, out=out, settings=SETTINGS, policy=policy, through=through, replace=False)
+    assert "held" not in states(ledger)
+    assert states(ledger).count("finished") == 3
+    assert not (out / ".work").exists()
+
+
+def test_a_run_stopped_while_results_are_put_in_place_is_started_again(
+    data, undisturbed, tmp_path, monkeypatch
+) -> None:
+    real = module._replace
+    calls = []
+
+    def replace(new, old):
+        calls.append(old.name)
+        if len(calls) == 4:  # the common results
+            raise KeyboardInterrupt
+        real(new, old)
+
+    monkeypatch.setattr(module, "_replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(data, out=tmp_path, settings=SETTINGS, seed=3)
+    assert calls[3:] == ["consortium"]
+    folder = simulate(data, out=tmp_path, settings=SETTINGS, seed=3, replace=False)
+    assert maps(folder) == undisturbed
+
+
+@pytest.mark.parametrize("through", ["memory", "wire"])
+def test_after_a_full_disk_a_run_is_started_again(
+    data, undisturbed, tmp_path, monkeypatch, through
+) -> None:
+    real = os.fsync
+    count = iter(range(10**6))
+    monkeypatch.setattr(os, "fsync", lambda handle: full() if next(count) == 2 else real(handle))
+
+    def full():
+        raise OSError(28, "No space left on device")
+
+    given = {"out": tmp_path, "settings": SETTINGS, "seed": 3, "through": through}
+    with pytest.raises((OSError, StoppedError)) as stop:
+        simulate(data, **given, replace=False)
+    assert run_loop.was_stopped(stop.value)
+    assert maps(simulate(data, **given, replace=False)) == undisturbed
+    assert not list(tmp_path.glob("local*/site-error.txt"))
+
+
+def test_a_run_that_is_still_going_is_left_alone(data, tmp_path) -> None:
+    (tmp_path / ".work").mkdir()
+    (tmp_path / ".work" / "journal").write_text("of the other one")
+    with folder_lock(tmp_path / ".work", "other"), pytest.raises(StoppedError, match="E263"):
+        simulate(data, out=tmp_path, settings=SETTINGS, seed=3)
+    assert (tmp_path / ".work" / "journal").is_file()
+
+
+def test_a_refused_run_is_not_called_stopped(data, tmp_path, capsys) -> None:
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    policy = tmp_path / "policy.toml"
+    policy.write_text("veto = true\n")
+    line = ["simulate", str(data), "--out", str(tmp_path / "out"), "--policy", str(policy), *given]
+    assert main(line) == 3
+    assert "starts it again" not in capsys.readouterr().err
+
+
+def test_the_command_says_how_to_start_again_and_never_replaces_a_finished_run(
+    data, undisturbed, tmp_path, monkeypatch, capsys
+) -> None:
+    real = run_loop.progress_line
+    monkeypatch.setattr(
+        run_loop, "progress_line",
+        lambda exchange, *rest: stop() if exchange == 5 else real(exchange, *rest),
+    )  # fmt: skip
+
+    def stop():
+        raise KeyboardInterrupt
+
+    given = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    out = tmp_path / "out"
+    line = ["simulate", str(data), "--out", str(out), "--seed", "3", *given]
+    assert main(line) == 130
+    assert "the same command starts it again" in capsys.readouterr().err
+    monkeypatch.setattr(run_loop, "progress_line", real)
+    assert main([*line, "--json"]) == 0
+    told = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    assert next(one["exchange"] for one in told if "exchange" in one) == 1
+    assert maps(out / "consortium") == undisturbed
+    # A finished run is evidence: it was replaced without a word.
+    evidence = (out / "consortium" / "privacy.json").read_bytes()
+    assert main(line) == 2
+    assert "give it up with cape simulate --replace" in capsys.readouterr().err
+    assert (out / "consortium" / "privacy.json").read_bytes() == evidence
+    # And it can be repeated from what lies there, into another folder.
+    # It told of an option that `cape rerun` has not.
+    assert main(["rerun", str(out), "--out", str(out)]) == 2
+    assert "cape simulate --replace" in capsys.readouterr().err
+    assert main(["rerun", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert maps(tmp_path / "again" / "consortium") == maps(out / "consortium")
+    assert main(["rerun", str(data), "--out", str(tmp_path / "third")]) == 2
+    assert "holds no finished run" in capsys.readouterr().err
+    kept = out / "consortium" / "settings.json"
+    owner = read_settings(kept, {})
+    assert owner.config.settings() == json.loads(kept.read_text())["settings"]
+    assert main([*line, "--replace"]) == 0
+
+
+def test_a_run_whose_data_were_moved_says_so_when_it_is_repeated(data, tmp_path, capsys) -> None:
+    """It ended with an error of the system, without a code or what to do."""
+    there, ended = tmp_path / "there", tmp_path / "ended"
+    shutil.copytree(data, there)
+    simulate(there, out=ended, settings=SETTINGS, seed=3)
+    there.rename(tmp_path / "moved")
+    assert main(["rerun", str(ended), "--out", str(tmp_path / "again")]) == 2
+    assert "E264 the folder with its data is not there; put it back" in capsys.readouterr().err
+
+
+def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, capsys) -> None:
+    policy = SitePolicy.of_simulation(private_results=True, max_total=((130.0, 1e-5),),
+                        ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
+    again = {**SETTINGS, "epsilon": 25.0}
+    for name, settings in (("one", SETTINGS), ("two", again)):
+        simulate(data, out=tmp_path / name, settings=settings, policy=policy)
+    runs = read_ledger(tmp_path / "ledger.jsonl").runs
+    assert len(runs) == 6
+    told = json.loads((tmp_path / "two" / "local1" / "cape-site.json").read_text())["all_runs"]
+    assert told["runs"] == 2
+    assert 100.0 < told["epsilon"] < 130.0
+    page = drawn(tmp_path / "two" / "local1" / "private").read_text()
+    assert f"Over all 2 runs on the same people: epsilon {told['epsilon']:.6g}" in page
+    assert main(["ledger", str(tmp_path / "ledger.jsonl"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["runs"]
+    assert [row["all_runs"] for row in shown] == [2] * 6
+    assert {round(row["all_epsilon"], 6) for row in shown} == {round(told["epsilon"], 6)}
+    assert main(["ledger", str(tmp_path / "ledger.jsonl")]) == 0
+    assert "6 runs" in capsys.readouterr().out
+    # A third run does not fit: every site refuses by itself, in join, and says nothing more.
+    with pytest.raises(CapeError) as caught:
+        simulate(data, out=tmp_path / "three", settings=SETTINGS, policy=policy)
+    assert caught.value.public == "CAPE-E154 Site policy of site local0 refuses this run."
+    assert "max_total" in caught.value.detail
+    assert read_ledger(tmp_path / "ledger.jsonl").runs == runs
+
+
+def test_the_policy_command_shows_every_key(tmp_path, capsys) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('max_sites = 9\ndataset_id = "cohort"\n')
+    assert main(["policy", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["policy"]["max_sites"], shown["policy"]["dataset_id"]) == (9, "cohort")
+    assert shown["software"].startswith("code:")
+    assert main(["policy", str(path)]) == 0
+    assert "min_subjects = 3" in capsys.readouterr().out
+    path.write_text("max_site = 9\n")
+    assert main(["policy", str(path)]) == 2
+    assert "did you mean 'max_sites'" in capsys.readouterr().err
