@@ -1,5 +1,6 @@
-"""The consortium of test/input in COINSTAC's own engine: `make test-engine`.
+"""The consortium of test/input in COINSTAC's own engine.
 
+At every push (`make test-engine`) the product and a computation with tables; `make test-trust`: all.
 Nothing here is emulated: the engine's packages under node, its broker, its containers, our image.
 The marker `engine` keeps these tests out of the default run; `packaging/with-engine.sh` gives them
 node packages, a container service and the image.
@@ -24,7 +25,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.computations import module_of, names
+from cape.computations import names
 from cape.computations.capedjica import CapeDjicaConfig
 from cape.engines.coinstac import compspec
 from cape.engines.coinstac.site import SITE_INPUTS
@@ -205,7 +206,7 @@ def without_score(found: dict[str, Any]) -> dict[str, Any]:
 ADDED_BY_SIMULATE = ("simulation", "synthetic", "q_ngi", "map_correlation")
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.push)])
 def version(request) -> int:
     return request.param
 
@@ -402,18 +403,14 @@ def refused(run: Played, code: str) -> None:
     assert not any("Traceback" in error or "/input/" in error for error in run.errors)
 
 
-def others() -> list[Any]:
-    """Return the other computations; those of the papers run at night: same documents."""
-    return [
-        pytest.param(
-            name, marks=[pytest.mark.slow] * module_of(name).__name__.startswith("cape.papers")
-        )
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.push] * (name == "capemean"))
         for name in names()
         if name != compspec.PRODUCT
-    ]
-
-
-@pytest.mark.parametrize("name", others())
+    ],
+)
 def test_the_folder_of_every_other_computation_runs_in_the_engine(name, tmp_path):
     """Its compspec, its inputspec, its data: what COINSTAC's simulator is pointed at."""
     folder = ROOT / "compspecs" / name
