@@ -1,6 +1,6 @@
 """The consortium of test/input in COINSTAC's own engine.
 
-At every push (`make test-engine`) the product and a computation with tables; `make test-trust`: all.
+At every push (`make test-engine`) the product and one of tables are played; `make test-trust`: all.
 Nothing here is emulated: the engine's packages under node, its broker, its containers, our image.
 The marker `engine` keeps these tests out of the default run; `packaging/with-engine.sh` gives them
 node packages, a container service and the image.
