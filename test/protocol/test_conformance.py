@@ -26,9 +26,7 @@ from hypothesis import strategies as st
 
 from cape.computations import load, names
 from cape.engines.coinstac import computation as coinstac
-from cape.engines.coinstac.compspec import compspec_document
 from cape.engines.coinstac.documents import decode_run, encode_run
-from cape.engines.coinstac.form import NOT_IN_COINSTAC, OF_IMAGES
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
 from cape.markers import Marker
 from cape.privacy.cost import total_of
@@ -579,35 +577,6 @@ def test_i_one_lost_site_ends_the_run_with_a_clean_error_at_every_phase(name) ->
 
 
 # -- j: settings -----------------------------------------------------------------------------------
-
-
-@every_computation
-def test_j_settings_survive_the_way_through_the_form(name) -> None:
-    config = load(name).config
-    inputs = compspec_document(config)["computation"]["input"]
-    owner = {key: spec for key, spec in inputs.items() if spec["source"] == "owner"}
-    fields = {field.name: field for field in dataclasses.fields(config)}
-    # Which computation it is; and what can do nothing there is left out, so it keeps its default.
-    assert owner.pop("computation")["values"] == ["capedjica"]
-    assert owner.pop("expert")["type"] == "boolean"
-    assert set(owner) <= set(fields)
-    useless = {
-        *NOT_IN_COINSTAC,
-        *(OF_IMAGES if owner["feature_space"]["values"] == ["matrix"] else ()),
-    }
-    left_out = set(fields) - set(owner)
-    assert {key for key in left_out if fields[key].metadata["when"] is None} <= useless
-    defaults = {key: spec["default"] for key, spec in owner.items() if "default" in spec}
-    given_ = {"epsilon": 1.0, "delta": 1e-5}
-    assert set(owner) - set(defaults) == set(given_)
-    plain = config.from_input(given_)
-    assert config.from_input({**defaults, **given_}) == plain
-    through_json = json.loads(json.dumps({**defaults, **given_}))
-    assert config.from_input(through_json) == plain
-    as_text = {key: str(value) for key, value in {**defaults, **given_}.items()}
-    assert config.from_input(as_text) == plain
-    assert config.from_input(plain.settings()) == plain
-    assert config.from_input(plain.settings()).digest() == plain.digest()
 
 
 @every_computation

@@ -7,17 +7,13 @@ between seeds, which are fixed.
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cape.papers.formulas import rdp_epsilon, strong_composition
-from cape.privacy.accounting import gdp_epsilon
 from support import tiny
 
 pytest.importorskip("matplotlib")
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -140,22 +136,3 @@ def test_cape_cca_beats_conventional_and_local(errors, n_records, epsilon) -> No
     found = errors(n_records, epsilon)
     assert found["cape"] < found["conv"] - 0.03
     assert found["cape"] < found["local"] - 0.03
-
-
-# -- accountants ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_releases", [20, 200, 2000])
-@pytest.mark.parametrize("per_release", [0.01, 0.1, 0.5])
-def test_strong_composition_costs_more_than_rdp_than_the_exact_count(
-    n_releases, per_release
-) -> None:
-    """Of Gaussian releases at (epsilon_i, delta_i = delta / 2 k), all at delta 1e-5 in total."""
-    delta = 1e-5
-    delta_i = delta / 2 / n_releases
-    mu = per_release / np.sqrt(2 * np.log(1.25 / delta_i)) * np.sqrt(n_releases)
-    exact = gdp_epsilon(mu=mu, delta=delta)
-    rdp = rdp_epsilon(mu, delta)
-    strong = strong_composition([(per_release, n_releases)], slack=delta / 2)
-    assert strong > 1.2 * rdp
-    assert rdp > 1.02 * exact
