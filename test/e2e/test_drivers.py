@@ -35,7 +35,6 @@ from cape.errors import (
 )
 from cape.protocol import wire
 from cape.secagg import keys
-from cape.site import policy as site_policy
 from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
@@ -51,7 +50,6 @@ EXCHANGES = [
     ("join", 1), ("zero-sum", 1), ("zero-sum.probe", 1), ("pca", 1), ("whitening", 1),
     ("iterate", 1), ("iterate", 2), ("report", 1),
 ]  # fmt: skip
-BEFORE_REPORT = EXCHANGES[:-1]
 
 
 @pytest.fixture(scope="module")
@@ -285,19 +283,6 @@ def test_lost_state_ends_in_a_clear_error_never_in_a_second_draw(
             engine.ask("local0")
     if answered:
         assert len(draws) == drawn
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", b"[1]", b"{", b"\xff\xfe", b'{"nonce":1}'])
-def test_damaged_state_is_lost_state(unseeded, tmp_path, draws, damage) -> None:
-    for what in ("receipt", "given"):
-        engine = unseeded.before["whitening", 1].copy(tmp_path / what)
-        (path,) = (engine.work / "local0").glob(STATE[what])
-        path.write_bytes(damage)
-        if what == "given" and damage in (b"{}", b'{"nonce":1}'):
-            continue
-        with pytest.raises(StateLostError, match="state lost at site local0"):
-            engine.ask("local0")
-        assert draws == []
 
 
 @pytest.mark.parametrize(
@@ -681,19 +666,6 @@ def test_a_site_refuses_in_join_what_its_policy_does_not_allow(policy, code) -> 
     assert drawn <= {"nonce"}
 
 
-def test_a_run_without_noise_needs_the_consent_of_every_site(tmp_path) -> None:
-    data = helper.write_data(tmp_path / "data")
-    for allowed in (False, True):
-        policy = SitePolicy.of_simulation(allow_not_private=allowed)
-        engine = Engine(tmp_path / str(allowed), data, settings_of("capedjica", private=False),
-                        policy=policy)  # fmt: skip
-        if allowed:
-            engine.exchange()
-        else:
-            with pytest.raises(PrivacyBudgetError, match="E260"):
-                engine.exchange()
-
-
 @pytest.mark.parametrize(
     "policy",
     [SitePolicy.of_simulation(min_assumed_colluders=2), SitePolicy.of_simulation(max_features=8)],
@@ -753,14 +725,6 @@ def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, map
     assert not list(data.rglob("*.jsonl"))
 
 
-def test_without_a_policy_file_the_defaults_hold(tmp_path) -> None:
-    assert site_policy.read_policy(SitePlaces(), tmp_path, {}, "B") == SitePolicy()
-    (tmp_path / "p.toml").write_text("min_subjects = 7")
-    for given in ("/somewhere/p.toml", ["p.toml"]):
-        found = site_policy.read_policy(SitePlaces(), tmp_path, {"policy": given}, "B")
-        assert found.min_subjects == 7
-
-
 def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp_path) -> None:
     """It did: a file that an aggregator sent into the folder of mapped files lifted the veto."""
     data = helper.write_data(tmp_path / "data")
@@ -777,13 +741,6 @@ def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp
     (data / "local0" / "p.toml").write_text("max_epsilon = 0.001\n")
     with pytest.raises(PrivacyBudgetError, match="E154"):
         engine.ask("local0", {**engine.input, "policy": ["p.toml"]})
-
-
-def test_a_folder_of_a_site_outlives_a_run_beside_its_output(tmp_path) -> None:
-    run_1, run_2 = (tmp_path / "output" / "local0" / name for name in ("run1", "run2"))
-    beside = tmp_path / "output" / "local0" / ".cape-site"
-    assert [site_half.home_of(SitePlaces(), run) for run in (run_1, run_2)] == [beside, beside]
-    assert site_half.home_of(SitePlaces(home=tmp_path / "home"), run_1) == tmp_path / "home"
 
 
 def test_two_sites_of_one_process_at_the_same_time_have_each_their_own_places(

@@ -237,15 +237,6 @@ def test_every_site_gets_the_results_of_the_same_run_without_an_engine(
     say(capsys, f"version {version}: {len(run.starts)} iterations, {pace}")
 
 
-def test_sites_in_another_order_give_the_same_bits(tmp_path, expected):
-    out, _ = expected
-    given = inputs()
-    run = play(tmp_path / "engine", {site: given[site] for site in reversed(SITES)})
-    assert all(end.fulfilled for end in run.ends.values())
-    maps = "unmixing.npz"
-    assert contents(run.output("local2"))[maps] == contents(out / "consortium")[maps]
-
-
 # -- faults ----------------------------------------------------------------------------------------
 
 

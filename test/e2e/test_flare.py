@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from cape.cli import main
-from cape.python.api import resume
 from cape.python.api import simulate_folder as simulate
 from cape.report import add_score
 from cape.simulation.simulate import compare_with_truth
@@ -112,15 +111,6 @@ def scored(results: Path, tmp_path: Path) -> dict[str, bytes]:
     return without_pages(contents(folder))
 
 
-def test_its_simulator_gives_the_files_of_memory(data, memory, tmp_path, monkeypatch):
-    hidden = helper.no_pictures(tmp_path / "hidden")
-    monkeypatch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{ROOT}")
-    out = simulate(
-        data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED, policy=POLICY
-    )
-    assert without_pages(contents(out)) == memory(SETTINGS)
-
-
 @pytest.mark.parametrize("what", [pytest.param("columns", marks=pytest.mark.push), "images"])
 def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, monkeypatch, what):
     """Of images with maps that lie in no site's folder."""
@@ -134,28 +124,6 @@ def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, monkeypatch, wha
         found[how] = without_pages(contents(out))
     assert found["memory"] == found["nvflare"]
     assert "effects.tsv" in found["memory"]
-
-
-def test_a_simulation_that_was_stopped_goes_on(data, memory, tmp_path, monkeypatch):
-    hidden = helper.no_pictures(tmp_path / "hidden")
-    monkeypatch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{ROOT}")
-    lines: list[int] = []
-
-    def stop(line) -> None:
-        lines.append(line.exchange)
-        if line.exchange >= 10:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate(
-            data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED,
-            policy=POLICY, on_progress=stop,
-        )  # fmt: skip
-    assert lines[-1] < 47
-    later: list[int] = []
-    out = resume(tmp_path / "out", on_progress=lambda line: later.append(line.exchange))
-    assert later[0] > lines[-1]
-    assert without_pages(contents(out)) == memory(SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -187,39 +187,6 @@ def test_g6_another_request_for_an_answered_round_is_refused(recording, tmp_path
     assert engine.ask("local0") == recording.answers[exchange]["local0"]
 
 
-def test_g6_stored_bytes_that_are_gone_are_not_made_again(live) -> None:
-    live.until("iterate")
-    live.ask("local0")
-    path = live.journal("local0").parent / "receipt.jsonl"
-    path.write_bytes(path.read_bytes().partition(b"\n")[0])
-    drawn = len(live.drawn)
-    with pytest.raises(StateLostError, match="answer of round 6 is missing"):
-        live.ask("local0")
-    assert len(live.drawn) == drawn
-
-
-def test_g6_a_cache_older_than_the_receipt_releases_nothing(live) -> None:
-    live.until("whitening")
-    old, old_input = json.loads(json.dumps(live.caches)), live.input
-    live.until("iterate", 2)
-    live.caches, live.input = old, old_input
-    drawn = len(live.drawn)
-    with pytest.raises(StateLostError, match="cache of round 6 is missing"):
-        live.ask("local0")
-    assert len(live.drawn) == drawn
-
-
-def test_g6_a_receipt_that_is_older_than_the_cache_releases_nothing(live) -> None:
-    live.until("whitening")
-    receipt = (live.work / "local0" / "output" / ".cape" / "receipt.jsonl").read_bytes()
-    live.until("iterate", 2)
-    (live.work / "local0" / "output" / ".cape" / "receipt.jsonl").write_bytes(receipt)
-    drawn = len(live.drawn)
-    with pytest.raises(StateLostError, match="state lost at site local0"):
-        live.ask("local0")
-    assert len(live.drawn) == drawn
-
-
 # -- G7, G8: charge, draw, store, send -------------------------------------------------------------
 
 
