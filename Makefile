@@ -166,7 +166,7 @@ image-papers:  ## the same with the papers' computations, under a name of its ow
 	$(MAKE) image NAME=coinstac-cape-papers MORE="--build-arg LEFT_OUT=lab"
 
 test-engine: $(DEV)  ## two consortia in COINSTAC's own engine, of images and of tables; root on Debian, see the script
-	packaging/with-engine.sh $(BIN)/python -m pytest -m "engine and push" test/e2e/test_engine.py
+	CAPE_ENGINE_PAPERS=skip packaging/with-engine.sh $(BIN)/python -m pytest -m "engine and push" test/e2e/test_engine.py
 
 test-flare: $(FLARE)  ## NVIDIA FLARE itself: maps over mTLS on the loopback, tables in its simulator
 	$(BIN)/python -m pytest -m "flare and push" test/e2e/test_flare.py
