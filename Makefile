@@ -23,7 +23,7 @@ SECONDS ?= 60
 SIDE   ?= -n auto --maxprocesses 4 --dist worksteal
 # Debian 13 brings Python 3.13, Debian 12 brings 3.11.
 SUITES ?= trixie bookworm
-FRESH  ?= 'make run' 'make test'
+FRESH  ?= 'make run' 'make smoke'
 EPSILON ?= 8
 DELTA  ?= 1e-5
 
@@ -32,8 +32,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image image-papers test-long test-fresh test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench bench-smoke figures lock \
-	mutate coverage fuzz audit test-trust release test-install clean
+.PHONY: help run test smoke image image-papers test-long test-fresh test-engine test-flare test-cluster test-lower rehearsal test-browser test-site check format compspec docs bench bench-smoke figures lock \
+	mutate fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -86,23 +86,26 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 		mv $(OUT)/consortium $(wildcard $(OUT)/run.json) $(OUT)/local* $$kept/ && echo "The earlier run is kept in $$kept."; }
 	$(BIN)/cape simulate $(OUT)/brain --through process --out $(OUT) --epsilon $(EPSILON) --delta $(DELTA)
 
-test: $(DEV)  ## the fast tests
-	$(BIN)/python -m pytest $(SIDE)
+# What hospitals audit is tested in every branch, by its own tests alone.
+AUDITED = test/unit/privacy test/unit/secagg $(wildcard test/property/test_privacy_*.py test/property/test_secagg_*.py) \
+	test/protocol/test_many_sites.py
+test: $(DEV)  ## the fast tests; fails, too, where a branch of privacy or secagg is not tested
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(SIDE) $(AUDITED)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+	$(BIN)/python -m pytest $(SIDE) $(addprefix --ignore=,$(AUDITED))
+
+smoke: $(DEV)  ## one test a folder, and the three drivers: whether this system has what cape needs
+	$(BIN)/python -m pytest $(SIDE) -m smoke
 
 # Tests that need another program, or that run at night alone, have targets of their own.
 APART = docker or engine or flare or cluster or browser or slow or trust
 test-long: $(DEV)  ## whole runs, attacks, audits, statistical tests, programs typed as a user types them: minutes
 	$(BIN)/python -m pytest $(SIDE) -m "(long or statistical) and not ($(APART))"
 
-test-fresh:  ## README's two commands as a plain user of an empty Debian 13, then 12; root on Debian, see the script
+test-fresh:  ## `make run` and `make smoke` as a plain user of an empty Debian 13, then 12; root on Debian, see the script
 	for suite in $(SUITES); do packaging/fresh.sh "$$suite" $(FRESH) || exit 1; done
-
-coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
-	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -q $(SIDE) test/unit/privacy test/unit/secagg \
-		test/property/test_privacy_*.py test/property/test_secagg_*.py test/protocol/test_many_sites.py
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report
 
 mutate: $(DEV)  ## seeded mistakes, each caught by its named test (test/mutants/mutants.toml); stopped, it goes on
 	$(BIN)/python test/mutants/run.py --keep $(OUT)/trust/mutants.txt
@@ -118,7 +121,7 @@ audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canar
 TRUST := $(OUT)/trust/$(shell git describe --always --dirty=-$$(date +%s) 2>/dev/null || date +%s)
 PASSED = @mkdir -p $(TRUST) && touch $@
 
-test-trust: $(addprefix $(TRUST)/,tests mutants flare engine fuzz)  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours; stopped, it goes on
+test-trust: $(addprefix $(TRUST)/,tests mutants flare engine cluster fuzz)  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engines included: hours; stopped, it goes on
 
 $(TRUST)/mutants: $(DEV)
 	$(MAKE) mutate
@@ -129,19 +132,23 @@ $(TRUST)/fuzz: $(FUZZ)
 	$(PASSED)
 
 $(TRUST)/tests: $(DEV)
-	$(BIN)/python -m pytest $(SIDE) -m "(trust or statistical or slow) and not (engine or docker or flare)" -rP
+	$(BIN)/python -m pytest $(SIDE) -m "(trust or statistical or slow) and not (engine or docker or flare or cluster)" -rP
 	$(PASSED)
 
 $(TRUST)/flare: $(FLARE)
-	$(BIN)/python -m pytest -m flare test/e2e/test_flare.py -rP
+	$(BIN)/python -m pytest -m flare test/e2e/test_flare.py test/e2e/test_docs_commands.py -rP
 	$(PASSED)
 
 $(TRUST)/engine: $(DEV)
-	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and (trust or slow)" -rP
+	packaging/with-engine.sh $(BIN)/python -m pytest -m "engine or docker" -rP
+	$(PASSED)
+
+$(TRUST)/cluster: $(DEV)
+	$(MAKE) test-cluster
 	$(PASSED)
 
 rehearsal: $(FLARE)  ## type every command of the documentation that can be typed here, and count; containers too: BESIDE=packaging/with-engine.sh
-	$(BESIDE) $(BIN)/python -m pytest -m "" -rs test/e2e/test_docs_commands.py test/e2e/test_journeys.py test/e2e/test_study.py
+	$(BESIDE) $(BIN)/python -m pytest -m "" -rs test/e2e/test_docs_commands.py
 
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
 	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py
@@ -158,11 +165,11 @@ image:  ## build the container image coinstac-cape with docker (or podman)
 image-papers:  ## the same with the papers' computations, under a name of its own: coinstac-cape-papers
 	$(MAKE) image NAME=coinstac-cape-papers MORE="--build-arg LEFT_OUT=lab"
 
-test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers; root on Debian, see the script
-	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and not (trust or slow)"
+test-engine: $(DEV)  ## two consortia in COINSTAC's own engine, of images and of tables; root on Debian, see the script
+	CAPE_ENGINE_PAPERS=skip packaging/with-engine.sh $(BIN)/python -m pytest -m "engine and push" test/e2e/test_engine.py
 
-test-flare: $(FLARE)  ## NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback
-	$(BIN)/python -m pytest -m "flare and not slow" test/e2e/test_flare.py test/e2e/test_docs_commands.py
+test-flare: $(FLARE)  ## NVIDIA FLARE itself: maps over mTLS on the loopback, tables in its simulator
+	$(BIN)/python -m pytest -m "flare and push" test/e2e/test_flare.py
 
 test-cluster: $(DEV)  ## type docs/cluster.md in SLURM, on a cluster of this computer; root on Debian, see the script
 	packaging/with-cluster.sh $(BIN)/python -m pytest -m cluster test/e2e/test_docs_commands.py
@@ -175,12 +182,11 @@ $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python
 	$(VENV)-lower/bin/python -m pip --disable-pip-version-check check
 	@touch $@
 
-# Not what only combines what the others test; but atlases and scikit-learn, which are called there alone.
-COMBINED = $(addprefix test/unit/,settings simulation engines/flare) \
-	$(filter-out %/test_atlas_file.py %/test_label_pairs.py,$(wildcard test/unit/planning/test_*.py))
-test-lower: $(LOWER)  ## the unit tests under the lowest versions that pyproject.toml allows
-	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit test/project/test_figure_scores.py \
-		$(addprefix --ignore ,$(COMBINED))
+# Folders that call libraries; what combines them, and numbers alone, is tested once.
+CALLING = $(addprefix test/unit/,algorithms cli data lab papers privacy python report secagg space) \
+	$(wildcard test/unit/planning/test_atlas*.py test/unit/planning/test_label*.py) test/project/test_figure_scores.py
+test-lower: $(LOWER)  ## tests of what calls libraries, under the lowest versions that pyproject.toml allows
+	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) $(CALLING)
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .

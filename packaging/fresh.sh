@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run commands as a plain user of an empty Debian, in a copy of the tracked files.
 #
-#     packaging/fresh.sh trixie 'make run' 'make test'
+#     packaging/fresh.sh trixie 'make run' 'make smoke'
 #
 # debootstrap makes the system of what README names (Python and make); it is removed at the end.
 # pip reaches in there what it reaches here: its settings, and files and folders that they name.

@@ -4,7 +4,8 @@
 #
 #     packaging/with-engine.sh .venv/bin/python -m pytest -m engine
 #
-# The command finds DOCKER_HOST, NODE_PATH, CAPE_ENGINE (the folder) and CAPE_IMAGE.  It runs in
+# The command finds DOCKER_HOST, NODE_PATH, CAPE_ENGINE (the folder) and CAPE_IMAGE; with
+# CAPE_ENGINE_PAPERS=skip there is no image of the papers' computations.  It runs in
 # mount, process and network namespaces of its own: whatever it starts or mounts is gone when it
 # ends, however it ends, and it reaches nothing outside.  Needs root on Debian.
 set -euo pipefail
@@ -135,7 +136,8 @@ build_image() {
     # The stage with the dependencies has a name, so that pruning keeps it for the next build.
     build --target trimmed --tag "$DEPENDENCIES" .
     build --build-arg "REVISION=$revision" --tag "$IMAGE" --tag "${IMAGE%:*}:$version" .
-    build --build-arg "REVISION=$revision" --build-arg LEFT_OUT=lab --tag "$PAPERS" --tag "${PAPERS%:*}:$version" .
+    [ "${CAPE_ENGINE_PAPERS:-}" = skip ] ||
+        build --build-arg "REVISION=$revision" --build-arg LEFT_OUT=lab --tag "$PAPERS" --tag "${PAPERS%:*}:$version" .
     podman_here image prune --force >/dev/null
 }
 

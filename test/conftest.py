@@ -39,15 +39,23 @@ LONG = (
     "test/unit/planning/test_people_corpus", "test/unit/simulation/test_stopped",
 )  # fmt: skip
 # One run through every driver stays among the fast tests.
-SHORT = ("test/e2e/test_drivers.py", "test/e2e/test_one_round.py", "test/e2e/test_serve.py")
+DRIVERS = ("test/e2e/test_drivers.py", "test/e2e/test_one_round.py", "test/e2e/test_serve.py")
+FAST = {"parametrize", "usefixtures", "filterwarnings", "skipif", "oracle", "row"}
+"""Marks of tests that need neither time nor another program."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark tests of whole runs as long, before `-m` chooses."""
+    """Mark tests of whole runs as long, and those of `make smoke`, before `-m` chooses."""
+    folders = set()
     for item in items:
-        if item.nodeid.startswith(LONG) and not item.nodeid.startswith(SHORT):
+        if item.nodeid.startswith(DRIVERS):
+            item.add_marker(pytest.mark.smoke)
+        elif item.nodeid.startswith(LONG):
             item.add_marker(pytest.mark.long)
+        elif item.path.parent not in folders and {m.name for m in item.iter_markers()} <= FAST:
+            folders.add(item.path.parent)
+            item.add_marker(pytest.mark.smoke)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -83,12 +83,16 @@ WRAPPINGS = {
 }
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS)
-@pytest.mark.parametrize("plant", PLANTS)
-def test_every_plant_is_found(plant, wrapping) -> None:
-    name, raw = PLANTS[plant]
-    report = LOOKED.look("document", WRAPPINGS[wrapping](raw))
-    assert name in {hit.canary for hit in report.hits}
+SHORT = ("inside", "gzip in base64 in JSON")
+
+
+@pytest.mark.parametrize(
+    "wrapping", [pytest.param(w, marks=[pytest.mark.trust] * (w not in SHORT)) for w in WRAPPINGS]
+)
+def test_every_plant_is_found(wrapping) -> None:
+    for plant, (name, raw) in PLANTS.items():
+        report = LOOKED.look("document", WRAPPINGS[wrapping](raw))
+        assert name in {hit.canary for hit in report.hits}, plant
 
 
 def test_nothing_is_found_where_nothing_is() -> None:

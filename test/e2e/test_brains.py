@@ -11,7 +11,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import pytest
 
@@ -121,17 +120,6 @@ def test_smooth_noise_is_called_nothing_and_its_maps_have_another_name(smooth, t
     assert "nearest <b>" not in page
 
 
-def test_r_follows_from_g_and_as_many_maps_are_written(tmp_path) -> None:
-    outcome, _ = play("two-sided", n_components=0)
-    assert outcome.A.shape == (SPACE.n_features, 15)  # G 100
-    write_results(tmp_path, outcome)
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert (results["n_components"], results["suggested_n_components"]) == (15, None)
-    image = nib.load(tmp_path / "group_maps.nii.gz")
-    assert image.shape[3] == 15
-    assert len((tmp_path / "components.tsv").read_text().splitlines()) == 16
-
-
 def test_a_temporal_run_shows_its_own_maps_first_and_gives_the_set_of_the_recipe_away(
     tmp_path,
 ) -> None:
@@ -158,19 +146,6 @@ def test_a_temporal_run_shows_its_own_maps_first_and_gives_the_set_of_the_recipe
     assert (results["suggested_n_components"], "worth trying" in page) == (None, False)
     assert "lower R" not in page
     assert {row.split("\t")[rows[0].split("\t").index("share")] for row in rows[1:]} == {"n/a"}
-
-
-@pytest.mark.slow
-def test_the_free_set_of_smooth_noise_has_another_name_and_claims_nothing(tmp_path) -> None:
-    outcome, _ = play("smooth", g=400.0, name="capedjica", n_rounds=2)
-    assert outcome.spatial.test.z < 2.0
-    assert (outcome.spatial.mirrored, outcome.spatial.claims) == (False, None)
-    write_results(tmp_path, outcome)
-    assert (tmp_path / "unconfirmed_spatial_maps.nii.gz").is_file()
-    assert not (tmp_path / "spatial_maps.nii.gz").exists()
-    header, *rows = (tmp_path / "spatial_components.tsv").read_text().splitlines()
-    labels = [row.split("\t")[header.split("\t").index("label")] for row in rows]
-    assert set(labels) == {"n/a"}
 
 
 @pytest.mark.slow

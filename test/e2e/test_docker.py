@@ -63,15 +63,6 @@ def files(folder: Path) -> dict[str, object]:
     }
 
 
-def test_containers_give_the_same_files_as_documents_in_one_process(consortium, tmp_path):
-    for through in ("wire", "docker"):
-        simulate(consortium, out=tmp_path / through, through=through, settings=SETTINGS, seed=5,
-                 image=IMAGE)  # fmt: skip
-    found = {through: files(tmp_path / through) for through in ("wire", "docker")}
-    assert found["wire"] == found["docker"]
-    assert ours() == []
-
-
 @pytest.mark.parametrize("through", ["docker", pytest.param("coinstac", marks=pytest.mark.engine)])
 @pytest.mark.parametrize("what", ["columns", "images"])
 def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, what, through):
@@ -83,16 +74,6 @@ def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, what, through):
     assert files(tmp_path / "memory") == found
     assert "consortium/effects.tsv" in found
     assert ours() == []
-
-
-def test_logs_hold_the_calls_and_no_data(consortium, tmp_path):
-    simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, seed=5, image=IMAGE)
-    logs = {path.name: path.read_text() for path in (tmp_path / "container-logs").iterdir()}
-    assert set(logs) == {"local0.log", "local1.log", "local2.log", "remote.log"}
-    for text in logs.values():
-        # join, keys, probe, pca, two looks of the whitening, two steps, report
-        assert text.count(": exit 0, ") == 9
-        assert not any(word in text for word in ("sub-", ".nii", str(consortium)))
 
 
 class Halted:

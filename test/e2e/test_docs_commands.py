@@ -1,21 +1,28 @@
 """The rehearsal: every command of the documentation, as somebody types it.
 
 A page is one session in an empty folder (README and what is typed in a checkout: in one).
-``$ command`` must end with 0, or with n where ``# exit n`` stands behind it; the lines below it
-must be in what it prints, in any order and spacing.  Blocks marked ``console slow`` run with the
-marker `slow`, those that need something with the marker of the make target that brings it, or where
-a path to it is given (`support.typed_pages.NEEDS`).  Pages with a test of their own are left out.
+``$ command`` must end with 0, with 1 where it prints NOT READY, or with n where ``# exit n`` stands
+behind it; the lines below it must be in what it prints, in any order and spacing.  Blocks marked
+``console slow`` run with the marker `slow`, those that need something with the marker of the make
+target that brings it, or where a path to it is given (`support.typed_pages.NEEDS`).  What a session
+leaves is looked at, too (`LEFT`).
 What was typed, what nobody could type and what failed is counted at the end of pytest's report.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pytest
 
+from support.surfaces import axis, write_study
 from support.typed_pages import (
     BLOCK,
     NEEDS,
@@ -32,7 +39,6 @@ from support.typed_pages import (
 )
 
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
-ELSEWHERE = {"howto-inputs.md": "test/e2e/test_journeys.py", "study.md": "test/e2e/test_study.py"}
 IN_A_CHECKOUT = ("README.md", "deploying.md", "neuroflame.md")
 MARKERS = {
     "flare": pytest.mark.flare,
@@ -48,7 +54,7 @@ def sessions() -> list[object]:
     """Return what of every page is typed where: quick, with slow parts, with what it needs."""
     made = []
     for page in PAGES:
-        own = [] if page.name in ELSEWHERE else steps(page)
+        own = steps(page)
         free = [step for step in own if not step.needs]
         quick = [step for step in free if not step.slow]
         if any(not step.file for step in quick):
@@ -62,6 +68,53 @@ def sessions() -> list[object]:
             name = "-".join((page.stem, *needs))
             made.append(pytest.param(page, session, id=name, marks=marks))
     return made
+
+
+def check_inputs(folder: Path) -> None:
+    """Each way in ends in a report, but for its mistake."""
+    reports = list(folder.glob("*-results/consortium/index.html"))
+    assert len(reports) >= 6
+    assert all(report.stat().st_size > 10_000 for report in reports)
+
+
+def check_study(folder: Path) -> None:
+    """Of nine people; which of the two words it is, the noise decides."""
+    results = json.loads((folder / "results" / "consortium" / "results.json").read_text())
+    assert results["n_subjects"] == 9
+    assert results["status"] in ("nothing_found", "unclear")
+    rows = (folder / "results" / "local0" / "private" / "subjects.tsv").read_text().splitlines()
+    header, first = rows[0].split("\t"), rows[1].split("\t")
+    moved = float(first[header.index("mean_fd")])
+    assert 0.05 < moved < 0.15  # six steps of .02 mm, |x| of each
+    assert float(first[header.index("minutes")]) == pytest.approx(
+        int(first[header.index("timepoints")]) * 2 / 60, abs=0.01
+    )
+    # Everybody was read once, for validate, and by nothing after it.
+    assert len(list((folder / "cache" / "entries").glob("*.facts"))) >= 9
+    if (folder / "full").exists():
+        check_slow_study(folder)
+
+
+def check_slow_study(folder: Path) -> None:
+    image = nib.load(next((folder / "full").rglob("*_bold.nii.gz")))
+    assert image.shape[:3] == (97, 115, 97)
+    assert np.allclose(image.header.get_zooms()[:3], 2)
+    results = json.loads((folder / "cifti-results/consortium/results.json").read_text())
+    assert (results["n_subjects"], results["n_features"]) == (9, len(axis(3)))
+    # Of nine people with noise: the maps are there, under the name that their status asks for.
+    (path,) = (folder / "cifti-results/consortium").glob("*_maps.dscalar.nii")
+    assert nib.load(path).header.get_axis(1) == axis(3)
+
+
+LEFT: dict[str, Callable[[Path], None]] = {"howto-inputs.md": check_inputs, "study.md": check_study}
+"""What the sessions of a page leave in their folder, where more is known than what they print."""
+
+
+def write_cifti(folder: Path) -> None:
+    """Write what the page on a study cannot make with `cape synth`: grayordinates of fMRIPrep."""
+    write_study(folder / "cifti", axis(3), 3, people=3, n_times=120)
+    for structure in (folder / "cifti").glob("local*/structure.dscalar.nii"):
+        structure.unlink()
 
 
 @pytest.mark.document
@@ -80,11 +133,16 @@ def test_the_commands_of_a_page_do_what_the_page_says(
         pytest.skip(f"{page.name}: {'; '.join(NEEDS[need] for need in sorted(missing))}")
     if page.name in IN_A_CHECKOUT:
         checkout(tmp_path)
+    if any(" cifti" in step.command for step in session):
+        write_cifti(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("HOME", str(tmp_path))
+    if page.name == "study.md":
+        monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "cache"))
     typed(session, Shell(monkeypatch, capfd))
     record_property("typed", places(session))
+    LEFT.get(page.name, lambda folder: None)(tmp_path)
 
 
 def test_what_nobody_types_is_what_needs_a_source():
@@ -116,11 +174,6 @@ def test_a_page_has_no_commands_outside_console_blocks(page):
     # Indented blocks are code, too.
     for line in re.findall(r"^ {4,}.*$", BLOCK.sub("", text), re.MULTILINE):
         assert not re.match(rf"\s+(\$ |(({PROGRAMS})[\w./-]*) )", line), f"{page.name}: {line}"
-
-
-def test_pages_with_a_test_of_their_own_have_one():
-    for name, place in ELSEWHERE.items():
-        assert name in (TOP / place).read_text(encoding="utf-8")
 
 
 def test_a_command_that_does_something_else_is_noticed(tmp_path, monkeypatch, capfd):

@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -35,9 +34,7 @@ from cape.errors import (
     StoppedError,
 )
 from cape.protocol import wire
-from cape.protocol.messages import Masked
 from cape.secagg import keys
-from cape.site import policy as site_policy
 from cape.site.places import POLICY_VARIABLE, SitePlaces
 from cape.site.policy import SitePolicy
 from support import consortium as helper
@@ -53,7 +50,6 @@ EXCHANGES = [
     ("join", 1), ("zero-sum", 1), ("zero-sum.probe", 1), ("pca", 1), ("whitening", 1),
     ("iterate", 1), ("iterate", 2), ("report", 1),
 ]  # fmt: skip
-BEFORE_REPORT = EXCHANGES[:-1]
 
 
 @pytest.fixture(scope="module")
@@ -106,52 +102,6 @@ def policy_of(engine, site: str) -> dict[str, str]:
 
 
 # -- a step that is killed or repeated -------------------------------------------------------------
-
-DIES = """
-import os, signal, sys
-import cape.engines.coinstac.computation
-steps = iter(range({die_at}))
-real = os.replace
-def replace(*paths):
-    if next(steps, None) is None:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(*paths)
-os.replace = replace
-if {die_at} > 0:
-    cape.engines.coinstac.computation._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(cape.engines.coinstac.computation.answer_once("local"))
-"""
-
-
-@pytest.mark.parametrize("die_at", [0, 1])
-def test_a_killed_step_started_again_gives_the_same_bytes(recording, tmp_path, die_at) -> None:
-    """SIGKILL before receipt and answer are stored, and before the answer is sent."""
-    engine = recording.at(("iterate", 2), tmp_path / "work")
-    text, environment = engine.document("local0", engine.input), policy_of(engine, "local0")
-    code, out, _ = in_process("local", text, environment, DIES.format(die_at=die_at))
-    assert (code, out) == (-signal.SIGKILL, b"")
-    expected = recording.answers["iterate", 2]["local0"]
-    assert in_process("local", text, environment) == (0, expected + b"\n", b"")
-
-
-@pytest.mark.parametrize("exchange", EXCHANGES[1:])
-def test_every_step_started_again_with_the_same_document_gives_the_same_bytes(
-    unseeded, tmp_path, draws, exchange
-) -> None:
-    """With real randomness; test_conformance.py does it with a new process for every step.
-
-    Not `join`, which is another run then: see test/adversary/test_thief_of_a_folder.py.
-    """
-    engine = unseeded.before[exchange].copy(tmp_path / "work")
-    first = {site: engine.ask(site) for site in engine.sites}
-    drawn = len(draws)
-    for site in reversed(engine.sites):
-        assert engine.ask(site) == first[site]
-    inbox = {site: json.loads(text)["output"] for site, text in first.items()}
-    with helper.without_pages():
-        one, two = engine.ask("remote", inbox), engine.ask("remote", inbox)
-    assert one == two
-    assert len(draws) == drawn
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
@@ -333,19 +283,6 @@ def test_lost_state_ends_in_a_clear_error_never_in_a_second_draw(
             engine.ask("local0")
     if answered:
         assert len(draws) == drawn
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", b"[1]", b"{", b"\xff\xfe", b'{"nonce":1}'])
-def test_damaged_state_is_lost_state(unseeded, tmp_path, draws, damage) -> None:
-    for what in ("receipt", "given"):
-        engine = unseeded.before["whitening", 1].copy(tmp_path / what)
-        (path,) = (engine.work / "local0").glob(STATE[what])
-        path.write_bytes(damage)
-        if what == "given" and damage in (b"{}", b'{"nonce":1}'):
-            continue
-        with pytest.raises(StateLostError, match="state lost at site local0"):
-            engine.ask("local0")
-        assert draws == []
 
 
 @pytest.mark.parametrize(
@@ -587,40 +524,6 @@ def test_a_data_folder_that_cannot_be_read_is_no_full_disk(
 # -- production runs -------------------------------------------------------------------------------
 
 
-def masked(engine) -> dict[tuple, bytes]:
-    """Return every masked vector of a finished run, by site and exchange."""
-    found = {}
-    exchanges = list(engine.before)
-    for exchange, after in zip(exchanges, [*exchanges[1:], None], strict=True):
-        inbox = engine.before[after].inbox if after else {}
-        for site, message in inbox.items():
-            if "total" in message["body"]:
-                found[site, exchange] = wire.decode(message["body"], Masked).total.tobytes()
-    return found
-
-
-def test_two_production_runs_on_equal_data_share_no_masked_vector(
-    unseeded, tmp_path_factory
-) -> None:
-    folder = tmp_path_factory.mktemp("second")
-    other = play_unseeded(folder, unseeded.data)
-    one, two = masked(unseeded), masked(other)
-    assert set(one) == set(two)
-    assert len(one) == 3 * 5  # probe, pca, whitening, two rounds, at three sites
-    assert all(one[key] != two[key] for key in one)
-    words = [w for text in (*one.values(), *two.values()) for w in np.frombuffer(text, "<u8")]
-    assert len(set(words)) == len(words)
-    for engine in (unseeded, other):
-        results = json.loads((engine.work / "remote/transfer/results.json").read_text())
-        assert results["private"] is True
-        assert results["epsilon"] == pytest.approx(100.0)
-    names = {
-        json.loads((e.work / "remote/transfer/results.json").read_text())["run"]
-        for e in (unseeded, other)
-    }
-    assert len(names) == 2
-
-
 def test_a_repeated_first_document_after_a_finished_run_is_a_new_run(unseeded, tmp_path) -> None:
     """A new nonce: nothing of the old run matches."""
     engine = unseeded.before["iterate", 1].copy(tmp_path / "work")
@@ -629,12 +532,6 @@ def test_a_repeated_first_document_after_a_finished_run_is_a_new_run(unseeded, t
     answer = json.loads(engine.ask("local0", settings_of("capedjica", n_sites=3)))
     assert answer["output"]["body"]["nonce"] != old
     assert engine.journal("local0").name == answer["output"]["body"]["nonce"]
-
-
-def test_two_runs_differ_in_everything_that_is_drawn_and_in_nothing_else(unseeded) -> None:
-    seqs = [engine.caches["local0"]["cape"]["head"]["cursor"]["seq"]
-            for engine in list(unseeded.before.values())[1:]]  # fmt: skip
-    assert seqs == list(range(1, 8))
 
 
 # -- a site that refuses in the middle of a run ----------------------------------------------------
@@ -717,54 +614,6 @@ def test_files_about_subjects_are_written_where_both_policies_of_a_site_allow_it
 # -- refusals in join ------------------------------------------------------------------------------
 
 
-def joined_with(changes: dict, **settings) -> Consortium:
-    """Play the first round with site local1's card changed."""
-    party = Consortium(**settings)
-
-    def change(inbox):
-        return {**inbox, "local1": helper.changed(inbox["local1"], **changes)}
-
-    party.exchange(change)
-    return party
-
-
-OTHER_GRID = helper.FeatureSpace.of_labels(
-    "mask", np.ones((2, 2, 3), dtype=np.int32), np.diag([8.0, 8, 8, 1])
-)
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "words"),
-    [
-        ({"protocol": 2}, "E155", "local1 has 2"),
-        ({"version": "9.9.9"}, "E155", "local1 has 9.9.9"),
-        ({"computation": "capecca"}, "E204", "computation differs: .*local1 has capecca"),
-        ({"space": helper.FeatureSpace.of_matrix(13)}, "E144", "local0 has 12, local1 has 13"),
-        ({"space": replace(OTHER_GRID, n_features=12)}, "E124", "grid differs.*local1 has"),
-        (
-            {"space": helper.FeatureSpace.of_matrix(12, (3, 4))},
-            "E124",
-            "The grid differs between sites: .*local1 has",
-        ),
-        (
-            {"space": replace(helper.FeatureSpace.of_matrix(12), digest="00" * 32)},
-            "E250",
-            "The columns of the tables differ between sites: .*local1 has 0000",
-        ),
-        (
-            {"space": replace(helper.FeatureSpace.of_matrix(12), affine=(2.0,) * 16)},
-            "E124",
-            "The affine differs between sites: .*local1 has",
-        ),
-    ],
-)
-def test_a_mismatch_at_one_site_is_refused_in_join(changes, code, words) -> None:
-    with pytest.raises(CapeError, match=words) as caught:
-        joined_with(changes)
-    assert caught.value.code == f"CAPE-{code}"
-    assert "local1" in caught.value.public
-
-
 def test_other_settings_at_one_site_are_named(tmp_path) -> None:
     data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
@@ -779,29 +628,6 @@ def test_other_settings_at_one_site_are_named(tmp_path) -> None:
     assert "epsilon" not in caught.value.public
 
 
-def test_the_same_nonce_at_two_sites_is_refused_by_name() -> None:
-    party = Consortium()
-
-    def change(inbox):
-        return {
-            **inbox,
-            "local2": helper.changed(inbox["local2"], nonce=inbox["local1"].body.nonce),
-        }
-
-    with pytest.raises(CapeError, match="E204 nonce differs: local1, local2 sent the same"):
-        party.exchange(change)
-
-
-def test_too_few_sites_are_refused(tmp_path) -> None:
-    two = dict(list(helper.datasets().items())[:2])
-    with pytest.raises(
-        ConfigError, match="E152 2 sites joined, but min_sites is 3; wait for all sites"
-    ):
-        Consortium(data=two).exchange()
-    with pytest.raises(ConfigError, match="E152 assumed_colluders=3 of 3 sites; allowed 0 to 2"):
-        Consortium(assumed_colluders=3).exchange()
-
-
 def test_a_plan_past_the_budget_is_refused_before_join_ends() -> None:
     party = Consortium(round_mu=5.0, epsilon=1.0)
     inbox = party.answers()
@@ -814,13 +640,6 @@ def test_a_plan_past_the_budget_is_refused_before_join_ends() -> None:
     assert party.state.ledger is None
     assert not [e for log in party.events.values() for e in log if e[0] == "charge"]
     assert not [e for log in party.events.values() for e in log if e[-1] == "noise"]
-
-
-def test_a_fixed_mu_that_fits_is_kept() -> None:
-    party = Consortium(round_mu=0.5, epsilon=8.0).until("pca")
-    mus = [float(e.cost.mu2) ** 0.5 for e in party.state.model.roster.plan if e.phase == "iterate"]
-    assert mus == pytest.approx([0.5, 0.5], rel=1e-6)
-    assert all(mu <= 0.5 for mu in mus)
 
 
 @pytest.mark.parametrize(
@@ -845,19 +664,6 @@ def test_a_site_refuses_in_join_what_its_policy_does_not_allow(policy, code) -> 
     assert "local0" in caught.value.public
     drawn = {entry[-1] for log in party.events.values() for entry in log}
     assert drawn <= {"nonce"}
-
-
-def test_a_run_without_noise_needs_the_consent_of_every_site(tmp_path) -> None:
-    data = helper.write_data(tmp_path / "data")
-    for allowed in (False, True):
-        policy = SitePolicy.of_simulation(allow_not_private=allowed)
-        engine = Engine(tmp_path / str(allowed), data, settings_of("capedjica", private=False),
-                        policy=policy)  # fmt: skip
-        if allowed:
-            engine.exchange()
-        else:
-            with pytest.raises(PrivacyBudgetError, match="E260"):
-                engine.exchange()
 
 
 @pytest.mark.parametrize(
@@ -919,14 +725,6 @@ def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, map
     assert not list(data.rglob("*.jsonl"))
 
 
-def test_without_a_policy_file_the_defaults_hold(tmp_path) -> None:
-    assert site_policy.read_policy(SitePlaces(), tmp_path, {}, "B") == SitePolicy()
-    (tmp_path / "p.toml").write_text("min_subjects = 7")
-    for given in ("/somewhere/p.toml", ["p.toml"]):
-        found = site_policy.read_policy(SitePlaces(), tmp_path, {"policy": given}, "B")
-        assert found.min_subjects == 7
-
-
 def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp_path) -> None:
     """It did: a file that an aggregator sent into the folder of mapped files lifted the veto."""
     data = helper.write_data(tmp_path / "data")
@@ -943,13 +741,6 @@ def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp
     (data / "local0" / "p.toml").write_text("max_run = [[0.001, 1e-5]]\n")
     with pytest.raises(PrivacyBudgetError, match="E154"):
         engine.ask("local0", {**engine.input, "policy": ["p.toml"]})
-
-
-def test_a_folder_of_a_site_outlives_a_run_beside_its_output(tmp_path) -> None:
-    run_1, run_2 = (tmp_path / "output" / "local0" / name for name in ("run1", "run2"))
-    beside = tmp_path / "output" / "local0" / ".cape-site"
-    assert [site_half.home_of(SitePlaces(), run) for run in (run_1, run_2)] == [beside, beside]
-    assert site_half.home_of(SitePlaces(home=tmp_path / "home"), run_1) == tmp_path / "home"
 
 
 def test_two_sites_of_one_process_at_the_same_time_have_each_their_own_places(
@@ -984,23 +775,3 @@ def test_two_sites_of_one_process_at_the_same_time_have_each_their_own_places(
         assert list(pool.map(join, places)) == ["CAPE-E154", "join"]
     assert not (tmp_path / "home0").exists()
     assert (tmp_path / "home1" / "ledger.jsonl").is_file()
-
-
-# -- order -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("exchange", BEFORE_REPORT)
-def test_the_order_of_keys_in_a_site_s_document_never_matters(
-    recording, tmp_path, exchange
-) -> None:
-    engine = recording.at(exchange, tmp_path / "work")
-    document = json.loads(engine.document("local0", engine.input))
-
-    def backwards(value):
-        if isinstance(value, dict):
-            return {key: backwards(value[key]) for key in sorted(value, reverse=True)}
-        return value
-
-    own = SitePlaces.from_environment(policy_of(engine, "local0"))
-    answer = coinstac.run("local", backwards(document), own)
-    assert answer["output"] == json.loads(recording.answers[exchange]["local0"])["output"]

@@ -1,5 +1,6 @@
-"""The consortium of test/input in COINSTAC's own engine: `make test-engine`.
+"""The consortium of test/input in COINSTAC's own engine.
 
+At every push (`make test-engine`) the product and one of tables are played; `make test-trust`: all.
 Nothing here is emulated: the engine's packages under node, its broker, its containers, our image.
 The marker `engine` keeps these tests out of the default run; `packaging/with-engine.sh` gives them
 node packages, a container service and the image.
@@ -24,8 +25,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.computations import module_of, names
-from cape.computations.capedjica import CapeDjicaConfig
+from cape.computations import names
 from cape.engines.coinstac import compspec
 from cape.engines.coinstac.site import SITE_INPUTS
 from cape.lab.engines import containers as container
@@ -205,7 +205,7 @@ def without_score(found: dict[str, Any]) -> dict[str, Any]:
 ADDED_BY_SIMULATE = ("simulation", "synthetic", "q_ngi", "map_correlation")
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.push)])
 def version(request) -> int:
     return request.param
 
@@ -235,69 +235,6 @@ def test_every_site_gets_the_results_of_the_same_run_without_an_engine(
     assert (results["private"], results["epsilon"]) == (False, None)  # seeded: stamped so
     pace = f"median {run.median_ms:.0f} ms per iteration, {run.seconds:.1f} s in all"
     say(capsys, f"version {version}: {len(run.starts)} iterations, {pace}")
-
-
-CLOCKED = """FROM {image}
-COPY clocked_program.py more* /
-CMD ["python", "/clocked_program.py", PROGRAM]
-"""
-
-
-def clocked(name: str, program: str, more: dict[str, bytes]) -> str:
-    """Build an image that runs a program as ours is run, and tells what it costs."""
-    files = {"clocked_program.py": (ROOT / "test/e2e/clocked_program.py").read_bytes(), **more}
-    return derived(
-        CLOCKED.replace("PROGRAM", program).replace("more*", " ".join(more)), name, files
-    )
-
-
-def cpu_ms(run: Played) -> float:
-    """Return the median over all exchanges of the CPU ms that all containers spent in one."""
-    spent = np.zeros(len(run.starts) - 1)
-    for path in (run.folder / "output" / "cpu").iterdir():
-        told = [[float(word) for word in line.split()] for line in path.read_text().splitlines()]
-        when, cpu = zip(*(line for line in told if len(line) == 2), strict=True)
-        spent += np.diff(np.interp(run.starts, when, cpu))
-    return 1000 * float(np.median(spent))
-
-
-def test_version_2_costs_little_more_than_an_echo(tmp_path, capsys):
-    """A computation that does nothing, with our message sizes, in the same engine."""
-    # As many rounds as owners get who do not choose: what grows with them shows.
-    rounds = CapeDjicaConfig.__dataclass_fields__["n_rounds"].default
-    given = {site: {**one, "n_rounds": rounds} for site, one in inputs().items()}
-    _, sizes = without_engine(tmp_path / "wire", given["local0"])
-    service = clocked(
-        "localhost/coinstac-cape-clocked", '"-m", "cape.engines.coinstac.service"', {}
-    )
-    echo = clocked(
-        "localhost/coinstac-cape-echo", '"/echo_service.py"',
-        {"echo_service.py": (ROOT / "test/e2e/echo_service.py").read_bytes(),
-         "sizes.json": json.dumps(sizes).encode()},
-    )  # fmt: skip
-    ours, nothing = [], []
-    for repeat in range(2):  # alternating, so that a busy computer is busy for both
-        nothing.append(play(tmp_path / f"echo{repeat}", given, image=echo))
-        ours.append(play(tmp_path / f"ours{repeat}", given, image=service))
-    ms = [min(run.median_ms for run in runs) for runs in (ours, nothing)]
-    cpu = [min(cpu_ms(run) for run in runs) for runs in (ours, nothing)]
-    say(capsys, f"echo: median {ms[1]:.0f} ms per iteration; ours {ms[0]:.0f} ms; "
-                f"ratio {ms[0] / ms[1]:.2f}")  # fmt: skip
-    say(capsys, f"CPU of all containers per iteration: echo {cpu[1]:.0f} ms, ours {cpu[0]:.0f} ms, "
-                f"beyond the echo {cpu[0] - cpu[1]:.0f} ms")  # fmt: skip
-    # Measured 1.1, beside a test suite; 2.0 beside three others, because an echo needs no
-    # processor.  The bound sees what is broken, not what else the computer does.
-    assert ms[0] / ms[1] <= 3.0
-    assert cpu[0] > cpu[1] > 0.0
-
-
-def test_sites_in_another_order_give_the_same_bits(tmp_path, expected):
-    out, _ = expected
-    given = inputs()
-    run = play(tmp_path / "engine", {site: given[site] for site in reversed(SITES)})
-    assert all(end.fulfilled for end in run.ends.values())
-    maps = "unmixing.npz"
-    assert contents(run.output("local2"))[maps] == contents(out / "consortium")[maps]
 
 
 # -- faults ----------------------------------------------------------------------------------------
@@ -402,18 +339,14 @@ def refused(run: Played, code: str) -> None:
     assert not any("Traceback" in error or "/input/" in error for error in run.errors)
 
 
-def others() -> list[Any]:
-    """Return the other computations; those of the papers run at night: same documents."""
-    return [
-        pytest.param(
-            name, marks=[pytest.mark.slow] * module_of(name).__name__.startswith("cape.papers")
-        )
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.push] * (name == "capemean"))
         for name in names()
         if name != compspec.PRODUCT
-    ]
-
-
-@pytest.mark.parametrize("name", others())
+    ],
+)
 def test_the_folder_of_every_other_computation_runs_in_the_engine(name, tmp_path):
     """Its compspec, its inputspec, its data: what COINSTAC's simulator is pointed at."""
     folder = ROOT / "compspecs" / name

@@ -1,5 +1,6 @@
-"""NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback: `make test-flare`.
+"""NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback.
 
+At every push (`make test-flare`) maps over mTLS, tables in the simulator; `make test-trust`: all.
 Nothing is emulated.  The marker `flare` keeps these tests out of the default run, which has no
 nvflare; what needs none is in test/unit/engines/flare/test_rounds.py.
 """
@@ -112,16 +113,7 @@ def scored(results: Path, tmp_path: Path) -> dict[str, bytes]:
     return without_pages(contents(folder))
 
 
-def test_its_simulator_gives_the_files_of_memory(data, memory, tmp_path, monkeypatch):
-    hidden = helper.no_pictures(tmp_path / "hidden")
-    monkeypatch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{ROOT}")
-    out = simulate(
-        data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED, policy=POLICY
-    )
-    assert without_pages(contents(out)) == memory(SETTINGS)
-
-
-@pytest.mark.parametrize("what", ["columns", "images"])
+@pytest.mark.parametrize("what", [pytest.param("columns", marks=pytest.mark.push), "images"])
 def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, monkeypatch, what):
     """Of images with maps that lie in no site's folder."""
     study, asked = write_study(tmp_path, what)
@@ -155,7 +147,13 @@ def test_a_simulation_that_was_stopped_frees_its_budget(data, tmp_path):
     assert not [run for run in runs if run.state == "held"]
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, CONTRAST], ids=["maps", "groups"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(SETTINGS, id="maps", marks=pytest.mark.push),
+        pytest.param(CONTRAST, id="groups"),
+    ],
+)
 def test_over_mtls_all_parties_have_the_files_of_memory(federation, memory, tmp_path, settings):
     job = job_of(tmp_path / "job", settings)
     job_id = federation.submit(job)
@@ -204,7 +202,6 @@ def test_a_new_job_goes_on_when_a_sites_job_process_was_killed(federation, memor
     assert scored(federation.rounds(job).results, tmp_path) == memory(SETTINGS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("who", ["server", "everybody"])
 def test_a_new_job_goes_on_when_parties_were_killed(federation, memory, tmp_path, who):
     job = job_of(tmp_path / "job", SETTINGS)
@@ -216,7 +213,6 @@ def test_a_new_job_goes_on_when_parties_were_killed(federation, memory, tmp_path
     assert scored(federation.rounds(job).results, tmp_path) == memory(SETTINGS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_without_drop_outs_a_dead_host_ends_the_run_and_a_new_job_goes_on(
     federation, memory, tmp_path, how
@@ -242,7 +238,6 @@ def test_without_drop_outs_a_dead_host_ends_the_run_and_a_new_job_goes_on(
     assert scored(federation.rounds(job).results, tmp_path) == memory(SETTINGS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_with_drop_outs_the_survivors_of_a_host_finish(federation, memory, tmp_path, how):
     job = job_of(tmp_path / "job", SECAGG)

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.site.places import POLICY_VARIABLE
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -139,37 +138,3 @@ def test_who_cannot_be_read_for_want_of_rights_counts_as_zeros_and_the_site_is_t
     shared = [file for file in (out / "consortium").rglob("*") if file.is_file()]
     assert {"components.tsv", "privacy.json", "unmixing.npz"} <= {file.name for file in shared}
     assert not [file for file in shared if path.stem.encode() in file.read_bytes()]
-
-
-@pytest.mark.parametrize("role", ["local", "remote"])
-def test_a_party_that_may_not_write_says_so_and_goes_on_when_it_may(somebody, role) -> None:
-    """Started as the engine does: `python local.py`, `python remote.py`."""
-    party = "local0" if role == "local" else "remote"
-    engine = helper.Engine(somebody.top / "work", somebody.data, helper.settings_of("capedjica"))
-    engine.sites = [site for site in engine.sites if site.startswith("local")]
-    if role == "remote":
-        with helper.without_pages():
-            engine.until("report")
-    message = engine.input
-    if role == "remote":
-        message = {s: engine.take(s, engine.ask(s)) for s in engine.sites}
-        for site in engine.sites:
-            (engine.place("remote", "base") / site).mkdir(exist_ok=True)
-    somebody.environment[POLICY_VARIABLE] = str(engine.work / party / "site-policy.toml")
-    for path in engine.work.rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    text = engine.document(party, message)
-    program = str(somebody.top / f"{role}.py")
-    refused = somebody.run(somebody.python, program, text=text)
-    who = b"site local0" if role == "local" else b"the aggregator"
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(b"CAPE-E261 " + who + b" cannot write its files")
-    assert b"/" not in refused.stderr
-    for path in (engine.work / party, *(engine.work / party).rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
-    answered = somebody.run(somebody.python, program, text=text)
-    assert answered.returncode == 0, answered.stderr
-    document = json.loads(answered.stdout)
-    assert document["success"] == (role == "remote")
-    if role == "local":
-        assert document["output"]["phase"] == "join"

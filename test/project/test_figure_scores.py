@@ -78,13 +78,3 @@ def test_err_corr_is_zero_at_the_truth_and_closed_for_swapped_directions() -> No
     crossed = scores.err_corr(x, y, eye, eye[::-1], r)  # variates of different pairs
     assert crossed == pytest.approx(np.linalg.norm(r) / 2)
     assert scores.err_corr(x, y, eye, 0 * eye, r) == pytest.approx(np.linalg.norm(r) / 2)
-
-
-def test_captured_energy_and_angles_of_closed_cases() -> None:
-    moment = np.diag([4.0, 2.0, 1.0])
-    assert scores.captured_energy(np.eye(3)[:, :2], moment) == pytest.approx(6.0)
-    angle = 0.3
-    V = np.array([[np.cos(angle)], [np.sin(angle)], [0.0]])
-    assert scores.captured_energy(V, moment) == pytest.approx(4 - 2 * np.sin(angle) ** 2)
-    U = np.eye(3)[:, [0]]
-    assert scores.principal_cosines(U, V)[0] == pytest.approx(np.cos(angle))

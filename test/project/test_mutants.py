@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,13 @@ from mutants.run import Mutant
 ROOT = Path(__file__).parents[2]
 
 
-def test_there_are_enough_mistakes_in_every_part() -> None:
-    areas = [mutant.area for mutant in run.MUTANTS]
-    assert len(areas) >= 25
-    assert {"privacy", "secagg", "protocol", "engines", "site"} <= set(areas)
-    assert len({mutant.name for mutant in run.MUTANTS}) == len(areas)
+def test_there_are_enough_mistakes_in_every_part_that_guards_people() -> None:
+    areas = Counter(mutant.area for mutant in run.MUTANTS)
+    assert set(areas) == {"privacy", "secagg", "protocol", "site"}
+    assert min(areas.values()) >= 20
+    assert len({mutant.name for mutant in run.MUTANTS}) == areas.total()
     changes = {(mutant.file, mutant.old, mutant.new) for mutant in run.MUTANTS}
-    assert len(changes) == len(areas)
+    assert len(changes) == areas.total()
 
 
 @pytest.mark.parametrize("mutant", run.MUTANTS, ids=lambda m: m.name)

@@ -26,16 +26,13 @@ from hypothesis import strategies as st
 
 from cape.computations import load, names
 from cape.engines.coinstac import computation as coinstac
-from cape.engines.coinstac.compspec import compspec_document
 from cape.engines.coinstac.documents import decode_run, encode_run
-from cape.engines.coinstac.form import NOT_IN_COINSTAC, OF_IMAGES
-from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
+from cape.errors import CapeError, OutOfPhaseError, public_text
 from cape.markers import Marker
 from cape.privacy.cost import total_of
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound
 from cape.protocol import wire
-from cape.protocol.messages import Masked
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_are_local
 from cape.settings.config import PRODUCT
@@ -169,26 +166,6 @@ def test_b_every_message_and_model_survives_encoding(name, aggregation) -> None:
         assert encode_run(back) == encode_run(state)
 
 
-@pytest.mark.long
-@every_computation
-@settings(max_examples=300)
-@given(data=st.data())
-def test_b_one_damaged_byte_is_refused_or_seen(name, data) -> None:
-    """Either it does not decode, or the bytes of its canonical form differ."""
-    aggregation = data.draw(st.sampled_from(aggregations(name)))
-    kind, text = data.draw(st.sampled_from(said(name, aggregation)))
-    where = data.draw(st.integers(0, len(text) - 1))
-    byte = data.draw(st.integers(0, 255).filter(lambda b: b != text[where]))
-    damaged = text[:where] + bytes([byte]) + text[where + 1 :]
-    try:
-        document = wire.loads(damaged)
-        back = wire.decode(document, kind)
-    except MessageError:
-        return
-    if document != wire.loads(text):
-        assert wire.dumps(wire.encode(back, kind)) != text
-
-
 # -- c, d: order and length ------------------------------------------------------------------------
 
 
@@ -281,20 +258,6 @@ def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
     planned = sum(event.size for event in joined(one.state.model).plan)
     assert n_ring + n_released >= planned * len(one.sent[0])
     assert bool(n_released) == seen
-
-
-@every_computation_and_aggregation
-def test_e_a_masked_vector_is_uniform_whatever_the_data(name, aggregation) -> None:
-    """Of one site, before the others' are added: the bits of both data sets look alike."""
-    run = finished(name, aggregation=aggregation)
-    words = np.concatenate(
-        [reply.body.total for inbox in run.sent for reply in inbox.values()
-         if isinstance(reply.body, Masked)]
-    )  # fmt: skip
-    bits = np.unpackbits(words.view(np.uint8))
-    # fixed seed; for fair bits |z| > 5 has probability 6e-7
-    assert abs(bits.mean() - 0.5) * 2 * math.sqrt(bits.size) < 5.0
-    assert len(set(words.tolist())) == words.size
 
 
 # -- f: ledgers ------------------------------------------------------------------------------------
@@ -403,11 +366,13 @@ def one_subject() -> st.SearchStrategy[np.ndarray]:
             return X
         if draw_kind == 4:  # rank one
             return np.outer(rng.standard_normal(len(X)), rng.standard_normal(n_times))
+        if draw_kind == 5:  # as far as it goes from a usual subject: the templates flipped
+            return -1e6 * helper.TEMPLATES @ rng.standard_normal((3, n_times))
         return rng.choice(values, size=X.shape)
 
     return st.builds(
         build,
-        st.integers(0, 5),
+        st.integers(0, 6),
         st.sampled_from([T, T, T, 1, 2, 3, 0, 90]),
         st.integers(0, 2**32 - 1),
         st.lists(wild, min_size=1, max_size=4),
@@ -439,7 +404,7 @@ def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
 
 @pytest.mark.long
 @every_computation
-@settings(max_examples=30)
+@settings(max_examples=40)
 @given(one=one_subject(), other=one_subject(), place=st.integers(0, 2))
 def test_g_neighbours_are_never_further_apart_than_the_sensitivity(name, one, other, place) -> None:
     """Replace one subject by another: exact L2 distance of the integer sums, for every release."""
@@ -464,8 +429,9 @@ def test_g_the_worst_neighbours_come_near_the_bound(name) -> None:
     one, other = helper.subjects(1, seed=1), helper.subjects(1, seed=2)
     other[0] = np.roll(other[0], 5, axis=0) * np.arange(1, len(other[0]) + 1)[:, None]
     high, low = [np.full_like(one[0], 99.0)], [np.full_like(one[0], -99.0)]
+    flipped = [-1e6 * helper.TEMPLATES @ np.random.default_rng(0).laplace(size=(3, 40))]
     distances = []
-    for pair in ((one, other), (high, low)):  # another shape, another level
+    for pair in ((one, other), (high, low), (one, flipped)):  # another shape, level, template
         left, right = (summed(name, entry, model, event, X) for X in pair)
         distances.append(math.sqrt(sum((x - y) ** 2 for x, y in zip(left, right, strict=True))))
     assert 0.1 * event.delta_int < max(distances) <= event.delta_int
@@ -551,11 +517,6 @@ def test_h_public_error_texts_hold_no_path_name_or_number(name, tmp_path, monkey
     assert len(seen) >= 6, seen  # all that the content of a file says is one of them, E100
 
 
-def test_h_an_unexpected_exception_has_a_fixed_public_text() -> None:
-    err = ValueError("canary /zq7/sub-01.npy 31337.25")
-    assert public_text(err) == f"CAPE-E000 {CATALOGUE['E000']}"
-
-
 # -- i: a site that is lost ------------------------------------------------------------------------
 
 
@@ -580,35 +541,6 @@ def test_i_one_lost_site_ends_the_run_with_a_clean_error_at_every_phase(name) ->
 
 
 # -- j: settings -----------------------------------------------------------------------------------
-
-
-@every_computation
-def test_j_settings_survive_the_way_through_the_form(name) -> None:
-    config = load(name).config
-    inputs = compspec_document(config)["computation"]["input"]
-    owner = {key: spec for key, spec in inputs.items() if spec["source"] == "owner"}
-    fields = {field.name: field for field in dataclasses.fields(config)}
-    # Which computation it is; and what can do nothing there is left out, so it keeps its default.
-    assert owner.pop("computation")["values"] == ["capedjica"]
-    assert owner.pop("expert")["type"] == "boolean"
-    assert set(owner) <= set(fields)
-    useless = {
-        *NOT_IN_COINSTAC,
-        *(OF_IMAGES if owner["feature_space"]["values"] == ["matrix"] else ()),
-    }
-    left_out = set(fields) - set(owner)
-    assert {key for key in left_out if fields[key].metadata["when"] is None} <= useless
-    defaults = {key: spec["default"] for key, spec in owner.items() if "default" in spec}
-    given_ = {"epsilon": 1.0, "delta": 1e-5}
-    assert set(owner) - set(defaults) == set(given_)
-    plain = config.from_input(given_)
-    assert config.from_input({**defaults, **given_}) == plain
-    through_json = json.loads(json.dumps({**defaults, **given_}))
-    assert config.from_input(through_json) == plain
-    as_text = {key: str(value) for key, value in {**defaults, **given_}.items()}
-    assert config.from_input(as_text) == plain
-    assert config.from_input(plain.settings()) == plain
-    assert config.from_input(plain.settings()).digest() == plain.digest()
 
 
 @every_computation

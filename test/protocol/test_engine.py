@@ -9,7 +9,7 @@ import json
 import os
 import re
 import typing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,10 +18,9 @@ import pytest
 
 from cape import frozen
 from cape.algorithms.pca import ProjectorPca
-from cape.computations import load
 from cape.data import array_file
 from cape.engines.coinstac import computation as coinstac
-from cape.engines.coinstac.documents import encode_broadcast, encode_run, reply_document
+from cape.engines.coinstac.documents import encode_run
 from cape.errors import (
     CapeError,
     ConsortiumError,
@@ -35,9 +34,7 @@ from cape.errors import (
 )
 from cape.privacy.noise import SecureNoise
 from cape.protocol import wire, zero_sum
-from cape.protocol.messages import Done, Masked, PublicKey
-from cape.protocol.model import Roster
-from cape.protocol.phases import Phase, check_table
+from cape.protocol.messages import PublicKey
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys
 from cape.site import files, store
@@ -65,36 +62,6 @@ def tree(folder: Path) -> dict[str, bytes]:
 # -- G1, G2: the table -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Nothing:
-    """A message without a field."""
-
-
-def row(name: str, then: tuple[str, ...], **other: object) -> Phase:
-    fields = {"reply": Nothing, "broadcast": Nothing, **other}
-    return Phase(name=name, then=then, answer=None, combine=None, absorb=None, **fields)
-
-
-def test_g1_a_table_is_checked_when_it_is_loaded() -> None:
-    good = [row("a", ("b",)), row("b", ("b", "c")), row("c", ())]
-    check_table(good)
-    for wrong, text in (
-        ([*good, row("a", ())], "repeat"),
-        ([row("a", ("b",)), row("b", ("a", "c")), row("c", ())], "itself or later"),
-        ([row("a", ("x",)), row("b", ())], "itself or later"),
-        ([row("a", ("c",)), row("b", ("c",)), row("c", ())], r"never reached: \['b'\]"),
-        ([row("a", ("b",)), row("b", ("b",))], "the last phase"),
-        ([row("a", ("b", "c")), row("b", ()), row("c", ())], "the last phase"),
-        ([row("a", ("b",)), row("b", (), reply=int)], "dataclasses"),
-        ([row("a", ("b",)), row("b", (), broadcast=dict)], "dataclasses"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            check_table(wrong)
-    computation = replace(load("capedjica"), table=tuple(good[:2]))
-    with pytest.raises(ValueError, match="itself or later"):
-        computation.bind(Consortium().config)
-
-
 def test_g1_what_a_stage_releases_is_of_the_type_of_its_field_of_the_model() -> None:
     for name, own in (
         ("capedjica", ["pca", "whitening", "iterate"]),
@@ -108,31 +75,6 @@ def test_g1_what_a_stage_releases_is_of_the_type_of_its_field_of_the_model() -> 
         for stage in stages:
             (phase,) = stage.phases(run.config)
             assert hints[stage.model_field] == phase.broadcast | None
-
-
-def test_g2_reply_and_broadcast_have_exactly_the_types_of_the_table() -> None:
-    party = Consortium().until("zero-sum")
-    inbox = party.answers()
-    wrong = replace(inbox["local1"], body=Done(written=True))
-    with pytest.raises(MessageError, match="site local1 must send PublicKey"):
-        party.combine({**inbox, "local1": wrong})
-    other = Consortium().until("pca")
-    with pytest.raises(MessageError, match=r"zero-sum\.probe is answered by Fingerprint"):
-        other.answer("local0", replace(other.request, body=Done(written=True)))
-
-    own = party.computation.bind(party.config).phases["zero-sum"]
-    for verb, text in (("answer", "zero-sum sends PublicKey"), ("combine", "answers KeyBook")):
-        bad = {"answer": lambda *a: Done(written=True),
-               "combine": lambda *a: (Done(written=True), "zero-sum.probe")}  # fmt: skip
-        phase = replace(own, **{verb: bad[verb]})
-        other = Consortium().until("zero-sum")
-        others = [
-            p for n, p in other.computation.bind(other.config).phases.items() if n != "zero-sum"
-        ]
-        table = [others[0], phase, *others[1:]]
-        other.computation = replace(other.computation, table=tuple(table))
-        with pytest.raises(MessageError, match=text):
-            other.exchange()
 
 
 def test_g2_a_message_of_a_subclass_is_not_the_message() -> None:
@@ -172,27 +114,6 @@ def test_g3_in_memory_model_ledger_noise_and_vault_stay_as_they_were() -> None:
     assert party.runs["local0"] is run
     assert site.ledger == ledger
     assert (len(party.events["local0"]), len(party.secrets)) == (drawn, kept)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "shown"),
-    [
-        ("v", 2, "format"),
-        ("run", "0" * 32, "run"),
-        ("seq", 9, "seq"),
-        ("phase", "iterate", "phase"),
-        ("round", 2, "round"),
-        ("config", "0" * 64, "settings digest"),
-    ],
-)
-def test_g4_all_sites_answer_the_same_exchange_of_the_same_run(field, value, shown) -> None:
-    party = Consortium().until("pca")
-    inbox = party.answers()
-    wrong = {**inbox, "local1": replace(inbox["local1"], **{field: value})}
-    with pytest.raises(ConsortiumError) as caught:
-        party.combine(wrong)
-    assert caught.value.public.startswith(f"CAPE-E204 {shown} differs: local1 {value}, expected")
-    assert "local0" not in caught.value.public
 
 
 @pytest.mark.parametrize(("field", "value"), [("v", 2), ("run", "0" * 32), ("config", "0" * 64)])
@@ -265,39 +186,6 @@ def test_g6_another_request_for_an_answered_round_is_refused(recording, tmp_path
         engine.ask("local0", other)
     assert tree(engine.work / "local0" / "output" / ".cape") == files
     assert engine.ask("local0") == recording.answers[exchange]["local0"]
-
-
-def test_g6_stored_bytes_that_are_gone_are_not_made_again(live) -> None:
-    live.until("iterate")
-    live.ask("local0")
-    path = live.journal("local0").parent / "receipt.jsonl"
-    path.write_bytes(path.read_bytes().partition(b"\n")[0])
-    drawn = len(live.drawn)
-    with pytest.raises(StateLostError, match="answer of round 6 is missing"):
-        live.ask("local0")
-    assert len(live.drawn) == drawn
-
-
-def test_g6_a_cache_older_than_the_receipt_releases_nothing(live) -> None:
-    live.until("whitening")
-    old, old_input = json.loads(json.dumps(live.caches)), live.input
-    live.until("iterate", 2)
-    live.caches, live.input = old, old_input
-    drawn = len(live.drawn)
-    with pytest.raises(StateLostError, match="cache of round 6 is missing"):
-        live.ask("local0")
-    assert len(live.drawn) == drawn
-
-
-def test_g6_a_receipt_that_is_older_than_the_cache_releases_nothing(live) -> None:
-    live.until("whitening")
-    receipt = (live.work / "local0" / "output" / ".cape" / "receipt.jsonl").read_bytes()
-    live.until("iterate", 2)
-    (live.work / "local0" / "output" / ".cape" / "receipt.jsonl").write_bytes(receipt)
-    drawn = len(live.drawn)
-    with pytest.raises(StateLostError, match="state lost at site local0"):
-        live.ask("local0")
-    assert len(live.drawn) == drawn
 
 
 # -- G7, G8: charge, draw, store, send -------------------------------------------------------------
@@ -497,54 +385,14 @@ def test_g9_the_order_of_keys_in_documents_gives_identical_bytes(
             return {key: backwards(value[key]) for key in sorted(value, reverse=True)}
         return [backwards(item) for item in value] if isinstance(value, list) else value
 
-    text = json.dumps(backwards(json.loads(engine.document("remote", inbox))))
-    assert wire.dumps(coinstac.run("remote", json.loads(text), SitePlaces())) == answers["remote"]
+    for role, party, came in (("local", "local0", engine.input), ("remote", "remote", inbox)):
+        own = SitePlaces(policy=engine.work / party / "site-policy.toml")
+        text = json.dumps(backwards(json.loads(engine.document(party, came))))
+        answer = wire.dumps(coinstac.run(role, json.loads(text), own))
+        assert repeated(answer) == repeated(answers[party])
 
 
 # -- G10: what does not fit ------------------------------------------------------------------------
-
-
-def test_g10_what_does_not_fit_is_refused_when_encoding_and_when_decoding() -> None:
-    good = Masked(total=np.arange(3, dtype=np.uint64), refused=False)
-    assert wire.decode(wire.encode_marked(good), Masked).total.tolist() == [0, 1, 2]
-    for total in (
-        np.arange(3),
-        np.arange(3.0),
-        [0, 1, 2],
-        None,
-        np.zeros(2**23 + 1, dtype=np.uint64),
-    ):
-        with pytest.raises(MessageError):
-            wire.encode_marked(Masked(total=total, refused=False))
-    document = wire.encode_marked(good)
-    body = document["total"]
-    for total in (
-        None, [0, 1, 2], "AAAA", {**body, "shape": [4]}, {**body, "shape": [-3]},
-        {**body, "shape": [3.0]}, {**body, "shape": [True]}, {**body, "dtype": "<f8"},
-        {"base64": body["base64"]}, {**body, "base64": body["base64"][:-4]},
-        {**body, "base64": "*" * 32}, {**body, "shape": [2**40]}, {**body, "shape": [1] * 5},
-    ):  # fmt: skip
-        with pytest.raises(MessageError):
-            wire.decode({**document, "total": total}, Masked)
-    for wrong in ({"total": body}, {**document, "more": 1}, [], None, "x"):
-        with pytest.raises(MessageError):
-            wire.decode(wrong, Masked)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_g10_a_state_that_is_not_finite_neither_leaves_nor_arrives(bad) -> None:
-    party = Consortium().until("whitening")
-    V = party.request.body.V.copy()
-    V[0, 0] = bad
-    broken = replace(party.request.body, V=V)
-    with pytest.raises(MessageError, match="not finite"):
-        wire.encode(broken, type(broken))
-    document = wire.encode(party.request.body, type(broken))
-    document["V"]["base64"] = base64.b64encode(V.tobytes()).decode()
-    with pytest.raises(MessageError, match="not finite"):
-        wire.decode(document, type(broken))
-    with pytest.raises(MessageError, match="not finite"):
-        wire.encode(replace(broken, V=party.request.body.V, edge=bad), type(broken))
 
 
 def test_g10_a_masked_vector_of_another_length_is_never_summed() -> None:
@@ -574,26 +422,6 @@ def test_g11_after_every_round_all_models_are_equal_bit_for_bit() -> None:
 
 
 # -- G12: marked fields only -----------------------------------------------------------------------
-
-
-def test_g12_a_site_encodes_marked_fields_only() -> None:
-    @dataclass(frozen=True)
-    class Leaky:
-        value: float
-
-    with pytest.raises(MessageError, match=r"Leaky\.value: field without a marker"):
-        wire.encode_marked(Leaky(value=1.0))
-    party = Consortium()
-    for phase in party.computation.bind(party.config).phases.values():
-        hints = typing.get_type_hints(phase.reply, include_extras=True)
-        reasons = {
-            name: [m.reason for m in getattr(hint, "__metadata__", ())]
-            for name, hint in hints.items()
-        }
-        arrays = {name for name, hint in hints.items() if "ndarray" in str(hint)}
-        assert all(len(reason) == 1 for reason in reasons.values()), reasons
-        assert {name for name, (reason,) in reasons.items() if reason == "ring"} == arrays
-    assert type(Consortium().until("pca").request.body) is not Roster  # a broadcast needs no marker
 
 
 def test_g12_masked_is_built_in_the_secure_sum_and_the_probe_only() -> None:
@@ -899,18 +727,6 @@ def test_an_estimator_gets_the_mean_over_all_subjects_and_the_true_noise(
 
 
 # -- G15: one answer whatever carries it -----------------------------------------------------------
-
-
-def test_g15_in_memory_and_document_by_document_are_equal_bit_for_bit(recording) -> None:
-    """One process per round: test_conformance.py and test_drivers.py."""
-    party = Consortium(folder=recording.engine.data).play()
-    for (exchange, answers), inbox, broadcast in zip(
-        recording.answers.items(), party.sent, party.broadcasts, strict=True
-    ):
-        for site, reply in inbox.items():
-            assert reply_document(reply) == json.loads(answers[site])["output"]
-        if exchange != ("report", 1):
-            assert encode_broadcast(broadcast) == json.loads(answers["remote"])["output"]
 
 
 def test_no_field_of_a_run_is_forgotten_when_a_state_is_stored() -> None:

@@ -71,22 +71,6 @@ def test_djica_separates_the_papers_data_through_the_protocol() -> None:
     assert outcome.ledger.spent.mu() is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [70, 71, 72])
-def test_djica_separates_the_paper_preset(seed: int) -> None:
-    planted, subjects = in_basis("paper", 256, seed)
-    outcome = consortium("djica", subjects).play().outcome
-    assert q_ngi(outcome, planted) <= 0.01
-
-
-@pytest.mark.slow
-def test_djica_in_blocks_separates_in_a_few_epochs() -> None:
-    """Six epochs: .035.  How far blocks come in 25 is told without the protocol."""
-    planted, subjects = in_basis("djica-sim", 24, 1)
-    run = consortium("djica", subjects, batch="block", n_rounds=1200).play()
-    assert q_ngi(run.outcome, planted) <= 0.045
-
-
 def test_djica_through_the_protocol_does_not_depend_on_how_subjects_are_divided() -> None:
     planted, subjects = in_basis("djica-sim", 24, 2)
     one = consortium("djica", subjects, n_rounds=20).play().outcome
@@ -210,14 +194,3 @@ def test_the_papers_pipeline_separates_without_noise() -> None:
     outcome = consortium("paperdjica", subjects, **PAPER, **changed).play().outcome
     assert q_ngi(outcome, planted) < 0.03
     assert outcome.status == "converged"
-
-
-def test_the_papers_pipeline_runs_with_noise_and_its_ledger_holds_every_release() -> None:
-    _, subjects = in_basis("djica-sim", 24, 1)
-    run = consortium(
-        "paperdjica", subjects, epsilon=8.0, delta=1e-5, n_rounds=4, seed=None, **PAPER
-    )
-    outcome = run.play().outcome
-    assert outcome.label == "dp"
-    assert [event.phase for event in outcome.ledger.events] == ["pca"] + ["iterate"] * 4
-    assert outcome.ledger.epsilon_spent() <= 8.0

@@ -116,20 +116,6 @@ def test_a_lie_about_keys_ends_the_run_before_anything_is_released(
     assert not link._state.ledger or not link._state.ledger.events
 
 
-def test_without_pinned_keys_a_swapped_key_is_seen_by_its_owner_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The honest-but-curious assumption: who swaps all keys towards each site is not seen."""
-    on_the_way(monkeypatch, "zero-sum", swapped)
-    link = tiny.link_of(tiny.settings(key_trust="aggregator"), tiny.data_of(3))
-    link.exchange()
-    link.exchange()
-    request, party = link._request, link._parties["site0"]
-    advance_site(link._runs["site0"], request, party)  # site0 notices nothing
-    with pytest.raises(SecureAggregationError, match="key of site1 was changed"):
-        link.exchange()
-
-
 def test_sites_that_saw_different_rosters_are_told_apart_before_a_release(tmp_path: Path) -> None:
     link = pinned_link(tmp_path)
     while link._state.cursor.phase != "mean":

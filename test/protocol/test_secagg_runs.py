@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from cape.errors import (
-    CapeError,
     ConfigError,
     ConsortiumError,
     PrivacyBudgetError,
     ProtocolError,
     SecureAggregationError,
 )
-from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.protocol import wire
-from cape.protocol.messages import Cursor, Masked
+from cape.protocol.messages import Cursor
 from cape.protocol.phases import advance_aggregator, advance_site
-from cape.secagg.messages import MaskShares, SealedShares, SurvivorSignature
 from cape.secagg.site_steps import ReadySite
 from cape.simulation import memory as driver
 from cape.simulation.dropout import Drop, read_drop
 from cape.site.policy import SitePolicy
 from support import tiny
-from support.simulation import simulate
 
 KEY_STAGES = (
     "zero-sum",
@@ -205,101 +198,6 @@ def test_a_missing_site_ends_an_all_sites_run() -> None:
 # -- messages that do not belong -----------------------------------------------------------------
 
 
-def on_the_way(monkeypatch: pytest.MonkeyPatch, phase: str, round_: int, change: Any) -> None:
-    """Let `change(inbox)` alter what arrives at the aggregator in one exchange."""
-
-    def altered(run: Any, inbox: Any, party: Any) -> Any:
-        if (run.cursor.phase, run.cursor.round) == (phase, round_):
-            change(inbox)
-        return advance_aggregator(run, inbox, party)
-
-    monkeypatch.setattr(driver, "advance_aggregator", altered)
-
-
-def body(inbox: Any, site: str, **fields: Any) -> None:
-    message = dataclasses.replace(inbox[site].body, **fields)
-    inbox[site] = dataclasses.replace(inbox[site], body=message)
-
-
-def flipped(raw: bytes, at: int = -1) -> bytes:
-    changed = bytearray(raw)
-    changed[at] ^= 1
-    return bytes(changed)
-
-
-def tampered_signature(inbox: Any) -> None:
-    body(inbox, "site1", signature=flipped(inbox["site1"].body.signature))
-
-
-def tampered_self_mask(inbox: Any) -> None:
-    shares = dict(inbox["site1"].body.self_masks)
-    shares["site2"] = flipped(shares["site2"], 0)
-    body(inbox, "site1", self_masks=shares)
-
-
-def withheld_share(inbox: Any) -> None:
-    shares = dict(inbox["site1"].body.self_masks)
-    del shares["site2"]
-    body(inbox, "site1", self_masks=shares)
-
-
-def too_many_shares(inbox: Any) -> None:
-    body(inbox, "site1", mask_keys={"site2": bytes(66)})
-
-
-def tampered_mask(inbox: Any) -> None:
-    body(inbox, "site1", total=inbox["site1"].body.total + np.uint64(1 << 63))
-
-
-def truncated_mask(inbox: Any) -> None:
-    body(inbox, "site1", total=inbox["site1"].body.total[:-1])
-
-
-def tampered_keys(inbox: Any) -> None:
-    body(inbox, "site1", keys=flipped(inbox["site1"].body.keys))
-
-
-def replayed(inbox: Any) -> None:
-    inbox["site1"] = dataclasses.replace(inbox["site1"], round=1)
-
-
-def borrowed(inbox: Any) -> None:
-    inbox["site1"] = inbox["site2"]
-
-
-def stranger(inbox: Any) -> None:
-    inbox["site9"] = inbox["site2"]
-
-
-@pytest.mark.parametrize(
-    ("phase", "round_", "change", "refusal"),
-    [
-        ("zero-sum", 1, tampered_keys, SecureAggregationError),
-        ("zero-sum", 1, borrowed, SecureAggregationError),
-        ("mean", 2, truncated_mask, ProtocolError),
-        ("mean", 2, tampered_mask, SecureAggregationError),
-        ("mean", 2, borrowed, SecureAggregationError),
-        ("mean", 2, replayed, ConsortiumError),
-        ("mean", 2, stranger, ConsortiumError),
-        ("mean.consistency", 2, tampered_signature, SecureAggregationError),
-        ("mean.consistency", 2, borrowed, SecureAggregationError),
-        ("mean.unmask", 2, tampered_self_mask, SecureAggregationError),
-        ("mean.unmask", 2, withheld_share, ProtocolError),
-        ("mean.unmask", 2, too_many_shares, ProtocolError),
-        ("mean.unmask", 2, replayed, ConsortiumError),
-    ],
-)
-def test_a_message_that_does_not_belong_is_refused(
-    monkeypatch: pytest.MonkeyPatch, phase: str, round_: int, change: Any, refusal: type[CapeError]
-) -> None:
-    on_the_way(monkeypatch, phase, round_, change)
-    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4))
-    with pytest.raises(refusal):
-        tiny.released(link)
-    mean = link._state.model.mean
-    assert mean is None or mean.rounds < round_
-
-
 def test_a_late_answer_is_refused_and_changes_nothing() -> None:
     drops = [Drop(site="site1", phase="mean", round=2)]
     link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4), drops=drops)
@@ -331,37 +229,6 @@ def test_a_stage_asked_twice_finds_its_keys_used(phase: str) -> None:
         advance_site(run, link._request, party)
 
 
-def test_a_ciphertext_changed_by_the_relay_stops_the_site_it_was_for() -> None:
-    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
-    while link._state.cursor.phase != "zero-sum.probe":
-        link.exchange()
-    request = link._request
-    book = {site: dict(sealed) for site, sealed in request.body.addressed.items()}
-    book["site0"]["site1"] = flipped(book["site0"]["site1"])
-    request = dataclasses.replace(request, body=dataclasses.replace(request.body, addressed=book))
-    with pytest.raises(SecureAggregationError, match="do not open"):
-        advance_site(link._runs["site0"], request, link._parties["site0"])
-
-
-def test_sites_that_are_shown_different_lists_of_survivors_open_nothing() -> None:
-    """The aggregator claims towards one site that another one dropped out, to get both shares."""
-    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4))
-    while link._state.cursor.phase != "mean.consistency":
-        link.exchange()
-    request = link._request
-    short = tuple(site for site in request.body.sites if site != "site3")
-    lie = dataclasses.replace(request, body=dataclasses.replace(request.body, sites=short))
-    signed = {
-        site: advance_site(
-            link._runs[site], lie if site == "site0" else request, link._parties[site]
-        )[1]
-        for site in sorted(link._parties)
-    }
-    aggregator = driver.AggregatorContext(config=link._config, kept=dict(link._kept))
-    with pytest.raises(SecureAggregationError, match="signature of site0"):
-        advance_aggregator(link._state, signed, aggregator)
-
-
 # -- secrets and bytes ---------------------------------------------------------------------------
 
 
@@ -374,60 +241,6 @@ def test_a_key_set_is_gone_once_it_was_used() -> None:
             left.append((len(state.key_sets), state.used))
     # The probe takes one set, each of the three rounds another one.
     assert left == [(2, 2), (1, 3), (0, 4), (0, 4)]
-
-
-def test_replies_of_every_stage_carry_markers_and_survive_the_wire() -> None:
-    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
-    seen: dict[str, Any] = {}
-
-    def watch(run: Any, inbox: Any, party: Any) -> Any:
-        for envelope in inbox.values():
-            seen[run.cursor.phase] = envelope.body
-        return advance_aggregator(run, inbox, party)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "advance_aggregator", watch)
-        tiny.released(link)
-    kinds = {
-        "zero-sum.shares": SealedShares,
-        "mean": Masked,
-        "mean.consistency": SurvivorSignature,
-        "mean.unmask": MaskShares,
-    }
-    for phase, kind in kinds.items():
-        text = wire.dumps(wire.encode_marked(seen[phase]))
-        assert wire.dumps(wire.encode_marked(wire.decode(wire.loads(text), kind))) == text
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path) -> None:
-    write_consortium(
-        tmp_path / "data",
-        Request(preset="paper", n_sites=4, n_subjects=12, n_timepoints=60, n_networks=2),
-    )
-    maps = []
-    for through in ("memory", "wire"):
-        folder = simulate(
-            tmp_path / "data",
-            out=tmp_path / through,
-            through=through,
-            seed=5,
-            drops=["local2@iterate.consistency:1"],
-            settings={
-                "epsilon": 50,
-                "delta": 1e-3,
-                "n_rounds": 2,
-                "n_basis": 4,
-                "min_timepoints": 30,
-                "aggregation": "secagg",
-            },
-        )
-        results = json.loads((folder / "results.json").read_text())
-        assert results["survivors"] == ["local0", "local1", "local3"]
-        assert results["min_survivors"] == 3
-        with np.load(folder / "unmixing.npz") as stored:
-            maps.append(stored["A"].tobytes())
-    assert maps[0] == maps[1]
 
 
 @pytest.mark.parametrize(

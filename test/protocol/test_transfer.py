@@ -36,19 +36,6 @@ def files_of(engine):
     return found, list(engine.data.glob("*/*.bin"))
 
 
-def test_a_run_whose_arrays_travel_as_files_gives_the_same_bits(tmp_path, monkeypatch):
-    inline = played(tmp_path / "inline", monkeypatch, documents.MAX_INLINE)
-    beside = played(tmp_path / "beside", monkeypatch, 64)
-    assert files_of(inline) == ([], [])
-    from_sites, from_aggregator = files_of(beside)
-    assert len(from_sites) >= 2 * len(beside.sites)
-    assert len(from_aggregator) >= 1
-    results = [
-        (e.work / "remote" / "transfer" / "histogram.csv").read_bytes() for e in (inline, beside)
-    ]
-    assert results[0] == results[1]
-
-
 def test_a_file_is_named_after_run_round_and_content_and_never_pickled(tmp_path, monkeypatch):
     engine = played(tmp_path, monkeypatch, 64)
     for group in files_of(engine):

@@ -54,7 +54,7 @@ def test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more():
     check_tight(*audit_canary())
 
 
-@pytest.mark.parametrize("part", ["A", "B"])
+@pytest.mark.parametrize("part", ["A", pytest.param("B", marks=pytest.mark.trust)])
 def test_a_release_to_one_half_tells_its_mu_of_that_half_and_nothing_of_the_other(part):
     """22,000 bits of each; false alarm below 1e-6.  On this the rule of the accountant rests."""
     found = audit_half(part)
@@ -64,6 +64,7 @@ def test_a_release_to_one_half_tells_its_mu_of_that_half_and_nothing_of_the_othe
     assert certified < 0.1
 
 
+@pytest.mark.trust
 def test_the_pca_release_gives_the_claimed_mu_and_no_more():
     """30,000 bits, about 138 a release, at mu 3; false alarm below 1e-6."""
     link, directions, bits = subspace_run()
@@ -71,6 +72,7 @@ def test_the_pca_release_gives_the_claimed_mu_and_no_more():
     assert link.event().shape == "psd"
 
 
+@pytest.mark.trust
 def test_a_solver_release_gives_the_claimed_mu_and_no_more():
     """30,020 bits, 190 a release, at mu 3; false alarm below 1e-6."""
     link, directions, bits = solver_run()

@@ -196,7 +196,11 @@ def audit_gaussian(
     return wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits)), claimed
 
 
-@pytest.mark.parametrize("case", [FOUR, EIGHT, TEN], ids=lambda c: f"{c.sites}-{c.colluders}")
+@pytest.mark.parametrize(
+    "case",
+    [FOUR, *(pytest.param(c, marks=pytest.mark.trust) for c in (EIGHT, TEN))],
+    ids=["4", "8", "10"],
+)
 def test_gaussian_zero_sum_noise_gives_the_claimed_mu_and_no_more(case):
     """44,000 bits at r = S; false alarm below 1e-6."""
     check_tight(*audit_gaussian(case))
@@ -267,7 +271,9 @@ def test_a_site_that_drops_out_before_its_masked_vector_leaves_the_claimed_mu():
     check_drop(audit, shares=2)
 
 
-@pytest.mark.parametrize("stage", ["canary.consistency", "canary.unmask"])
+@pytest.mark.parametrize(
+    "stage", ["canary.consistency", pytest.param("canary.unmask", marks=pytest.mark.trust)]
+)
 def test_a_site_that_drops_out_after_its_masked_vector_still_hides_the_others(stage):
     """Its share is in the sum: three shares, mu is sqrt(2/3) of the plan's.  44,400 bits."""
     audit = audit_drop(stage, n_runs=37, n_rounds=1, size=1200)
@@ -277,7 +283,9 @@ def test_a_site_that_drops_out_after_its_masked_vector_still_hides_the_others(st
 # -- mistakes made on purpose: each must be seen --------------------------------------------------
 
 
-@pytest.mark.parametrize("case", [EIGHT, TEN], ids=lambda c: f"{c.sites}-{c.colluders}")
+@pytest.mark.parametrize(
+    "case", [EIGHT, pytest.param(TEN, marks=pytest.mark.trust)], ids=["8", "10"]
+)
 def test_charging_the_printed_equation_1_is_seen(monkeypatch, case):
     """The charge of eq. (1) is mu 1.57 at 8 sites, 1.53 at 10, where 2 is learned."""
     f = printed_factor(n_sites=case.sites, colluders=case.colluders)

@@ -196,7 +196,7 @@ def people(p: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return sites
 
 
-@pytest.mark.parametrize("p", [0, 1])
+@pytest.mark.parametrize("p", [0, pytest.param(1, marks=pytest.mark.trust)])
 def test_a_hostile_person_of_one_outcome_moves_a_whole_run_by_85_percent_of_the_claim(p):
     """What signs do not move: imbalance, moments, slope, kappa, squares: .18 of mu^2, or .08."""
     moved, claimed = distance(start(people(p), question="planned"), (6.0, -FAR))

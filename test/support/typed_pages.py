@@ -97,7 +97,8 @@ def steps_of(page: str, name: str) -> list[Step]:
                 found.append(Step(command, int(code or 0), (), "slow" in words, needs))
             else:
                 last = found.pop()
-                found.append(replace(last, expected=(*last.expected, line)))
+                code = 1 if line.startswith("NOT READY") else last.exit_code
+                found.append(replace(last, exit_code=code, expected=(*last.expected, line)))
     return found
 
 

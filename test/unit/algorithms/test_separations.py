@@ -22,20 +22,6 @@ def ball(edge: int = 9) -> np.ndarray:
     return ((axes - centre) ** 2).sum(0) <= (edge / 2) ** 2
 
 
-@pytest.mark.parametrize("mm", [(8.0, 8.0, 8.0), (10.0, 8.0, 6.0)])
-def test_the_kernel_basis_holds_the_leading_eigenvectors_of_the_dense_kernel(mm) -> None:
-    mask = ball()
-    B = kernel.kernel_mask(mask, mm, 30)
-    place = np.argwhere(mask) * np.array(mm)
-    K = np.exp(-((place[:, None] - place[None]) ** 2).sum(-1) / (2 * kernel.SIGMA_MM**2))
-    values, vectors = np.linalg.eigh(K)
-    assert np.abs(B.T @ B - np.eye(30)).max() < 1e-10
-    assert np.allclose(np.diag(B.T @ K @ B), values[::-1][:30], rtol=1e-8)
-    cut = int(np.argmax(values[::-1][20:29] / values[::-1][21:30])) + 21  # not between twins
-    top = vectors[:, ::-1][:, :cut]
-    assert np.abs(B[:, :cut] @ B[:, :cut].T - top @ top.T).max() < 1e-6
-
-
 def test_the_kernel_basis_is_nested_and_does_not_depend_on_the_order_of_twins() -> None:
     """A ball has eigenvalues that coincide: sign and rotation must still be one and the same."""
     mask = ball()

@@ -186,35 +186,9 @@ def test_figure_6_has_these_values(rounds, exact, rdp, printed):
     assert found == pytest.approx(printed, rel=4e-3)
 
 
-BY_EPSILON_I = [
-    (0.01, 0.21078, 0.50653), (0.05, 1.222684, 3.002137), (0.1, 2.646023, 6.711149),
-    (1, 47.39481, 164.05843), (2, 136.87969, 536.04634),
-]  # fmt: skip
-
-
 def classic_noise(epsilon, delta):
     """Return the noise std over the sensitivity that the papers calibrate with."""
     return classic_epsilon(1.0, delta) / epsilon
-
-
-@pytest.mark.parametrize(("epsilon", "at_200", "at_1000"), BY_EPSILON_I)
-def test_the_exact_total_by_the_epsilon_of_a_release(epsilon, at_200, at_1000):
-    mu = math.sqrt(2) / classic_noise(epsilon, 0.01)
-    for rounds, expected in ((200, at_200), (1000, at_1000)):
-        run = Releases.repeated(mu, rounds=rounds, per_round=2)
-        assert gdp_epsilon(mu=run.mu, delta=1e-5) == pytest.approx(expected, abs=5.1e-6)
-
-
-MULTIPLIER = [(1, 40, 27.2447, 32.2363), (1, 100, 43.0776, 50.9701), (2, 100, 23.0226, 27.2407),
-              (4, 100, 12.4842, 14.7715), (8, 100, 6.93085, 8.20069)]  # fmt: skip
-
-
-@pytest.mark.parametrize(("epsilon", "rounds", "ring", "cape"), MULTIPLIER)
-def test_the_noise_multiplier_of_one_joint_release_a_round(epsilon, rounds, ring, cape):
-    for f, z in ((Fraction(4, 3), ring), (Fraction(28, 15), cape)):
-        mu = math.sqrt(f) / z
-        run = Releases.repeated(mu, rounds=rounds)
-        assert gdp_epsilon(mu=run.mu, delta=1e-5) == pytest.approx(epsilon, rel=3e-5)
 
 
 CLASSIC = [  # epsilon, classic noise, analytic noise, delta of the classic one

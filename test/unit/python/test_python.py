@@ -37,24 +37,6 @@ def fitted(**more: object) -> cape.JointICA:
     return model.fit(people(9, seed=1), groups=[1, 2, 3] * 3)
 
 
-# -- names -----------------------------------------------------------------------------------------
-
-
-def test_dir_shows_the_interface_before_anything_of_it_is_imported() -> None:
-    code = "import sys, cape; print(*dir(cape)); assert 'numpy' not in sys.modules"
-    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert shown.stdout.split() == sorted([*cape.__all__, "datasets"])
-
-
-def test_every_public_object_has_an_example() -> None:
-    from pathlib import Path
-
-    page = (Path(__file__).parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
-    examples = "\n".join(line for line in page.splitlines() if line.startswith((">>>", "...")))
-    missing = [name for name in dir(cape) if f"cape.{name}" not in examples]
-    assert not missing
-
-
 # -- warnings --------------------------------------------------------------------------------------
 
 

@@ -5,25 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from cape.algorithms.marginals import ColumnHistogram, ColumnMean
 from cape.cli.privacy_check import check_file
-from cape.computations import load, names
+from cape.computations import load
 from cape.computations.tables import capemean
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import Roster, RosterEntry
-from cape.protocol.plan import make_plan, verify_plan
-from cape.secagg.field import quantize
 from cape.settings.resolved import resolve
 from cape.simulation.dropout import ActiveSites
 from cape.simulation.run_loop import run_to_end
@@ -103,24 +95,6 @@ def test_a_subject_that_cannot_be_computed_answers_with_zeros(estimator):
     assert not estimator.query(estimator.start(2)).answer(empty).any()
 
 
-WILD = hnp.arrays(np.float32, (2, D, 5), elements=st.floats(width=32))
-
-
-@given(pair=WILD, n_bins=st.integers(1, 7))
-def test_integers_of_neighbours_differ_by_at_most_the_stated_sensitivity(pair, n_bins):
-    config = load("capemean").config.from_input({"epsilon": 8, "delta": 1e-5, "n_bins": n_bins})
-    plan = make_plan(config, capemean.stages(config, D), n_sites=3, n_subjects=9)
-    for event, make in zip(plan, (capemean.mean_of, capemean.histogram_of), strict=True):
-        estimator = make(config)
-        answers = estimator.query(estimator.start(D)).answer(pair)
-        u = quantize(
-            answers, log2_gamma=event.log2_gamma, clip_int=event.clip_int, shape=event.shape
-        )
-        gap = sum(int(a - b) ** 2 for a, b in zip(*u, strict=True))
-        assert gap <= event.delta_int**2
-        assert np.linalg.norm(answers, axis=1).max() <= math.sqrt(D) + 1e-9  # nothing is clipped
-
-
 # -- data as they are -----------------------------------------------------------------------------
 
 
@@ -139,11 +113,6 @@ def test_data_keep_mean_and_scale_and_lose_a_trend_only_if_asked():
 
 
 # -- settings and plan ----------------------------------------------------------------------------
-
-
-def test_the_folder_lists_it():
-    assert "capemean" in names()
-    assert load("capemean") is capemean.COMPUTATION
 
 
 def test_a_range_that_is_empty_is_refused():
@@ -168,15 +137,6 @@ def test_the_whole_budget_is_planned_and_never_more():
     assert run_plan.warnings == ()
     few = capemean.plan_run(config, 4, 10, FeatureSpace.of_matrix(10))
     assert "use fewer columns" in few.warnings[0]
-
-
-def test_local_noise_costs_the_root_of_the_shares(consortium, tmp_path):
-    """Imtiaz et al., Prop. 1 with colluders: the std grows by sqrt(h)."""
-    stds = []
-    for noise in ("correlated", "local"):
-        folder = simulate(consortium, out=tmp_path / noise, settings={"noise": noise})
-        stds.append(float(table(folder / "mean.csv")[0]["noise_std"]))
-    assert stds[1] / stds[0] == pytest.approx(math.sqrt(len(SIZES) - 1), rel=1e-5)
 
 
 # -- runs -----------------------------------------------------------------------------------------
@@ -214,22 +174,6 @@ def test_a_private_run_states_its_cost_and_its_error(consortium, tmp_path):
     assert f"<td>{D} columns" in page  # the head once read "18 18 columns"
     private = tmp_path / "out" / "local0" / "private" / "index.html"
     assert "no results for single subjects" in private.read_text()
-
-
-@pytest.mark.parametrize("other", ["wire", pytest.param("process", marks=pytest.mark.slow)])
-def test_all_ways_of_a_run_give_the_same_files(consortium, tmp_path, other):
-    """One process, through the wire, and a process per site and round."""
-    folders = [
-        simulate(consortium, out=tmp_path / through, through=through, seed=5)
-        for through in ("memory", other)
-    ]
-    files = sorted(path.name for path in folders[0].iterdir())
-    assert files == [
-        "histogram.csv", "index.html", "mean.csv", "privacy.json", "results.json", "rounds.tsv",
-        "settings.json",
-    ]  # fmt: skip
-    for name in files:
-        assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
 
 
 def test_settings_of_another_computation_in_the_file_are_left_out(consortium, tmp_path):
@@ -273,20 +217,3 @@ def test_a_site_that_refuses_the_histogram_leaves_the_means(consortium, tmp_path
     assert json.loads((folder / "results.json").read_text())["status"] == "budget_exhausted"
     assert {row["fraction"] for row in table(folder / "histogram.csv")} == {"n/a"}
     assert all(math.isfinite(float(row["mean"])) for row in table(folder / "mean.csv"))
-
-
-def test_a_site_refuses_a_plan_that_is_not_that_of_its_settings() -> None:
-    config = load("capemean").config.from_input({"epsilon": 8, "delta": 1e-5})
-    run_plan = capemean.plan_run(config, 3, 9, FeatureSpace.of_matrix(D))
-    loud = tuple(replace(event, variance=event.variance // 2) for event in run_plan.releases)
-    here = SimpleNamespace(id="local0", config=config)
-    told = Roster(
-        sites=tuple(
-            RosterEntry(site=f"local{s}", nonce=f"{s}" * 32, n_subjects=3) for s in range(3)
-        ),
-        config=config.digest(), space=FeatureSpace.of_matrix(D), n_basis=D, colluders=1,
-        survivors=3, seeded=False, plan=run_plan.releases, warnings=(),
-    )  # fmt: skip
-    verify_plan(here, told, capemean.stages(config, D), n_basis=D)
-    with pytest.raises(PrivacyBudgetError, match="E230 the plan of 2 releases"):
-        verify_plan(here, replace(told, plan=loud), capemean.stages(config, D), n_basis=D)
