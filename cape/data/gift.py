@@ -21,12 +21,17 @@ from cape.algorithms.person_outcomes import POWER_BANDS, domain_means, log_share
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.matrices import read_variable
 from cape.data.tables import Records, places_of, read_records, rows_of_people
-from cape.settings.comparison import Measure, names_beside
+from cape.settings.comparison import Measure
 from cape.settings.resolved import Reading
 
 CONNECTIVITY: Final = "fnc_corrs_all"
 SPECTRA: Final = "spectra_tc_all"
 FREQUENCIES: Final = "freq"
+
+
+def names_beside(table: str) -> str:
+    """Return the name of the table that assigns the rows of GIFT's results to people."""
+    return table.removesuffix(".mat") + ".tsv"
 
 
 def read_people_rows(path: Path, how: Reading) -> Records:

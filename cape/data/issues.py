@@ -361,7 +361,7 @@ class Findings:
 
     def _finding(self, entry: _Entry) -> Finding:
         code = f"CAPE-{'E' if entry.severity == 'E' else 'W'}1{entry.code.number:02d}"
-        places = [place for place in entry.places if place]
+        places = list(dict.fromkeys(place for place in entry.places if place))
         more = len(places) - MAX_PLACES
         parts = [f"{code} {entry.problem}" + ("" if entry.problem.endswith("?") else ".")]
         if places:

@@ -39,7 +39,7 @@ from cape.data.folders import (
     run_words,
     words_beside,
 )
-from cape.data.gift import read_people_rows
+from cape.data.gift import names_beside, read_people_rows
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
 from cape.data.layout import roles_in
 from cape.data.locate import Stated, can_be_a_name, located
@@ -379,10 +379,18 @@ class _Reader:
     def _of_outcomes(self, comparison: Comparison) -> _Draft | None:
         """Return the people of the site's table of outcomes; None after noting that it has none."""
         try:
-            return self._of_tables([table_of_outcomes(self.base, self.words, comparison)])
+            table = table_of_outcomes(self.base, self.words, comparison)
         except UnusableFile as verdict:
             self.findings.add_issue(verdict.issue)
             return None
+        draft = self._of_tables([table])
+        names = names_beside(table)
+        if comparison.of_gift and (self.base / names).is_file():
+            columns = self.words.other_columns
+            draft.marks += filter(
+                None, [read_marks(self.base / names, names, self.findings, columns)]
+            )
+        return draft
 
     def _of_tables(self, names: Sequence[str]) -> _Draft:
         """Return the people whom the rows of tables are."""

@@ -147,11 +147,6 @@ class Comparison:
 OF_GIFT: Final = ("fnc", "domains", "power")
 
 
-def names_beside(table: str) -> str:
-    """Return the name of the table that assigns the rows of GIFT's results to people."""
-    return table.removesuffix(".mat") + ".tsv"
-
-
 def parse_question(text: str) -> Covariate:
     """Return two groups, or a range for ``"age 18:90"``; ConfigError E011."""
     column, _, said = text.strip().rpartition(" ")

@@ -212,6 +212,16 @@ def test_who_has_no_numbers_adds_zeros_and_stays(tmp_path: Path) -> None:
     assert {person.files for person in source.people} == {()}
 
 
+def test_exclude_beside_a_name_leaves_out_a_row(tmp_path: Path) -> None:
+    place = study(tmp_path, (20,)) / "site0"
+    lines = (place / NAMES).read_text().splitlines()
+    marked = [f"{lines[0]}\texclude", f"{lines[1]}\t1", *(f"{line}\t" for line in lines[2:])]
+    (place / NAMES).write_text("\n".join(marked))
+    labels = [label for label, _ in FileSource(place, {}, config_of(), "A").reduced(R)]
+    assert len(labels) == 19
+    assert lines[1] not in labels
+
+
 def test_the_site_says_which_of_several_files_counts(tmp_path: Path) -> None:
     place = study(tmp_path, (20,)) / "site0"
     shutil.copy(place / FILE, place / "other_postprocess_results.mat")

@@ -27,7 +27,7 @@ DX = "dx: patient, control"
 SILENT = OwnWords()
 
 
-def asked(group: str = DX) -> Comparison:
+def comparison_of(group: str = DX) -> Comparison:
     return Comparison(group=parse_question(group), covariates=COVARIATES)
 
 
@@ -40,7 +40,7 @@ def read(folder: Path, text: str | bytes = TABLE, listed=LISTED, words=SILENT, g
     content = text if isinstance(text, bytes) else text.encode()
     (folder / "participants.tsv").write_bytes(content)
     findings = Findings("B")
-    people = read_groups(folder, words, asked(group), listed, findings)
+    people = read_groups(folder, words, comparison_of(group), listed, findings)
     return people, findings
 
 

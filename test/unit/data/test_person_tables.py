@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.people import PeopleList, read_people
 from cape.data.person_tables import gift_results, table_with, tables_of, tables_with
+from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 
 
@@ -90,6 +92,16 @@ def test_one_file_of_gift_s_results_counts(tmp_path: Path) -> None:
     words = OwnWords(tables=("b_postprocess_results.mat", "participants.tsv"))
     (tmp_path / "participants.tsv").write_text("participant_id\n")
     assert gift_results(tmp_path, words) == "b_postprocess_results.mat"
+
+
+def test_a_missing_table_stops_a_run_that_reads_images_too(tmp_path: Path) -> None:
+    (tmp_path / "site-policy.toml").write_text('tables = ["gone.tsv"]\n')
+    np.save(tmp_path / "sub-1_bold.npy", np.ones((9, 3)))
+    findings = Findings("A")
+    read_people(
+        tmp_path, Config.from_input({"feature_space": "matrix", "private": False}), findings
+    )
+    assert "gone.tsv, of tables in site-policy.toml" in findings.listing()[0].private
 
 
 # -- whom a table of outcomes leaves out -----------------------------------------------------------
