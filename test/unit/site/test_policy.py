@@ -346,9 +346,9 @@ MAPPED_TWICE = [
      {"max_total": ((2.0, 1e-5),), "ledger_file": "l"}),
     ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
     # Who plants a file must not say whose files are whose, nor which column leaves nobody out.
-    ({}, {"not_exclusions": ["qc"], "layout": "{subject}.nii"},
-     {"not_exclusions": (), "layout": ""}),
-    ({"not_exclusions": ["qc"]}, {"veto": False}, {"not_exclusions": ("qc",)}),
+    ({}, {"not_exclusions": ["qc"], "layout": "{subject}.nii", "tables": ["volumes.tsv"]},
+     {"not_exclusions": (), "layout": "", "tables": ()}),
+    ({"not_exclusions": ("qc",)}, {"veto": False}, {"not_exclusions": ("qc",)}),
 ]  # fmt: skip
 
 
