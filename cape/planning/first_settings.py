@@ -315,7 +315,7 @@ def _tallies(study: _Study, keys: Iterable[str]) -> list[str]:
     lines = [
         f"images by {key}: {', '.join(f'{v} {n[v]}' for v in sorted(n, key=natural_key))}"
         for key, n in counts.items()
-        if n
+        if {*n} - {"none"}
     ]
     total = sum(bool(runs_of(people)) and len(people.listed) for people in study.lists.values())
     chosen = study.config.bids_filter or "all"
