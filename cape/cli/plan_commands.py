@@ -48,13 +48,15 @@ def init_command(
     from cape.data.folders import SETTINGS_FILE
     from cape.errors import ConfigError
     from cape.planning.atlas_file import adopting
-    from cape.planning.first_settings import Asked, propose
+    from cape.planning.first_settings import InitOptions, propose
 
     path = out or folder / SETTINGS_FILE
     if path.exists():
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
-    asked = Asked(folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation)
+    asked = InitOptions(
+        folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation
+    )
     with adopting(folder, atlas) as copies:
         proposal = propose(asked)
         try:

@@ -274,14 +274,19 @@ def report_command(
         ),
     ] = None,
     names: Annotated[Path | None, file_option("Names of the template maps, one a line.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="New folder for a copy of the results with the pages."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
-    from cape.report import rebuild, relabel
+    from cape.report import copied, rebuild, relabel
 
     # Names need maps to belong to.
     if template is None and names is not None:
         raise typer.BadParameter("--names needs --template")
+    folder = folder if out is None else copied(folder, out)
     pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
     paths = {_page_name(page): str(page) for page in pages}
     result({"paths": paths}, *map(str, pages), as_json=as_json)

@@ -43,7 +43,7 @@ from cape.planning.consortium_folder import check_names_no_person
 from cape.planning.label_pairs import compare_places, pair_names
 from cape.planning.run_headers import (
     BUNDLED,
-    MAX_COMPONENTS,
+    MOST_COMPONENTS,
     bundled_mask,
     fewest,
     headers_of,
@@ -72,7 +72,7 @@ MAX_OPTIONS: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class InitOptions:
     """A command `cape init` as it was typed."""
 
     folder: Path
@@ -112,7 +112,7 @@ class _Atlas:
 class _Study:
     """The people of all sites, read as series of one kind."""
 
-    asked: Asked
+    asked: InitOptions
     config: Config
     atlas: _Atlas | None
     lists: dict[str, PeopleList] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class _Study:
         self.lines.extend(finding.private for finding in listed if finding.severity != "E")
 
 
-def propose(asked: Asked) -> Proposal:
+def propose(asked: InitOptions) -> Proposal:
     """Return settings for the data of one site or of several.
 
     ConfigError E018: there are no data, nobody states the people, or a choice is open.
@@ -172,7 +172,7 @@ def propose(asked: Asked) -> Proposal:
     text = template.render(
         people=_people(total),
         sites=list(study.lists),
-        n_components=max(2, min(MAX_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
+        n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         atlas=study.atlas,
         bids_filter=study.config.bids_filter,
         bids_exclude=study.config.bids_exclude,
@@ -190,7 +190,7 @@ def _people(n: int) -> str:
 # -- whose files, of which kind and version ------------------------------------------------------
 
 
-def _read(asked: Asked) -> _Study:
+def _read(asked: InitOptions) -> _Study:
     """Return the people of all sites: of volumes, else of surfaces, else of tables."""
     sites = sites_below(asked.folder) or {asked.folder.resolve().name: asked.folder}
     names = [name for base in sites.values() for name in names_below(base)]
@@ -262,12 +262,12 @@ def _which(study: _Study, open_keys: Sequence[str]) -> ConfigError:
     def every(key: str) -> str:
         return "+".join(sorted({e[key] for *_, e in named if key in e}, key=natural_key))
 
-    def answer(entities: Mapping[str, str]) -> Asked:
+    def answer(entities: Mapping[str, str]) -> InitOptions:
         exclude = [f"{key}-{every(key)}" for key in open_keys if key not in entities]
         chosen = _filter_text(entities, open_keys)
         return replace(study.asked, bids_filter=chosen, bids_exclude=",".join(exclude))
 
-    people: dict[Asked, set[tuple[str, str]]] = defaultdict(set)
+    people: dict[InitOptions, set[tuple[str, str]]] = defaultdict(set)
     for site, person, entities in named if open_keys else ():
         people[answer(entities)].add((site, person))
     options = [
@@ -278,8 +278,10 @@ def _which(study: _Study, open_keys: Sequence[str]) -> ConfigError:
         joined = answer({**named[0][2], "task": every("task")})
         options.append(f"{joined}  (all tasks, joined)")
     if not open_keys:  # runs that repeat others of the same person
+        typed = study.asked.bids_filter
         filters = dict.fromkeys(text for each in study.lists.values() for text in each.filters)
-        options = [str(replace(study.asked, bids_filter=text)) for text in filters]
+        whole = (f if f.startswith(typed) else f"{typed}_{f}" for f in filters)
+        options = [str(replace(study.asked, bids_filter=text)) for text in whole]
     problem = f"{len(named)} files differ in {', '.join(f'{key}-' for key in open_keys)}"
     if not open_keys:
         problem = "; ".join(refusal.text for refusal in study.refusals.values())
@@ -315,7 +317,7 @@ def _tallies(study: _Study, keys: Iterable[str]) -> list[str]:
     lines = [
         f"images by {key}: {', '.join(f'{v} {n[v]}' for v in sorted(n, key=natural_key))}"
         for key, n in counts.items()
-        if n
+        if {*n} - {"none"}
     ]
     total = sum(bool(runs_of(people)) and len(people.listed) for people in study.lists.values())
     chosen = study.config.bids_filter or "all"

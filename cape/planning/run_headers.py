@@ -30,10 +30,10 @@ WHOLE: Final = 0.9
 # Shortest run, volumes, from which 24 signals of motion may be regressed out
 LONG_RUN: Final = 100
 # Components beyond what G allows are noise; a consortium needs more people than components.
-MAX_COMPONENTS: Final = 20
+MOST_COMPONENTS: Final = 20
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 # Files named where several lack something
-MAX_NAMED: Final = 3
+MAX_LACKING: Final = 3
 
 _T = TypeVar("_T")
 
@@ -106,7 +106,7 @@ def fewest(lengths: Sequence[int], lines: list[str]) -> int:
     """Return a `min_timepoints` for runs shorter than its default; 0: keep the default."""
     usual = median(lengths) if lengths else LONG_RUN
     least = int(0.9 * usual) // 10 * 10
-    if usual >= LONG_RUN or least < MAX_COMPONENTS + 2:  # too short for any settings
+    if usual >= LONG_RUN or least < MOST_COMPONENTS + 2:  # too short for any settings
         return 0
     lines.append(f"volumes: {range_of(lengths)}, so min_timepoints = {least}")
     return least
@@ -159,10 +159,10 @@ def _lacking(lists: Lists, without: Collection[Path]) -> Iterator[str]:
         for person in people.listed
         if (lacking := [run for run in person.runs if run.path in without])
     ]
-    for people, person, lacking in people_without[:MAX_NAMED]:
+    for people, person, lacking in people_without[:MAX_LACKING]:
         mark = _mark(people, person, lacking)
         yield f"{lacking[0].name} has no confound table with motion; to leave it out, {mark}"
-    if len(people_without) > MAX_NAMED:
+    if len(people_without) > MAX_LACKING:
         yield f"no confound table with motion: {len(without)} runs of {len(people_without)} people"
 
 

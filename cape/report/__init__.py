@@ -5,6 +5,7 @@ No page holds both.  Without the extra ``report`` pages have tables but no pictu
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from cape.errors import ConfigError
@@ -18,6 +19,7 @@ from cape.report.results import sentence
 __all__ = [
     "add_score",
     "append_sent",
+    "copied",
     "rebuild",
     "relabel",
     "render",
@@ -31,6 +33,19 @@ def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None =
     """Write `private/` of one site, which is never sent; maps of subjects need a summary."""
     private = private_folder.write_private_files(folder, site, summary or PrivateSummary())
     site_page.render_site(private)
+
+
+def copied(folder: Path, out: Path) -> Path:
+    """Copy results, which may be read-only, to a new folder `out`, and return it."""
+    if out.exists():
+        raise ConfigError("E016", problem=f"{out} exists already", do="choose another --out.")
+    for path in (folder, *folder.rglob("*")):
+        place = out / path.relative_to(folder)
+        if path.is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            shutil.copyfile(path, place)  # without the mark that it is read-only
+    return out
 
 
 def rebuild(folder: Path) -> list[Path]:

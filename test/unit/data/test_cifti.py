@@ -26,7 +26,7 @@ from cape.data.pipeline import inspect_site, load_site
 from cape.data.subjects import subject_matrix
 from cape.data.templates import number_of_maps, with_templates
 from cape.errors import DataError, FoundError, MessageError
-from cape.planning.first_settings import Asked, propose
+from cape.planning.first_settings import InitOptions, propose
 from cape.report import maps, surfaces
 from cape.report.files import load_image
 from cape.settings.config import Config
@@ -318,7 +318,7 @@ def test_init_proposes_settings_and_a_structure_without_data(tmp_path) -> None:
     for site_folder in (tmp_path / "study").glob("local*"):
         (site_folder / "structure.dscalar.nii").unlink()
         (site_folder / "sphere.L.surf.gii").unlink()
-    proposal = propose(Asked(folder=tmp_path / "study"))
+    proposal = propose(InitOptions(folder=tmp_path / "study"))
     for line in ('feature_space = "grayordinates"', "tr = 2", "n_sites = 3",
                  'bids_filter = "task-rest_space-fsLR_den-91k"'):  # fmt: skip
         assert line in proposal.text.splitlines()

@@ -12,7 +12,7 @@ import pytest
 from cape.cli import main
 from cape.errors import ConfigError
 from cape.planning.atlas_file import adopting, table_beside
-from cape.planning.first_settings import Asked, propose
+from cape.planning.first_settings import InitOptions, propose
 
 AFFINE = nib.affines.from_matvec(np.diag([10.0, 10.0, 10.0]), [-100.0, -134.0, -72.0])
 
@@ -122,7 +122,7 @@ def test_the_table_of_an_atlas_may_leave_out_the_grid(tmp_path):
 def test_images_in_spaces_of_their_own_are_not_brought_to_the_grid_of_an_atlas(tmp_path):
     folder = lab(tmp_path / "lab", code=1, shape=(22, 25, 20))
     written(folder / "atlas.nii", (21, 25, 20))
-    settings = tomllib.loads(propose(Asked(folder=folder)).text)
+    settings = tomllib.loads(propose(InitOptions(folder=folder)).text)
     assert settings["atlas"] == "atlas.nii"
     assert "resample" not in settings
 

@@ -17,7 +17,7 @@ from cape.data.issues import Findings
 from cape.data.people import read_people
 from cape.errors import ConfigError
 from cape.planning.consortium_folder import read_settings
-from cape.planning.first_settings import Asked, propose
+from cape.planning.first_settings import InitOptions, propose
 from support.simulation import simulate
 from test.support.surfaces import axis, parcels, write_cifti, write_owner_files
 
@@ -82,14 +82,14 @@ def confounds(path: Path, names: tuple[str, ...] = COLUMNS) -> None:
 
 
 def settings(folder: Path, **options: str) -> tuple[dict[str, object], str]:
-    proposal = propose(Asked(folder=folder, **options))
+    proposal = propose(InitOptions(folder=folder, **options))
     return tomllib.loads(proposal.text), "\n".join(proposal.counts)
 
 
 def question(folder: Path, **options: str) -> tuple[str, list[list[str]]]:
     """Return what `init` asks, and the commands that answer it."""
     with pytest.raises(ConfigError, match="E018") as asked:
-        propose(Asked(folder=folder, **options))
+        propose(InitOptions(folder=folder, **options))
     lines = [line.partition("  (")[0].strip() for line in str(asked.value).splitlines()]
     return str(asked.value), [shlex.split(line)[1:] for line in lines if line.startswith("cape ")]
 
@@ -257,7 +257,7 @@ def test_what_init_proposes_validate_accepts(kind, sites, tmp_path, capsys):
 @pytest.mark.parametrize("below", ["", "local0"])
 def test_one_lab_is_simulated_with_the_settings_of_init(below, tmp_path):
     of_headed_tables(tmp_path / "lab" / below)
-    text = propose(Asked(folder=tmp_path / "lab", orientation="time_by_feature")).text
+    text = propose(InitOptions(folder=tmp_path / "lab", orientation="time_by_feature")).text
     (tmp_path / "lab" / "settings.toml").write_text(text)
     chosen = {"private": False, "n_rounds": 2}
     folder = simulate(tmp_path / "lab", out=tmp_path / "out", seed=1, settings=chosen)

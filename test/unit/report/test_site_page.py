@@ -14,6 +14,7 @@ import pytest
 import cape.report
 from cape.algorithms import kernel, subjects
 from cape.algorithms.component_order import z_scores
+from cape.cli import main
 from cape.errors import ConfigError
 from cape.lab.synthetic.generators import blob_maps
 from cape.lab.synthetic.presets import PRESETS
@@ -323,7 +324,10 @@ def test_without_the_extra_the_page_has_all_tables(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_all_pages_of_a_simulation_are_built_again_from_their_files(tmp_path):
-    made = example.outcome(FeatureSpace.of_matrix(40))
+    made, new = (
+        example.outcome(FeatureSpace.of_matrix(40)),
+        tmp_path.parent / f"{tmp_path.name}-new",
+    )
     cape.report.write_results(tmp_path / "consortium", made)
     private = written(tmp_path / "local0", made)
     pages = [tmp_path / "consortium" / "index.html", private / "index.html"]
@@ -334,6 +338,13 @@ def test_all_pages_of_a_simulation_are_built_again_from_their_files(tmp_path):
     assert [page.read_bytes() for page in pages] == before
     assert cape.report.rebuild(tmp_path / "local0") == [pages[1]]
     assert cape.report.rebuild(private) == [pages[1]]
+    # Results that may not be written to get their pages in a copy.
+    for page in pages:
+        page.chmod(0o444)
+    for code in (0, 2):  # and never over another
+        assert main(["report", str(tmp_path), "--out", str(new)]) == code
+        copies = [new / page.relative_to(tmp_path) for page in pages]
+        assert [page.read_bytes() for page in copies] == before
 
 
 def test_a_folder_without_results_is_refused(tmp_path):
