@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from test.support.file_lists import lay_out
@@ -129,6 +127,3 @@ def test_what_is_written_of_people_who_are_stated_states_the_same(tmp_path, caps
     after = people_said(tmp_path, capsys)
     assert after["refused"] is None
     assert after["people"] == before["people"]
-    config = replace(IMAGES, bids_filter="ses-1")
-    people, _ = read_all(tmp_path, config)
-    assert [[run.session for run in person.runs] for person in people.listed] == [["1"], ["1"]]
