@@ -143,6 +143,15 @@ def test_rows_of_one_run_and_one_of_no_run_are_two_runs_of_a_person(tmp_path):
     assert [[run.name for run in person.runs] for person in people.listed] == [["a.nii", "b.nii"]]
 
 
+@pytest.mark.parametrize("runs", [("1", "1"), ("1", "01"), ("", "")])
+def test_one_run_twice_is_refused(runs, tmp_path):
+    lay_out(tmp_path, "a.nii", "b.nii")
+    rows = [f"P1,{run},2,{name}.nii" for name, run in zip("ab", runs, strict=True)]
+    (tmp_path / "manifest.csv").write_text(table(*rows, header="participant_id,run,session,file"))
+    _, texts = read_all(tmp_path)
+    assert any(text.startswith("E CAPE-E105") for text in texts), texts
+
+
 def test_two_manifests_are_two_lists(tmp_path):
     lay_out(tmp_path, "a.nii")
     (tmp_path / "manifest.csv").write_text(table("P1,a.nii"))
