@@ -1,10 +1,10 @@
 """Bad inputs of real studies, a table: each is read right, or refused with what to do about it.
 
-Three people of a few voxels; one thing is wrong with the first of them or with what the site wrote.
+Three people of a few voxels; one thing is wrong with the first of them or with the mask.
 Asserted of every case: what becomes of the first person, that nobody else is touched, that no text
 is a traceback or the words of a library, that a refusal says what to do, and that what others may
 read names nobody.  "right": the very data of the untouched study.  "X110": this person fails with
-finding 110.  "E138": the site stops.  "left": the site's own list takes the person off.
+finding 110.  "E138": the site stops.  "gone": nothing names the person any more.
 
 Belongs to `cape/data/pipeline.py`.
 """
@@ -237,25 +237,6 @@ def cell(line: int, column: int, value: str) -> Damage:
     return lines(change)
 
 
-def manifest(text: str, name: str = "manifest.csv", encoding: str = "utf-8") -> Damage:
-    """Write a manifest; FILES stands for a row of each of the others."""
-    rest = "".join(f"sub-0{m}_task-rest_bold.nii,{m}\n" for m in (2, 3))
-
-    def damage(path: Path) -> None:
-        full = text.replace("FIRST", path.name).replace("FILES", rest)
-        path.with_name(name).write_bytes(full.encode(encoding))
-
-    return damage
-
-
-def several(*damages: Damage) -> Damage:
-    def damage(path: Path) -> None:
-        for each in damages:
-            each(path)
-
-    return damage
-
-
 def mask(change: Callable[[np.ndarray], np.ndarray], affine: np.ndarray = AFFINE, **codes: int):
     def damage(path: Path) -> None:
         values = np.zeros(SHAPE, np.float32)
@@ -463,166 +444,6 @@ VOXELS: list[Case] = [
         voxels(lambda x: x * (1 + np.eye(1, T)[0])),
         "other",
     ),
-]
-MANIFESTS: list[Case] = [
-    ("in order", manifest("file,participant_id\nFIRST,1\nFILES"), "right"),
-    ("a byte order mark", manifest("\ufefffile,participant_id\nFIRST,1\nFILES"), "right"),
-    ("lines of Windows", lambda p: manifest("file,participant_id\r\nFIRST,1\r\nFILES")(p), "right"),
-    (
-        "lines of an old Mac",
-        lambda p: p.with_name("manifest.csv").write_text(
-            "file,participant_id\r"
-            + "".join(f"sub-0{m}_task-rest_bold.nii,{m}\r" for m in (1, 2, 3))
-        ),
-        "right",
-    ),
-    ("UTF-16", manifest("file,participant_id\nFIRST,1\nFILES", encoding="utf-16"), "E138"),
-    (
-        "UTF-16 without a mark",
-        manifest("file,participant_id\nFIRST,1\nFILES", encoding="utf-16-le"),
-        "E138",
-    ),
-    ("Latin-1", manifest("file,participant_id\nFIRST,José\nFILES", encoding="latin-1"), "E138"),
-    ("a spreadsheet", manifest("PK\x03\x04\x14\0\0\0"), "E138"),
-    (
-        "semicolons",
-        lambda p: p.with_name("manifest.csv").write_text(f"file;participant_id\n{p.name};1\n"),
-        "E138",
-    ),
-    (
-        "tabs in a .csv",
-        lambda p: p.with_name("manifest.csv").write_text(f"file\tparticipant_id\n{p.name}\t1\n"),
-        "E138",
-    ),
-    (
-        "blank lines and notes",
-        manifest("# ours\n\nfile,participant_id\n\nFIRST,1\n\nFILES\n\n"),
-        "right",
-    ),
-    ("blanks around cells", manifest("file , participant_id\n FIRST , 1\nFILES"), "right"),
-    ("quotes around cells", manifest('"file","participant_id"\n"FIRST","1"\nFILES'), "right"),
-    ("a quote that never ends", manifest('file,participant_id\n"FIRST,1\nFILES'), "E138"),
-    ("a header in capitals", manifest("FILE,Participant_ID\nFIRST,1\nFILES"), "right"),
-    ("no header", manifest("FIRST,1\nFILES"), "E138"),
-    ("no column of files", manifest("scan,participant_id\nFIRST,1\nFILES"), "E139"),
-    ("two columns of files", manifest("file,file\nFIRST,FIRST\n"), "E139"),
-    ("a mistyped column", manifest("file,participant\nFIRST,1\nFILES"), "E139"),
-    ("a column of masks", manifest("file,mask\nFIRST,m.nii\nFILES"), "E139"),
-    ("a row too short", manifest("file,participant_id\nFIRST\nFILES"), "E138"),
-    ("a row too long", manifest("file,participant_id\nFIRST,1,2\nFILES"), "E138"),
-    ("a row without a file", manifest("file,participant_id\nFIRST,1\n,1\nFILES"), "E138"),
-    ("a row without a person", manifest("file,participant_id\nFIRST,\nFILES"), "E138"),
-    ("a file twice", manifest("file,participant_id\nFIRST,1\nFIRST,1\nFILES"), "E105"),
-    ("a file of two people", manifest("file,participant_id\nFIRST,1\nFIRST,8\nFILES"), "E105"),
-    (
-        "a file that is not here",
-        manifest("file,participant_id\nFIRST,1\nsub-7.nii,7\nFILES"),
-        "E101",
-    ),
-    ("a whole path", manifest("file,participant_id\n/data/FIRST,1\nFILES"), "E102"),
-    ("a path upwards", manifest("file,participant_id\n../FIRST,1\nFILES"), "E102"),
-    ("a path of Windows", manifest("file,participant_id\nscans\\FIRST,1\nFILES"), "E101"),
-    (
-        "an address of the web",
-        manifest("file,participant_id\nhttps://a.org/x.nii,1\nFILES"),
-        "E101",
-    ),
-    (
-        "a folder",
-        several(
-            lambda p: p.with_name("more").mkdir(),
-            manifest("file,participant_id\nFIRST,1\nmore,1\nFILES"),
-        ),
-        "E103",
-    ),
-    ("a name of 300 letters", manifest(f"file,participant_id\n{'a' * 300}.nii,1\nFILES"), "E101"),
-    (
-        "a decimal comma",
-        lambda p: p.with_name("manifest.tsv").write_text(
-            f"file\tparticipant_id\ttr\n{p.name}\t1\t2,0\n"
-        ),
-        "E138",
-    ),
-    ("seconds with a unit", manifest("file,participant_id,tr\nFIRST,1,2 s\n"), "E138"),
-    ("milliseconds", manifest("file,participant_id,tr\nFIRST,1,2000\n"), "E138"),
-    ("a negative time", manifest("file,participant_id,tr\nFIRST,1,-2\n"), "E138"),
-    ("a time that is not a number", manifest("file,participant_id,tr\nFIRST,1,nan\n"), "E138"),
-    ("a time of infinity", manifest("file,participant_id,tr\nFIRST,1,inf\n"), "E138"),
-    ("half a dummy", manifest("file,participant_id,n_dummy\nFIRST,1,0.5\n"), "E138"),
-    ("negative dummies", manifest("file,participant_id,n_dummy\nFIRST,1,-1\n"), "E138"),
-    (
-        "more dummies than volumes",
-        manifest(
-            "file,participant_id,n_dummy\nFIRST,1,400\n"
-            + "".join(f"sub-0{m}_task-rest_bold.nii,{m},0\n" for m in (2, 3))
-        ),
-        "X129",
-    ),
-    (
-        "a mark of pandas",
-        manifest(
-            "file,participant_id,exclude\nFIRST,1,1.0\n"
-            + "".join(f"sub-0{m}_task-rest_bold.nii,{m},\n" for m in (2, 3))
-        ),
-        "left",
-    ),
-    ("a mark that is a reason", manifest("file,participant_id,exclude\nFIRST,1,motion\n"), "E138"),
-    ("all rows marked", manifest("file,participant_id,exclude\nFIRST,1,1\n"), "E104"),
-    ("an empty file", manifest(""), "E138"),
-    ("a header alone", manifest("file,participant_id\n"), "E104"),
-    ("a pointer of git-lfs", manifest("version https://git-lfs.github.com/spec/v1\n"), "E108"),
-    (
-        "a link that is not fetched",
-        lambda p: p.with_name("manifest.csv").symlink_to(".git/annex/objects/a"),
-        "E108",
-    ),
-    ("a folder called manifest.csv", lambda p: p.with_name("manifest.csv").mkdir(), "E103"),
-    (
-        "two manifests",
-        several(
-            manifest("file,participant_id\nFIRST,1\nFILES"),
-            manifest("file\nFIRST\n", "manifest.tsv"),
-        ),
-        "E139",
-    ),
-    ("a manifest with another ending", manifest("file\nFIRST\n", "manifest.txt"), "E139"),
-    (
-        "people marked beside it",
-        several(
-            manifest("file,participant_id\nFIRST,1\nFILES"),
-            beside("participants.tsv", "participant_id\texclude\n1\tyes\n2\t0\n"),
-        ),
-        "left",
-    ),
-]
-PARTICIPANTS: list[Case] = [
-    (f"participants.tsv: {name}", beside(file, text), wanted)
-    for name, file, text, wanted in (
-        ("a mark", "participants.tsv", "participant_id\texclude\nsub-01\tTRUE\n", "left"),
-        ("a mark of pandas", "participants.tsv", "participant_id\texclude\nsub-01\t1.0\n", "left"),
-        ("not included", "participants.tsv", "participant_id\tinclude\nsub-01\tno\n", "E138"),
-        ("a mistyped person", "participants.tsv", "participant_id\texclude\nsub-1\t1\n", "E138"),
-        ("a reason", "participants.tsv", "participant_id\texclude\nsub-01\twithdrew\n", "E138"),
-        (
-            "a column called excluded",
-            "participants.tsv",
-            "participant_id\texcluded\nsub-01\t1\n",
-            "E138",
-        ),
-        ("a column called subject", "participants.tsv", "subject\texclude\nsub-01\t1\n", "E139"),
-        ("commas", "participants.tsv", "participant_id,exclude\nsub-01,1\n", "E138"),
-        ("a row too short", "participants.tsv", "participant_id\texclude\nsub-01\n", "right W138"),
-        (
-            "UTF-16",
-            "participants.tsv",
-            "participant_id\texclude\nsub-01\t1\n".encode("utf-16"),
-            "E138",
-        ),
-        ("another ending", "participants.csv", "participant_id,exclude\nsub-01,1\n", "E139"),
-        ("a list of names", "exclude.txt", "sub-01\n", "E139"),
-        ("other people", "participants.tsv", "participant_id\texclude\nA7\t1\n", "E138"),
-        ("no marks", "participants.tsv", "participant_id\tage\nsub-01\t44\n", "right"),
-    )
 ]
 MASKS: list[Case] = [
     ("no mask", mask_file(Path.unlink), "E101"),
@@ -863,8 +684,6 @@ GROUPS = {
     "header": (images, IMAGES, HEADERS),
     "file": (images, IMAGES, FILES),
     "voxels": (images, IMAGES, VOXELS),
-    "manifest": (images, IMAGES, MANIFESTS),
-    "people": (images, IMAGES, PARTICIPANTS),
     "mask": (images, IMAGES, MASKS),
     "confounds": (with_tables, TABLES, CONFOUNDS),
     "array": (matrices, MATRICES, ARRAYS),

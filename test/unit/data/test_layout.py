@@ -68,6 +68,8 @@ def test_two_files_of_one_run_are_refused(tmp_path) -> None:
     assert read(tmp_path) is None
     policy.write_text('layout = "{subject}/{run}/rest.nii"\n')
     assert [len(person.runs) for person in read(tmp_path) or ()] == [2, 1]
+    lay_out(tmp_path, "bob/1/rest.nii", "bob/01/rest.nii")  # after a copy, as run-1 and run-01
+    assert read(tmp_path) is None
 
 
 def test_a_layout_is_kept_where_the_sites_own_file_is(tmp_path, monkeypatch, capsys) -> None:

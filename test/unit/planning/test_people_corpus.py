@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import os
 import random
+import re
 import shlex
 from pathlib import Path
 
@@ -162,13 +163,15 @@ def check_manifest(case: Case, folder: Path, ways: list[str], capsys) -> None:
     assert not any(row["participant_id"] for row in rows)
     assert people_said(folder, capsys)["refused"], "nobody is filled in"
     kept = one_version(case)
+    columns = ["participant_id", "file", "run", "exclude"]
     with table.open("w", newline="") as lines:
-        writer = csv.DictWriter(lines, fieldnames=list(rows[0]))
+        writer = csv.DictWriter(lines, columns, extrasaction="ignore")
         writer.writeheader()
         for row in rows:
-            if truth := kept.pop(os.path.normpath(f"{below}/{row['file']}"), None):
-                filled = {"participant_id": truth.person, "run": truth.acquired}
-                writer.writerow(row | filled)
+            path = os.path.normpath(f"{below}/{row['file']}")
+            who, run = case.files[path].person, case.files[path].acquired
+            one = kept.pop(path, None) is not None
+            writer.writerow(row | {"participant_id": who, "run": run, "exclude": int(not one)})
     assert not kept, "each file has a row"
     assert check(case, people_said(Path(place), capsys), below)
 
@@ -184,3 +187,13 @@ def test_lists_with_files_missing_are_never_read_wrong(tmp_path: Path) -> None:
                 n += 1
                 is_right(case, [[run.name for run in person.runs] for person in people])
     assert n > 20
+
+
+def test_the_patterns_of_the_how_to_page_are_those_that_are_typed_here() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "howto-inputs.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| `([^`|]*\{subject\}[^`|]*)` \|$", page, re.MULTILINE)
+    assert len(rows) >= 10
+    assert {pattern for _, pattern in rows} <= {case.layout for case in CASES}
+    said = " ".join(name for name, _ in rows)
+    for name in ("HCP", "UK Biobank", "ABIDE", "ADHD-200", "DPABI", "C-PAC", "SPM", "CONN"):
+        assert name in said
