@@ -132,7 +132,7 @@ def read(path: Path, *, general: bool = False) -> object:
 
 def whole(path: Path) -> object:
     from cape.data.pipeline import pass_over_arrays
-    from cape.data.runs import SiteRun, Person
+    from cape.data.runs import Person, SiteRun
     from cape.data.space import mask_space
     from cape.data.subjects import read_subject
 
