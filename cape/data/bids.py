@@ -103,9 +103,10 @@ def _entities(path: str, parts: Sequence[str]) -> tuple[dict[str, str], str | No
 
 
 def _of_folders(path: str, folders: Sequence[str], key: str) -> str:
-    """Return the value that folders such as ``ses-1`` say; "" without one."""
-    front = f"{key}-"
-    said = {part.removeprefix(front) for part in folders if part.startswith(front)}
+    """Return the value that folders such as ``sub-01`` or ``sub-01_ses-1`` say; "" without one."""
+    # A label may hold signs: it ends where the next entity begins.
+    value = re.compile(rf"(?:^|_){key}-(.+?)(?=_[A-Za-z]+-|$)")
+    said = {matched[1] for part in folders if (matched := value.search(part))}
     if len(said) > 1:
         observed = f"{path}: folders say {' and '.join(sorted(said))}"
         raise UnusableFile(IssueCode.NAMES_CONTRADICT, observed)
@@ -123,10 +124,11 @@ def why_no_series(named: BidsName) -> str:
 
 def run_key(run: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return what two files of one run share; numbers count by their value, 1 as 01."""
-    return tuple(sorted((key, _by_value(text)) for key, text in run.items()))
+    return tuple(sorted((key, by_value(text)) for key, text in run.items()))
 
 
-def _by_value(text: str) -> str:
+def by_value(text: str) -> str:
+    """Return a text as it tells runs apart: a number without leading zeros, small letters."""
     return text.lstrip("0") or "0" if text.isdecimal() else text.casefold()
 
 
@@ -137,23 +139,14 @@ def differing_entity(names: Sequence[BidsName]) -> str:
 
 
 def part_that_others_have(run: Mapping[str, str], others: Collection[Mapping[str, str]]) -> str:
-    """Return the entity by which a run without it may repeat others; "" if none.
+    """Return an entity by which a run without it may repeat another; "" if none.
 
     So does the series that some programs join from the runs of a task.
     """
-    for key in ("run", "dir"):
-        if key in run:
-            continue
-        without = [dict(other) for other in others if key in other]
-        if any(_covers(run, other, key) for other in without):
-            return key
-    return ""
-
-
-def _covers(run: Mapping[str, str], other: Mapping[str, str], key: str) -> bool:
-    rest = {k: text for k, text in other.items() if k not in (key, "run", "dir")}
-    own = {k: text for k, text in run.items() if k not in ("run", "dir")}
-    return run_key(rest) == run_key(own)
+    own = set(run_key(run))
+    more = (other for other in others if own < set(run_key(other)))
+    lacks = [key for other in more for key in reversed(RUN_MAKERS) if key in other.keys() - run]
+    return lacks[0] if lacks else ""
 
 
 def confounds_beside(image: Path) -> Path | None:

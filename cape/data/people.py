@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from cape.data.bids import (
     BidsName,
+    by_value,
     differing_entity,
     has_all,
     part_that_others_have,
@@ -75,6 +76,8 @@ MAX_ENTITIES: Final = 6
 
 
 class NotTaken(NamedTuple):
+    """A file that is no run of anybody, and why."""
+
     path: str
     why: str
 
@@ -655,21 +658,24 @@ class _Reader:
 
     def _one_version_each(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
         """Note runs that are there in several versions; nothing chooses among them."""
-        if draft.source not in ("BIDS", "layout"):
-            return list(stated)
+        of_list = draft.source not in ("BIDS", "layout")
         groups: dict[object, list[str]] = defaultdict(list)
         for each in stated:
-            named = draft.named.get(each.run.name)
-            run = run_key(named.run) if named else (each.run.session, each.run.run)
-            groups[each.run.person, run].append(each.run.name)
+            named = None if of_list else draft.named.get(each.run.name)
+            given = by_value(each.run.session), by_value(each.run.run)
+            # Rows of a list that name no run are one run each.
+            if not of_list or any(given):
+                run = run_key(named.run) if named else given
+                groups[each.run.person, run].append(each.run.name)
         for names in groups.values():
             if len(names) > 1:
                 self._note_versions(names, draft)
-        for first, whole, key in self._wholes(stated, draft):
+        for first, whole, key in () if of_list else self._wholes(stated, draft):
             place = f"{whole} lacks {key}- beside {first}: it may repeat the others"
             self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{key}-...")
             values = {draft.named[n].entities.get(key, "") for n in draft.named}
-            self._offer([f"{key}-{'+'.join(sorted(filter(str.isalnum, values), key=natural_key))}"])
+            joined = "+".join(sorted(filter(str.isalnum, values), key=natural_key))
+            self._offer([self._and_before(f"{key}-{joined}")])
             self._offer_two_ways([first])
         return list(stated)
 
@@ -694,6 +700,8 @@ class _Reader:
             place = f"{shown} differ in {entity}-"
         elif draft.source == "layout":
             place = f"{shown}: write {{session}} or {{run}} where they differ, or one of the names"
+        elif draft.source in MANIFEST_NAMES:
+            place = f"{shown}: two rows of {draft.source} for one session and run of a person"
         else:
             place = f"{shown}: keep one of them, or name the folder of one version"
             tops = dict.fromkeys(self._above(name) for name in names)
@@ -720,15 +728,19 @@ class _Reader:
         """Yield filters that each choose one of the versions."""
         every = dict.fromkeys(key for version in versions for key in version.entities)
         keys = [key for key in every if len({v.entities.get(key) for v in versions}) > 1]
-        how = resolve(self.config)
-        before = how.entities if how.own_entities else ""
         for version in versions:
             own = [(key, version.entities[key]) for key in keys if key in version.entities]
             text = "_".join(f"{key}-{value}" for key, value in own)
             with suppress(ConfigError):
                 wanted = parse_entities(text)
                 if sum(has_all(other.entities, wanted) for other in versions) == 1:
-                    yield "_".join(filter(None, (before, text)))
+                    yield self._and_before(text)
+
+    def _and_before(self, text: str) -> str:
+        """Return a filter that also asks for what the owner's asks for."""
+        how = resolve(self.config)
+        before = how.entities if how.own_entities else ""
+        return "_".join(filter(None, (before, text)))
 
     def _offer(self, filters: Iterable[str]) -> None:
         for text in filters:
