@@ -90,6 +90,21 @@ def test_waves_below_one_folder_are_said_in_one_line(second, line, tmp_path, cap
     assert not line or (line in told[0] and "different people" in told[0])
 
 
+def test_a_manifest_above_waves_says_that_they_are_the_same_people(tmp_path, capsys) -> None:
+    rows = ["participant_id,session,file"]
+    for wave in (1, 2):
+        bids(tmp_path / f"wave{wave}", "01", "02")
+        name = "wave{0}/sub-{1}/func/sub-{1}_task-rest_bold.nii"
+        rows += [f"{label},{wave},{name.format(wave, label)}" for label in ("01", "02")]
+    (tmp_path / "manifest.csv").write_text("\n".join(rows) + "\n")
+    said = people_said(tmp_path, capsys)
+    assert said["refused"] is None
+    assert [(each["person"], len(each["runs"])) for each in said["people"]] == [
+        ("01", 2),
+        ("02", 2),
+    ]
+
+
 def test_one_lab_below_a_folder_is_one_lab(tmp_path, capsys) -> None:
     bids(tmp_path / "lab" / "local0", "01", "02")
     said = people_said(tmp_path / "lab", capsys)
