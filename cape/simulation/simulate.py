@@ -51,9 +51,9 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
 
     `find_way` maps ``through`` to a way.
     """
-    sites = site_folders(directory)
     seed, maps, out = options.seed, options.maps, options.out.resolve()
     check_seed(seed)
+    sites = site_folders(directory)
     way = find_way(options.through)
     chosen = _chosen(directory, options.settings, maps)
     check_places(sites, out)

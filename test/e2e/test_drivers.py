@@ -170,7 +170,7 @@ def test_a_first_document_is_answered_anew_if_a_file_in_a_subfolder_changed(tmp_
     data = helper.write_data(tmp_path / "data")
     deep = data / "local0" / "deep" / "er"
     deep.mkdir(parents=True)
-    for path in sorted((data / "local0").glob("*.npy")):
+    for path in sorted((data / "local0").glob("sub-*.npy")):
         path.rename(deep / path.name)
     settings = {**settings_of("capedjica"), "data": "deep/er/*.npy"}
     engine = Engine(tmp_path / "work", data, settings)

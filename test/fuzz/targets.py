@@ -55,6 +55,7 @@ from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_steps import AdvertisedSite, ReadySite, SharedSite
 from cape.settings.config import Config
+from cape.settings.own_words import OwnWords
 from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import SETUP_FILE, read_setup
 from cape.site.identity import IdentityFiles, KnownSites
@@ -196,7 +197,7 @@ def manifest(data: bytes) -> None:
         Path(top, f"manifest{suffix}").write_bytes(text)
         Path(top, "sub-1.npy").write_bytes(b"x")
         findings = Findings("x")
-        rows = read_manifest(Path(top), f"manifest{suffix}", findings)
+        rows = read_manifest(Path(top), f"manifest{suffix}", findings, OwnWords())
         assert rows or findings.listing()
         config: Config = load("capedjica").config.from_input(
             {"epsilon": 1.0, "delta": 1e-5, "feature_space": "matrix"}
@@ -552,7 +553,7 @@ TARGETS: dict[str, Fuzzed] = {
     ),
     "manifest": Fuzzed(
         manifest,
-        (b"\0file,subject,tr\nsub-1.npy,1,2.0\n", b'\0file,tr\n"a\nb",1\n',
+        (b"\0file,participant_id,tr\nsub-1.npy,1,2.0\n", b'\0file,tr\n"a\nb",1\n',
          b"\1file\ttr\na\t1e400\n",
          b"\0file\n" + b"x" * 200_000 + b"\n", b'\0file,n_dummy\na,1e300\n', b"\0\0\n"),
     ),

@@ -19,8 +19,8 @@ from cape.site.site_data import FileSource
 NAMES = ("C01", "C02")
 
 
-def run(ses: str = "", run: str = "") -> SiteRun:
-    return SiteRun(path=Path("x"), name="x", ses=ses, run=run)
+def run(session: str = "", run: str = "") -> SiteRun:
+    return SiteRun(path=Path("x"), name="x", session=session, run=run)
 
 
 def test_runs_stay_apart_and_volumes_that_are_left_out_have_a_row(tmp_path):
@@ -86,8 +86,8 @@ def test_runs_are_called_as_names_and_lists_call_them_else_numbered():
 
 
 def test_the_facts_of_a_site_tell_its_runs(tmp_path):
-    rows = "subject,ses,run,file\n1,b,1,x.npy\n1,a,1,y.npy\n"
-    (tmp_path / "cape-manifest.csv").write_text(rows)
+    rows = "participant_id,session,run,file\n1,b,1,x.npy\n1,a,1,y.npy\n"
+    (tmp_path / "manifest.csv").write_text(rows)
     for k, name in enumerate(("x", "y")):
         values = np.random.default_rng(k).standard_normal((6, 40 + k)).astype(np.float32)
         np.save(tmp_path / f"{name}.npy", values)
@@ -96,7 +96,7 @@ def test_the_facts_of_a_site_tell_its_runs(tmp_path):
         orientation="feature_by_time",
         n_features=6,
     )  # fmt: skip
-    source = FileSource(tmp_path, {"manifest": "cape-manifest.csv"}, config, "B")
+    source = FileSource(tmp_path, {"manifest": "manifest.csv"}, config, "B")
     (person,) = source.private_summary(SitePolicy(), []).subjects
     assert [(r.session, r.entities, r.n_volumes, r.left_out) for r in person.runs] == [
         ("ses-a", "run-1", 41, (0, 1)),

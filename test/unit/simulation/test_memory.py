@@ -16,7 +16,9 @@ from support.simulation import simulate
 def study(tmp_path):
     write_consortium(tmp_path / "s", Request(site_sizes=(4, 3, 3), n_timepoints=30, n_networks=2))
     # A name that leads nowhere: the site's list cannot be used.
-    (tmp_path / "s" / "local1" / "manifest.csv").write_text("file\nsub-77_bold.nii.gz\n")
+    (tmp_path / "s" / "local1" / "manifest.csv").write_text(
+        "participant_id,file\n77,sub-77_bold.nii.gz\n"
+    )
     return tmp_path / "s"
 
 
