@@ -255,8 +255,13 @@ def test_whatever_happens_to_files_the_store_gives_what_they_hold(
 def test_what_a_list_says_of_a_run_is_part_of_what_was_read(base, cache, reads):
     table, rows = base / "people.csv", "participant_id,file,confounds,n_dummy"
     for n_dummy, n_read in ((0, 1), (2, 1), (2, 0)):
-        row = f"eve,{IMAGE.format('eve')},{TABLE.format('eve')},{n_dummy}"
-        table.write_text(f"{rows}\n{row}\n")
+        row = f"eve,{IMAGE.format('eve')},{TABLE.format('eve')},{n_dummy},0"
+        others = "".join(
+            f"{path.name[4:8].strip('_')},{path.name},,,1\n"
+            for path in sorted(base.glob("sub-*.nii.gz"))
+            if "eve" not in path.name
+        )
+        table.write_text(f"{rows},exclude\n{row}\n{others}")
         reads.clear()
         load_site(base, {"manifest": "people.csv"}, CONFIG, site="B", cache=cache)
         assert len(reads) == n_read
