@@ -225,7 +225,7 @@ class _Reader:
         # Whatever a list names is meant as a series; a pattern may fit tables beside them.
         is_list = "data" in given and not isinstance(given["data"], str)
         series = names if is_list else self._of_the_kind(names)
-        by_names = self._of_bids(series)
+        by_names = self._of_bids(series, is_alone=not (table or self.words.layout))
         if not is_list:
             self._note_surfaces(names, by_names)
         stated = None
@@ -299,14 +299,16 @@ class _Reader:
                     return True
         return False
 
-    def _of_bids(self, names: Sequence[str]) -> _Draft:
+    def _of_bids(self, names: Sequence[str], *, is_alone: bool) -> _Draft:
+        """Return what names of BIDS state; contradictions count where nothing else states it."""
         draft = _Draft(source="BIDS")
         for name in names:
             try:
                 named = read_name(name)
                 label = normal(named.label) if named else ""
             except UnusableFile as verdict:
-                self.findings.add_issue(verdict.issue, name)
+                if is_alone:
+                    self.findings.add_issue(verdict.issue, name)
                 continue
             if named is None:
                 draft.not_taken[name] = "its name is none of BIDS"

@@ -388,3 +388,13 @@ def test_a_folder_that_cannot_be_read_is_not_told_as_one_that_cannot_be_written(
     assert f"{tmp_path}" in caught.value.detail
     assert "Permission denied" in caught.value.detail
     assert "correct its permissions" in caught.value.detail
+
+
+def test_names_that_contradict_each_other_do_not_stop_a_list_that_says_who_it_is(tmp_path):
+    """The remedy of a folder that says 01 and a name that says 02 was refused as well."""
+    lay_out(tmp_path, "sub-01/sub-02_bold.nii", "sub-03/sub-03_bold.nii")
+    assert read(tmp_path) is None
+    (tmp_path / "manifest.csv").write_text(
+        "participant_id,file\n02,sub-01/sub-02_bold.nii\n03,sub-03/sub-03_bold.nii\n"
+    )
+    assert [person.label for person in read(tmp_path) or ()] == ["02", "03"]
