@@ -273,6 +273,10 @@ class PrivacyWarning(CapeWarning):
     """
 
 
+class LabelsWarning(CapeWarning):
+    """Several sites have people of the same labels, who count as different people."""
+
+
 class NoiseWarning(CapeWarning):
     """The forecast says that the maps of this run will mostly show noise.
 

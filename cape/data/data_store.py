@@ -1,6 +1,6 @@
 """A site's store of arrays that were read from its files; private, in a folder of its own.
 
-An entry is an array file (`cape.data.array_file`) under a name, with the key of what it was made
+An entry is an array file (`cape.array_file`) under a name, with the key of what it was made
 of; the next one of that name replaces it.  The store holds no name of a person, file or folder:
 digests of them tell whose entries to remove.
 
@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Final
 
 from cape.algorithms.estimators import Array, Data
-from cape.data.array_file import Stored, own_file, read_arrays, read_note, write_arrays
+from cape.array_file import Stored, own_file, read_arrays, read_note, write_arrays
 from cape.data.names import bare
 
 # Bytes that all entries together may take: 10,000 subjects of 250 volumes at d = 400.

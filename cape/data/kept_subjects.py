@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any
 
 from cape.algorithms.estimators import Data
-from cape.data.array_file import Stamp, is_settled, stamp_of
+from cape.array_file import Stamp, is_settled, stamp_of
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import Quality
 from cape.data.data_store import DataStore, marks_of

@@ -31,6 +31,7 @@ from cape.data.bids import (
 )
 from cape.data.file_type import CIFTI_SERIES, CIFTI_SUFFIX, suffixes_of, visible
 from cape.data.folders import (
+    NO_DATA,
     PARTICIPANTS,
     TO_CONVERT,
     FileKind,
@@ -104,6 +105,7 @@ class PeopleList:
     columns: tuple[str, ...] = ()  # features of a table whose rows are the people
     runs_left_out: tuple[SiteRun, ...] = ()  # of all people
     unstated: tuple[str, ...] = ()  # series of a list that cannot be used
+    doubled: tuple[str, ...] = ()  # labels of people of whom a run is there in several versions
     filters: tuple[str, ...] = ()  # values of bids_filter, each of which chooses one version
     ways: tuple[str, ...] = ()  # commands that state what is not stated
 
@@ -193,6 +195,7 @@ class _Reader:
         self.before_tables = before_tables
         self.ways: list[str] = []
         self.filters: list[str] = []
+        self.doubled: set[str] = set()
         self.unstated: list[str] = []
 
     # -- what states the people ----------------------------------------------------------------
@@ -253,8 +256,9 @@ class _Reader:
             names = [str(name) for name in given] if isinstance(given, Sequence) else []
             if not names:
                 self._note_none("an empty list")
-            # A member of COINSTAC may have to map the policy file as data (`cape.site.policy`).
-            return [name for name in names if PurePath(name).name != POLICY_FILE]
+            # A member of COINSTAC may have to map the policy and the owner's files as data, too.
+            others = {*NO_DATA, *reserved_names(self.config)}
+            return [name for name in names if PurePath(name).name not in others]
         if not re.search(r"[*?\[]", given):
             return [given]
         if leads_out(given):
@@ -564,6 +568,7 @@ class _Reader:
             not_taken=tuple(NotTaken(*pair) for pair in sorted(draft.not_taken.items())),
             said=said,
             columns=draft.columns,
+            doubled=tuple(sorted(self.doubled)),
             filters=tuple(self.filters),
             ways=tuple(self.ways),
             runs_left_out=tuple(run for run in runs if (run.name, run.row) in out),
@@ -659,27 +664,41 @@ class _Reader:
     # -- one file a run ------------------------------------------------------------------------
 
     def _one_version_each(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
-        """Note runs that are there in several versions; nothing chooses among them."""
-        of_list = draft.source not in ("BIDS", "layout")
+        """Return the runs without those of people of whom one is there in several versions.
+
+        Nothing chooses among versions.  They are a fault of the site where it is checked; in a run
+        the people count as zeros, as an owner could otherwise ask by filters who has which files.
+        """
+        by_names = draft.source == "BIDS"
         groups: dict[object, list[str]] = defaultdict(list)
+        person = {each.run.name: each.run.person for each in stated}
         for each in stated:
-            named = None if of_list else draft.named.get(each.run.name)
-            given = by_value(each.run.session), by_value(each.run.run)
+            run = by_value(each.run.session), by_value(each.run.run)
+            if by_names:
+                groups[each.run.person, run_key(draft.named[each.run.name].run)].append(
+                    each.run.name
+                )
             # Rows of a list that name no run are one run each.
-            if not of_list or any(given):
-                run = run_key(named.run) if named else given
+            elif draft.source == "layout" or any(run):
                 groups[each.run.person, run].append(each.run.name)
-        for names in groups.values():
-            if len(names) > 1:
-                self._note_versions(names, draft)
-        for first, whole, key in () if of_list else self._wholes(stated, draft):
+        for names in map(list, map(dict.fromkeys, groups.values())):  # a name twice is one file
+            if len(names) > 1 and by_names:
+                self._note_versions([draft.named[name] for name in names], names)
+                self.doubled.add(person[names[0]])
+            elif len(names) > 1:
+                place = f"{draft.source}: {names[0]} and {names[1]}"
+                self.findings.add(IssueCode.RUN_STATED_TWICE, place)
+        for first, whole, key in self._wholes(stated, draft) if by_names else ():
             place = f"{whole} lacks {key}- beside {first}: it may repeat the others"
             self.findings.add(IssueCode.RUN_VERSIONS, place, filter=f"{key}-...")
             values = {draft.named[n].entities.get(key, "") for n in draft.named}
             joined = "+".join(sorted(filter(str.isalnum, values), key=natural_key))
             self._offer([self._and_before(f"{key}-{joined}")])
             self._offer_two_ways([first])
-        return list(stated)
+            self.doubled.add(person[whole])
+        if self.findings.strict:  # who is asked which version is meant reads them all
+            return list(stated)
+        return [each for each in stated if each.run.person not in self.doubled]
 
     def _wholes(self, stated: Sequence[Stated], draft: _Draft) -> Iterator[tuple[str, str, str]]:
         of_person: dict[str, list[str]] = defaultdict(list)
@@ -693,19 +712,12 @@ class _Reader:
                 if key := part_that_others_have(draft.named[name].run, runs):
                     yield next(o for o in others if key in draft.named[o].run), name, key
 
-    def _note_versions(self, names: Sequence[str], draft: _Draft) -> None:
-        versions = [draft.named[name] for name in names if name in draft.named]
-        entity = differing_entity(versions) if len(versions) == len(names) else ""
+    def _note_versions(self, versions: Sequence[BidsName], names: Sequence[str]) -> None:
+        entity = differing_entity(versions)
         filters = list(self._choosing(versions)) if entity else []
-        shown = f"{names[0]} and {names[1]}"
-        if entity:
-            place = f"{shown} differ in {entity}-"
-        elif draft.source == "layout":
-            place = f"{shown}: write {{session}} or {{run}} where they differ, or one of the names"
-        elif draft.source in MANIFEST_NAMES:
-            place = f"{shown}: two rows of {draft.source} for one session and run of a person"
-        else:
-            place = f"{shown}: keep one of them, or name the folder of one version"
+        place = f"{names[0]} and {names[1]} differ in {entity}-"
+        if not entity:
+            place = f"{names[0]} and {names[1]}: keep one, or name the folder of one version"
             tops = dict.fromkeys(self._above(name) for name in names)
             folders = [shlex.quote(str(self.base / top)) for top in tops if top]
             self._offer_ways([f"cape people {folder}" for folder in folders if len(tops) > 1])

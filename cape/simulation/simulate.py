@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from cape.errors import (
     CapeWarning,
     ConfigError,
     ConsortiumError,
+    LabelsWarning,
     NoiseWarning,
     PrivacyBudgetError,
 )
@@ -37,6 +39,9 @@ from cape.site.files import folder_lock
 from cape.site.places import SitePlaces
 from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.space.feature_space import FeatureSpace
+
+if TYPE_CHECKING:
+    from cape.data.people import PeopleList
 
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 # TOML, the format of a site's policy file, has no larger integers.
@@ -77,7 +82,8 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     # Checked before reading data, which takes minutes.
-    if reason := _expected_noise(sites, computation.name, config):
+    lists = _lists(sites, config)
+    if reason := _expected_noise(lists, computation.name, config):
         warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
     setup = RunSetup(
         directory=str(directory.resolve()),
@@ -191,20 +197,35 @@ def _counted_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]
     return {} if name in chosen or not found else {name: found}
 
 
-def _expected_noise(sites: Mapping[str, Path], computation: str, config: Config) -> str:
-    """Return why a real run would be refused as noise; empty if accepted or still unknown."""
-    from cape.data.issues import Findings
-    from cape.data.people import read_people
+def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
+    """Return the people of each site; DataError if a run is there in several versions.
 
+    A warning says how many labels several sites have.
+    """
+    from cape.data.issues import Findings
+    from cape.data.people import labels_that_recur, read_people
+
+    lists = {}
+    for site, path in sites.items():
+        findings = Findings(site, strict=True)
+        lists[site] = read_people(path, config, findings)
+        # In a real run these people count as zeros; here all files are at hand.  Other faults end
+        # the run itself, which tells them to each site.
+        if lists[site].doubled:
+            findings.raise_if_blocked()
+    if recurring := labels_that_recur(lists):
+        warnings.warn(recurring, LabelsWarning, stacklevel=3)
+    return lists
+
+
+def _expected_noise(lists: Mapping[str, PeopleList], computation: str, config: Config) -> str:
+    """Return why a real run would be refused as noise; empty if accepted."""
     planner = planner_of(computation)
     if planner is None:  # there is no forecast
         return ""
     config = settings_of(planner.config, config)
-    try:
-        lists = [read_people(path, config, Findings(site)) for site, path in sites.items()]
-    except CapeError:  # the run itself raises it
-        return ""
-    return planner.expected_noise(config, len(sites), sum(len(people.listed) for people in lists))
+    n_people = sum(len(people.listed) for people in lists.values())
+    return planner.expected_noise(config, len(lists), n_people)
 
 
 def _chosen(

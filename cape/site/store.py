@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cape.data.array_file import Stamp, is_settled, own_file, read_arrays, write_arrays
+from cape.array_file import Stamp, is_settled, own_file, read_arrays, write_arrays
 from cape.errors import CapeError, ReplayError, StateLostError
 from cape.frozen import dataclass
 from cape.protocol import wire

@@ -61,8 +61,8 @@ def write_people(folder: Path, arrays: list[np.ndarray], trs: list[str] | None =
     folder.mkdir(parents=True)
     for m, X in enumerate(arrays):
         np.save(folder / f"sub-{m:02d}.npy", X)
-    rows = [f"sub-{m:02d}.npy,{tr}" for m, tr in enumerate(trs or ["2"] * len(arrays))]
-    (folder / "manifest.csv").write_text("\n".join(["file,tr", *rows]) + "\n")
+    rows = [f"sub-{m:02d}.npy,sub-{m:02d},{tr}" for m, tr in enumerate(trs or ["2"] * len(arrays))]
+    (folder / "manifest.csv").write_text("\n".join(["file,participant_id,tr", *rows]) + "\n")
     return folder
 
 
@@ -370,7 +370,7 @@ def test_a_table_of_records_whose_header_is_not_the_owners_is_refused_by_its_hea
 
 def test_a_row_of_a_table_of_records_is_asked_nothing(tmp_path) -> None:
     answers = set()
-    ends = ("1\u2028s6", "1\u0085s6", "1\x0cs6", "1\x1es6", "9" * 200_000, '"1', "\0")
+    ends = ("1\u2028s6", "1\u0085s6", "1\x0cs6", "1\x1es6", "9" * 2_000_000, '"1', "\0")
     cells = ["1.5", "", "NA", "many", "1e99", "2,3", *ends]
     for k, cell in enumerate([*(cell.encode() for cell in cells), b"1\xff", b"\xff\xfe", b"\xe2"]):
         site = tmp_path / f"site {k}"
@@ -399,7 +399,7 @@ def test_a_row_that_cannot_be_decoded_is_the_zero_vector_of_its_own_person(tmp_p
 
 def test_the_name_of_a_person_whose_row_cannot_be_read_is_never_its_values(tmp_path) -> None:
     rows = ('"s0,0.123,4', "s1;0.123;4", '"s2,0.123,"4,5', '"Doe, Jane",1,2', "s4,0.123",
-            "s5,0.123," + "9" * 200_000, '"s6",0.123,4,5')  # fmt: skip
+            "s5,0.123," + "9" * 2_000_000, '"s6",0.123,4,5')  # fmt: skip
     (tmp_path / "records.csv").write_text("\n".join(["who,a,b", *rows]) + "\n")
     table = tables.read_records(tmp_path / "records.csv")
     assert table.labels == ("s0", "line 3 of records.csv", "s2", "Doe, Jane", "s4", "s5", "s6")
@@ -567,7 +567,7 @@ def test_a_list_with_a_wrong_name_locks_nobody_out(worlds, tmp_path) -> None:
     manifest = worlds[0] / "manifest.csv"
     right = manifest.read_text()
     for _ in range(4):
-        manifest.write_text(right.replace("sub-03", "sub-3"))
+        manifest.write_text(right.replace("sub-03.npy", "sub-3.npy"))
         assert owner.ask().startswith("CAPE-E101 ")
     manifest.write_text(right)
     assert owner.ask().startswith("[{")

@@ -346,7 +346,7 @@ def test_a_policy_that_lies_beside_the_files_that_are_read_is_never_ignored(fold
     base = engine.data / "local0"
     inside = base / {"behind a link": "store", "of the list": "lists"}.get(where, where)
     inside.mkdir(parents=True)
-    names = sorted(path.name for path in base.glob("*.npy"))
+    names = sorted(path.name for path in base.glob("sub-*.npy"))
     for name in names if where != "of the list" else ():
         shutil.move(base / name, inside / name)
     shown = inside
@@ -355,7 +355,7 @@ def test_a_policy_that_lies_beside_the_files_that_are_read_is_never_ignored(fold
         shown.symlink_to("store")
     engine.mapped = {"data": [(shown / name).relative_to(base).as_posix() for name in names]}
     if where == "of the list":
-        rows = ["file", *names]
+        rows = ["file,participant_id", *(f"{name},{name[4:6]}" for name in names)]
         (inside / "manifest.csv").write_text("\n".join(rows) + "\n")
         engine.mapped = {"manifest": "lists/manifest.csv"}
     path = inside / "site-policy.toml"

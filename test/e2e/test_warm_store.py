@@ -8,7 +8,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data import array_file
+from cape import array_file
 from support.simulation import simulate
 from support.surfaces import axis, parcels, write_cifti, write_owner_files, write_study
 

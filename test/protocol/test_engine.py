@@ -16,9 +16,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cape import frozen
+from cape import array_file, frozen
 from cape.algorithms.pca import ProjectorPca
-from cape.data import array_file
 from cape.engines.coinstac import computation as coinstac
 from cape.engines.coinstac.documents import encode_run
 from cape.errors import (

@@ -411,7 +411,7 @@ FILES: list[Case] = [
     (
         "packed and unpacked",
         lambda p: p.with_name(f"{p.name}.gz").write_bytes(zipped(p.read_bytes())),
-        "E105",
+        "X???",
     ),
     ("a name in capitals", renamed("sub-01_task-rest_bold.NII"), "right"),
     ("a Mac's file beside it", beside(f"._{FIRST}", b"\0\5\26\7"), "right"),

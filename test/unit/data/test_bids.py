@@ -73,7 +73,7 @@ def test_two_echoes_are_one_run_in_two_versions(tmp_path):
         (folder / name).write_bytes(b"x")
     table = folder / "sub-01_task-rest_desc-confounds_timeseries.tsv"
     table.write_text("a\n1\n")
-    findings = Findings("B")
+    findings = Findings("B", strict=True)
     discover(tmp_path, {}, CONFIG, findings)
     (refused,) = findings.listing()
     assert (refused.code, refused.severity) == ("CAPE-E105", "E")

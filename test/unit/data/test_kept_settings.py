@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import cape.computations
-from cape.data import array_file
+from cape import array_file
 from cape.data.data_store import DataStore
 from cape.data.kept_subjects import KeptSubjects
 from cape.data.pipeline import load_site

@@ -13,7 +13,7 @@ import nilearn.interfaces.fmriprep as fmriprep
 import numpy as np
 import pytest
 
-from cape.data import array_file
+from cape import array_file
 from cape.data.data_store import DataStore
 from cape.data.discovery import list_site
 from cape.data.issues import Findings, IssueCode, UnusableFile
