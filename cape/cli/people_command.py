@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from cape.cli.common import AsJson, RefusedEnd, folder_argument, result
 
 if TYPE_CHECKING:
-    from cape.data.runs import Person
+    from cape.data.runs import Person, SiteRun
     from cape.planning.people import SitePeople
 
 # Files named where some are not taken
@@ -106,18 +107,22 @@ def _told(each: SitePeople) -> list[str]:
     )
     texts += people.said
     texts += [f"  {_in_a_line(person)}" for person in people.people]
-    if people.not_taken:
-        texts.append(f"not taken: {len(people.not_taken)} files")
-        texts += [f"  {name.path}: {name.why}" for name in people.not_taken[:_MAX_NAMED]]
-        if len(people.not_taken) > _MAX_NAMED:
-            texts.append("  all of them: --json")
+    whys = Counter(name.why for name in people.not_taken)
+    for why, n in whys.most_common():
+        first = next(name.path for name in people.not_taken if name.why == why)
+        texts.append(f"not taken: {first}{f' and {n - 1} more' if n > 1 else ''}: {why}")
     return [*texts, *each.warnings]
 
 
 def _in_a_line(person: Person) -> str:
     if person.left_out:
         return f"{person.label}: left out, {person.left_out}"
-    runs = [" ".join(filter(None, (run.session, run.run))) or run.name for run in person.runs]
+    runs = [_run_in_words(run) for run in person.runs]
     more = " ..." if len(runs) > _MAX_NAMED else ""
     count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
     return f"{person.label}: {count}: {', '.join(runs[:_MAX_NAMED])}{more}"
+
+
+def _run_in_words(run: SiteRun) -> str:
+    words = [f"session {run.session}" * bool(run.session), run.run]
+    return " ".join(filter(None, words)) or run.path.name

@@ -53,10 +53,12 @@ TO_CONVERT: Final[Mapping[str, str]] = {
     ".mgz": "mri_convert IN.mgz OUT.nii.gz",
 }
 _DATA: Final = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
+# Endings of files that make a folder beside sites one of data; notes end in .txt.
+_OF_DATA: Final = tuple({*_DATA, *TO_CONVERT} - {".txt"})
 
 
 def words_beside(base: Path) -> OwnWords:
-    """Return the site's own words: its file in the folder, else that of `POLICY_VARIABLE`.
+    """Return the site's own words: the file of `POLICY_VARIABLE`, else the one in the folder.
 
     ConfigError E268.  A run on an engine, where others can send files into the folder, takes them
     from the site's policy instead (`cape.site.policy`), which also checks the rest of the file.
@@ -73,8 +75,8 @@ def words_beside(base: Path) -> OwnWords:
 
 def words_file(base: Path) -> Path:
     """Return the file of the site's own words, which need not exist."""
-    beside, named = base / POLICY_FILE, os.environ.get(POLICY_VARIABLE, "")
-    return Path(named) if named and not beside.is_file() else beside
+    named = os.environ.get(POLICY_VARIABLE, "")
+    return Path(named) if named else base / POLICY_FILE
 
 
 @contextmanager
@@ -219,7 +221,7 @@ def _of_single_people(
 
 
 def _holds_data(names: Sequence[str]) -> bool:
-    return any(name.lower().endswith((*_DATA, *TO_CONVERT)) for name in names)
+    return any(name.lower().endswith(_OF_DATA) for name in names)
 
 
 def states_people(folder: Path, names: Sequence[str], *, deep: bool = False) -> bool:

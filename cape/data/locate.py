@@ -30,14 +30,25 @@ class Stated:
 
 
 def located(
-    base: Path, stated: Iterable[Stated], findings: Findings, *, of_cifti: bool
+    base: Path,
+    stated: Iterable[Stated],
+    findings: Findings,
+    *,
+    of_cifti: bool,
+    excluded: Sequence[str] = (),
 ) -> tuple[SiteRun, ...]:
-    """Return the runs whose files are there; what is wrong with the others goes to `findings`."""
+    """Return the runs whose files are there; what is wrong with the others goes to `findings`.
+
+    `excluded`: files that a list leaves out, which no other name may bring in again.
+    """
     named = [each for each in stated if can_be_a_name(each.run.name, findings)]
     if not of_cifti:
         named = [each for each in named if _is_no_surface(each.run.name, findings)]
     hidden = _hidden_names(base, [each.run.name for each in named], findings)
     seen: dict[Path | tuple[int, int], str] = {}
+    for name in excluded:
+        if not leads_out(name) and (base / name).is_file():
+            seen.update(dict.fromkeys(_places(base / name), name))
     missing: list[str] = []
     runs: list[SiteRun] = []
     for each in named:
@@ -47,10 +58,7 @@ def located(
             continue
         # By the file behind all links, hard ones too: two names of one file are one run counted
         # twice.  Contents are not compared: whether a person counts must not depend on another's.
-        real, state = path.resolve(), path.stat()
-        places: set[Path | tuple[int, int]] = {real}
-        if state.st_ino:
-            places.add((state.st_dev, state.st_ino))
+        places = _places(path)
         if run.row < 0:
             if other := next((seen[place] for place in places if place in seen), ""):
                 findings.add(IssueCode.FILE_TWICE, f"{other} and {run.name}")
@@ -60,6 +68,11 @@ def located(
         runs.append(replace(run, path=path, confounds=confounds))
     _note_missing(base, missing, findings)
     return tuple(runs)
+
+
+def _places(path: Path) -> set[Path | tuple[int, int]]:
+    real, state = path.resolve(), path.stat()
+    return {real, (state.st_dev, state.st_ino)} if state.st_ino else {real}
 
 
 def _confounds(

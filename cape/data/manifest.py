@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from cape.data.issues import Findings, IssueCode, UnusableFile
@@ -39,7 +39,7 @@ class ManifestRow(NamedTuple):
     n_dummy: int
     confounds: str
     trust_grid: bool
-    left_out: bool
+    left_out: bool | None  # None: there is no column ``exclude``
 
 
 def read_manifest(
@@ -63,7 +63,7 @@ def read_manifest(
         findings.add_issue(verdict.issue, name)
         return ()
     runs: list[ManifestRow] = []
-    marks: dict[str, bool] = {}
+    marks: dict[str, bool | None] = {}
     for line, cells in rows:
         where = Mention(name, line.number)
         try:
@@ -123,14 +123,14 @@ def _row(where: Mention, cells: tuple[str, ...], places: Mapping[str, int]) -> M
         where=where,
         person=normal(texts[PERSON]),
         written=texts[PERSON].strip(),
-        file=texts["file"],
+        file=PurePosixPath(texts["file"]).as_posix(),
         session=texts["session"].removeprefix("ses-"),
         run=texts["run"],
         tr=_number(texts["tr"], "tr", MAX_TR),
         n_dummy=int(_number(texts["n_dummy"], "n_dummy", MAX_DUMMIES)),
         confounds=texts["confounds"],
         trust_grid=trusted,
-        left_out=left_out,
+        left_out=left_out if EXCLUDE in places else None,
     )
 
 

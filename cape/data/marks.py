@@ -39,15 +39,17 @@ _RUNS: Final = re.compile(rf"{_RUN}(?:[_,]\s*{_RUN})*")
 _MARK: Final = re.compile(
     r"exclu(?!siv)|inclu(?!siv)|withdr|consent|opt(?:ed|ing)?out|dropp?(?:ed|ing)?out|donotuse|dontuse"
     r"|donotinclude|notusable|unusable|qc[a-z]*fail|fail[a-z]*qc|reject|discard|ineligib|noteligib"
-    r"|ausgeschlossen|ausschluss|einwilligung|zurückgezogen"
+    r"|discontinu|terminated|losttofollow|ausgeschlossen|ausschluss|einwilligung|zurückgezogen"
 )
 _MARK_HEADER: Final = re.compile(
-    r"(?:is|to|qc|mri|fmri|rest|scan|data)*"
+    r"qc[a-z]*\d*|(?:is|to|qc|mri|fmri|rest|scan|data)*"
     r"(?:qc|excl|keep|kept|use|used|usable|valid|invalid|bad|good|ok|pass|passed|fail|failed|drop"
     r"|dropped|remove|removed|omit|omitted|outliers?|skip|skipped|ignore|ignored|eligible)"
     r"(?:qc|flag|status|mri|fmri|rest|scan|data|this|run|reason)*\d*"
 )
-_MARK_CELL: Final = re.compile(r"excl|dropped|removed|omitted|skipped|ignored?|donotscan")
+_MARK_CELL: Final = re.compile(
+    r"excl|dropped|removed|omitted|skipped|ignored?|donotscan|fail|failed|bad|refused|declined"
+)
 # Beside the lists that are read: another of their names, in any format of a table
 _SECOND_LIST: Final = re.compile(r"(?:participants|manifest)[^/]*\.(?:tsv|csv|txt|xlsx?|ods)", re.I)
 _LIST_ENDS: Final = (".tsv", ".csv", ".txt", ".xls", ".xlsx", ".ods")
@@ -317,7 +319,7 @@ def lines_said(
             verb = "is" if n == 1 else "are"
             yield f"{n} of {len(people)} people {verb} left out: {table}{_lines(of_whole)}"
         if others:
-            runs = f"{len(others)} run{'s' * (len(others) > 1)} of others"
+            runs = f"{len(others)} {'single runs' if len(others) > 1 else 'single run'}"
             yield f"{runs} {'are' if len(others) > 1 else 'is'} left out: {table}{_lines(others)}"
     if not anybody:
         why = (

@@ -66,7 +66,14 @@ def one_label_each(labels: Iterable[str], words: OwnWords) -> Mapping[str, str]:
     The site's own file says which are one person's (`same_people`); the first one given there
     stands for all.
     """
-    first = {normal(other): normal(group[0]) for group in words.same_people for other in group}
+    groups: list[list[str]] = []
+    for group in words.same_people:
+        joined = list(map(normal, group))
+        for other in [other for other in groups if {*other} & {*joined}]:  # 1 as 2, and 2 as 3
+            groups.remove(other)
+            joined = [*other, *joined]
+        groups.append(joined)
+    first = {label: group[0] for group in groups for label in group}
     return {label: first.get(label, label) for label in labels}
 
 

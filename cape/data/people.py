@@ -134,6 +134,7 @@ class _Draft:
     left_out: dict[str, Mention] = field(default_factory=dict)  # by file; rows of a manifest
     marks: list[MarkTable] = field(default_factory=list)
     columns: tuple[str, ...] = ()
+    has_exclude: bool = False  # whether the list that states the runs has the column
     every_name: bool = False  # whether a filter that the owner wrote is about all names
 
 
@@ -288,6 +289,7 @@ class _Reader:
         if space in CIFTI_SUFFIX:
             return [name for name in names if name.lower().endswith(CIFTI_SUFFIX[space])]
         kind: FileKind = "matrix" if space == "matrix" else "volume"
+        names = [name for name in names if name not in self.words.tables]
         some = [name for name in names if of_kind(name, kind)]
         if space == "atlas" and not self._state_somebody(some):  # series of its parcels
             tables = [name for name in names if of_kind(name, "matrix")]
@@ -378,6 +380,7 @@ class _Reader:
             draft.runs.append(Stated(run=run, confounds=row.confounds))
             # As the list writes it, with sub- or without.
             draft.shown.setdefault(row.person, "sub-" * row.written.startswith("sub-") + row.person)
+            draft.has_exclude |= row.left_out is not None
             if row.left_out:
                 draft.left_out[row.file] = row.where
             with suppress(UnusableFile):
@@ -448,14 +451,21 @@ class _Reader:
         """Return the tables of people from the site's folder down to the folders of its people."""
         places = {PurePath(".")}
         for name in names:
-            parts = name.split("/")
-            at = next((n for n, part in enumerate(parts[:-1]) if part.startswith("sub-")), 0)
+            parts = name.split("/")[:-1]
+            # Of BIDS, those above the folder of the person; a typed layout may name any.
+            of_people = (n for n, part in enumerate(parts) if part.startswith("sub-"))
+            at = next(of_people, 0 if source == "BIDS" else len(parts))
             places |= {PurePath(*parts[:n]) for n in range(at + 1)}
         columns, tables = self.words.other_columns, []
         read = (source, PARTICIPANTS, *self.words.tables)
         for place in sorted(places):
-            if (self.base / place).is_dir():
-                note_second_lists(self.base / place, read, self.findings, columns)
+            folder = self.base / place
+            if folder.is_dir():
+                note_second_lists(folder, read, self.findings, columns)
+            if folder != self.base and (folder / POLICY_FILE).is_file():
+                if words_beside(folder) != OwnWords():
+                    name = (place / POLICY_FILE).as_posix()
+                    self.findings.add(IssueCode.LIST_BESIDE, name, name=name)
         wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
         there = [name for name in wanted if os.path.lexists(self.base / name)]
         try:
@@ -529,10 +539,11 @@ class _Reader:
             suffixes = ", ".join(suffixes_of(self.config.feature_space))
             self._note_none(f"files ending in {suffixes}")
 
-    def _two_ways(self, series: Sequence[str]) -> list[str]:
+    def _two_ways(self, series: Sequence[str], label: str = "") -> list[str]:
         folder = shlex.quote(str(self.base))
         manifest = shlex.quote(str(self.base / MANIFEST_NAMES[0]))
-        first = shlex.quote(series[0]) if series else "PATTERN"
+        first = series[0] if series else "PATTERN"
+        first = shlex.quote(first.replace(f"sub-{label}", "sub-{subject}") if label else first)
         return [
             f"cape people {folder} --layout {first}",
             f"cape people {folder} --write {manifest}",
@@ -551,7 +562,7 @@ class _Reader:
         for run in runs:
             lines[run.person].append(out.get((run.name, run.row)))
         tables = [table.name for table in draft.marks if table.has_column]
-        tables += [draft.source] * (draft.source in MANIFEST_NAMES and bool(draft.left_out))
+        tables += [draft.source] * draft.has_exclude
         said = tuple(lines_said(lines, tables))
         self.findings.left_out = said
         for (name, row), mention in out.items():
@@ -559,7 +570,10 @@ class _Reader:
                 draft.not_taken[name] = f"left out by {mention}"
         taking = [each for each in draft.runs if (each.run.name, each.run.row) not in out]
         kept = self._one_version_each(self._filtered(taking, draft), draft)
-        there = located(self.base, kept, self.findings, of_cifti=self.config.of_cifti)
+        excluded = [name for name, row in out if row == OWN_FILE]
+        there = located(
+            self.base, kept, self.findings, of_cifti=self.config.of_cifti, excluded=excluded
+        )
         return PeopleList(
             site=self.findings.site,
             folder=self.base,
@@ -606,7 +620,7 @@ class _Reader:
     def _entities(run: SiteRun, draft: _Draft) -> dict[str, str]:
         """Return the words by which a list may name a run."""
         words = {"ses": run.session, "run": run.run.removeprefix("run-")}
-        own = {key: text for key, text in words.items() if text}
+        own = {k: "".join(filter(str.isalnum, text)) for k, text in words.items() if text}
         return own | dict(draft.named[run.name].entities if run.name in draft.named else {})
 
     def _filtered(self, stated: Sequence[Stated], draft: _Draft) -> list[Stated]:
@@ -694,7 +708,7 @@ class _Reader:
             values = {draft.named[n].entities.get(key, "") for n in draft.named}
             joined = "+".join(sorted(filter(str.isalnum, values), key=natural_key))
             self._offer([self._and_before(f"{key}-{joined}")])
-            self._offer_two_ways([first])
+            self._offer_two_ways([first], draft.named[first].label)
             self.doubled.add(person[whole])
         if self.findings.strict:  # who is asked which version is meant reads them all
             return list(stated)
@@ -725,10 +739,10 @@ class _Reader:
             IssueCode.RUN_VERSIONS, place, filter=" or ".join(filters) or "one of them"
         )
         self._offer(filters)
-        self._offer_two_ways(names)
+        self._offer_two_ways(names, versions[0].label)
 
-    def _offer_two_ways(self, names: Sequence[str]) -> None:
-        two = self._two_ways(names)
+    def _offer_two_ways(self, names: Sequence[str], label: str) -> None:
+        two = self._two_ways(names, label)
         if two[1] not in self.ways:  # one example is enough
             self.ways += two
 
@@ -802,6 +816,30 @@ class _Reader:
                 )
             )
         return tuple(people)
+
+
+def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleList:
+    """Return the people whom the rows of a site's tables of people name, where there are no series.
+
+    Faults go to `findings`.
+    """
+    names = tables_of(base, words)
+    read = (read_marks(base / name, name, findings, words.other_columns) for name in names)
+    tables = [table for table in read if table is not None]
+    lines: dict[str, list[Mention | None]] = {}
+    for row in (row for table in tables for row in table.rows):
+        before = lines.get(row.label, [None])[0]
+        lines[row.label] = [before or (row.where if row.everything else None)]
+    return PeopleList(
+        site=findings.site,
+        folder=base,
+        source=", ".join(table.name for table in tables),
+        people=tuple(
+            Person(label=label, runs=(), left_out=str(lines[label][0] or ""))
+            for label in sorted(lines, key=natural_key)
+        ),
+        said=tuple(lines_said(lines, [table.name for table in tables if table.has_column])),
+    )
 
 
 def labels_that_recur(lists: Mapping[str, PeopleList]) -> str:

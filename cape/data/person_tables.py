@@ -26,10 +26,14 @@ GIFT_RESULTS: Final = "*_postprocess_results.mat"
 
 
 def tables_of(base: Path, words: OwnWords) -> tuple[str, ...]:
-    """Return the tables of people of a site; `UnusableFile`: one that it names is missing."""
-    named = _named(base, words, TABLE_ENDS)
-    if named:
-        return named
+    """Return the tables of people of a site, first those that it names.
+
+    `UnusableFile`: one of those is not there.
+    """
+    return tuple(dict.fromkeys((*_named(base, words, TABLE_ENDS), *_of_bids(base))))
+
+
+def _of_bids(base: Path) -> tuple[str, ...]:
     own = [PARTICIPANTS] if (base / PARTICIPANTS).is_file() else []
     others = [path for path in base.glob(PHENOTYPE) if visible(path) and path.is_file()]
     return (*own, *sorted(path.relative_to(base).as_posix() for path in others))
@@ -60,10 +64,13 @@ def _named(base: Path, words: OwnWords, ends: tuple[str, ...]) -> tuple[str, ...
 
 def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str, list[str]]:
     """Return for each table of people those of `columns` that it alone has; `UnusableFile`."""
-    headers = {name: _header(base, name) for name in tables_of(base, words)}
+    named = {name: _header(base, name) for name in _named(base, words, TABLE_ENDS)}
+    headers = named | {name: _header(base, name) for name in _of_bids(base) if name not in named}
     found: dict[str, list[str]] = {}
     for column in columns:
-        having = [name for name, header in headers.items() if column.lower() in header]
+        having = [name for name, header in named.items() if column.lower() in header]
+        # A table that the site names stands before those that BIDS has.
+        having = having or [name for name, head in headers.items() if column.lower() in head]
         if len(having) > 1:
             raise UnusableFile(IssueCode.COLUMN_AGAIN, f"{column}: {', '.join(having)}")
         if not having:

@@ -15,12 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from cape.data.folders import names_below, sites_below, space_for, words_beside, words_file
+from cape.data.folders import (
+    PARTICIPANTS,
+    names_below,
+    sites_below,
+    space_for,
+    words_beside,
+    words_file,
+)
 from cape.data.issues import Findings
 from cape.data.layout import check_pattern
 from cape.data.manifest import COLUMNS
 from cape.data.marks import EXCLUDE
-from cape.data.people import ListRefusal, PeopleList, read_people
+from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import read_settings, settings_beside
@@ -57,12 +64,16 @@ def people_below(
 ) -> tuple[SitePeople, ...]:
     """Return the people of a site's folder, or of every site's folder below it."""
     found = []
-    for site, base in (sites_below(folder) or {"": folder}).items():
+    sites = {} if layout else sites_below(folder)
+    for site in sites or ("",):
         base = folder / site
         words = words_beside(base)
         words = replace(words, layout=layout) if layout else words
         findings = Findings(site or folder.name, strict=True)
         people = read_people(base, config_for(base, bids_filter), findings, words=words)
+        if not (people.people or people.unstated) and (words.tables or _has_participants(base)):
+            findings = Findings(site or folder.name, strict=True)
+            people = people_of_tables(base, words, findings)
         listed = findings.listing()
         found.append(
             SitePeople(
@@ -75,12 +86,20 @@ def people_below(
     return tuple(found)
 
 
-def keep_layout(folder: Path, pattern: str) -> Path:
-    """Save a site's layout in its own file and return that; ConfigError E016: not a layout.
+def _has_participants(base: Path) -> bool:
+    return (base / PARTICIPANTS).is_file()
 
-    It is kept whatever else is to be stated of the files that it fits.
+
+def keep_layout(folder: Path, pattern: str) -> Path:
+    """Save a site's layout in its own file and return that.
+
+    ConfigError E016: it is no layout, or fits no file; then nothing is saved.
     """
     check_pattern(pattern)
+    (found,) = people_below(folder, layout=pattern)
+    if not found.people.people:
+        problem = found.refused.text if found.refused else "the layout fits no file"
+        raise ConfigError("E016", problem=problem, do="correct it; nothing was saved.")
     path = words_file(folder)
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     line = f"layout = {json.dumps(pattern, ensure_ascii=False)}"

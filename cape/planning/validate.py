@@ -7,13 +7,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
-from cape.data.folders import sites_below
+from cape.data.folders import sites_below, words_beside
 from cape.data.issues import Finding
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
@@ -174,6 +174,8 @@ def check_site(
 ) -> SiteCheck:
     """Return all findings of `join` for a site; `headers_only` skips the data."""
     began = time.monotonic()
+    if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
+        policy = replace(policy, **asdict(words_beside(base)))
     policy = tightened_beside(policy, base, site)
     inspection = inspect_site(
         base,
@@ -184,7 +186,7 @@ def check_site(
         store=store,
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
-        words=policy.words if policy.words != OwnWords() else None,
+        words=policy.words,
     )
     inspection = _with_templates(inspection, base, owner.config, site)
     accepted, refused = inspection.accepted, list(inspection.findings)

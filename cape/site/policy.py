@@ -111,11 +111,15 @@ class SitePolicy:
         return cls(**(open_to_all | chosen))
 
     def with_mapped(self, site: str, given: Mapping[str, object]) -> SitePolicy:
-        """Tighten by a mapped policy; ConfigError E266 for another seed, data set or ledger."""
+        """Tighten by a mapped policy; ConfigError E266 for another seed, data set or ledger.
+
+        Nor may it say other things of the files than the site's own: people would be counted by
+        one file where the site is checked, and by another in a run.
+        """
         values = _values(given)
         silent = {spec.name: spec.default for spec in dataclasses.fields(self)}
         # Another seed or ledger is neither tighter nor looser: it belongs to another site.
-        for name in FIXED:
+        for name in (*FIXED, *OWN_WORDS):
             if values.get(name, silent[name]) not in (silent[name], getattr(self, name)):
                 raise ConfigError("E266", site=site, detail=f"{name} of the mapped policy")
             values.pop(name, None)

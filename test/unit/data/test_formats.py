@@ -89,7 +89,7 @@ def test_two_versions_of_one_run_are_not_joined(tmp_path):
         f"sub-1_task-rest_{MNI}_res-2_desc-preproc_bold.nii.gz",
     )
     _, (text,) = runs(tmp_path, {"bids": "."}, f"{MNI}_desc-preproc")
-    assert "CAPE-E105" in text
+    assert "CAPE-W105" in text
     assert "res-2" in text
     assert runs(tmp_path, {"bids": "."}, "res-2")[1] == []
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cape import array_file, data_store, kept_bases, kept_subjects, pipeline, subjects
+from cape import array_file
+from cape.data import data_store, kept_bases, kept_subjects, pipeline, subjects
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load

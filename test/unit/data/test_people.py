@@ -108,7 +108,7 @@ def test_one_name_in_two_folders_is_one_run_in_two_versions(tmp_path, capsys):
     refused = people_said(tmp_path, capsys)["refused"]
     assert [way.split()[2:] for way in refused["ways"]] == [
         *([f"{tmp_path}/{top}"] for top in tops),
-        [f"{tmp_path}", "--layout", "derivatives/a/sub-1/sub-1_bold.nii"],
+        [f"{tmp_path}", "--layout", "'derivatives/a/sub-{subject}/sub-{subject}_bold.nii'"],
         [f"{tmp_path}", "--write", f"{tmp_path}/manifest.csv"],
     ]
     for way in refused["ways"][:2]:
