@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from cape.cli import main
 from cape.python.api import simulate_folder as simulate
 from cape.report import add_score
 from cape.simulation.simulate import compare_with_truth
-from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.comparison_study import write_study
@@ -126,25 +124,6 @@ def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, monkeypatch, wha
         found[how] = without_pages(contents(out))
     assert found["memory"] == found["nvflare"]
     assert "effects.tsv" in found["memory"]
-
-
-@pytest.mark.slow
-def test_a_simulation_that_was_stopped_frees_its_budget(data, tmp_path):
-    ledger = tmp_path / "ledger.jsonl"
-    policy = replace(POLICY, ledger_file=str(ledger))
-
-    def stop(line) -> None:
-        if line.exchange >= 10:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate(
-            data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED,
-            policy=policy, on_progress=stop,
-        )  # fmt: skip
-    runs = read_ledger(ledger).runs
-    assert [run.state for run in runs if run.charges]
-    assert not [run for run in runs if run.state == "held"]
 
 
 @pytest.mark.parametrize(

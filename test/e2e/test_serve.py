@@ -155,17 +155,6 @@ def programs(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def test_version_1_runs_the_program_of_the_round(programs, tmp_path):
-    text = json.dumps(document(tmp_path))
-    first = {"command": "python", "args": ["/computation/local.py"]}
-    pieces = [text[:40], text[40:].encode()]
-    found, ends, last = streams(talk(lambda url: dialogue(url, first, pieces)))
-    assert last == {"type": "close", "code": 1}
-    assert ends == ["stderr", "stdout"]
-    assert found["stdout"] == ""
-    assert found["stderr"].startswith("CAPE-E104 ")
-
-
 def test_version_1_and_2_give_the_same_answer_to_recorded_rounds(programs, recorded):
     role, text = recorded
     path = f"/computation/{role}.py"

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 
-from cape.planning.budget import budget_of
 from cape.planning.validate import validate
 from cape.python.api import simulate_folder
 from cape.report import relabel
@@ -79,19 +78,6 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, name) -> None:
     ]
 
 
-@pytest.mark.slow
-def test_noise_of_grayordinates_is_no_brain(tmp_path) -> None:
-    study, out = tmp_path / "study", tmp_path / "out"
-    write_study(study, axis(3), 3, networks=0)
-    settings(study, feature_space="grayordinates", computation="capegica", private=False)
-    simulate_folder(study, out=out, seed=1)
-    results = json.loads((out / "consortium" / "results.json").read_text())
-    assert results["separation"]["left_right"]["z"] < 4
-    assert (out / "consortium" / "unconfirmed_maps.dscalar.nii").is_file() or results[
-        "status"
-    ] == "unclear"
-
-
 def test_parcels_from_files_to_maps_and_page(tmp_path) -> None:
     study, out = tmp_path / "study", tmp_path / "out"
     columns = parcels(3, 40)
@@ -118,14 +104,3 @@ def test_sites_with_other_spheres_do_not_fit(tmp_path) -> None:
     path.unlink()
     findings = "\n".join(finding.private for finding in validate(tmp_path))
     assert "The sphere file is missing. sphere.R.surf.gii" in findings
-
-
-def test_the_budget_of_grayordinates_is_planned_without_files() -> None:
-    chosen = {
-        "feature_space": "grayordinates", "computation": "capegica", "epsilon": 4.0, "delta": 1e-5,
-    }  # fmt: skip
-    plan = budget_of(chosen, n_sites=4, n_subjects=400)
-    assert (
-        plan.n_basis
-        == budget_of({**chosen, "feature_space": "mask"}, n_sites=4, n_subjects=400).n_basis
-    )

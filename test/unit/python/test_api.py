@@ -197,17 +197,6 @@ def test_arrays_are_filtered_and_cut_as_files_are() -> None:
     assert "no confound table" in found.value.detail
 
 
-def test_budget_answers_in_plain_words() -> None:
-    temporal = {"computation": "capedjica"}
-    no = cape.budget(subjects=128, sites=4, epsilon=1.0, settings=temporal)
-    assert no.advice.answer == "no"
-    assert any(change.startswith("subjects: at least") for change in no.advice.changes)
-    yes = cape.budget(subjects=1024, sites=4, epsilon=1.0, settings=temporal)
-    assert (yes.advice.answer, yes.advice.changes) == ("yes", ())
-    words = [point.answer for point in yes.curve]
-    assert words == sorted(words)  # no, perhaps, yes
-
-
 # -- the estimator ---------------------------------------------------------------------------------
 
 
@@ -263,18 +252,6 @@ def test_a_single_nan_counts_as_the_mean_of_its_feature_as_in_the_fit() -> None:
     filled = holed.copy()
     filled[7, 2] = np.nanmean(holed[:, 2])
     assert np.allclose(model.transform([holed])[0], model.transform([filled])[0], atol=1e-12)
-
-
-def test_scikit_learn_can_clone_it() -> None:
-    base = pytest.importorskip("sklearn.base")
-    model = cape.JointICA(7, epsilon=2.0, computation="capegica", settings={"n_basis": 40})
-    twin = base.clone(model)
-    assert twin is not model
-    assert twin.get_params() == model.get_params()
-    assert twin.set_params(n_components=9) is twin
-    assert (twin.n_components, model.n_components) == (9, 7)
-    with pytest.raises(ValueError, match="Invalid parameter 'components'"):
-        twin.set_params(components=3)
 
 
 class Masker(getattr(sys.modules.get("sklearn.base"), "BaseEstimator", object)):

@@ -75,19 +75,6 @@ def test_the_band_holds_on_planted_maps():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [903, 904])
-@pytest.mark.parametrize("preset", ["paper", "realistic"])
-@pytest.mark.parametrize(
-    ("epsilon", "n_subjects", "n_components"), [(5.0, 256, 20), (8.0, 256, 25), (4.0, 512, 20)]
-)
-def test_the_band_holds_over_sizes_and_budgets(preset, seed, epsilon, n_subjects, n_components):
-    run = planted(
-        preset, epsilon=epsilon, n_subjects=n_subjects, seed=seed, n_components=n_components
-    )
-    check_calibration(run)
-
-
-@pytest.mark.slow
 def test_where_the_band_would_be_wrong_nothing_is_said():
     # Where maps are sparse rounds begin at the spatial set, and claims were fitted there.
     small = planted("fields", epsilon=2.5)

@@ -213,23 +213,6 @@ def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path
         assert words in results["labels"]["note"]
 
 
-def test_labels_take_no_library_but_numpy():
-    import subprocess
-
-    code = (
-        "import sys, numpy as np; from cape.report import labels; "
-        "from cape.protocol.messages import FeatureSpace; "
-        "s = FeatureSpace.of_labels('mask', np.ones((3, 3, 3), dtype=np.int32), np.eye(4), "
-        "'MNI152'); "
-        "t = labels.bundled(s); assert t.values.shape == (27, 19); "
-        "print(*sorted({'nilearn', 'matplotlib', 'nibabel', 'scipy'} & set(sys.modules)))"
-    )
-    root = Path(cape.report.__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == ""
-
-
 @pytest.fixture
 def result(tmp_path) -> Path:
     folder = tmp_path / "run"
@@ -310,21 +293,6 @@ def test_a_wrong_number_of_names_and_a_flat_image_are_refused(result, tmp_path):
         cape.report.relabel(result, flat)
 
 
-def test_a_coarse_run_is_compared_at_its_own_resolution():
-    """Of 24 maps of planted networks at G 50 14 got a name, 12 right; before 12, 11 right."""
-    space = brain()
-    template = labels.bundled(space)
-    B = kernel.kernel_mask(space.labels() > 0, (10.0,) * 3, 40, 30.0)
-    coarse = B @ (B.T @ template.values[:, [DEFAULT, VISUAL]])
-    plain = labels.match_networks(coarse, template, space)
-    own = labels.match_networks(coarse, labels.at_resolution(template, B), space)
-    for before, now in zip(plain, own, strict=True):
-        assert abs(before.r) < 0.9
-        assert now.r == pytest.approx(1.0)
-    assert [one.name for one in own] == ["default mode", "visual"]
-    assert labels.at_resolution(template, None) is template
-
-
 def test_the_run_itself_is_compared_in_its_own_basis(tmp_path):
     """Maps of a finished run lie in its public basis, which the report makes again."""
     from cape.settings.resolved import resolve
@@ -364,14 +332,6 @@ def in_mni(folder: Path) -> Path:
     A = labels.bundled(space).values[:, [DEFAULT, VISUAL]]
     cape.report.write_results(folder, outcome(space, A=A))
     return folder
-
-
-def test_a_public_set_is_taken_by_its_name(tmp_path):
-    folder = in_mni(tmp_path)
-    page = cape.report.relabel(folder, "dosenbach_2010").read_text()
-    rows = files.read_table(folder / "components.tsv")
-    assert [row["label"] for row in rows] == ["default", "occipital"]
-    assert "Dosenbach" in page
 
 
 def test_what_nilearn_fetched_is_read_and_nothing_is_downloaded(tmp_path, monkeypatch):

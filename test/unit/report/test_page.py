@@ -291,16 +291,6 @@ def test_texts_of_people_are_escaped(tmp_path, monkeypatch):
     assert "a &amp; &lt;b&gt;" in page
 
 
-def test_the_template_escapes_too(folders, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(folders["columns"], folder)
-    results = folder / "results.json"
-    results.write_text(results.read_text().replace("The directions", "<script>alert(1)</script>"))
-    page = cape.report.render(folder).read_text()
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("status", "words"),
