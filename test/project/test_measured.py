@@ -98,17 +98,6 @@ def test_confirmed_means_separated() -> None:
         assert most * said >= least * of
 
 
-def test_a_pair_with_the_version_before_is_better_or_within_the_spread() -> None:
-    before = {(r["preset"], r["g"], r["seed"]): r["q"] for r in ROWS if r["tree"] == "other"}
-    worse = []
-    for row in THIS:
-        old = before.get((row["preset"], row["g"], row["seed"]))
-        if None not in (old, row["q"]) and min(old, row["q"]) < 0.15 and row["q"] > old + 0.01:
-            worse.append((row["preset"], row["g"], row["seed"]))
-    # What docs/results.md says under "Random fields at G 170"
-    assert worse == [("fields", 170.0, 9701)]
-
-
 def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None:
     rows = json.loads((TOP / "bench" / "measured" / "brains.json").read_text(encoding="utf-8"))
     found = next(part["rows"] for part in rows if part["what"] == "test")

@@ -203,16 +203,6 @@ def test_a_step_that_is_not_finite_ends_the_run_as_diverged() -> None:
     np.testing.assert_array_equal(state.W, np.eye(3))
 
 
-def test_the_start_is_judged_by_public_counters_only() -> None:
-    estimator = solver(n_rounds=3)
-    state = estimator.start(3)
-    for _ in range(3):
-        assert not estimator.done(state)
-        state = estimator.step(state, np.zeros(3), 0.1)
-    assert estimator.done(state)
-    assert state.status == "not_judged"
-
-
 @pytest.mark.parametrize("name", ["volatility", "tanh"])
 def test_it_separates_a_rotation_without_noise_and_stops_early(name: str) -> None:
     S = garch_sources(np.random.default_rng(5), 100, 6, 250, ar=0.0)

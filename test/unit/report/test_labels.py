@@ -87,17 +87,6 @@ def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, s
     assert low < np.median([m.chance for m in found]) < high
 
 
-def test_smoother_maps_are_like_a_network_by_chance_more_easily():
-    space, rng = brain(), np.random.default_rng(2)
-    white = rng.standard_normal((space.n_features, 1))
-    mask, mm = space.labels() > 0, (10.0, 10.0, 10.0)
-    z = np.hstack([kernel.smooth(mask, mm, white, width) for width in (6.0, 12.0, 20.0)])
-    rough, middle, smooth = (
-        m.chance for m in labels.match_networks(z, labels.bundled(space), space)
-    )
-    assert rough < middle < smooth
-
-
 def test_fine_grids_are_thinned_and_keep_their_chance_level(monkeypatch):
     space = brain()
     white = np.random.default_rng(5).standard_normal((space.n_features, 3))
@@ -124,24 +113,6 @@ def test_constant_templates_match_nothing():
     z = np.random.default_rng(2).standard_normal((30, 2))
     found = labels.match_networks(z, template, FeatureSpace.of_matrix(30))
     assert [m.r for m in found] == [0.0, 0.0]
-
-
-def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
-    space = brain()
-    values = labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]]
-    cape.report.write_results(tmp_path, outcome(space, A=values))
-    rows = files.read_table(tmp_path / "components.tsv")
-    assert [row["label"] for row in rows] == ["visual", "somatomotor dorsal"]
-    assert float(rows[0]["label_r"]) == pytest.approx(1.0)
-    results = files.read_json(tmp_path / "results.json")
-    assert results["labels"]["template"] == "seitzman_2018, dosenbach_2010"
-    assert results["labels"]["labels"] == list(NETWORKS)
-    page = (tmp_path / "index.html").read_text()
-    assert "visual (r 1.00" in page
-    assert "Seitzman" in page
-    methods = (tmp_path / "methods.md").read_text()
-    assert "Seitzman" in methods
-    assert "Dosenbach" in methods
 
 
 def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):

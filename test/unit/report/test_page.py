@@ -11,14 +11,12 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
-from scipy.ndimage import gaussian_filter
 
 import cape.report
 from cape.protocol.messages import FeatureSpace
-from cape.report import brain, consortium_page, files, plots, privacy_json
+from cape.report import brain, consortium_page, plots, privacy_json
 from cape.report import page as page_module
 from cape.report.results import MapFolder, read_folder
 from support import report_example as example
@@ -162,22 +160,6 @@ def test_the_alternative_text_of_a_map_states_its_peak(folders):
     ]
     wanted = r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. Three planes through its largest cluster\."
     assert sum(bool(re.fullmatch(wanted, alt)) for alt in alts) == 6
-
-
-def test_twenty_maps_stay_below_two_megabytes(folders, tmp_path):
-    """Of voxels of 3 mm over anatomy; pictures of the small grid of this file are a sixth of it."""
-    pytest.importorskip("nilearn")
-    page = (folders["brain"] / "index.html").read_text()
-    rest = len(page) - sum(
-        len(image["src"]) for image in Reader(page).all("img") if "peak" in image["alt"]
-    )
-    mask = files.load_image(Path(cape.__file__).parent / "space" / "masks" / "MNI152-3mm.nii.gz")
-    inside, rng = np.asarray(mask.dataobj) > 0, np.random.default_rng(1)
-    z = gaussian_filter(rng.standard_normal(inside.shape), 2.0) * inside
-    path = tmp_path / "maps.nii.gz"
-    nib.save(nib.Nifti1Image((6.0 * z / z.max())[..., None], mask.affine), path)
-    ((large, small),) = brain.draw_maps(path, ["A map."], 6.0, mni=True)
-    assert rest + 20 * (len(large.png) + len(small.png)) < 2_000_000
 
 
 @pytest.mark.parametrize("kind", ["brain", "square", "columns", "plain"])

@@ -190,14 +190,6 @@ def test_a_row_of_the_table_of_connectivity_is_a_vector_of_nilearn(tmp_path):
     assert np.allclose(np.tanh(z), wanted, atol=1e-4)
 
 
-@pytest.mark.usefixtures("_no_pictures")
-def test_matrices_get_maps_as_columns(tmp_path):
-    private = written(tmp_path, example.outcome(FeatureSpace.of_matrix(40)))
-    lines = (private / "sub-02/func/sub-02_desc-cape_stat-z_statmap.csv").read_text().splitlines()
-    assert lines[0] == "C01,C02,C03"
-    assert len(lines) == 41
-
-
 def test_the_page_shows_every_chapter_with_pictures(private):
     page = (private / "index.html").read_text()
     for title in ("Subjects", "Checks", "Clipping", "Time courses", "Spectra", "connectivity",
@@ -311,15 +303,6 @@ def test_files_of_an_earlier_run_do_not_stay(tmp_path):
     assert list(private.glob("sub-77/func/*_statmap.nii.gz"))
     written(tmp_path)
     assert not list(private.glob("sub-77*"))
-
-
-def test_without_the_extra_the_page_has_all_tables(tmp_path, monkeypatch):
-    for library in ("matplotlib", "nilearn"):
-        monkeypatch.setitem(sys.modules, library, None)
-    page = (written(tmp_path) / "index.html").read_text()
-    assert "<img" not in page
-    for wanted in ("PRIVATE, DO NOT SHARE", "Clipping by phase", "What left this site", "Rules"):
-        assert wanted in page
 
 
 @pytest.mark.usefixtures("_no_pictures")
