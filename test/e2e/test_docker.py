@@ -86,17 +86,6 @@ class Halted:
             self.act()
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-def test_ctrl_c_removes_every_container(consortium, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE,
-                 on_progress=Halted(3, interrupt))  # fmt: skip
-    assert ours() == []
-
-
 def test_a_container_that_is_killed_ends_the_run_with_its_name(consortium, tmp_path):
     def kill() -> None:
         client = container.connect()

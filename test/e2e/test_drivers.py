@@ -315,17 +315,6 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.parametrize("case", ["empty", "NaN"])
-@pytest.mark.parametrize("role", ["local", "remote"])
-def test_bad_input_exits_with_1_and_the_public_text_only(role, case) -> None:
-    text, expected = BAD_INPUT[case]
-    code, out, err = in_process(role, text)
-    assert (code, out) == (1, b"")
-    assert err.endswith(expected + b"\n")
-    assert err.startswith(b"CAPE-E158 The request cannot be read: ")
-    assert err.count(b"\n") == 1
-
-
 def main_here(role: str, text: bytes, monkeypatch, tmp_path) -> tuple[int, bytes, bytes]:
     """Call `answer_once` in this process, its descriptors pointed at files."""
     paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]

@@ -193,31 +193,6 @@ def test_a_new_job_goes_on_when_parties_were_killed(federation, memory, tmp_path
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_without_drop_outs_a_dead_host_ends_the_run_and_a_new_job_goes_on(
-    federation, memory, tmp_path, how
-):
-    job = job_of(tmp_path / "job", SETTINGS)
-
-    def stop() -> None:
-        if how == "killed":
-            federation.kill("local1")
-        for pid in federation.jobs_of("local1") if how == "frozen" else ():
-            os.kill(pid, signal.SIGSTOP)
-
-    job_id = kill_at(federation, job, 10, stop)
-    error = federation.rounds(job).home / "output" / "site-error.txt"
-    federation.wait(error.is_file, 120)
-    assert error.read_text().startswith("CAPE-E156 Site local1 is missing or answered late in ")
-    if how == "frozen":
-        federation.kill("local1")  # its operator starts it anew: what hangs may hold its folder
-    federation.wait(lambda: "FINISHED" in federation.status(job_id), 120)
-    federation.start("local1")
-    federation.connected()
-    goes_on(federation, job, 10)
-    assert scored(federation.rounds(job).results, tmp_path) == memory(SETTINGS)
-
-
-@pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_with_drop_outs_the_survivors_of_a_host_finish(federation, memory, tmp_path, how):
     job = job_of(tmp_path / "job", SECAGG)
     frozen: list[int] = []

@@ -382,23 +382,6 @@ def test_the_viewer_opens_at_the_peak_and_moves_with_the_keyboard(pages, width, 
     assert not re.search(r'(src|href)="(?!data:|index\.html)', pages["viewer"].read_text())
 
 
-def test_printing_shows_the_folded_tables(pages, tmp_path):
-    target = tmp_path / "page.pdf"
-    browse(
-        pages["columns"], f"--print-to-pdf={target}", "--no-pdf-header-footer",
-        profile=tmp_path / "print",
-    )  # fmt: skip
-    assert target.read_bytes().startswith(b"%PDF")
-    pages_printed = len(re.findall(rb"/Type\s*/Page\b", target.read_bytes()))
-    closed = pages["columns"].read_text()
-    short = tmp_path / "short.html"
-    short.write_text(re.sub(r"<details>.*?</details>", "", closed, flags=re.S))
-    browse(short, f"--print-to-pdf={tmp_path / 'short.pdf'}", "--no-pdf-header-footer",
-           profile=tmp_path / "print2")  # fmt: skip
-    without = len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "short.pdf").read_bytes()))
-    assert pages_printed > without
-
-
 # -- the documentation site ------------------------------------------------------------------------
 
 needs_site = pytest.mark.skipif(not SITE, reason="CAPE_SITE names no built site: make test-site")

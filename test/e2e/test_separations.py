@@ -21,13 +21,6 @@ def arguments(**changed: object) -> argparse.Namespace:
     return argparse.Namespace(**{**given, **changed})
 
 
-def test_spatial_maps_at_g_100_are_those_that_were_planted() -> None:
-    row = bench.spatial(arguments(), 602, smooth=False)
-    assert row["n_components"] == 20
-    assert row["map_correlation"] >= 0.75
-    assert row["fits"]
-
-
 def test_template_maps_at_g_100_beat_the_templates_and_the_figure_without_data() -> None:
     row = bench.template(arguments(), 611)
     assert row["raw_templates"] == pytest.approx(0.6, abs=1e-6)

@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,14 +21,9 @@ from cape.engines.coinstac import computation
 from cape.engines.coinstac import service as serve
 from cape.protocol import wire
 from support import consortium
+from support.federation import free_port
 
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def talk(conversation):

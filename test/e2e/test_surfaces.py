@@ -15,7 +15,7 @@ from cape.python.api import simulate_folder
 from cape.report import relabel
 from cape.report.files import read_rows
 from cape.report.maps import Component
-from support.surfaces import axis, parcels, write_study
+from support.surfaces import axis, write_study
 
 SETTINGS = {"n_sites": 3, "n_components": 4, "min_timepoints": 30, "accept_low_quality": True}
 
@@ -76,19 +76,6 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, name) -> None:
     assert [path.name for path in private.rglob("*.dscalar.nii")] == [
         "sub-00_desc-cape_stat-z_statmap.dscalar.nii"
     ]
-
-
-def test_parcels_from_files_to_maps_and_page(tmp_path) -> None:
-    study, out = tmp_path / "study", tmp_path / "out"
-    columns = parcels(3, 40)
-    maps = write_study(study, columns, 3)
-    chosen = {"standardize": "demean", "private": False, "n_rounds": 10}
-    settings(study, feature_space="parcels", **chosen)
-    simulate_folder(study, out=out, seed=1)
-    image = nib.load(out / "consortium" / "group_maps.pscalar.nii")
-    assert image.header.get_axis(1) == columns
-    assert found(image.get_fdata().T, maps) > 0.7
-    assert "as spheres" in (out / "consortium" / "index.html").read_text()
 
 
 def test_sites_with_other_spheres_do_not_fit(tmp_path) -> None:

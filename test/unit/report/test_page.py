@@ -305,17 +305,6 @@ def paragraphs(folder: MapFolder, anchor: str) -> list[tuple[str, str]]:
     return re.findall(r'<p(?: class="(\w+)")?>(.*?)</p>', chapter, re.S)
 
 
-def test_an_eigenvalue_under_the_noise_edge_is_shown_and_no_warning(tmp_path):
-    """Networks lie there at small budgets and come back: the page once told to lower R."""
-    for edge in (0.6, 0.1):
-        cape.report.write_results(tmp_path, example.outcome(edge=edge))
-        told = paragraphs(read_folder(tmp_path), "order")
-        assert any(f"the noise alone would reach {edge:g}" in text for _, text in told)
-        about = [tone for tone, text in told if "noise alone" in text or "gap" in text]
-        assert "warning" not in about
-        assert not any("lower R" in text for _, text in told)
-
-
 @pytest.mark.parametrize(("changed", "why"), [
     ({}, "only sums over all sites are ever released"),
     ({"noise": "local"}, "is kept in no file"),

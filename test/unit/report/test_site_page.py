@@ -21,7 +21,7 @@ from cape.lab.synthetic.presets import PRESETS
 from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import SiteOutcome, Table
-from cape.report import files, plots
+from cape.report import files
 from cape.site.policy import SitePolicy
 from support import report_example as example
 
@@ -232,18 +232,6 @@ def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
     cape.report.write_site(tmp_path, example.site_outcome(made, ()), inside)
     assert "epsilon 8.0 at delta 1e-05" in (tmp_path / "private" / "index.html").read_text()
     assert (shown["min_assumed_colluders"], shown["veto"]) == ("0", "false")
-
-
-def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
-    rng = np.random.default_rng(0)
-    several = [
-        (f"sub-{i}", rng.standard_normal((3, T)), tr)
-        for i, (T, tr) in enumerate(((40, 2.0), (25, 0.0), (40, 2.0)))
-    ]
-    together = list(plots.draw_time_courses(("C01", "C02", "C03"), several))
-    alone = [next(plots.draw_time_courses(("C01", "C02", "C03"), [one])) for one in several]
-    assert together == alone
-    assert len({picture.png for picture in together}) == 3
 
 
 @pytest.mark.usefixtures("_no_pictures")

@@ -189,16 +189,6 @@ def test_a_run_whose_rate_is_used_up_is_diverged() -> None:
     assert state.round < 300
 
 
-def test_stability_looks_back_further_when_steps_are_shorter() -> None:
-    for rate, look_back in ((0.5, 10), (0.25, 20), (0.3, 17)):
-        estimator = solver(n_rounds=3 * look_back, learning_rate=rate)
-        state = estimator.start(3)
-        for t in range(2 * look_back):
-            state = estimator.step(state, np.full(12, 0.02 if t == look_back else 0.0), 1.0)
-            assert (state.stability == 0.0) == (t + 1 < look_back)
-        assert 0.9 < state.stability < 1.0
-
-
 def whitened(study: Study) -> tuple[np.ndarray, np.ndarray]:
     """Pooled non-private PCA whitening; also the matrix that whitens the sources."""
     S = study.S.astype(np.float64)
