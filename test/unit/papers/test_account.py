@@ -222,6 +222,21 @@ def test_figure_6_is_a_case(capsys, tmp_path):
     assert rounds[-1] < 50  # 2 J delta_i reaches 1
 
 
+def test_figure_5_is_a_case(capsys, tmp_path):
+    code, document = run(capsys, "--paper-figure", "5", "--plot", tmp_path / "5.png")
+    assert code == 0
+    assert is_png(tmp_path / "5.png")
+    rows = {(r["epsilon"], r["colluders"], r["noise"]): r for r in document["deltas"]}
+    row = rows[0.5, 3, 4.0]
+    assert row["cape_printed"] == pytest.approx(0.134, abs=5.1e-4)
+    assert row["pooled_classic"] == pytest.approx(0.169, abs=5.1e-4)
+    assert rows[0.5, 8, 4.0]["cape_printed"] is None
+    assert cli.main(["account", "--paper-figure", "5"]) == 0
+    text = capsys.readouterr().out
+    assert "0.134" in text
+    assert "none" in text
+
+
 def test_a_ledger_without_a_release_is_refused(privacy, capsys):
     path = privacy(lambda d: d["ledger"].update(entries=[], head=GENESIS))
     assert cli.main(["account", "--ledger", str(path)]) == 2

@@ -302,6 +302,18 @@ def test_a_comparison_is_a_table_and_a_refused_run_is_a_row_of_it() -> None:
     assert len(table["open"].result.plot().axes) == 3
 
 
+def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
+    one, two = (cape.datasets.make_study(n_subjects=3, n_components=2, seed=3) for _ in range(2))
+    for x, y in zip(one.subjects(), two.subjects(), strict=True):
+        assert np.array_equal(x, y)
+        assert x.shape == (250, 900)
+    assert one.sources.shape == (3, 250, 2)
+    assert sorted(map(len, one.sites(2).values())) == [1, 2]
+    assert "realistic: 3 subjects, 2 maps of 900 pixels" in repr(one)
+    with pytest.raises(ConfigError, match="preset=other: allowed paper, realistic"):
+        cape.datasets.make_study("other", n_subjects=3, seed=1)
+
+
 # -- progress --------------------------------------------------------------------------------------
 
 

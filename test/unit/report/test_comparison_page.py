@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from cape.report import rebuild, write_results
-from cape.report.consortium import add_score
-from cape.report.results import ComparisonFolder, read_folder
+from cape.report.consortium import add_score, results_of
+from cape.report.results import ComparisonFolder, read_folder, sentence
 from support import comparison_example as example
 
 PATTERN = np.linspace(-0.9, 0.9, len(example.EDGES))
@@ -77,6 +77,19 @@ def test_without_covariates_the_page_warns(tmp_path: Path) -> None:
     made = dataclasses.replace(made, covariates=(), question=asked, state=example.led(asked, 0.9))
     write_results(tmp_path, made)
     assert "No covariate was adjusted for" in (tmp_path / "index.html").read_text()
+
+
+def test_a_refused_release_leaves_counts_and_the_reason(tmp_path: Path) -> None:
+    made = example.outcome()
+    state = dataclasses.replace(made.state, looks=3)
+    made = dataclasses.replace(
+        made, state=state, status="budget_exhausted", reason="A site refused the release."
+    )
+    assert sentence(results_of(made)) == "There is no answer: A site refused the release."
+    write_results(tmp_path, made)
+    text = (tmp_path / "index.html").read_text()
+    assert "There is no answer." in text
+    assert "local2" in text
 
 
 def test_a_folder_is_read_and_its_page_made_again_with_equal_bytes(tmp_path: Path) -> None:
