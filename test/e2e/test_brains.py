@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -146,59 +145,3 @@ def test_a_temporal_run_shows_its_own_maps_first_and_gives_the_set_of_the_recipe
     assert (results["suggested_n_components"], "worth trying" in page) == (None, False)
     assert "lower R" not in page
     assert {row.split("\t")[rows[0].split("\t").index("share")] for row in rows[1:]} == {"n/a"}
-
-
-@pytest.mark.slow
-def test_two_people_in_one_head_are_below_noise() -> None:
-    """So the test measures coupling between hemispheres and not anatomy."""
-    outcome, _ = play("split")
-    assert outcome.status == "nothing_found"
-    assert outcome.spatial.test.z < 0.0
-
-
-@pytest.mark.slow
-def test_the_owner_may_forbid_the_mirror_and_assume_it(brains) -> None:
-    plain, _ = play("two-sided", symmetry="none")
-    assert not plain.spatial.mirrored
-    # The test is on the mean as released: the mirror comes after it.
-    test, mirrored = plain.spatial.test, brains[0].spatial.test
-    assert test.z > 8.0
-    # Other settings draw other noise: of one deviation of z, so 6 apart once in 40,000 pairs.
-    assert abs(test.z - mirrored.z) < 6.0
-    assert test.null == mirrored.null
-    assert plain.spatial.claims
-    assumed, truth = play("two-sided", symmetry="assume")
-    assert (assumed.status, assumed.spatial.test) == ("released", None)
-    assert assumed.spatial.mirrored
-    assert assumed.spatial.claims is None  # nothing was tested
-    assert match_maps(assumed.A, truth).mean > 0.55
-
-
-@pytest.mark.slow
-def test_without_noise_all_voxels_are_used_and_nothing_is_claimed() -> None:
-    outcome, truth = play("two-sided", private=False, epsilon=0.0)
-    assert outcome.roster.n_basis == SPACE.n_features
-    assert outcome.status == "networks"
-    assert outcome.spatial.claims is None
-    assert match_maps(outcome.A, truth).mean > 0.7
-
-
-def test_names_are_counted_right_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figure of docs/reports.md had no command that repeats it."""
-    import brain_names
-
-    monkeypatch.setattr(brain_names.claims, "LEVELS", (400.0,))
-    (row,) = brain_names.measure([61021], ["dosenbach_2010"])
-    assert row["maps"] == 18
-    assert 0 < row["right"] <= row["near"] < row["maps"]
-    assert row["right"] <= row["named"]
-    # Networks under wrong names: what was right is not.
-    words = brain_names.planted_set("dosenbach_2010", 61021)
-
-    def turned(name: str, seed: int) -> Any:
-        return words[0], (*words[1][1:], words[1][0])
-
-    monkeypatch.setattr(brain_names, "planted_set", turned)
-    (wrong,) = brain_names.measure([61021], ["dosenbach_2010"])
-    assert (wrong["named"], wrong["near"]) == (row["named"], row["near"])
-    assert wrong["right"] < row["right"] / 2

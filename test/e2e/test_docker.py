@@ -6,7 +6,6 @@ Needs a Docker service and the image of this project (`make test-engine` gives b
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -87,17 +86,6 @@ class Halted:
             self.act()
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-def test_ctrl_c_removes_every_container(consortium, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE,
-                 on_progress=Halted(3, interrupt))  # fmt: skip
-    assert ours() == []
-
-
 def test_a_container_that_is_killed_ends_the_run_with_its_name(consortium, tmp_path):
     def kill() -> None:
         client = container.connect()
@@ -166,17 +154,6 @@ def test_too_little_memory_is_said(consortium, tmp_path):
         simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE,
                  memory="24m")  # fmt: skip
     assert ours() == []
-
-
-def test_an_error_at_a_site_comes_with_its_public_text(consortium, tmp_path):
-    data, out = tmp_path / "data", tmp_path / "out"
-    shutil.copytree(consortium, data)
-    for image in (data / "local0").rglob("*.nii.gz"):
-        image.rename(image.with_suffix(".txt"))
-    with pytest.raises(CapeError, match=r"CAPE-E104 .* of site local0"):
-        simulate(data, out=out, through="docker", image=IMAGE, settings=SETTINGS)
-    assert ours() == []
-    assert "CAPE-E104" in (out / "local0" / "site-error.txt").read_text()
 
 
 def test_a_missing_image_and_a_missing_service_say_what_to_do(consortium, tmp_path, monkeypatch):

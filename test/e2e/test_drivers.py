@@ -143,19 +143,6 @@ def test_lost_side_files_are_made_again_from_the_files_that_were_mapped(tmp_path
     assert answers[0] == answers[1]
 
 
-def test_a_new_run_never_sums_working_files_of_an_old_one(tmp_path) -> None:
-    """Same settings, other data in the same files, the container's folder still there."""
-    data = helper.write_data(tmp_path / "data")
-    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
-    engine.ask("local0")
-    for m, X in enumerate(helper.subjects(3, seed=77)):
-        np.save(data / "local0" / f"sub-{m:02d}.npy", X)
-    engine.until("pca")
-    once = json.loads(engine.ask("local0"))["output"]["body"]["total"]
-    fresh = Engine(tmp_path / "fresh", data, settings_of("capedjica")).until("pca")
-    assert json.loads(fresh.ask("local0"))["output"]["body"]["total"] == once
-
-
 def test_files_that_changed_during_the_run_are_not_summed(tmp_path) -> None:
     data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica")).until("pca")
@@ -163,24 +150,6 @@ def test_files_that_changed_during_the_run_are_not_summed(tmp_path) -> None:
     (data / "local0" / "sub-00.npy").unlink()
     with pytest.raises(CapeError):
         engine.ask("local0")
-
-
-def test_a_first_document_is_answered_anew_if_a_file_in_a_subfolder_changed(tmp_path) -> None:
-    """The stored answer of a first round is for the data that lay there, however deep."""
-    data = helper.write_data(tmp_path / "data")
-    deep = data / "local0" / "deep" / "er"
-    deep.mkdir(parents=True)
-    for path in sorted((data / "local0").glob("sub-*.npy")):
-        path.rename(deep / path.name)
-    settings = {**settings_of("capedjica"), "data": "deep/er/*.npy"}
-    engine = Engine(tmp_path / "work", data, settings)
-    first = helper.repeated(engine.ask("local0"))
-    assert helper.repeated(engine.ask("local0")) == first
-    np.save(deep / "sub-00.npy", helper.subjects(1, seed=77)[0])
-    contents = [json.loads((engine.journal("local0") / "given.json").read_bytes())["contents"]]
-    engine.ask("local0")
-    contents.append(json.loads((engine.journal("local0") / "given.json").read_bytes())["contents"])
-    assert contents[0] != contents[1]
 
 
 def test_links_in_the_folder_of_mapped_files_are_not_followed(tmp_path) -> None:
@@ -301,14 +270,6 @@ def test_a_damaged_cache_is_lost_state(unseeded, tmp_path, draws, cache) -> None
     assert draws == []
 
 
-def test_a_cache_of_another_run_is_lost_state(unseeded, tmp_path, draws) -> None:
-    engine = unseeded.before["whitening", 1].copy(tmp_path / "work")
-    engine.caches["local0"]["cape"]["nonce"] = "00" * 16
-    with pytest.raises(StateLostError, match="journal of this run is missing"):
-        engine.ask("local0")
-    assert draws == []
-
-
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_count_of_the_engine_that_is_not_the_own_one_releases_nothing(
@@ -354,17 +315,6 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.parametrize("case", ["empty", "NaN"])
-@pytest.mark.parametrize("role", ["local", "remote"])
-def test_bad_input_exits_with_1_and_the_public_text_only(role, case) -> None:
-    text, expected = BAD_INPUT[case]
-    code, out, err = in_process(role, text)
-    assert (code, out) == (1, b"")
-    assert err.endswith(expected + b"\n")
-    assert err.startswith(b"CAPE-E158 The request cannot be read: ")
-    assert err.count(b"\n") == 1
-
-
 def main_here(role: str, text: bytes, monkeypatch, tmp_path) -> tuple[int, bytes, bytes]:
     """Call `answer_once` in this process, its descriptors pointed at files."""
     paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
@@ -393,16 +343,6 @@ def test_every_kind_of_bad_input_is_refused_in_public_words(case, monkeypatch, t
         code, out, err = main_here(role, text, monkeypatch, tmp_path)
         assert (code, out) == (1, b"")
         assert err.endswith(expected + b"\n")
-
-
-def test_main_writes_one_line_of_ascii(recording, tmp_path, monkeypatch) -> None:
-    engine = recording.at(("pca", 1), tmp_path / "work")
-    monkeypatch.setenv(*policy_of(engine, "local0").popitem())
-    text = engine.document("local0", engine.input)
-    code, out, err = main_here("local", text, monkeypatch, tmp_path)
-    assert (code, out, err) == (0, recording.answers["pca", 1]["local0"] + b"\n", b"")
-    assert out.isascii()
-    assert out.count(b"\n") == 1
 
 
 def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> None:
@@ -586,95 +526,7 @@ def test_a_site_that_refuses_before_the_solver_ends_the_run_with_an_error(tmp_pa
         engine.exchange()
 
 
-def test_files_about_subjects_are_written_where_both_policies_of_a_site_allow_it(tmp_path) -> None:
-    data = helper.write_data(tmp_path / "data")
-    engine = Engine(
-        tmp_path / "work", data, settings_of("capedjica"),
-        policy=replace(POLICY, private_results=True),
-    )  # fmt: skip
-    engine.allow("local2", replace(POLICY, private_results=False))
-    for site, said in zip(engine.sites, ("false", "true", "true"), strict=True):
-        (data / site / "p.toml").write_text(f"private_results = {said}\n")
-    engine.input["policy"] = ["p.toml"]
-    with helper.without_pages():
-        engine.play()
-    written = {
-        site: [
-            p
-            for p in (engine.work / site / "output").rglob("*")
-            if p.is_file() and p.name != "cape-site.json"  # the site's own record: no subjects
-        ]
-        for site in engine.sites
-    }
-    assert written["local1"]
-    assert not written["local0"]
-    assert not written["local2"]
-
-
 # -- refusals in join ------------------------------------------------------------------------------
-
-
-def test_other_settings_at_one_site_are_named(tmp_path) -> None:
-    data = helper.write_data(tmp_path / "data")
-    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
-    mine = {**engine.input, "n_rounds": 9}
-    inbox = {
-        site: json.loads(engine.ask(site, mine if site == "local1" else None))["output"]
-        for site in engine.sites
-    }
-    expected = "E151 Settings differ between sites: n_rounds: local0 has 2, local1 has 9, local2"
-    with pytest.raises(CapeError, match=expected) as caught:
-        engine.ask("remote", inbox)
-    assert "epsilon" not in caught.value.public
-
-
-def test_a_plan_past_the_budget_is_refused_before_join_ends() -> None:
-    party = Consortium(round_mu=5.0, epsilon=1.0)
-    inbox = party.answers()
-    with pytest.raises(PrivacyBudgetError) as caught:
-        party.combine(inbox)
-    text = caught.value.public
-    assert text.startswith("CAPE-E230 the fixed rounds of ")
-    for word in (r"needs mu 7.07", "is left", "raise epsilon", "use fewer rounds"):
-        assert word in text
-    assert party.state.ledger is None
-    assert not [e for log in party.events.values() for e in log if e[0] == "charge"]
-    assert not [e for log in party.events.values() for e in log if e[-1] == "noise"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "code"),
-    [
-        (SitePolicy.of_simulation(min_subjects=9), "CAPE-E153"),
-        (SitePolicy.of_simulation(max_run=((1.0, 1e-5),)), "CAPE-E154"),
-        (SitePolicy.of_simulation(max_delta=1e-9), "CAPE-E154"),
-        (SitePolicy.of_simulation(veto=True), "CAPE-E154"),
-        (SitePolicy.of_simulation(allow_computations=("other",)), "CAPE-E154"),
-        (SitePolicy.of_simulation(), ""),
-    ],
-)
-def test_a_site_refuses_in_join_what_its_policy_does_not_allow(policy, code) -> None:
-    party = Consortium(policy=policy)
-    if not code:
-        party.exchange()
-        return
-    with pytest.raises((PrivacyBudgetError, DataError)) as caught:
-        party.exchange()
-    assert caught.value.code == code
-    assert "local0" in caught.value.public
-    drawn = {entry[-1] for log in party.events.values() for entry in log}
-    assert drawn <= {"nonce"}
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [SitePolicy.of_simulation(min_assumed_colluders=2), SitePolicy.of_simulation(max_features=8)],
-)
-def test_a_site_refuses_a_roster_that_its_policy_does_not_allow(policy) -> None:
-    party = Consortium(policy=policy)
-    party.exchange()
-    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site local0"):
-        party.exchange()
 
 
 def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from cape.cli import main
 from cape.python.api import simulate_folder as simulate
 from cape.report import add_score
 from cape.simulation.simulate import compare_with_truth
-from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support.comparison_study import write_study
@@ -128,25 +126,6 @@ def test_groups_are_compared_with_the_bytes_of_memory(tmp_path, monkeypatch, wha
     assert "effects.tsv" in found["memory"]
 
 
-@pytest.mark.slow
-def test_a_simulation_that_was_stopped_frees_its_budget(data, tmp_path):
-    ledger = tmp_path / "ledger.jsonl"
-    policy = replace(POLICY, ledger_file=str(ledger))
-
-    def stop(line) -> None:
-        if line.exchange >= 10:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate(
-            data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED,
-            policy=policy, on_progress=stop,
-        )  # fmt: skip
-    runs = read_ledger(ledger).runs
-    assert [run.state for run in runs if run.charges]
-    assert not [run for run in runs if run.state == "held"]
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -208,31 +187,6 @@ def test_a_new_job_goes_on_when_parties_were_killed(federation, memory, tmp_path
     parties = (SERVER, *federation.sites) if who == "everybody" else (SERVER,)
     kill_at(federation, job, 10, lambda: federation.kill(*parties))
     federation.start(*parties)
-    federation.connected()
-    goes_on(federation, job, 10)
-    assert scored(federation.rounds(job).results, tmp_path) == memory(SETTINGS)
-
-
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_without_drop_outs_a_dead_host_ends_the_run_and_a_new_job_goes_on(
-    federation, memory, tmp_path, how
-):
-    job = job_of(tmp_path / "job", SETTINGS)
-
-    def stop() -> None:
-        if how == "killed":
-            federation.kill("local1")
-        for pid in federation.jobs_of("local1") if how == "frozen" else ():
-            os.kill(pid, signal.SIGSTOP)
-
-    job_id = kill_at(federation, job, 10, stop)
-    error = federation.rounds(job).home / "output" / "site-error.txt"
-    federation.wait(error.is_file, 120)
-    assert error.read_text().startswith("CAPE-E156 Site local1 is missing or answered late in ")
-    if how == "frozen":
-        federation.kill("local1")  # its operator starts it anew: what hangs may hold its folder
-    federation.wait(lambda: "FINISHED" in federation.status(job_id), 120)
-    federation.start("local1")
     federation.connected()
     goes_on(federation, job, 10)
     assert scored(federation.rounds(job).results, tmp_path) == memory(SETTINGS)

@@ -382,57 +382,9 @@ def test_the_viewer_opens_at_the_peak_and_moves_with_the_keyboard(pages, width, 
     assert not re.search(r'(src|href)="(?!data:|index\.html)', pages["viewer"].read_text())
 
 
-def test_printing_shows_the_folded_tables(pages, tmp_path):
-    target = tmp_path / "page.pdf"
-    browse(
-        pages["columns"], f"--print-to-pdf={target}", "--no-pdf-header-footer",
-        profile=tmp_path / "print",
-    )  # fmt: skip
-    assert target.read_bytes().startswith(b"%PDF")
-    pages_printed = len(re.findall(rb"/Type\s*/Page\b", target.read_bytes()))
-    closed = pages["columns"].read_text()
-    short = tmp_path / "short.html"
-    short.write_text(re.sub(r"<details>.*?</details>", "", closed, flags=re.S))
-    browse(short, f"--print-to-pdf={tmp_path / 'short.pdf'}", "--no-pdf-header-footer",
-           profile=tmp_path / "print2")  # fmt: skip
-    without = len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "short.pdf").read_bytes()))
-    assert pages_printed > without
-
-
 # -- the documentation site ------------------------------------------------------------------------
 
 needs_site = pytest.mark.skipif(not SITE, reason="CAPE_SITE names no built site: make test-site")
-
-
-def broken_links(site: Path) -> list[str]:
-    """Return links and pictures of all pages that lead to no file, or to no place in it."""
-    pages = {p.resolve(): p.read_text(encoding="utf-8") for p in site.glob("**/*.html")}
-    places = {p: set(re.findall(r'\s(?:id|name)="([^"]+)"', text)) for p, text in pages.items()}
-    broken = []
-    for page, text in pages.items():
-        for found in re.findall(r'<(?:a|img|link|script)\b[^>]*?\s(?:href|src)="([^"]*)"', text):
-            path, _, place = html.unescape(found).partition("#")
-            if re.match(r"[a-z]+:", path) or page.name == "404.html":
-                continue  # elsewhere; and 404 stands nowhere, so its links begin at the root
-            target = (page.parent / unquote(path.partition("?")[0])).resolve() if path else page
-            target = target / "index.html" if target.is_dir() else target
-            known = not place or unquote(place) in places.get(target, {unquote(place)})
-            if not (target.is_file() and known):
-                broken.append(f"{page.relative_to(site.resolve())}: {found}")
-    return broken
-
-
-@needs_site
-def test_no_link_of_the_site_is_broken():
-    assert len(list(Path(SITE).glob("gallery/*.html"))) > 8
-    assert broken_links(Path(SITE)) == []
-
-
-def test_a_link_to_nowhere_is_found(tmp_path):
-    (tmp_path / "b.html").write_text('<p id="here">')
-    links = "".join(f'<a href="{to}">' for to in ("b.html#here", "#", "b.html#gone", "c.html"))
-    (tmp_path / "a.html").write_text(links + '<img alt="" src="d.png">')
-    assert broken_links(tmp_path) == [f"a.html: {to}" for to in ("b.html#gone", "c.html", "d.png")]
 
 
 @needs_site

@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,14 +21,9 @@ from cape.engines.coinstac import computation
 from cape.engines.coinstac import service as serve
 from cape.protocol import wire
 from support import consortium
+from support.federation import free_port
 
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def talk(conversation):
@@ -153,17 +147,6 @@ def programs(monkeypatch):
     """The programs lie in the checkout here, in /computation in the image."""
     monkeypatch.setattr(serve, "PROGRAM_FOLDER", ROOT)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-
-
-def test_version_1_runs_the_program_of_the_round(programs, tmp_path):
-    text = json.dumps(document(tmp_path))
-    first = {"command": "python", "args": ["/computation/local.py"]}
-    pieces = [text[:40], text[40:].encode()]
-    found, ends, last = streams(talk(lambda url: dialogue(url, first, pieces)))
-    assert last == {"type": "close", "code": 1}
-    assert ends == ["stderr", "stdout"]
-    assert found["stdout"] == ""
-    assert found["stderr"].startswith("CAPE-E104 ")
 
 
 def test_version_1_and_2_give_the_same_answer_to_recorded_rounds(programs, recorded):

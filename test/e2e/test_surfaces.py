@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 
-from cape.planning.budget import budget_of
 from cape.planning.validate import validate
 from cape.python.api import simulate_folder
 from cape.report import relabel
 from cape.report.files import read_rows
 from cape.report.maps import Component
-from support.surfaces import axis, parcels, write_study
+from support.surfaces import axis, write_study
 
 SETTINGS = {"n_sites": 3, "n_components": 4, "min_timepoints": 30, "accept_low_quality": True}
 
@@ -79,32 +78,6 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, name) -> None:
     ]
 
 
-@pytest.mark.slow
-def test_noise_of_grayordinates_is_no_brain(tmp_path) -> None:
-    study, out = tmp_path / "study", tmp_path / "out"
-    write_study(study, axis(3), 3, networks=0)
-    settings(study, feature_space="grayordinates", computation="capegica", private=False)
-    simulate_folder(study, out=out, seed=1)
-    results = json.loads((out / "consortium" / "results.json").read_text())
-    assert results["separation"]["left_right"]["z"] < 4
-    assert (out / "consortium" / "unconfirmed_maps.dscalar.nii").is_file() or results[
-        "status"
-    ] == "unclear"
-
-
-def test_parcels_from_files_to_maps_and_page(tmp_path) -> None:
-    study, out = tmp_path / "study", tmp_path / "out"
-    columns = parcels(3, 40)
-    maps = write_study(study, columns, 3)
-    chosen = {"standardize": "demean", "private": False, "n_rounds": 10}
-    settings(study, feature_space="parcels", **chosen)
-    simulate_folder(study, out=out, seed=1)
-    image = nib.load(out / "consortium" / "group_maps.pscalar.nii")
-    assert image.header.get_axis(1) == columns
-    assert found(image.get_fdata().T, maps) > 0.7
-    assert "as spheres" in (out / "consortium" / "index.html").read_text()
-
-
 def test_sites_with_other_spheres_do_not_fit(tmp_path) -> None:
     columns = axis(2)
     write_study(tmp_path, columns, 2, people=3, n_times=40)
@@ -118,14 +91,3 @@ def test_sites_with_other_spheres_do_not_fit(tmp_path) -> None:
     path.unlink()
     findings = "\n".join(finding.private for finding in validate(tmp_path))
     assert "The sphere file is missing. sphere.R.surf.gii" in findings
-
-
-def test_the_budget_of_grayordinates_is_planned_without_files() -> None:
-    chosen = {
-        "feature_space": "grayordinates", "computation": "capegica", "epsilon": 4.0, "delta": 1e-5,
-    }  # fmt: skip
-    plan = budget_of(chosen, n_sites=4, n_subjects=400)
-    assert (
-        plan.n_basis
-        == budget_of({**chosen, "feature_space": "mask"}, n_sites=4, n_subjects=400).n_basis
-    )

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 pytest.importorskip("matplotlib")
 
 
@@ -93,57 +85,6 @@ def test_measured_points_are_never_measured_again(harness, example, tmp_path) ->
     assert engine.batches(figure, figure.points("full"), tmp_path) == []
 
 
-SLOW_FIGURE = """
-import time
-from figures_lib._figure import Figure
-
-def measure(point):
-    time.sleep(0.05)
-    return {"y": point["x"]}
-
-def points(grid):
-    return [{"x": x} for x in range(400)]
-
-FIGURES = (Figure(name="slow", title="A slow one", points=points, measure=measure, draw=None,
-                  data="none", privacy="none", caption="none"),)
-"""
-"""Twenty seconds of points, a file each, in a module like those of `figures_lib`."""
-
-
-def test_a_run_that_is_killed_goes_on_and_leaves_no_process(harness, tmp_path) -> None:
-    """SIGKILL in the middle: its worker ends too, its points stay, the next run measures others."""
-    lib = tmp_path / "figures_lib"
-    lib.mkdir()
-    for name in ("__init__.py", "_figure.py", "_style.py"):
-        (lib / name).write_bytes((ROOT / "bench" / "figures_lib" / name).read_bytes())
-    (lib / "slow.py").write_text(SLOW_FIGURE)
-    (tmp_path / "figures.py").write_bytes((ROOT / "bench" / "figures.py").read_bytes())
-    command = [sys.executable, "figures.py", "--only", "slow", "--jobs", "1", "--out", "out"]
-    cache = tmp_path / "out" / "cache" / "slow"
-
-    def killed_with(n: int) -> str:
-        """Start a run, kill it when n points are there, return what it said."""
-        run = subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        try:
-            while len(list(cache.glob("*.json"))) < n:
-                assert run.poll() is None
-                time.sleep(0.02)
-            run.kill()
-            # The worker holds the pipe too: it ends when the last process of the run is gone.
-            return run.communicate(timeout=20)[0]
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
-
-    assert "400 points to measure" in killed_with(3)
-    done = {path: path.stat().st_mtime_ns for path in cache.glob("*.json")}
-    assert 3 <= len(done) < 400
-    assert f"{400 - len(done)} points to measure" in killed_with(len(done) + 2)
-    assert {path: path.stat().st_mtime_ns for path in done} == done
-
-
 def test_a_changed_measurement_forgets_its_points(harness, example, tmp_path) -> None:
     _, engine, _ = harness
     figure, asked = example
@@ -168,26 +109,6 @@ def test_a_figure_is_written_with_its_table_and_its_settings(harness, example, t
     assert settings["settings"]["epsilon"] == [0.1, 1.0]
     assert settings["data"] == "none"
     assert settings["versions"]["numpy"]
-
-
-def test_two_methods_never_share_a_colour_and_a_mark(harness) -> None:
-    _, _, style = harness
-    same = {("pooled", "cape"), ("full", "conv"), ("dpdjica", "dpdispca")}  # one thing, two names
-    names = list(style.LOOKS)
-    for i, a in enumerate(names):
-        for b in names[i + 1 :]:
-            if (a, b) not in same and (b, a) not in same:
-                assert style.LOOKS[a] != style.LOOKS[b], (a, b)
-
-
-def test_ticks_keep_apart_on_a_logarithmic_axis(harness) -> None:
-    """Six deltas of two to a decade: their texts ran into each other once."""
-    _, _, style = harness
-    deltas = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2)
-    assert [deltas[i] for i in style.spread(deltas)] == [1e-4, 5e-4, 5e-3, 5e-2]
-    assert style.spread((0.5, 2, 8, 64, 256, 1000)) == [0, 1, 2, 3, 4, 5]
-    assert len(style.spread([10.0 * 1.2**k for k in range(30)])) == 5
-    assert style.spread([3.0]) == [0]
 
 
 def test_the_look_of_the_figures_ends_with_the_figure(harness):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -100,17 +98,6 @@ def test_confirmed_means_separated() -> None:
         assert most * said >= least * of
 
 
-def test_a_pair_with_the_version_before_is_better_or_within_the_spread() -> None:
-    before = {(r["preset"], r["g"], r["seed"]): r["q"] for r in ROWS if r["tree"] == "other"}
-    worse = []
-    for row in THIS:
-        old = before.get((row["preset"], row["g"], row["seed"]))
-        if None not in (old, row["q"]) and min(old, row["q"]) < 0.15 and row["q"] > old + 0.01:
-            worse.append((row["preset"], row["g"], row["seed"]))
-    # What docs/results.md says under "Random fields at G 170"
-    assert worse == [("fields", 170.0, 9701)]
-
-
 def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None:
     rows = json.loads((TOP / "bench" / "measured" / "brains.json").read_text(encoding="utf-8"))
     found = next(part["rows"] for part in rows if part["what"] == "test")
@@ -140,33 +127,6 @@ def test_every_bench_is_run_by_make_bench_smoke() -> None:
 
 
 # -- the table of speed ----------------------------------------------------------------------------
-
-
-def test_a_ratio_above_its_target_is_not_met_and_what_was_not_measured_is_said(monkeypatch) -> None:
-    speed = runpy.run_path(str(TOP / "bench" / "all.py"), run_name="table")
-    row = speed["Row"]
-    assert [row(measure="m", ratio=r, target=2.0).met for r in (1.9, 2.0, 2.1)] == [
-        "yes",
-        "yes",
-        "no",
-    ]
-    assert row(measure="m", ratio=1.0).met == row(measure="m", target=1.0).met == "-"
-    said = speed["line"](speed["missing"]("many sites", "no tree", 0.5))
-    assert "not measured: no tree" in said
-    assert said.endswith("| 0.5 | - |")
-
-    def fails(*words: str) -> None:
-        raise RuntimeError("no such package")
-
-    kernels = speed["kernels"]
-    monkeypatch.setitem(kernels.__globals__, "of_bench", fails)
-    rows = list(speed["measured"](argparse.Namespace(only="kernels,reading", quick=False)))
-    assert rows[0].why_not == "the bench failed: no such package"
-    assert all(r.why_not for r in rows)
-    with pytest.raises(
-        RuntimeError, match="no such package"
-    ):  # a quick table says whether it works
-        list(speed["measured"](argparse.Namespace(only="kernels", quick=True)))
 
 
 def test_claims_of_spatial_maps_are_right_in_people_who_resemble_real_ones() -> None:

@@ -33,22 +33,3 @@ def trouble(test: Path, text: str) -> str:
 @pytest.mark.parametrize("test", FILES, ids=str)
 def test_a_file_of_unit_tests_has_its_module_at_the_same_place_or_names_it(test) -> None:
     assert trouble(test, (UNIT / test).read_text(encoding="utf-8")) == ""
-
-
-@pytest.mark.parametrize(
-    ("test", "docstring", "why"),
-    [
-        ("data/test_story.py", "A story.", "does not end in"),
-        ("data/test_story.py", "Belongs to `cape/data/checks.py`.  A story.", "does not end in"),
-        ("data/test_story.py", "A story.\n\nBelongs to `cape/data/nowhere.py`.", "does not exist"),
-        ("data/test_story.py", "A story.\n\nBelongs to `cape/site/policy.py`.", "another folder"),
-        ("site/test_checks.py", "Of a module elsewhere.", "does not end in"),
-        ("data/test_story.py", "A story.\n\nBelongs to `cape/data/checks.py`.", ""),
-        ("data/test_checks.py", "Checks.", ""),
-        ("test_data.py", "A whole folder.", ""),
-    ],
-)
-def test_the_rule_sees_a_file_that_is_lost(test, docstring, why) -> None:
-    found = trouble(Path(test), f'"""{docstring}"""\n')
-    assert why in found
-    assert bool(why) == bool(found)

@@ -14,7 +14,6 @@ from cape.settings.config import Config
 from support.scripts import script
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = [Config, load("capedjica").config]
 pages = script("pages")
 
 
@@ -83,14 +82,6 @@ def test_the_page_of_errors_has_every_code_once_with_an_anchor() -> None:
     for code, text in CATALOGUE.items():
         assert page.count(f'<a id="cape-{code.lower()}"></a>CAPE-{code} |') == 1
         assert text.split("{")[0] in page
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_the_page_of_settings_has_every_setting_once(config: type[Config]) -> None:
-    page = pages.config_page(config)
-    for spec in dataclasses.fields(config):
-        assert page.count(f"\n| `{spec.name}` |") == 1
-    assert "| `epsilon` | (required) | number, 0.0001 to 1000 |" in page
 
 
 def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:

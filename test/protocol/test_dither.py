@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from cape.algorithms import quasi_newton, spatial, verdict
-from cape.algorithms.quasi_newton import QuasiNewton, dither_signs
-from cape.algorithms.whitening import whiten
-from cape.computations.capedjica import ITERATE, WHITENING
+from cape.algorithms.quasi_newton import QuasiNewton
 from cape.protocol.model import joined
 from cape.report import write_results
 from support.consortium import Consortium
@@ -43,20 +41,6 @@ def test_all_parties_ask_the_same_question_in_every_round(gate, monkeypatch) -> 
     assert {len(questions) for questions in asked.values()} == {1}
     # Every round asked at W turned by what anybody can make: nothing of it was ever sent.
     assert run.outcome.verdict.gate == gate
-
-
-def test_rounds_ask_of_whitened_data() -> None:
-    """They take the place of those they were made of, under the same name."""
-    run = Consortium(**LONGER).until("iterate")
-    party, model = run.parties["local0"], run.state.model
-    made_of = WHITENING.input(party, model)
-    asked = ITERATE.input(party, model)
-    assert asked.labels == made_of.labels
-    for Z, Z0 in zip(asked.arrays, made_of.arrays, strict=True):
-        np.testing.assert_array_equal(Z, whiten(model.whitener.U, Z0))
-        assert not np.array_equal(Z, Z0)
-    assert ITERATE.input(party, model) is asked
-    assert WHITENING.input(party, model) is not made_of  # made again
 
 
 @both_gates
@@ -118,11 +102,6 @@ def test_whitening_without_a_look_has_no_start_but_a_verdict() -> None:
     assert not run.outcome.verdict.gate
 
 
-def test_the_recipe_of_the_dither_is_part_of_the_format() -> None:
-    bits = "".join("+" if sign > 0 else "-" for sign in dither_signs(7, 24))
-    assert bits == "-+---+---+-+-+-++--++++-"
-
-
 def test_verdict_and_start_cost_nothing_and_change_no_promise(tmp_path, monkeypatch) -> None:
     """privacy.json is the same, whatever the gate, and whatever the components are told."""
     written = []
@@ -180,11 +159,3 @@ def test_only_eigenvalues_of_projectors_say_what_a_map_has_in_common(pca, monkey
     Consortium("paperdjica", **LONGER, **settings).play()
     (known,) = judged
     assert (known["common"] is None) == (pca == "covariance")
-
-
-def test_the_verdict_knows_what_subjects_have_in_common() -> None:
-    run = Consortium(**LONGER).until("iterate", 1)
-    for party in (run.state, *run.runs.values()):
-        released = party.model.subspace
-        assert released.overlap != 1.0
-        assert ITERATE.estimator(party.config, party.model).subspace.overlap == released.overlap

@@ -71,14 +71,6 @@ def test_djica_separates_the_papers_data_through_the_protocol() -> None:
     assert outcome.ledger.spent.mu() is None
 
 
-def test_djica_through_the_protocol_does_not_depend_on_how_subjects_are_divided() -> None:
-    planted, subjects = in_basis("djica-sim", 24, 2)
-    one = consortium("djica", subjects, n_rounds=20).play().outcome
-    two = consortium("djica", subjects[::-1], n_rounds=20).play().outcome
-    # full batches: sums over all subjects, whatever site they are at; up to rounding
-    assert q_ngi(one, planted) == pytest.approx(q_ngi(two, planted), abs=1e-3)
-
-
 # -- dpdjica ---------------------------------------------------------------------------------------
 
 
@@ -186,11 +178,3 @@ def test_the_rounds_of_the_protocol_are_those_of_algorithm_4() -> None:
     free = printed_rounds(columns, 3, 0.5, {"gradient_clip": 1e9, "bias_clip": 1e9})
     assert np.max(np.abs(free[0] - W)) > 0.01
     assert np.max(np.abs(free[1] - b)) > 1e-4
-
-
-def test_the_papers_pipeline_separates_without_noise() -> None:
-    planted, subjects = in_basis("djica-sim", 64, 1)
-    changed = {"private": False, "n_rounds": 250}
-    outcome = consortium("paperdjica", subjects, **PAPER, **changed).play().outcome
-    assert q_ngi(outcome, planted) < 0.03
-    assert outcome.status == "converged"

@@ -10,7 +10,6 @@ import pytest
 from cape.algorithms import contrast
 from cape.algorithms.contrast import Contrast, Contrasted, estimates
 from cape.algorithms.group_design import Groups, weights
-from support import group_study as synthetic
 
 PUBLIC = Groups(people=np.array([30, 50, 20]), cases=np.array([10, 30, 9]))
 
@@ -200,21 +199,6 @@ def test_people_who_are_not_asked_do_not_dilute_an_answer() -> None:
     half = replace(asked, everybody=2 * asked.everybody)
     alone, among = play(asked, people), play(half, people)
     np.testing.assert_allclose(among.total, alone.total, rtol=1e-6)
-
-
-def test_moments_of_the_synthetic_population_are_what_studies_have() -> None:
-    """The truth that a benchmark compares with."""
-    people, rng = synthetic.population(10), np.random.default_rng(2)
-    np.testing.assert_allclose(np.cov(people.noise(rng, 40_000).T), people.covariance, atol=0.06)
-    assert np.sqrt(np.mean((people.effect / people.sd) ** 2)) == pytest.approx(synthetic.EFFECT)
-    for row, gap in {"motion .4 sd": 0.43, "motion 1.2 sd": 1.2, "motion 2 sd": 2.0}.items():
-        study = synthetic.draw(people, row, n_people=8000, n_sites=20, rng=rng)
-        n = np.bincount(study.site)
-        g, m = (
-            v - (np.bincount(study.site, v) / n)[study.site] for v in (study.case, study.x[:, 2])
-        )
-        slope = g @ m / (g @ g)
-        assert slope / np.std(m - slope * g) == pytest.approx(gap, abs=0.1)
 
 
 def test_people_in_neither_group_change_nothing_but_who_is_counted() -> None:

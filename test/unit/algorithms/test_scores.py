@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment
 
 from cape.algorithms import scores
 
@@ -54,16 +53,3 @@ def test_fewer_estimates_than_maps_form_fewer_pairs_and_constants_score_zero() -
     assert scores.match_maps(truth[:, :3], truth).correlation.shape == (3,)
     flat = np.column_stack([truth[:, 0], np.ones(50)])
     assert scores.match_maps(flat, truth[:, :2]).mean == pytest.approx(0.5)
-
-
-def test_pairs_are_those_of_scipy() -> None:
-    """A round imports no scipy, so the matching is our own."""
-    rng = np.random.default_rng(4)
-    for _ in range(200):
-        score = rng.standard_normal(tuple(rng.integers(1, 12, 2)))
-        if rng.random() < 0.3:
-            score = np.round(score)  # ties
-        rows, columns = scores.best_pairs(score)
-        expected = linear_sum_assignment(score, maximize=True)
-        assert len(rows) == len(set(columns.tolist())) == min(score.shape)
-        assert score[rows, columns].sum() == pytest.approx(score[expected].sum())

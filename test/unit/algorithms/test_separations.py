@@ -227,20 +227,3 @@ def test_without_data_the_maps_are_the_centre_and_noise_is_shrunk_away() -> None
     strong = one.step(start, 20 * noise, 0.05)
     assert min(strong.kept) > 0.9
     assert np.allclose(strong.maps, strong.centre + strong.evidence)
-
-
-def test_the_mean_of_many_subjects_moves_the_maps_towards_the_truth() -> None:
-    one = regression(private=False)
-    start = one.start(12)
-    mean = one.query(start).answer(stack(200, seed=5)).mean(axis=0)
-    after = one.step(start, mean, 0.0)
-    mixing = np.random.default_rng(9).standard_normal((12, 3))
-    T = one.basis.templates  # the truth: regression of the noise-free mixture
-    clean = np.einsum("dk,mkt->mdt", mixing, np.random.default_rng(1).laplace(size=(200, 3, 60)))
-    truth = templates.regressed(clean, T).mean(axis=0)
-
-    def likeness(maps: np.ndarray) -> float:
-        return float(np.mean([np.corrcoef(maps[:, k], truth[:, k])[0, 1] for k in range(3)]))
-
-    assert likeness(after.maps) > likeness(after.centre)
-    assert likeness(after.maps) > 0.95

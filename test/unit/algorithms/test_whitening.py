@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import svec, sym_log
-from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
+from cape.algorithms.whitening import LogEuclidean, reduce_subject
 
 
 def mixed(n_subjects: int = 40, k: int = 6, T: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -77,11 +77,6 @@ def test_huge_and_tiny_subjects_are_scaled_not_lost() -> None:
         np.testing.assert_allclose(reduce_subject(np.eye(4), factor * Y, "ar1"), expected, 1e-5)
 
 
-def test_the_start_is_white_for_unit_trace() -> None:
-    state = LogEuclidean(n_looks=2, clip=4.0, private=True).start(9)
-    np.testing.assert_allclose(state.U, 3 * np.eye(9))
-
-
 def test_looks_without_noise_whiten_a_common_covariance() -> None:
     stack, C = mixed()
     state = released(LogEuclidean(n_looks=2, clip=4.0, private=False), stack)
@@ -135,21 +130,6 @@ def test_shrinkage_takes_noise_for_nothing_and_signal_nearly_whole() -> None:
     factor = 1 - 0.01 * 21
     assert moved.U[0, 0] == pytest.approx(np.sqrt(6) * np.exp(-factor / 2))
     assert moved.record.noise_norm == pytest.approx(0.1 * np.sqrt(21))
-
-
-def test_every_look_is_planned_alike() -> None:
-    asked = LogEuclidean(n_looks=3, clip=4.0, private=True).schedule(20)
-    assert len(asked) == 3
-    assert {(a.size, a.clip, a.shape, a.weight) for a in asked} == {(210, 4.0, "ball", 1.0)}
-
-
-def test_whitening_multiplies_in_single_precision() -> None:
-    stack, _ = mixed(2)
-    U = np.random.default_rng(6).standard_normal((6, 6))
-    Z = whiten(U, stack)
-    assert Z.dtype == np.float32
-    np.testing.assert_allclose(Z[1], U @ stack[1], atol=1e-5)
-    np.testing.assert_array_equal(whiten(U, stack[1]), Z[1])
 
 
 def test_what_whitening_leaves_is_told_from_the_released_mean_and_its_noise() -> None:

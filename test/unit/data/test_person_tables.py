@@ -39,7 +39,7 @@ def test_tables_are_those_of_bids_unless_the_site_names_its_own(tmp_path: Path) 
     (tmp_path / "phenotype" / "._a.tsv").write_text("")
     bids = ("participants.tsv", "phenotype/a.tsv", "phenotype/b.tsv")
     assert tables_of(tmp_path, OwnWords()) == bids
-    assert tables_of(tmp_path, OwnWords(tables=("volumes.csv",))) == ("volumes.csv",)
+    assert tables_of(tmp_path, OwnWords(tables=("volumes.csv",))) == ("volumes.csv", *bids)
     (tmp_path / "gift.mat").write_bytes(b"")
     assert tables_of(tmp_path, OwnWords(tables=("gift.mat",))) == bids
 

@@ -237,14 +237,6 @@ def test_figure_5_is_a_case(capsys, tmp_path):
     assert "none" in text
 
 
-def test_the_path_of_a_picture_of_figure_5_is_printed(monkeypatch, capsys):
-    drawn = []
-    monkeypatch.setattr(account, "plot", lambda case, path: drawn.append(path))
-    assert cli.main(["account", "--paper-figure", "5", "--plot", "5.png"]) == 0
-    assert capsys.readouterr().out.endswith("5.png\n")
-    assert drawn == [Path("5.png")]
-
-
 def test_a_ledger_without_a_release_is_refused(privacy, capsys):
     path = privacy(lambda d: d["ledger"].update(entries=[], head=GENESIS))
     assert cli.main(["account", "--ledger", str(path)]) == 2

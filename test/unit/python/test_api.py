@@ -197,17 +197,6 @@ def test_arrays_are_filtered_and_cut_as_files_are() -> None:
     assert "no confound table" in found.value.detail
 
 
-def test_budget_answers_in_plain_words() -> None:
-    temporal = {"computation": "capedjica"}
-    no = cape.budget(subjects=128, sites=4, epsilon=1.0, settings=temporal)
-    assert no.advice.answer == "no"
-    assert any(change.startswith("subjects: at least") for change in no.advice.changes)
-    yes = cape.budget(subjects=1024, sites=4, epsilon=1.0, settings=temporal)
-    assert (yes.advice.answer, yes.advice.changes) == ("yes", ())
-    words = [point.answer for point in yes.curve]
-    assert words == sorted(words)  # no, perhaps, yes
-
-
 # -- the estimator ---------------------------------------------------------------------------------
 
 
@@ -265,48 +254,6 @@ def test_a_single_nan_counts_as_the_mean_of_its_feature_as_in_the_fit() -> None:
     assert np.allclose(model.transform([holed])[0], model.transform([filled])[0], atol=1e-12)
 
 
-def test_scikit_learn_can_clone_it() -> None:
-    base = pytest.importorskip("sklearn.base")
-    model = cape.JointICA(7, epsilon=2.0, computation="capegica", settings={"n_basis": 40})
-    twin = base.clone(model)
-    assert twin is not model
-    assert twin.get_params() == model.get_params()
-    assert twin.set_params(n_components=9) is twin
-    assert (twin.n_components, model.n_components) == (9, 7)
-    with pytest.raises(ValueError, match="Invalid parameter 'components'"):
-        twin.set_params(components=3)
-
-
-class Masker(getattr(sys.modules.get("sklearn.base"), "BaseEstimator", object)):
-    """What the estimator asks of a nilearn masker."""
-
-    def __init__(self, level: float = 0.0) -> None:
-        self.level = level
-
-    def get_params(self) -> dict[str, float]:
-        return {"level": self.level}
-
-    def set_params(self, level: float) -> None:
-        self.level = level
-
-    def fit(self) -> None:
-        self.labels_img_ = "public"
-
-    def transform(self, image: np.ndarray) -> np.ndarray:
-        return image.T + self.level
-
-
-def test_a_masker_turns_images_into_arrays_and_its_parameters_are_reached() -> None:
-    masker = Masker()
-    model = cape.JointICA(3, private=False, masker=masker, settings=SMALL)
-    model.fit([[X.T for X in one] for one in sites().values()])
-    assert model.components_.shape == (3, 12)
-    pytest.importorskip("sklearn.base")
-    assert model.get_params()["masker__level"] == 0.0
-    model.set_params(masker__level=2.0)
-    assert masker.level == 2.0
-
-
 def test_it_works_with_a_nilearn_masker_on_images() -> None:
     maskers = pytest.importorskip("nilearn.maskers")
     import nibabel as nib
@@ -331,6 +278,10 @@ def test_it_works_with_a_nilearn_masker_on_images() -> None:
     assert model.components_.shape == (2, 64)
     assert model.components_img_.shape == (6, 6, 6, 2)
     assert model.transform([image()])[0].shape == (40, 2)
+    pytest.importorskip("sklearn.base")
+    assert model.get_params()["masker__verbose"] == 0
+    model.set_params(masker__verbose=1)
+    assert masker.verbose == 1
 
 
 @pytest.mark.long

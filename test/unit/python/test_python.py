@@ -302,17 +302,6 @@ def test_a_comparison_is_a_table_and_a_refused_run_is_a_row_of_it() -> None:
     assert len(table["open"].result.plot().axes) == 3
 
 
-def test_maps_on_a_grid_are_drawn_each_in_its_panel() -> None:
-    pytest.importorskip("matplotlib")
-    from cape.report.brain import maps_figure
-
-    inside = np.ones((5, 6, 7), dtype=np.int32)
-    space = cape.FeatureSpace.of_labels("mask", inside, np.eye(4))
-    z = np.random.default_rng(0).standard_normal((inside.size, 2))
-    # Two maps and the bar of their colours
-    assert len(maps_figure(z, space).axes) == 3
-
-
 def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
     one, two = (cape.datasets.make_study(n_subjects=3, n_components=2, seed=3) for _ in range(2))
     for x, y in zip(one.subjects(), two.subjects(), strict=True):

@@ -118,32 +118,6 @@ def test_a_glass_brain_shows_the_strongest_of_either_sign() -> None:
     ]
 
 
-def test_planes_stand_beside_each_other_in_one_image_and_marks_at_their_corners() -> None:
-    """An image for every layer of every plane took most of the time of a page."""
-    mask = np.ones((5, 6, 7), dtype=bool)
-    canvas = brain.canvas_of(mask, np.diag([4.0, 4.0, 4.0, 1.0]), mni=False)
-    for fine in (1, brain.PIXELS_PER_POINT):
-        figure = brain.new_figure(6.0, 2.0)
-        axes = figure.add_axes((0, 0, 1, 1))
-        brain.paint_planes(
-            axes, canvas, np.zeros(canvas.grey.shape), np.zeros(3), 6.0, (10.0, 20.0), fine=fine
-        )
-        (image,) = axes.images
-        left, right, bottom, top = image.get_extent()
-        wide, tall = canvas.size
-        assert (left, bottom) == (10.0, 20.0)
-        assert abs(right - left - wide) < 3 * canvas.step
-        assert abs(top - bottom - (tall - 2 * brain.PLANE_GAP)) < 1e-9
-        pixels = np.asarray(image.get_array())
-        white = np.flatnonzero((pixels == 255).all(axis=(0, 2)))
-        at = {t.get_text(): t.get_position()[0] for t in axes.texts}
-        starts = [at["x 0"], at["y 0"], at["z 0"]]
-        # Before the second and the third plane lies a gap, which is white.
-        for start in starts[1:]:
-            column = round((start - left) / (right - left) * pixels.shape[1])
-            assert column - 1 in white
-
-
 def test_the_figure_of_a_paper_is_written_twice_and_equal_results_give_equal_bytes(tmp_path):
     for name in ("one", "two"):
         write_results(tmp_path / name, example.outcome())

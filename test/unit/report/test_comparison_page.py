@@ -70,12 +70,6 @@ def test_protected_groups_show_no_count_and_a_range_says_its_ends(tmp_path: Path
     assert "A continuous question was asked" in text
 
 
-def test_sites_like_these_are_said(tmp_path: Path) -> None:
-    text = page(tmp_path, example.EDGES, PATTERN, pattern=0.9, random=True)
-    assert "For sites like these 3" in text
-    assert "and differences between sites" in text
-
-
 def test_without_covariates_the_page_warns(tmp_path: Path) -> None:
     made = example.outcome()
     asked = dataclasses.replace(made.question, covariates=())

@@ -74,29 +74,6 @@ def test_the_band_holds_on_planted_maps():
     check_calibration(planted("realistic", epsilon=6.0))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [903, 904])
-@pytest.mark.parametrize("preset", ["paper", "realistic"])
-@pytest.mark.parametrize(
-    ("epsilon", "n_subjects", "n_components"), [(5.0, 256, 20), (8.0, 256, 25), (4.0, 512, 20)]
-)
-def test_the_band_holds_over_sizes_and_budgets(preset, seed, epsilon, n_subjects, n_components):
-    run = planted(
-        preset, epsilon=epsilon, n_subjects=n_subjects, seed=seed, n_components=n_components
-    )
-    check_calibration(run)
-
-
-@pytest.mark.slow
-def test_where_the_band_would_be_wrong_nothing_is_said():
-    # Where maps are sparse rounds begin at the spatial set, and claims were fitted there.
-    small = planted("fields", epsilon=2.5)
-    assert "nothing was separated" in confidence.why_not(small.outcome)
-    assert all(row.noise_z is None for row in components_of(small.outcome))
-    few = planted("paper", epsilon=8.0, n_components=10)
-    assert "more directions than components" in confidence.why_not(few.outcome)
-
-
 def settled(**changes: object) -> IcaOutcome:
     """Return an invented outcome that meets all conditions, with 30 rounds."""
     made = example.outcome(rounds=30)
@@ -195,36 +172,3 @@ def test_r_beyond_all_that_such_a_budget_was_seen_to_give_is_doubtful():
     assert small.doubtful
     assert "At this budget up to 18 components" in text_of(small)
     assert not large.doubtful
-
-
-def test_without_noise_there_is_nothing_to_suggest_a_number_from():
-    found = confidence.hint(
-        spectrum(1.0, 0.9),
-        TemporalRule(n_components=2),
-        requested=2,
-        edge=0.0,
-        n_components=2,
-        g=None,
-    )
-    assert found.suggested is None
-    assert not found.doubtful
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("preset", "asked", "wanted"),
-    # Realistic subjects leave no clear gap below the 20th direction: no network is advised away.
-    [("paper", 20, 20), ("paper", 25, 20), ("realistic", 20, 20), ("realistic", 25, None)],
-)
-def test_the_planted_number_is_suggested_where_the_spectrum_has_a_gap(preset, asked, wanted):
-    outcome = planted(preset, epsilon=8.0, seed=905, n_components=asked).outcome
-    kept = outcome.A.shape[1]
-    found = confidence.hint(
-        outcome.eigenvalues,
-        TemporalRule(n_components=asked),
-        requested=asked,
-        edge=outcome.edge,
-        n_components=kept,
-        g=370.0,
-    )
-    assert found.suggested == wanted

@@ -87,17 +87,6 @@ def test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name(width, s
     assert low < np.median([m.chance for m in found]) < high
 
 
-def test_smoother_maps_are_like_a_network_by_chance_more_easily():
-    space, rng = brain(), np.random.default_rng(2)
-    white = rng.standard_normal((space.n_features, 1))
-    mask, mm = space.labels() > 0, (10.0, 10.0, 10.0)
-    z = np.hstack([kernel.smooth(mask, mm, white, width) for width in (6.0, 12.0, 20.0)])
-    rough, middle, smooth = (
-        m.chance for m in labels.match_networks(z, labels.bundled(space), space)
-    )
-    assert rough < middle < smooth
-
-
 def test_fine_grids_are_thinned_and_keep_their_chance_level(monkeypatch):
     space = brain()
     white = np.random.default_rng(5).standard_normal((space.n_features, 3))
@@ -124,24 +113,6 @@ def test_constant_templates_match_nothing():
     z = np.random.default_rng(2).standard_normal((30, 2))
     found = labels.match_networks(z, template, FeatureSpace.of_matrix(30))
     assert [m.r for m in found] == [0.0, 0.0]
-
-
-def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
-    space = brain()
-    values = labels.bundled(space).values[:, [VISUAL, SOMATOMOTOR]]
-    cape.report.write_results(tmp_path, outcome(space, A=values))
-    rows = files.read_table(tmp_path / "components.tsv")
-    assert [row["label"] for row in rows] == ["visual", "somatomotor dorsal"]
-    assert float(rows[0]["label_r"]) == pytest.approx(1.0)
-    results = files.read_json(tmp_path / "results.json")
-    assert results["labels"]["template"] == "seitzman_2018, dosenbach_2010"
-    assert results["labels"]["labels"] == list(NETWORKS)
-    page = (tmp_path / "index.html").read_text()
-    assert "visual (r 1.00" in page
-    assert "Seitzman" in page
-    methods = (tmp_path / "methods.md").read_text()
-    assert "Seitzman" in methods
-    assert "Dosenbach" in methods
 
 
 def test_what_is_not_above_chance_has_no_name_but_its_nearest_network(tmp_path):
@@ -211,23 +182,6 @@ def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path
         assert results["labels"]["template"] is None
         assert "No labels" in results["labels"]["note"]
         assert words in results["labels"]["note"]
-
-
-def test_labels_take_no_library_but_numpy():
-    import subprocess
-
-    code = (
-        "import sys, numpy as np; from cape.report import labels; "
-        "from cape.protocol.messages import FeatureSpace; "
-        "s = FeatureSpace.of_labels('mask', np.ones((3, 3, 3), dtype=np.int32), np.eye(4), "
-        "'MNI152'); "
-        "t = labels.bundled(s); assert t.values.shape == (27, 19); "
-        "print(*sorted({'nilearn', 'matplotlib', 'nibabel', 'scipy'} & set(sys.modules)))"
-    )
-    root = Path(cape.report.__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == ""
 
 
 @pytest.fixture
@@ -310,21 +264,6 @@ def test_a_wrong_number_of_names_and_a_flat_image_are_refused(result, tmp_path):
         cape.report.relabel(result, flat)
 
 
-def test_a_coarse_run_is_compared_at_its_own_resolution():
-    """Of 24 maps of planted networks at G 50 14 got a name, 12 right; before 12, 11 right."""
-    space = brain()
-    template = labels.bundled(space)
-    B = kernel.kernel_mask(space.labels() > 0, (10.0,) * 3, 40, 30.0)
-    coarse = B @ (B.T @ template.values[:, [DEFAULT, VISUAL]])
-    plain = labels.match_networks(coarse, template, space)
-    own = labels.match_networks(coarse, labels.at_resolution(template, B), space)
-    for before, now in zip(plain, own, strict=True):
-        assert abs(before.r) < 0.9
-        assert now.r == pytest.approx(1.0)
-    assert [one.name for one in own] == ["default mode", "visual"]
-    assert labels.at_resolution(template, None) is template
-
-
 def test_the_run_itself_is_compared_in_its_own_basis(tmp_path):
     """Maps of a finished run lie in its public basis, which the report makes again."""
     from cape.settings.resolved import resolve
@@ -364,14 +303,6 @@ def in_mni(folder: Path) -> Path:
     A = labels.bundled(space).values[:, [DEFAULT, VISUAL]]
     cape.report.write_results(folder, outcome(space, A=A))
     return folder
-
-
-def test_a_public_set_is_taken_by_its_name(tmp_path):
-    folder = in_mni(tmp_path)
-    page = cape.report.relabel(folder, "dosenbach_2010").read_text()
-    rows = files.read_table(folder / "components.tsv")
-    assert [row["label"] for row in rows] == ["default", "occipital"]
-    assert "Dosenbach" in page
 
 
 def test_what_nilearn_fetched_is_read_and_nothing_is_downloaded(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from cape.lab.synthetic.presets import PRESETS
 from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import SiteOutcome, Table
-from cape.report import files, plots
+from cape.report import files
 from cape.site.policy import SitePolicy
 from support import report_example as example
 
@@ -190,14 +190,6 @@ def test_a_row_of_the_table_of_connectivity_is_a_vector_of_nilearn(tmp_path):
     assert np.allclose(np.tanh(z), wanted, atol=1e-4)
 
 
-@pytest.mark.usefixtures("_no_pictures")
-def test_matrices_get_maps_as_columns(tmp_path):
-    private = written(tmp_path, example.outcome(FeatureSpace.of_matrix(40)))
-    lines = (private / "sub-02/func/sub-02_desc-cape_stat-z_statmap.csv").read_text().splitlines()
-    assert lines[0] == "C01,C02,C03"
-    assert len(lines) == 41
-
-
 def test_the_page_shows_every_chapter_with_pictures(private):
     page = (private / "index.html").read_text()
     for title in ("Subjects", "Checks", "Clipping", "Time courses", "Spectra", "connectivity",
@@ -240,18 +232,6 @@ def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
     cape.report.write_site(tmp_path, example.site_outcome(made, ()), inside)
     assert "epsilon 8.0 at delta 1e-05" in (tmp_path / "private" / "index.html").read_text()
     assert (shown["min_assumed_colluders"], shown["veto"]) == ("0", "false")
-
-
-def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
-    rng = np.random.default_rng(0)
-    several = [
-        (f"sub-{i}", rng.standard_normal((3, T)), tr)
-        for i, (T, tr) in enumerate(((40, 2.0), (25, 0.0), (40, 2.0)))
-    ]
-    together = list(plots.draw_time_courses(("C01", "C02", "C03"), several))
-    alone = [next(plots.draw_time_courses(("C01", "C02", "C03"), [one])) for one in several]
-    assert together == alone
-    assert len({picture.png for picture in together}) == 3
 
 
 @pytest.mark.usefixtures("_no_pictures")
@@ -311,15 +291,6 @@ def test_files_of_an_earlier_run_do_not_stay(tmp_path):
     assert list(private.glob("sub-77/func/*_statmap.nii.gz"))
     written(tmp_path)
     assert not list(private.glob("sub-77*"))
-
-
-def test_without_the_extra_the_page_has_all_tables(tmp_path, monkeypatch):
-    for library in ("matplotlib", "nilearn"):
-        monkeypatch.setitem(sys.modules, library, None)
-    page = (written(tmp_path) / "index.html").read_text()
-    assert "<img" not in page
-    for wanted in ("PRIVATE, DO NOT SHARE", "Clipping by phase", "What left this site", "Rules"):
-        assert wanted in page
 
 
 @pytest.mark.usefixtures("_no_pictures")

@@ -230,35 +230,6 @@ def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
 # -- data in files ---------------------------------------------------------------------------------
 
 
-def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None:
-    loads: list[Any] = []
-    data = SimpleNamespace(
-        space=FeatureSpace.of_matrix(6), n_subjects=2, fingerprint="f", failed=(), findings=()
-    )
-
-    def load(base, given, config, *, site, working, strict, on_subject, **before):
-        assert not strict
-        on_subject(1, 2)  # nobody listens
-        loads.append((base, given, site))
-        return data, []
-
-    monkeypatch.setattr("cape.data.pipeline.load_site", load)
-    monkeypatch.setattr(
-        "cape.data.pipeline.reduce_again", lambda data, B, config: iter([("a", (B, config))])
-    )
-    chosen = {"data": ["a.npy"], "policy": ["p.toml"], "contents": "f"}
-    source = FileSource(tmp_path, chosen, CONFIG, "B")
-    assert loads == []
-    assert source.n_subjects == 2
-    assert source.space == FeatureSpace.of_matrix(6)
-    assert source.contents == "f"
-    assert list(source.reduced(6)) == [("a", (None, CONFIG))]
-    assert loads == [(tmp_path, {"data": ["a.npy"]}, "B")]
-    changed = FileSource(tmp_path, {**chosen, "contents": "g"}, CONFIG, "B")
-    with pytest.raises(DataError, match="E161 Files changed during the run at site B"):
-        _ = changed.n_subjects
-
-
 def test_who_cannot_be_read_for_a_moment_ends_no_run_and_is_named_if_it_lasts(
     tmp_path, monkeypatch
 ) -> None:
@@ -312,18 +283,6 @@ def test_every_file_is_read_once_and_what_is_kept_is_what_a_second_reading_gives
     assert len(reads) == 8
     assert again == once
     assert list(again) == list(once)
-
-
-def test_a_source_is_the_folder_that_it_names(tmp_path) -> None:
-    rng = np.random.default_rng(0)
-    for m in range(3):
-        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((6, 9)))
-    config = replace(CONFIG, mask="MNI152-8mm", n_features=6)
-    source = FileSource(tmp_path, {}, config, "B")
-    stacks = list(source.reduced(4))
-    assert [label for label, _ in stacks] == ["sub-0", "sub-1", "sub-2"]
-    assert source.n_subjects == 3
-    assert len(source.contents) == 64
 
 
 def test_a_site_checks_its_own_line_of_the_roster() -> None:

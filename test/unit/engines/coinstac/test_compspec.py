@@ -108,25 +108,6 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_the_document_follows_the_rules_of_the_upload(config: type[Config]) -> None:
-    document = compspec.compspec_document(config)
-    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
-
-
-def test_the_schema_of_this_test_refuses_what_the_server_refuses() -> None:
-    document = compspec.compspec_document(Config)
-    for broken in (
-        {**document, "extra": 1},
-        {"meta": document["meta"]},
-        {**document, "meta": {**document["meta"], "author": "x"}},
-        {**document, "meta": {**document["meta"], "version": ""}},
-        {**document, "computation": {**document["computation"], "containerOptions": {}}},
-    ):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(broken, SCHEMA)
-
-
 def test_the_repository_of_a_form_is_an_address_and_the_publishers_where_one_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

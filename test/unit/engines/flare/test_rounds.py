@@ -95,14 +95,6 @@ def test_settings_that_every_computation_has_run_the_product(calls):
         assert not json.loads(raw)["error"]
 
 
-def test_a_lost_answer_is_repeated_and_costs_nothing(calls, expected):
-    calls.lose = lambda call, site: site == "local1" and call % 2 == 1
-    state = calls.play(SETTINGS)
-    assert len(calls.asked) == 2 * state.iteration
-    assert calls.asked[1] == ("local1",)
-    assert scored(calls) == contents(expected / "consortium")
-
-
 def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
     """Policy, keys and ledger: a site that names none has its operator's, not another site's.
 
@@ -461,15 +453,6 @@ def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
         rounds.encode_blob(question), ""
     )
     assert taken == [SETTINGS]
-
-
-def test_a_large_array_travels_inside_the_call(calls, expected, monkeypatch):
-    from cape.engines.coinstac import documents
-
-    monkeypatch.setattr(documents, "MAX_INLINE", 40)
-    assert calls.play(SETTINGS).ended
-    assert scored(calls) == contents(expected / "consortium")
-    assert not any(name.endswith(".bin") for name in contents(calls.work))
 
 
 def test_pinned_keys_lie_in_a_folder_that_the_sites_own_file_names(calls, tmp_path):

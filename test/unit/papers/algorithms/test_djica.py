@@ -10,8 +10,7 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic.generators import Study, generate
-from cape.lab.synthetic.presets import PRESETS
+from cape.lab.synthetic.generators import Study
 from cape.papers.algorithms.djica import (
     DjicaInfomax,
     GlobalSphere,
@@ -224,20 +223,3 @@ def test_full_batch_equals_fastica_and_picard_on_the_same_reduced_data() -> None
     assert ours <= 0.01
     assert abs(ours - isi(fast.components_ @ sphere)) < 0.002
     assert abs(ours - isi(unit_rows(W) @ sphere)) < 0.002
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("study", ["djica_sim", "paper"])
-def test_blocks_come_as_far_as_full_batches_in_a_few_epochs(study: str) -> None:
-    found = (djica_sim(1, n_subjects=256) if study == "djica_sim"
-             else generate(PRESETS["paper"], n_subjects=256, seed=70))  # fmt: skip
-    stack, sphere = whitened(found)
-    sites = [stack[s * 64 : (s + 1) * 64] for s in range(4)]
-    records = [site.swapaxes(0, 1).reshape(1, 20, -1) for site in sites]
-    block = default_block(16_000)
-    estimator = solver(block=block, n_columns=16_000, n_subjects=256, anneal=True,
-                       learning_rate=default_rate(20), n_rounds=25 * (16_000 // block))  # fmt: skip
-    state = run(estimator, records, 256)
-    full = run(solver(n_rounds=400), [stack], 256)
-    assert isi(unit_rows(full.W) @ sphere) <= 0.01
-    assert isi(unit_rows(state.W) @ sphere) <= 0.015

@@ -59,18 +59,6 @@ def test_an_impossible_output_has_probability_one_minus_exp_minus_epsilon(epsilo
     assert impossible == pytest.approx(1.0 - np.exp(-epsilon), abs=5.0 * 0.5 / np.sqrt(n))
 
 
-def test_the_gradient_is_that_of_infomax_without_noise_and_biased_with_it() -> None:
-    rng = np.random.default_rng(3)
-    W, b = np.eye(3) + 0.2 * rng.standard_normal((3, 3)), 0.1 * rng.standard_normal(3)
-    X = rng.standard_normal((2, 3, 50))
-    G, h = noisy_gradients(W, b, X, np.zeros_like(X))
-    for m in range(2):
-        Z = W @ X[m] + b[:, None]
-        Y = 1.0 - 2.0 / (1.0 + np.exp(-Z))
-        np.testing.assert_allclose(G[m], (np.eye(3) + Y @ Z.T / 50) @ W, atol=1e-12)
-        np.testing.assert_allclose(h[m], Y.mean(axis=1), atol=1e-12)
-
-
 def test_the_noise_of_a_round_scales_with_the_unmixing_matrix() -> None:
     estimator = LaplaceInfomax(n_rounds=2, learning_rate=0.5, round_epsilon=0.5)
     W = np.array([[1.0, -2.0], [3.0, 1.0]])  # ||W||_1 = 4
