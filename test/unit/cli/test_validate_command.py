@@ -16,10 +16,9 @@ from cape.lab.synthetic.consortium import Request, write_consortium
 from support.defects import DEFECTS
 
 PLANTED = {
-    "empty": "CAPE-E107", "lfs_pointer": "CAPE-E108", "text_as_nii": "CAPE-E109",
-    "truncated_gz": "CAPE-E110", "truncated_nii": "CAPE-E111", "three_d": "CAPE-E112",
-    "five_d": "CAPE-E113", "complex": "CAPE-E114", "no_affine": "CAPE-E115",
-    "wrong_grid": "CAPE-E117", "shifted_affine": "CAPE-E119", "too_short": "CAPE-E129",
+    "empty": "CAPE-E107", "text_as_nii": "CAPE-E109", "truncated_gz": "CAPE-E110",
+    "three_d": "CAPE-E112", "wrong_grid": "CAPE-E117", "shifted_affine": "CAPE-E119",
+    "too_short": "CAPE-E129",
 }  # fmt: skip
 
 
@@ -98,7 +97,7 @@ def test_in_python_the_findings_are_those_of_the_command(plan, capsys):
         cape.validate(plan, settings={"min_timepoint": 1000})
 
 
-def test_twelve_planted_problems_are_all_found_at_once_with_their_remedies(plan, capsys):
+def test_seven_planted_problems_are_all_found_at_once_with_their_remedies(plan, capsys):
     files = sorted((plan / "local0").glob("sub-*"))
     for name, path in zip(PLANTED, files, strict=False):
         DEFECTS[name].make([path])
@@ -116,9 +115,9 @@ def test_twelve_planted_problems_are_all_found_at_once_with_their_remedies(plan,
         assert " Fix: " in text
     unreadable = [row for row in site["subjects"] if row["verdict"] == "not readable"]
     assert len(site["subjects"]) == 14
-    assert len(unreadable) == 11
+    assert len(unreadable) == 6
     assert lines[-1] == {
-        "event": "result", "ready": False, "subjects": 0, "errors": 12,
+        "event": "result", "ready": False, "subjects": 0, "errors": 7,
         "warnings": lines[-1]["warnings"], "handshake": [], "compared": [], "headers_only": False,
     }  # fmt: skip
 

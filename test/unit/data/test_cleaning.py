@@ -356,7 +356,6 @@ def test_a_filter_without_repetition_time_names_where_it_was_sought(tmp_path):
     assert load_site(tmp_path, {}, replace(config, tr=2.0), site="B").subjects[0].trs == (0.0,)
 
 
-@pytest.mark.row(64)
 def test_filters_that_leave_nothing_say_so(tmp_path):
     config = replace(matrix_site(tmp_path), high_pass=0.24, tr=2.0)
     found = inspect_site(tmp_path, {}, config, site="B")
