@@ -23,7 +23,7 @@ from cape.computations import load
 from cape.data import resources
 from cape.data.folders import site_folders
 from cape.data.issues import Findings
-from cape.data.pipeline import inspect_site, reduce_again
+from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, DataError
 from cape.planning.consortium_folder import read_settings
 from cape.planning.validate import check_site, handshake
@@ -284,17 +284,6 @@ def test_what_is_the_owners_is_not_taken_from_a_site(tmp_path):
 
 def test_a_seed_is_no_setting_and_a_real_site_refuses_seeded_noise(tmp_path):
     refused(consortium(tmp_path / "data"), "E010", "unknown setting 'seed'", seed=3)
-
-
-def test_files_that_changed_after_join_end_the_run_without_saying_which(tmp_path):
-    folder = consortium(tmp_path / "data") / "local1"
-    site = load_site(folder, {}, config(), site="local1")
-    changed = folder / f"sub-{CANARY}12.npy"
-    np.save(changed, matrix(99))
-    with pytest.raises(DataError) as caught:
-        list(reduce_again(site, None, config()))
-    assert str(caught.value).startswith("CAPE-E161 Files changed during the run at site local1; ")
-    assert changed.name in caught.value.detail
 
 
 def _write_manifest(folder: Path) -> None:

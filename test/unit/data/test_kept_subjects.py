@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cape.data import array_file, data_store, kept_bases, kept_subjects, pipeline, subjects
+from cape.data import array_file, kept_bases, kept_subjects, pipeline, subjects
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load
@@ -118,25 +118,6 @@ def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
         is not None
     )
     assert reads == []  # headers are
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"smoothing_fwhm": 9.0},
-        {"detrend": "quadratic"},
-        {"max_timepoints": 10},
-        {"standardize": "demean"},
-        {"space": "MNI152"},
-        {"n_basis": 7},
-    ],
-)
-def test_other_settings_of_the_data_are_other_entries(base, cache, reads, change):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    reads.clear()
-    load_site(base, {}, replace(CONFIG, **change), site="B", cache=cache)
-    assert len(reads) == 5
-    assert len(entries(cache)) == 8
 
 
 def test_what_another_program_read_is_read_again(base, cache, reads, monkeypatch):
@@ -413,19 +394,6 @@ def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache
             cache.write_text("")
     reads.clear()
     load_site(base, {}, CONFIG, site="B", cache=cache)
-    assert len(reads) == 5
-
-
-def test_the_oldest_entries_make_room(base, cache, reads, monkeypatch):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    size = sum(path.stat().st_size for path in entries(cache))
-    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", int(1.5 * size))
-    load_site(base, {}, replace(CONFIG, detrend="none"), site="B", cache=cache)
-    assert size < sum(path.stat().st_size for path in entries(cache)) <= 1.5 * size
-    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", 10)
-    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)
-    reads.clear()
-    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)
     assert len(reads) == 5
 
 

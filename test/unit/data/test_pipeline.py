@@ -13,7 +13,6 @@ import pytest
 
 from cape.algorithms.interpolated_basis import InterpolatedBasis
 from cape.data import pipeline
-from cape.data.cleaning import rank_of, regressors
 from cape.data.pipeline import inspect_site, reduce_again
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
@@ -46,18 +45,6 @@ def matrices(folder: Path, *shapes: tuple[int, int], runs: int = 1) -> list[np.n
 # ------------------------------------------------------------------------------- one run
 
 
-def test_one_least_squares_removes_intercept_and_trend_at_once():
-    rng = np.random.default_rng(0)
-    t = np.arange(30)
-    raw = rng.standard_normal((7, 30)) + 5 + 0.3 * t
-    cleaned, _ = clean(raw.astype(np.float32), 0, how(CONFIG))
-    design = np.stack([np.ones(30), t], axis=1)
-    expected = raw - (design @ np.linalg.lstsq(design, raw.T, rcond=None)[0]).T
-    np.testing.assert_allclose(cleaned, expected, atol=1e-5)
-    level, _ = clean(raw.astype(np.float32), 0, how(replace(CONFIG, detrend="none")))
-    np.testing.assert_allclose(level, raw - raw.mean(axis=1, keepdims=True), atol=1e-5)
-
-
 def test_variance_gives_every_row_unit_spread_and_leaves_constant_rows_at_zero():
     rng = np.random.default_rng(0)
     raw = 1000 + rng.standard_normal((6, 40)) * np.array([[1e-1], [1], [9], [1], [1], [1]])
@@ -81,13 +68,6 @@ def test_nan_and_infinite_entries_count_and_end_near_zero():
     assert abs(cleaned[1, 3]) < 1.0
 
 
-def test_dummies_are_dropped_before_anything_else():
-    raw = np.random.default_rng(0).standard_normal((5, 30)).astype(np.float32)
-    spoiled = np.concatenate([np.full((5, 3), 1e4, dtype=np.float32), raw], axis=1)
-    np.testing.assert_array_equal(clean(spoiled, 3, how(CONFIG))[0], clean(raw, 0, how(CONFIG))[0])
-    assert clean(raw, 40, how(CONFIG))[0].shape == (5, 0)
-
-
 def test_work_in_blocks_gives_what_one_block_gives(monkeypatch):
     raw = np.random.default_rng(0).standard_normal((23, 30)).astype(np.float32)
     whole, quality = clean(raw, 0, how(CONFIG))
@@ -96,16 +76,6 @@ def test_work_in_blocks_gives_what_one_block_gives(monkeypatch):
     np.testing.assert_allclose(parts, whole, atol=1e-6)
     assert counts.n_bad == quality.n_bad
     assert counts.dummy_z == pytest.approx(quality.dummy_z)
-
-
-def test_regressors_are_orthonormal_and_the_rank_counts_directions():
-    columns = regressors(17, degree=1)
-    np.testing.assert_allclose(columns.T @ columns, np.eye(2), atol=1e-12)
-    rng = np.random.default_rng(0)
-    low = rng.standard_normal((50, 4)) @ rng.standard_normal((4, 30))
-    assert rank_of(low.astype(np.float32)) == 4
-    assert rank_of(low.T.astype(np.float32)) == 4
-    assert rank_of(np.diag(np.arange(6.0)).astype(np.float32)) == 5
 
 
 # ------------------------------------------------------------------------------- a site
@@ -129,13 +99,6 @@ def test_orientation_says_which_axis_is_time(tmp_path):
     assert loaded.space.n_features == 8
     matrix = subject_matrix(loaded.subjects[0], loaded.space, config)
     np.testing.assert_array_equal(matrix, clean(stored.T.astype(np.float32), 0, how(config))[0])
-
-
-def test_an_npz_with_the_variable_x_is_a_matrix_too(tmp_path):
-    values = np.random.default_rng(0).standard_normal((8, 20))
-    np.savez(tmp_path / "sub-a.npz", X=values)
-    loaded = load_site(tmp_path, {"data": "*.npz"}, CONFIG, site="B")
-    assert (loaded.space.n_features, loaded.subjects[0].n_timepoints) == (8, 20)
 
 
 def test_loading_again_gives_the_same_bits(tmp_path):
@@ -188,39 +151,6 @@ def test_the_fingerprint_depends_on_contents_and_not_on_names(tmp_path):
             np.save(tmp_path / folder / f"sub-{name}.npy", rng.standard_normal((6, 20)))
         prints.append(load_site(tmp_path / folder, {}, CONFIG, site="B").fingerprint)
     assert prints[0] == prints[1] != prints[2]
-
-
-def test_the_same_scan_compressed_again_is_found_as_a_duplicate(tmp_path):
-    values = np.random.default_rng(0).standard_normal((6, 20)).astype(np.float32)
-    np.save(tmp_path / "sub-a.npy", values)
-    np.savez_compressed(tmp_path / "sub-b.npz", X=values)
-    with pytest.raises(DataError) as caught:
-        load_site(tmp_path, {}, CONFIG, site="B")
-    assert private_code(caught.value) == "CAPE-E105"
-    # In a run one of the two counts for both: nobody else hears of it.
-    loaded, reduced = pipeline.load_site(tmp_path, {}, CONFIG, site="B")
-    assert loaded.failed == ("sub-b",)
-    assert [Y.shape for _, Y in reduced] == [(6, 20), (6, 0)]
-
-
-def test_one_file_under_two_labels_is_found_by_its_place_and_stops_the_site(tmp_path):
-    matrices(tmp_path, (8, 30), (8, 30), runs=2)
-    for name in ("sub-2_run-0.npy", "sub-2_run-1.npy"):
-        (tmp_path / name).hardlink_to(tmp_path / name.replace("sub-2", "sub-0"))
-    (tmp_path / "sub-2_run-1.npy").unlink()
-    np.save(tmp_path / "sub-2_run-1.npy", np.random.default_rng(9).standard_normal((8, 30)))
-    with pytest.raises(DataError) as caught:
-        pipeline.load_site(tmp_path, {}, CONFIG, site="B")
-    assert caught.value.code == "CAPE-E105"
-    assert "sub-0_run-0.npy and sub-2_run-0.npy" in caught.value.detail
-    # A copy is another place: who else has that run must not decide whether a person counts.
-    first = (tmp_path / "sub-2_run-0.npy").read_bytes()
-    (tmp_path / "sub-2_run-0.npy").unlink()
-    (tmp_path / "sub-2_run-0.npy").write_bytes(first)
-    assert pipeline.load_site(tmp_path, {}, CONFIG, site="B")[0].failed == ()
-    with pytest.raises(DataError) as caught:  # as `cape validate` and stop_for_data do
-        load_site(tmp_path, {}, CONFIG, site="B")
-    assert private_code(caught.value) == "CAPE-E105"
 
 
 def test_max_timepoints_cuts_for_memory_and_says_so(tmp_path):
@@ -298,13 +228,6 @@ def test_a_subject_needs_more_time_points_and_rank_than_there_are_components(tmp
     assert private_code(caught.value) == "CAPE-E129"
     assert "20 time points" in caught.value.detail
     assert "more than n_components = 20" in caught.value.detail
-
-
-def test_a_site_with_fewer_subjects_than_components_is_warned(tmp_path):
-    matrices(tmp_path, (30, 20), (30, 20))
-    loaded = load_site(tmp_path, {}, with_components(6), site="B")
-    assert [finding.code for finding in loaded.findings] == ["CAPE-W130"]
-    assert "2 subjects" in loaded.findings[0].private
 
 
 def test_importing_the_data_layer_loads_numpy_and_nothing_heavy():
