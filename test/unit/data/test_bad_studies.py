@@ -336,25 +336,8 @@ FILES: list[Case] = [
     ("a byte too few", content(lambda old: old[:-1]), "X111"),
     ("bytes too many", content(lambda old: old + bytes(99)), "right"),
     ("packed", content(zipped, f"{FIRST}.gz"), "right"),
-    (
-        "packed in two members",
-        content(lambda old: zipped(old[:5000]) + zipped(old[5000:]), f"{FIRST}.gz"),
-        "right",
-    ),
     ("packed, cut off", content(lambda old: zipped(old)[:-2000], f"{FIRST}.gz"), "X110 X111"),
     ("packed, without its end", content(lambda old: zipped(old)[:-8], f"{FIRST}.gz"), "X110"),
-    (
-        "packed, with a wrong check sum",
-        content(lambda old: zipped(old)[:-8] + bytes(4) + zipped(old)[-4:], f"{FIRST}.gz"),
-        "X110",
-    ),
-    (
-        "packed, a byte changed",
-        content(
-            lambda old: zipped(old)[:3000] + b"\xff\x00\xff" + zipped(old)[3003:], f"{FIRST}.gz"
-        ),
-        "X110",
-    ),
     (
         "packed, with zeros behind it",
         content(lambda old: zipped(old) + bytes(512), f"{FIRST}.gz"),
@@ -385,11 +368,6 @@ FILES: list[Case] = [
     ),
     ("a link to a file that is gone", replaced(lambda p: p.symlink_to("gone.nii")), "E101"),
     ("a link to itself", replaced(lambda p: p.symlink_to(p.name)), "E101"),
-    (
-        "two links in a circle",
-        replaced(lambda p: (p.symlink_to("b.nii"), p.with_name("b.nii").symlink_to(p.name))),
-        "E101",
-    ),
     ("a link to another place", replaced(lambda p: p.symlink_to("/etc/hostname")), "E102"),
     (
         "a link to another person",
@@ -473,11 +451,6 @@ CONFOUNDS: list[Case] = [
     ("a byte order mark", content(lambda old: b"\xef\xbb\xbf" + old), "right"),
     ("lines of Windows", content(lambda old: old.replace(b"\n", b"\r\n")), "right"),
     ("lines of an old Mac", content(lambda old: old.replace(b"\n", b"\r")), "right"),
-    (
-        "quotes",
-        lines(lambda rows: ["\t".join(f'"{c}"' for c in r.split("\t")) for r in rows]),
-        "right",
-    ),
     ("blanks around cells", content(lambda old: old.replace(b"\t", b" \t ")), "right"),
     ("no line at its end", content(lambda old: old.rstrip()), "right"),
     ("blank lines at its end", content(lambda old: old + b"\n\n \n"), "right"),
@@ -594,29 +567,12 @@ ARRAYS: list[Case] = [
         ),
         "X125",
     ),
-    (
-        "infinity in one cell",
-        lambda p: p.write_text(
-            csv_text(np.where(np.arange(240).reshape(T, 6) == 77, INF, series(1)))
-        ),
-        "X125",
-    ),
     ("a row too short", lines(lambda rows: [*rows[:5], rows[5][:20], *rows[6:]]), "X138"),
     ("a row too long", lines(lambda rows: [*rows[:5], rows[5] + ",1", *rows[6:]]), "X138"),
     ("commas at the ends of lines", lines(lambda rows: [row + "," for row in rows]), "X138"),
     (
         "the numbers of rows that pandas writes",
         lines(lambda rows: ["," + rows[0], *(f"{i},{row}" for i, row in enumerate(rows[1:]))]),
-        "right",
-    ),
-    (
-        "the numbers of rows with a name",
-        lines(
-            lambda rows: [
-                "Unnamed: 0," + rows[0],
-                *(f"{i},{row}" for i, row in enumerate(rows[1:])),
-            ]
-        ),
         "right",
     ),
     ("a region twice", swapped("Insula_R", "Insula_L"), "X138"),
@@ -630,38 +586,9 @@ ARRAYS: list[Case] = [
     ("too few rows", lines(lambda rows: rows[:9]), "X129"),
     ("a .npy", lambda p: (p.unlink(), np.save(p.with_suffix(".npy"), series(1))), "right"),
     (
-        "a .npy of text",
-        lambda p: (p.unlink(), np.save(p.with_suffix(".npy"), series(1).astype(str))),
-        "X114",
-    ),
-    (
-        "a .npy of complex numbers",
-        lambda p: (p.unlink(), np.save(p.with_suffix(".npy"), series(1) + 1j)),
-        "X114",
-    ),
-    (
-        "a .npy of dates",
-        lambda p: (p.unlink(), np.save(p.with_suffix(".npy"), np.zeros((T, 6), "M8[s]"))),
-        "X114",
-    ),
-    (
         "a .npy of objects",
         lambda p: (p.unlink(), np.save(p.with_suffix(".npy"), series(1).astype(object))),
         "X140",
-    ),
-    (
-        "a .npy of one axis",
-        lambda p: (p.unlink(), np.save(p.with_suffix(".npy"), series(1)[:, 0])),
-        "X140",
-    ),
-    (
-        "a .npy cut off",
-        lambda p: (
-            p.unlink(),
-            np.save(p.with_suffix(".npy"), series(1)),
-            p.with_suffix(".npy").write_bytes(p.with_suffix(".npy").read_bytes()[:-9]),
-        ),
-        "X111",
     ),
     (
         "a .npz without X",

@@ -65,25 +65,6 @@ def test_settings_leave_runs_out(base):
             replace(CONFIG, bids_exclude=wrong).check()
 
 
-def test_two_echoes_are_one_run_in_two_versions(tmp_path):
-    folder = tmp_path / "sub-01" / "func"
-    folder.mkdir(parents=True)
-    for echo in (1, 2):
-        name = f"sub-01_task-rest_echo-{echo}_space-MNI152NLin6Asym_bold.nii.gz"
-        (folder / name).write_bytes(b"x")
-    table = folder / "sub-01_task-rest_desc-confounds_timeseries.tsv"
-    table.write_text("a\n1\n")
-    findings = Findings("B")
-    discover(tmp_path, {}, CONFIG, findings)
-    (refused,) = findings.listing()
-    assert (refused.code, refused.severity) == ("CAPE-E105", "E")
-    assert "echo-1 or " in refused.private
-    findings = Findings("B")
-    config = replace(CONFIG, bids_filter=CONFIG.bids_filter + "_echo-2")
-    (one,) = discover(tmp_path, {}, config, findings)
-    assert [run.confounds for run in one.runs] == [table]  # of all echoes
-
-
 def test_numbers_in_names_count_by_their_value():
     assert sorted(["b10", "b9", "B1", "b"], key=natural_key) == ["b", "B1", "b9", "b10"]
     assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]

@@ -411,26 +411,6 @@ def test_several_at_a_time_give_what_one_at_a_time_gives(base, monkeypatch, n_jo
     assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_no_more_subjects_are_read_at_a_time_than_jobs(base, monkeypatch):
-    monkeypatch.setenv("CAPE_JOBS", "2")
-    whole, lock, now, most = pipeline.read_subject, threading.Lock(), [0], [0]
-
-    def counted(*given, **named):
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        try:
-            threading.Event().wait(0.05)
-            return whole(*given, **named)
-        finally:
-            with lock:
-                now[0] -= 1
-
-    monkeypatch.setattr(pipeline, "read_subject", counted)
-    load_site(base, {}, CONFIG, site="B")
-    assert most[0] == 2
-
-
 def test_blas_has_one_thread_inside_those_that_read(base, monkeypatch):
     """In a shell that says nothing of threads, reading took four times the processor time."""
     monkeypatch.setenv("CAPE_JOBS", "2")

@@ -17,7 +17,6 @@ from cape.data.pipeline import inspect_site, reduce_again
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
-from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
 from cape.space.public_basis import MAX_DENSE_FEATURES, project, public_basis
@@ -92,27 +91,6 @@ def test_runs_of_a_subject_are_cleaned_one_by_one_and_joined_in_time(tmp_path):
     assert np.abs(joined.mean(axis=1)).max() < 1e-6
 
 
-def test_orientation_says_which_axis_is_time(tmp_path):
-    (stored,) = matrices(tmp_path, (20, 8))
-    config = replace(CONFIG, orientation="time_by_feature")
-    loaded = load_site(tmp_path, {}, config, site="B")
-    assert loaded.space.n_features == 8
-    matrix = subject_matrix(loaded.subjects[0], loaded.space, config)
-    np.testing.assert_array_equal(matrix, clean(stored.T.astype(np.float32), 0, how(config))[0])
-
-
-def test_loading_again_gives_the_same_bits(tmp_path):
-    write_consortium(tmp_path / "c", Request(site_sizes=(2, 2), n_timepoints=30, n_networks=2))
-    config = replace(Config(epsilon=1.0, delta=1e-5), mask="MNI152-10mm", min_timepoints=20, tr=2.0)
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((1876, 30)))[0]
-    passes = []
-    for _ in range(2):
-        loaded = load_site(tmp_path / "c" / "local1", {}, config, site="B")
-        reduced = [y.tobytes() for _, y in reduce_again(loaded, basis, config)]
-        passes.append((loaded, reduced))
-    assert passes[0] == passes[1]
-
-
 def test_reduced_subjects_are_float32_and_the_identity_changes_nothing(tmp_path):
     matrices(tmp_path, (8, 20), (8, 25))
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
@@ -163,13 +141,6 @@ def test_max_timepoints_cuts_for_memory_and_says_so(tmp_path):
     assert [finding.code for finding in loaded.findings] == ["CAPE-W129"]
 
 
-def test_progress_counts_subjects(tmp_path):
-    matrices(tmp_path, (8, 20), (8, 20))
-    seen: list[tuple[int, int]] = []
-    inspect_site(tmp_path, {}, CONFIG, site="B", on_subject=lambda *step: seen.append(step))
-    assert seen == [(1, 2), (2, 2)]
-
-
 def test_repetition_times_come_from_the_manifest_for_matrices(tmp_path):
     matrices(tmp_path, (8, 20), (8, 20))
     (tmp_path / "manifest.csv").write_text(
@@ -180,7 +151,17 @@ def test_repetition_times_come_from_the_manifest_for_matrices(tmp_path):
     assert [finding.code for finding in loaded.findings] == ["CAPE-W134"]
 
 
-@pytest.mark.parametrize("headers_only", [False, True])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WithComponents(Config):
+    n_components: int = 6
+
+
+def with_components(n_components: int, **changes: object) -> WithComponents:
+    values = {f.name: getattr(CONFIG, f.name) for f in fields(Config)}
+    return WithComponents(**{**values, **changes}, n_components=n_components)
+
+
+@pytest.mark.parametrize("headers_only", [True, False])
 def test_a_subject_of_another_repetition_time_than_the_owners_fails_at_its_site(
     headers_only, tmp_path
 ):
@@ -202,16 +183,6 @@ def test_a_subject_of_another_repetition_time_than_the_owners_fails_at_its_site(
     assert (finding.code, finding.severity, finding.public) == ("CAPE-W134", "X", "")
     assert "1: 2.5 s. Expected 2 s (tr)" in finding.private
     assert inspected(replace(config, tr_tolerance=0.5)).findings == ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WithComponents(Config):
-    n_components: int = 6
-
-
-def with_components(n_components: int, **changes: object) -> WithComponents:
-    values = {f.name: getattr(CONFIG, f.name) for f in fields(Config)}
-    return WithComponents(**{**values, **changes}, n_components=n_components)
 
 
 def test_a_subject_needs_more_time_points_and_rank_than_there_are_components(tmp_path):
