@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cape.frozen import dataclass
-
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Image
 
@@ -26,28 +24,10 @@ SIDE_FILES = (".json", "_timeseries.tsv")
 Values = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Defect:
-    """One way to break a site.
-
-    Attributes
-    ----------
-    needs : {"image", "matrix", "any"}
-        Files it works on.
-    make : callable
-        Gets the data files of the site in order.
-    """
-
-    needs: str
-    make: Callable[[list[Path]], None]
-
-
-def make_defect(name: str, folder: Path, *, kind: str) -> None:
-    """Break the files of one site, of at least two subjects; `kind` is that of its files."""
-    defect = DEFECTS[name]
-    assert defect.needs in ("any", kind), f"{name} is none of {kind} files"
+def make_defect(name: str, folder: Path) -> None:
+    """Break the files of one site, of at least two subjects."""
     files = sorted(path for path in folder.iterdir() if path.name.startswith("sub-"))
-    defect.make([path for path in files if not path.name.endswith(SIDE_FILES)])
+    DEFECTS[name]([path for path in files if not path.name.endswith(SIDE_FILES)])
 
 
 # ------------------------------------------------------------------------------- files
@@ -248,39 +228,37 @@ def _no_variable(files: list[Path]) -> None:
     np.savez(files[0].with_suffix(".npz"), bold=values, masked=values)
 
 
-DEFECTS: dict[str, Defect] = {
-    "missing": Defect(
-        needs="any", make=lambda f: _manifest(f, "sub-998_task-rest_bold.nii.gz,998")
-    ),
-    "outside": Defect(needs="any", make=lambda f: _manifest(f, f"../local0/{f[0].name},7")),
-    "duplicate": Defect(needs="any", make=_duplicate),
-    "empty": Defect(needs="any", make=_empty),
-    "text_as_nii": Defect(needs="any", make=_text),
-    "truncated_gz": Defect(needs="image", make=_truncate),
-    "truncated_npy": Defect(needs="matrix", make=_truncate),
-    "three_d": Defect(needs="image", make=_values(lambda v: v[..., 0])),
-    "left_right": Defect(needs="image", make=_header(_left_and_right)),
-    "wrong_grid": Defect(needs="image", make=_elsewhere(_values(lambda v: v[1:]))),
-    "rounded_affine": Defect(needs="image", make=_shifted(0.04)),
-    "shifted_affine": Defect(needs="image", make=_elsewhere(_shifted(2.0))),
-    "flipped_axes": Defect(needs="image", make=_flipped),
-    "native_space": Defect(needs="image", make=_native),
-    "nan": Defect(needs="image", make=_values(lambda v: _with(v, _low_x(v, 0.3), np.nan))),
-    "constant": Defect(needs="image", make=_values(_constant)),
-    "dead": Defect(needs="image", make=_values(np.zeros_like)),
-    "coverage": Defect(needs="image", make=_values(lambda v: _with(v, _low_x(v, 0.6), 0.0))),
-    "too_short": Defect(needs="image", make=_values(_cut_time)),
-    "too_short_matrix": Defect(needs="matrix", make=_matrix(_cut_time)),
-    "no_tr": Defect(needs="image", make=_header(_no_tr)),
-    "tr_in_ms": Defect(needs="image", make=_header(_tr_in_ms)),
-    "other_tr": Defect(needs="image", make=_header(_other_tr)),
-    "dummies": Defect(needs="image", make=_values(_dummies)),
-    "ragged_table": Defect(needs="any", make=_ragged),
-    "decimal_comma": Defect(needs="any", make=_decimal_comma),
-    "pickle_npy": Defect(needs="matrix", make=_objects),
-    "no_variable": Defect(needs="matrix", make=_no_variable),
-    "swapped_orientation": Defect(needs="matrix", make=_matrix(lambda v: v.T)),
-    "other_features": Defect(needs="matrix", make=_matrix(lambda v: v[1:])),
-    "same_names": Defect(needs="any", make=_same_names),
-    "surface": Defect(needs="image", make=_surface),
+DEFECTS: dict[str, Callable[[list[Path]], None]] = {
+    "missing": lambda f: _manifest(f, "sub-998_task-rest_bold.nii.gz,998"),
+    "outside": lambda f: _manifest(f, f"../local0/{f[0].name},7"),
+    "duplicate": _duplicate,
+    "empty": _empty,
+    "text_as_nii": _text,
+    "truncated_gz": _truncate,
+    "truncated_npy": _truncate,
+    "three_d": _values(lambda v: v[..., 0]),
+    "left_right": _header(_left_and_right),
+    "wrong_grid": _elsewhere(_values(lambda v: v[1:])),
+    "rounded_affine": _shifted(0.04),
+    "shifted_affine": _elsewhere(_shifted(2.0)),
+    "flipped_axes": _flipped,
+    "native_space": _native,
+    "nan": _values(lambda v: _with(v, _low_x(v, 0.3), np.nan)),
+    "constant": _values(_constant),
+    "dead": _values(np.zeros_like),
+    "coverage": _values(lambda v: _with(v, _low_x(v, 0.6), 0.0)),
+    "too_short": _values(_cut_time),
+    "too_short_matrix": _matrix(_cut_time),
+    "no_tr": _header(_no_tr),
+    "tr_in_ms": _header(_tr_in_ms),
+    "other_tr": _header(_other_tr),
+    "dummies": _values(_dummies),
+    "ragged_table": _ragged,
+    "decimal_comma": _decimal_comma,
+    "pickle_npy": _objects,
+    "no_variable": _no_variable,
+    "swapped_orientation": _matrix(lambda v: v.T),
+    "other_features": _matrix(lambda v: v[1:]),
+    "same_names": _same_names,
+    "surface": _surface,
 }

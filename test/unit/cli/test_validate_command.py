@@ -57,7 +57,7 @@ def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, capsys):
     content = data[0].read_bytes()
     data[0].write_bytes(content[: len(content) - 100])  # what only reading to the end can find
     for path in data[1:3]:
-        DEFECTS["three_d"].make([path])
+        DEFECTS["three_d"]([path])
     assert main(["validate", str(plan / "local0"), "--fast"]) == 1
     text = capsys.readouterr().out
     assert "CAPE-E112" in text
@@ -82,7 +82,7 @@ def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, capsys):
 
 def test_in_python_the_findings_are_those_of_the_command(plan, capsys):
     for path in sorted((plan / "local0").glob("sub-*"))[:2]:
-        DEFECTS["three_d"].make([path])
+        DEFECTS["three_d"]([path])
     main(["validate", str(plan), "--json"])
     lines = documents(capsys.readouterr().out)
     told = [f["text"] for line in lines if line["event"] == "site" for f in line["findings"]]
@@ -99,7 +99,7 @@ def test_in_python_the_findings_are_those_of_the_command(plan, capsys):
 def test_seven_planted_problems_are_all_found_at_once_with_their_remedies(plan, capsys):
     files = sorted((plan / "local0").glob("sub-*"))
     for name, path in zip(PLANTED, files, strict=False):
-        DEFECTS[name].make([path])
+        DEFECTS[name]([path])
     assert main(["validate", str(plan / "local0"), "--json"]) == 1
     lines = documents(capsys.readouterr().out)
     progress = [line for line in lines if line["event"] == "progress"]

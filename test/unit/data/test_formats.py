@@ -59,28 +59,6 @@ def runs(
 MNI = "space-MNI152NLin2009cAsym"
 
 
-def test_runs_and_sessions_of_a_bids_folder_are_joined_per_subject(tmp_path):
-    derivatives(
-        tmp_path,
-        f"sub-2_ses-b_task-rest_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-2_ses-a_task-rest_run-10_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-2_ses-a_task-rest_run-2_{MNI}_desc-preproc_bold.nii.gz",
-        "sub-2_ses-a_task-rest_run-2_space-T1w_desc-preproc_bold.nii.gz",
-        f"sub-2_ses-a_task-nback_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-10_task-rest_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-10_task-rest_{MNI}_desc-brain_mask.nii.gz",
-    )
-    names, texts = runs(tmp_path, {}, f"task-rest_{MNI}_desc-preproc")
-    assert texts == []
-    assert list(names) == ["sub-2", "sub-10"]
-    assert [n.split("_")[1:4] for n in names["sub-2"]] == [
-        ["ses-a", "task-rest", "run-2"], ["ses-a", "task-rest", "run-10"],
-        ["ses-b", "task-rest", MNI],
-    ]  # fmt: skip
-    below, _ = runs(tmp_path.parent, {"bids": tmp_path.name}, f"task-rest_{MNI}")
-    assert below == names
-
-
 def test_a_filter_that_fits_nothing_lists_what_is_there(tmp_path):
     derivatives(tmp_path, "sub-1_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz")
     names, texts = runs(tmp_path, {}, f"{MNI}_desc-preproc")

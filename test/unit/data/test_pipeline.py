@@ -67,16 +67,6 @@ def test_nan_and_infinite_entries_count_and_end_near_zero():
     assert abs(cleaned[1, 3]) < 1.0
 
 
-def test_work_in_blocks_gives_what_one_block_gives(monkeypatch):
-    raw = np.random.default_rng(0).standard_normal((23, 30)).astype(np.float32)
-    whole, quality = clean(raw, 0, how(CONFIG))
-    monkeypatch.setattr("cape.data.cleaning.BLOCK_NUMBERS", 5)
-    parts, counts = clean(raw, 0, how(CONFIG))
-    np.testing.assert_allclose(parts, whole, atol=1e-6)
-    assert counts.n_bad == quality.n_bad
-    assert counts.dummy_z == pytest.approx(quality.dummy_z)
-
-
 # ------------------------------------------------------------------------------- a site
 
 
