@@ -21,7 +21,6 @@ import pytest
 from cape.computations import load
 from cape.data import resources
 from cape.data.folders import site_folders
-from cape.data.issues import Findings
 from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, DataError
 from cape.planning.consortium_folder import read_settings
@@ -30,7 +29,7 @@ from cape.protocol.join import make_card
 from cape.settings.config import Config
 from cape.site.policy import SitePolicy
 from support.simulation import simulate
-from support.sites import discover, load_site, private_code
+from support.sites import load_site, private_code
 
 CANARY = "zebra"
 SITES = ("local0", "local1", "local2")
@@ -243,17 +242,6 @@ def test_a_budget_that_protects_nobody_or_shows_nothing_is_refused_with_numbers(
     tmp_path, changes, code, parts
 ):
     refused(consortium(tmp_path / "data"), code, *parts, **changes)
-
-
-def test_what_is_the_owners_is_not_taken_from_a_site(tmp_path):
-    folder = consortium(tmp_path / "data")
-    findings = Findings("local1")
-    discover(folder / "local1", {"n_component": 5}, config(), findings)
-    finding = findings.listing()[0]
-    assert finding.code == "CAPE-E151"
-    for part in ("'n_component'", " Expected data or manifest or bids", "Fix: remove it"):
-        assert part in finding.private
-    assert_public(finding.public, folder)
 
 
 # ------------------------------------------------------------------------------- the run

@@ -204,6 +204,13 @@ def reversed_bytes(path: Path) -> None:
     path.write_bytes(swapped.to_bytes())
 
 
+no_rotation = edit(sform_code=0, qform_code=1, quatern_b=9)
+
+
+def turned(path: Path) -> None:
+    path.write_bytes(image().as_reoriented(np.array([[1, -1], [2, 1], [0, 1]])).to_bytes())
+
+
 def scaled(slope: float, inter: float, dtype: object = np.int16) -> Damage:
     def damage(path: Path) -> None:
         stored = np.clip(np.rint((person(1) - inter) / slope), -32000, 32000).astype(dtype)
@@ -264,6 +271,8 @@ def mask_file(make: Damage) -> Damage:
 
 # ------------------------------------------------------------------------------- the table
 
+ROWS = (f"a/{FIRST},01", f"b/{FIRST},01", *(f"{FIRST.replace('01', m)},{m}" for m in ("02", "03")))
+TWO_FOR_ONE = "\n".join(("file,participant_id", *ROWS, ""))
 NAN, INF = float("nan"), float("inf")
 HEADERS: list[Case] = [
     ("the size of the header is 0", edit(sizeof_hdr=0), "X109"),
@@ -304,6 +313,8 @@ HEADERS: list[Case] = [
     ("another magic word", edit(magic=b"xyz"), "X109"),
     ("the magic word of a pair", edit(magic=b"ni1"), "X109"),
     ("bytes in the other order", reversed_bytes, "right"),
+    ("no sform, and a qform that no rotation has", no_rotation, "X115"),
+    ("axes in another order", turned, "right"),
     ("a scale that is not a number", edit(scl_slope=NAN), "X109 right"),
     ("a scale of infinity", edit(scl_slope=INF), "X109"),
     ("a scale of 0", edit(scl_slope=0), "right"),
@@ -385,6 +396,8 @@ FILES: list[Case] = [
     ("a Mac's file beside it", beside(f"._{FIRST}", b"\0\5\26\7"), "right"),
     ("a file that is still being copied", beside(f"{FIRST}.part", b"x"), "right"),
     ("a folder called like a study", lambda p: p.with_name("derivatives").mkdir(), "right"),
+    ("a name of a surface", renamed("sub-01_bold.dtseries.nii"), "E163"),
+    ("one file for two rows", beside("manifest.csv", TWO_FOR_ONE), "E162"),
     ("a pair without its header", renamed("sub-01_task-rest_bold.img"), "X109"),
 ]
 VOXELS: list[Case] = [
@@ -544,6 +557,7 @@ ARRAYS: list[Case] = [
     ),
     ("a row too short", lines(lambda rows: [*rows[:5], rows[5][:20], *rows[6:]]), "X138"),
     ("a row too long", lines(lambda rows: [*rows[:5], rows[5] + ",1", *rows[6:]]), "X138"),
+    ("a cell more", lines(lambda rows: [rows[0], *(f"{row},1" for row in rows[1:])]), "X138"),
     ("commas at the ends of lines", lines(lambda rows: [row + "," for row in rows]), "X138"),
     (
         "the numbers of rows that pandas writes",
@@ -672,6 +686,16 @@ def test_a_bad_input_is_read_right_or_refused_with_what_to_do(
             if wanted != "twice":
                 reference = whole[group][f"sub-0{label[-1]}"]
                 assert same(arrays[label], reference, 1e-6)
+
+
+def test_people_without_signal_in_half_of_the_mask_are_native(tmp_path):
+    first = images(tmp_path / "site")
+    for m in (1, 2):
+        voxels(put((slice(0, 3),), 0))(first.with_name(FIRST.replace("01", f"0{m}")))
+    found = inspect_site(tmp_path / "site", {}, IMAGES, site="B")
+    (native,) = (finding for finding in found.findings if finding.code == "CAPE-E121")
+    assert "2 of 3 subjects" in native.private
+    assert native.public.startswith("CAPE-E100 ")
 
 
 @pytest.mark.parametrize(("name", "text", "seconds"), SIDECARS, ids=[case[0] for case in SIDECARS])

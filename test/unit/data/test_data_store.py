@@ -62,7 +62,8 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
     monkeypatch.setattr(data_store, "MAX_STORE_BYTES", store.size()[1])
     store.get("a", "")
     store.put("d", "", [np.ones(100)])
-    assert [name for name in "abcd" if store.get(name, "")] == ["a", "c", "d"]
+    store.put("e", "", [np.ones(1000)])  # larger than all of the store
+    assert [name for name in "abcde" if store.get(name, "")] == ["a", "c", "d"]
 
 
 def test_a_label_is_found_however_its_letters_are_composed(tmp_path):
