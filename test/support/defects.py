@@ -1,6 +1,6 @@
 """Break the files of a synthetic site on purpose: one function for each way.
 
-Only the first two subjects of a site are touched, unless a row is about the whole site.
+Only the first two subjects of a site are touched, unless the defect is one of the whole site.
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Image
 
-# Endings of what lies beside images.
-SIDE_FILES = (".json", "_timeseries.tsv")
-
 Values = npt.NDArray[np.float32]
 
 
 def make_defect(name: str, folder: Path) -> None:
     """Break the files of one site, of at least two subjects."""
-    files = sorted(path for path in folder.iterdir() if path.name.startswith("sub-"))
-    DEFECTS[name]([path for path in files if not path.name.endswith(SIDE_FILES)])
+    DEFECTS[name](sorted(folder.glob("sub-*")))
 
 
 # ------------------------------------------------------------------------------- files
