@@ -40,7 +40,7 @@ LONG = (
 )  # fmt: skip
 # One run through every driver stays among the fast tests.
 DRIVERS = ("test/e2e/test_drivers.py", "test/e2e/test_one_round.py", "test/e2e/test_serve.py")
-FAST = {"parametrize", "usefixtures", "filterwarnings", "skipif", "oracle", "row"}
+FAST = {"parametrize", "usefixtures", "filterwarnings", "skipif", "oracle"}
 """Marks of tests that need neither time nor another program."""
 
 

@@ -399,7 +399,6 @@ raise SystemExit(program.answer_once("local"))
 """
 
 
-@pytest.mark.row(59)
 @pytest.mark.parametrize("then", ["pass", "raise RuntimeError('stray /secret/path')"])
 def test_stray_prints_cannot_mix_with_the_answer(recording, tmp_path, then) -> None:
     engine = recording.at(("pca", 1), tmp_path / "work")

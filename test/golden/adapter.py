@@ -65,9 +65,7 @@ def defect(folder: Path) -> None:
     """Break the data of the second site as the folder's name says."""
     from support.defects import make_defect
 
-    site = folder / "local1"
-    kind = "image" if list(site.glob("*.nii*")) else "matrix"
-    make_defect(folder.name.removeprefix("data-"), site, kind=kind)
+    make_defect(folder.name.removeprefix("data-"), folder / "local1")
 
 
 def pinned_keys(folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""Break the files of a synthetic site on purpose: one function per row of the table of bad inputs.
+"""Break the files of a synthetic site on purpose: one function for each way.
 
-Only the first two subjects of a site are touched, unless a row is about the whole site.
+Only the first two subjects of a site are touched, unless the defect is one of the whole site.
 """
 
 from __future__ import annotations
@@ -15,58 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cape.data.bids import confounds_beside
-from cape.frozen import dataclass
-
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Image
-
-# Endings of what lies beside images.
-SIDE_FILES = (".json", "_timeseries.tsv")
 
 Values = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Defect:
-    """One way to break a site.
-
-    Attributes
-    ----------
-    row : int
-        Row of the table of bad inputs.
-    needs : {"image", "matrix", "bids", "any"}
-        Files it works on.
-    make : callable
-        Gets the data files of the site in order.
-    """
-
-    row: int
-    needs: str
-    make: Callable[[list[Path]], None]
-
-
-def make_defect(name: str, folder: Path, *, kind: str) -> None:
-    """Break the files of one site.
-
-    Parameters
-    ----------
-    name : str
-        Short name, or number of the row.
-    folder : Path
-        Of the site; it must hold at least two subjects.
-    kind : {"image", "matrix", "bids", "manifest", "table"}
-        What its files are; only images and matrices in one folder have all defects.
-    """
-    needs = ("any", kind) if kind in ("image", "matrix") else (kind,)
-    fitting = {key: d for key, d in DEFECTS.items() if d.needs in needs}
-    for key, defect in fitting.items():
-        if name in (key, str(defect.row)):
-            files = folder.rglob("sub-*") if kind == "bids" else folder.iterdir()
-            named = (p for p in files if p.is_file() and p.name.startswith("sub-"))
-            defect.make(sorted(p for p in named if not p.name.endswith(SIDE_FILES)))
-            return
-    raise ValueError(f"no defect {name} of {kind} files; there are {', '.join(fitting)}")
+def make_defect(name: str, folder: Path) -> None:
+    """Break the files of one site, of at least two subjects."""
+    DEFECTS[name](sorted(folder.glob("sub-*")))
 
 
 # ------------------------------------------------------------------------------- files
@@ -81,18 +38,8 @@ def _manifest(files: list[Path], *more: str, header: str = "file,participant_id"
     (files[0].parent / "manifest.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _folder_as_file(files: list[Path]) -> None:
-    (files[0].parent / "more").mkdir()
-    _manifest(files, "more,1")
-
-
 def _same_names(files: list[Path]) -> None:
     _manifest(files[1:], *(f"{top}/{files[0].name},2" for top in "ab"))
-
-
-def _no_files(files: list[Path]) -> None:
-    for path in files:
-        path.unlink()
 
 
 def _duplicate(files: list[Path]) -> None:
@@ -102,11 +49,6 @@ def _duplicate(files: list[Path]) -> None:
 
 def _empty(files: list[Path]) -> None:
     files[0].write_bytes(b"")
-
-
-def _lfs_pointer(files: list[Path]) -> None:
-    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1234567\n"
-    files[0].write_text(text, encoding="ascii")
 
 
 def _text(files: list[Path]) -> None:
@@ -121,10 +63,6 @@ def _decimal_comma(files: list[Path]) -> None:
     _manifest(files[1:], f'{files[0].name},1,"2,0"', header="file,participant_id,tr")
 
 
-def _no_file_column(files: list[Path]) -> None:
-    _manifest(files, header="scan,participant_id")
-
-
 def _surface(files: list[Path]) -> None:
     files[0].rename(files[0].with_name("sub-001_bold.dtseries.nii"))
 
@@ -135,12 +73,6 @@ def _truncate(files: list[Path]) -> None:
 
 
 # ------------------------------------------------------------------------------- images
-
-
-def _truncate_plain(files: list[Path]) -> None:
-    content = gzip.decompress(files[0].read_bytes())
-    files[0].unlink()
-    files[0].with_suffix("").write_bytes(content[: len(content) // 2])
 
 
 def _edit(
@@ -196,11 +128,6 @@ def _elsewhere(change: Callable[[list[Path]], None]) -> Callable[[list[Path]], N
         _header(nameless)(files)
 
     return whole
-
-
-def _no_affine(image: Nifti1Image) -> None:
-    image.set_sform(None, code=0)
-    image.set_qform(None, code=0)
 
 
 def _left_and_right(image: Nifti1Image) -> None:
@@ -272,37 +199,6 @@ def _cut_time(values: Values) -> Values:
     return values[..., :5]
 
 
-def _complex(files: list[Path]) -> None:
-    if files[0].suffix == ".npy":
-        _save(files[0], np.load(files[0]).astype(np.complex64))
-    else:
-        _edit(files[0], values=lambda v: v.astype(np.complex64))
-
-
-# ------------------------------------------------------------------------------- confounds
-
-
-def _table(change: Callable[[list[list[str]]], list[list[str]]]) -> Callable[[list[Path]], None]:
-    """Return a defect that changes the cells of the first run's confound table."""
-
-    def make(files: list[Path]) -> None:
-        path = confounds_beside(files[0])
-        assert path is not None, "the first run has no confound table: use layout bids"
-        cells = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-        lines = ["\t".join(row) for row in change(cells)]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    return make
-
-
-def _without_column(cells: list[list[str]]) -> list[list[str]]:
-    return [row[1:] for row in cells]
-
-
-def _text_cell(cells: list[list[str]]) -> list[list[str]]:
-    return [cells[0], ["high", *cells[1][1:]], *cells[2:]]
-
-
 # ------------------------------------------------------------------------------- matrices
 
 
@@ -328,59 +224,37 @@ def _no_variable(files: list[Path]) -> None:
     np.savez(files[0].with_suffix(".npz"), bold=values, masked=values)
 
 
-def _mat_73(files: list[Path]) -> None:
-    files[0].unlink()
-    head = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created by a test"
-    files[0].with_suffix(".mat").write_bytes(head.ljust(512, b" ") + b"\x89HDF\r\n\x1a\n")
-
-
-DEFECTS: dict[str, Defect] = {
-    "missing": Defect(
-        row=1, needs="any", make=lambda f: _manifest(f, "sub-998_task-rest_bold.nii.gz,998")
-    ),
-    "outside": Defect(row=2, needs="any", make=lambda f: _manifest(f, f"../local0/{f[0].name},7")),
-    "folder": Defect(row=3, needs="any", make=_folder_as_file),
-    "no_files": Defect(row=4, needs="any", make=_no_files),
-    "duplicate": Defect(row=5, needs="any", make=_duplicate),
-    "empty": Defect(row=7, needs="any", make=_empty),
-    "lfs_pointer": Defect(row=8, needs="any", make=_lfs_pointer),
-    "text_as_nii": Defect(row=9, needs="any", make=_text),
-    "truncated_gz": Defect(row=10, needs="image", make=_truncate),
-    "truncated_nii": Defect(row=11, needs="image", make=_truncate_plain),
-    "truncated_npy": Defect(row=11, needs="matrix", make=_truncate),
-    "three_d": Defect(row=12, needs="image", make=_values(lambda v: v[..., 0])),
-    "five_d": Defect(row=13, needs="image", make=_values(lambda v: np.stack([v, v], axis=3))),
-    "complex": Defect(row=14, needs="any", make=_complex),
-    "no_affine": Defect(row=15, needs="image", make=_header(_no_affine)),
-    "left_right": Defect(row=16, needs="image", make=_header(_left_and_right)),
-    "wrong_grid": Defect(row=17, needs="image", make=_elsewhere(_values(lambda v: v[1:]))),
-    "rounded_affine": Defect(row=18, needs="image", make=_shifted(0.04)),
-    "shifted_affine": Defect(row=19, needs="image", make=_elsewhere(_shifted(2.0))),
-    "flipped_axes": Defect(row=20, needs="image", make=_flipped),
-    "native_space": Defect(row=21, needs="image", make=_native),
-    "nan": Defect(row=25, needs="image", make=_values(lambda v: _with(v, _low_x(v, 0.3), np.nan))),
-    "constant": Defect(row=26, needs="image", make=_values(_constant)),
-    "dead": Defect(row=27, needs="image", make=_values(np.zeros_like)),
-    "coverage": Defect(
-        row=28, needs="image", make=_values(lambda v: _with(v, _low_x(v, 0.6), 0.0))
-    ),
-    "too_short": Defect(row=29, needs="image", make=_values(_cut_time)),
-    "too_short_matrix": Defect(row=29, needs="matrix", make=_matrix(_cut_time)),
-    "no_tr": Defect(row=32, needs="image", make=_header(_no_tr)),
-    "tr_in_ms": Defect(row=33, needs="image", make=_header(_tr_in_ms)),
-    "other_tr": Defect(row=34, needs="image", make=_header(_other_tr)),
-    "dummies": Defect(row=35, needs="image", make=_values(_dummies)),
-    "confound_rows": Defect(row=36, needs="bids", make=_table(lambda c: c[:-3])),
-    "confound_column": Defect(row=37, needs="bids", make=_table(_without_column)),
-    "confound_text": Defect(row=37, needs="bids", make=_table(_text_cell)),
-    "ragged_table": Defect(row=38, needs="any", make=_ragged),
-    "decimal_comma": Defect(row=38, needs="any", make=_decimal_comma),
-    "no_file_column": Defect(row=39, needs="any", make=_no_file_column),
-    "pickle_npy": Defect(row=40, needs="matrix", make=_objects),
-    "mat_73": Defect(row=41, needs="matrix", make=_mat_73),
-    "no_variable": Defect(row=42, needs="matrix", make=_no_variable),
-    "swapped_orientation": Defect(row=43, needs="matrix", make=_matrix(lambda v: v.T)),
-    "other_features": Defect(row=44, needs="matrix", make=_matrix(lambda v: v[1:])),
-    "same_names": Defect(row=62, needs="any", make=_same_names),
-    "surface": Defect(row=63, needs="image", make=_surface),
+DEFECTS: dict[str, Callable[[list[Path]], None]] = {
+    "missing": lambda f: _manifest(f, "sub-998_task-rest_bold.nii.gz,998"),
+    "outside": lambda f: _manifest(f, f"../local0/{f[0].name},7"),
+    "duplicate": _duplicate,
+    "empty": _empty,
+    "text_as_nii": _text,
+    "truncated_gz": _truncate,
+    "truncated_npy": _truncate,
+    "three_d": _values(lambda v: v[..., 0]),
+    "left_right": _header(_left_and_right),
+    "wrong_grid": _elsewhere(_values(lambda v: v[1:])),
+    "rounded_affine": _shifted(0.04),
+    "shifted_affine": _elsewhere(_shifted(2.0)),
+    "flipped_axes": _flipped,
+    "native_space": _native,
+    "nan": _values(lambda v: _with(v, _low_x(v, 0.3), np.nan)),
+    "constant": _values(_constant),
+    "dead": _values(np.zeros_like),
+    "coverage": _values(lambda v: _with(v, _low_x(v, 0.6), 0.0)),
+    "too_short": _values(_cut_time),
+    "too_short_matrix": _matrix(_cut_time),
+    "no_tr": _header(_no_tr),
+    "tr_in_ms": _header(_tr_in_ms),
+    "other_tr": _header(_other_tr),
+    "dummies": _values(_dummies),
+    "ragged_table": _ragged,
+    "decimal_comma": _decimal_comma,
+    "pickle_npy": _objects,
+    "no_variable": _no_variable,
+    "swapped_orientation": _matrix(lambda v: v.T),
+    "other_features": _matrix(lambda v: v[1:]),
+    "same_names": _same_names,
+    "surface": _surface,
 }

@@ -194,7 +194,6 @@ def test_entries_and_spectral_norm_of_a_step_are_limited() -> None:
         assert np.max(angles) == pytest.approx(expected)
 
 
-@pytest.mark.row(57)
 def test_a_step_that_is_not_finite_ends_the_run_as_diverged() -> None:
     estimator = solver()
     state = estimator.step(estimator.start(3), np.array([0.1, np.nan, 0.0]), 0.1)

@@ -162,22 +162,6 @@ def test_errors_are_json_lines_for_machines(
     assert last["detail"] == "sub-07"
 
 
-@pytest.mark.parametrize(
-    ("setting", "words", "typed"),
-    [
-        ("epsilon", ["simulate"], "--epsilon VALUE"),
-        ("n_rounds", ["simulate"], "--set n_rounds=VALUE"),
-        ("n_rounds", ["rerun"], ""),
-        ("the answer", ["simulate"], ""),
-    ],
-)
-def test_an_error_about_a_setting_says_what_to_type(
-    setting: str, words: list[str], typed: str
-) -> None:
-    error = ConfigError("E013", setting=setting, do="the owner chooses it.")
-    assert cli._typed(error, words) == typed
-
-
 def test_no_budget_is_an_error_that_names_its_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -561,13 +545,6 @@ def test_budget_gives_the_figures_of_the_plan(capsys: pytest.CaptureFixture[str]
     assert 105_000 < plan["bytes_per_site"] < 150_000
 
 
-def test_budget_may_be_told_the_computation_that_it_plans(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    named = planned(capsys, "--epsilon", "1", "--set", "computation=capedjica")
-    assert named == planned(capsys, "--epsilon", "1")
-
-
 def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*TEMPORAL, "--epsilon", "1"]) == 0
     good = capsys.readouterr().out
@@ -812,18 +789,6 @@ def test_more_noise_than_stated_elsewhere_is_judged_by_the_integers(tmp_path: Pa
     assert any(
         "mu2" in text for text in privacy_check.check_file(save(tmp_path, document)).findings
     )
-
-
-def test_runs_on_the_same_subjects_add_up_by_mu_squared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paths = [save(tmp_path, statement(events()), f"{i}.json") for i in range(2)]
-    arguments = [part for path in paths for part in ("--check", str(path))]
-    assert cli.main(["budget", *arguments, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    expected = gdp_epsilon(mu=0.5 * math.sqrt(2.0), delta=DELTA)
-    assert result["epsilon_together"] == pytest.approx(expected, rel=1e-6)
-    assert [file["findings"] for file in result["files"]] == [[], []]
 
 
 def test_the_total_of_several_runs_is_at_the_smallest_delta_and_says_so(

@@ -14,7 +14,7 @@ from time import process_time
 import nibabel as nib
 import numpy as np
 import pytest
-from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
+from nibabel.cifti2.cifti2_axes import ParcelsAxis
 from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 from nibabel.gifti.util import array_index_order_codes, gifti_encoding_codes
 
@@ -506,21 +506,6 @@ def test_maps_of_parcels_come_back_as_a_pscalar_file(tmp_path) -> None:
     with pytest.raises(DataError) as caught:
         with_templates(space, tmp_path / f"{PEOPLE[0]}_bold.ptseries.nii", site="B")
     assert "cannot be read" in caught.value.detail
-
-
-def test_maps_of_grayordinates_come_back_as_a_dscalar_file(tmp_path) -> None:
-    columns = axis(2)
-    write_owner_files(tmp_path, columns, 2)
-    config = replace(PARCELS, feature_space="grayordinates")
-    space = space_of(tmp_path, config)
-    z = np.random.default_rng(1).standard_normal((len(columns), 2))
-    maps.write_maps(tmp_path, "group_maps", z, space, stamp="cape z-maps")
-    image = nib.load(tmp_path / "group_maps.dscalar.nii")
-    assert image.header.get_axis(1) == columns
-    assert isinstance(image.header.get_axis(1), BrainModelAxis)
-    np.testing.assert_allclose(
-        surfaces.read_cifti(tmp_path / "group_maps.dscalar.nii"), z, atol=1e-6
-    )
 
 
 def test_spheres_are_drawn_where_their_vertices_lie(tmp_path) -> None:

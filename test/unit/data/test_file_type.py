@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from cape.data.file_type import sniff, visible
+from cape.data.file_type import sniff
 
 
 @pytest.mark.parametrize(
@@ -26,11 +24,3 @@ from cape.data.file_type import sniff, visible
 )
 def test_files_are_known_by_their_first_bytes(head, kind):
     assert sniff(head) == kind
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
-def test_a_pattern_keeps_a_pipe_or_folder_with_the_name_of_data(make, tmp_path):
-    """A later check reports it; a pipe with another name is no data."""
-    for name in ("a.npy", "notes.pdf", "._a.npy"):
-        make(tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir() if visible(path)] == ["a.npy"]

@@ -5,7 +5,6 @@ Belongs to `cape/data/discovery.py`.
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -58,40 +57,6 @@ def runs(
 
 
 MNI = "space-MNI152NLin2009cAsym"
-
-
-def test_runs_and_sessions_of_a_bids_folder_are_joined_per_subject(tmp_path):
-    derivatives(
-        tmp_path,
-        f"sub-2_ses-b_task-rest_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-2_ses-a_task-rest_run-10_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-2_ses-a_task-rest_run-2_{MNI}_desc-preproc_bold.nii.gz",
-        "sub-2_ses-a_task-rest_run-2_space-T1w_desc-preproc_bold.nii.gz",
-        f"sub-2_ses-a_task-nback_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-10_task-rest_{MNI}_desc-preproc_bold.nii.gz",
-        f"sub-10_task-rest_{MNI}_desc-brain_mask.nii.gz",
-    )
-    names, texts = runs(tmp_path, {}, f"task-rest_{MNI}_desc-preproc")
-    assert texts == []
-    assert list(names) == ["sub-2", "sub-10"]
-    assert [n.split("_")[1:4] for n in names["sub-2"]] == [
-        ["ses-a", "task-rest", "run-2"], ["ses-a", "task-rest", "run-10"],
-        ["ses-b", "task-rest", MNI],
-    ]  # fmt: skip
-    below, _ = runs(tmp_path.parent, {"bids": tmp_path.name}, f"task-rest_{MNI}")
-    assert below == names
-
-
-def test_two_versions_of_one_run_are_not_joined(tmp_path):
-    derivatives(
-        tmp_path,
-        f"sub-1_task-rest_{MNI}_res-1_desc-preproc_bold.nii.gz",
-        f"sub-1_task-rest_{MNI}_res-2_desc-preproc_bold.nii.gz",
-    )
-    _, (text,) = runs(tmp_path, {"bids": "."}, f"{MNI}_desc-preproc")
-    assert "CAPE-W105" in text
-    assert "res-2" in text
-    assert runs(tmp_path, {"bids": "."}, "res-2")[1] == []
 
 
 def test_a_filter_that_fits_nothing_lists_what_is_there(tmp_path):
@@ -351,22 +316,6 @@ def test_a_link_into_another_file_is_not_followed(tmp_path):
     assert private_code(found.error) == "CAPE-E142"
 
 
-def test_damaged_mat_files_of_version_7_3_are_read_or_refused(tmp_path):
-    content = bytearray(mat73(tmp_path / "sub-1.mat", compression="gzip").read_bytes())
-    rng = np.random.default_rng(0)
-    for at in rng.integers(512, len(content), 60):
-        damaged = bytearray(content)
-        damaged[at] ^= 1 << int(rng.integers(8))
-        (tmp_path / "sub-1.mat").write_bytes(damaged)
-        found = inspect_site(tmp_path, {}, MATRIX, site="B")
-        assert found.error is None or private_code(found.error) in {
-            f"CAPE-E1{row}" for row in ("00", "14", "27", "29", "40", "41", "42", "43")
-        }, at
-    for cut in (513, 600, len(content) - 40):
-        (tmp_path / "sub-1.mat").write_bytes(content[:cut])
-        assert detail_of(tmp_path)[0] in ("CAPE-E141", "CAPE-E142"), cut
-
-
 def test_damaged_mat_files_of_version_5(tmp_path):
     scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X}, do_compression=True)
     content = (tmp_path / "sub-1.mat").read_bytes()
@@ -377,41 +326,6 @@ def test_damaged_mat_files_of_version_5(tmp_path):
     assert detail_of(tmp_path)[0] == "CAPE-E114"
     (tmp_path / "sub-1.mat").write_text("1 2 3\n")
     assert detail_of(tmp_path)[0] == "CAPE-E109"
-
-
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("a;b\n1;2\n3;4\n", "looks separated by a semicolon"),
-        ("1,2\n3,4\n", "A table has no header"),
-        ("1,2.5\n3,4\n", "A table has no header"),
-        ("a,b\n1,2\n3\n", "line 3 '3' has 1 cells"),
-        ("a,b\n1,2\n3,4,5\n", "line 3 '3,4,5' has 3 cells"),
-        ('a,b\n"1,5",2\n', "'1,5'"),
-        ("a,b\n1,x\n", "'x'"),
-        ("a,b\n", "A table is empty"),
-        ("", ""),
-        ("a,b\n1,2,3\n4,5,6\n", "line 2 '1,2,3' has 3 cells"),
-    ],
-)
-def test_broken_tables_name_the_line(tmp_path, text, part):
-    (tmp_path / "sub-1.csv").write_text(text)
-    code, detail = detail_of(tmp_path)
-    assert code == ("CAPE-E138" if text else "CAPE-E107")
-    assert part in detail
-    assert "sub-1.csv" in detail
-
-
-def test_a_table_in_another_encoding_is_not_guessed(tmp_path):
-    (tmp_path / "sub-1.csv").write_bytes("Höhe,b\n1,2\n".encode("latin-1"))
-    assert detail_of(tmp_path)[0] == "CAPE-E138"
-
-
-def test_tables_about_people_are_no_data(tmp_path):
-    written(tmp_path, "tsv")
-    (tmp_path / "participants.tsv").write_text("participant_id\tage\nsub-1\t40\n")
-    (tmp_path / "sub-1_desc-confounds_timeseries.tsv").write_text("csf\n1\n")
-    assert [s.label for s in load_site(tmp_path, {}, MATRIX, site="B").subjects] == ["sub-1"]
 
 
 # ------------------------------------------------------------------------------- pairs
@@ -434,31 +348,6 @@ def test_a_pair_of_hdr_and_img_is_read_as_the_single_file(tmp_path):
     assert read_image(SiteRun(path=tmp_path / "two.img", name="two.img"), grid).digest != before
 
 
-def test_a_pair_without_its_half_or_cut_short_is_named(tmp_path):
-    config = replace(MATRIX, feature_space="mask", mask="MNI152-10mm")
-    grid = grid_of(mask_space(config))
-    nib.Nifti1Pair(np.ones((*grid.shape, 9), np.int16), grid.affine).to_filename(
-        tmp_path / "sub-1.img"
-    )
-    content = (tmp_path / "sub-1.img").read_bytes()
-    (tmp_path / "sub-1.img").write_bytes(content[:-100])
-    assert detail_of(tmp_path, config)[0] == "CAPE-E111"
-    (tmp_path / "sub-1.hdr").unlink()
-    code, detail = detail_of(tmp_path, config)
-    assert code == "CAPE-E109"
-    assert "no sub-1.hdr" in detail
-
-
-def test_the_sidecar_of_fmriprep_gives_the_repetition_time(tmp_path):
-    grid = grid_of(mask_space(replace(MATRIX, feature_space="mask", mask="MNI152-10mm")))
-    name = f"sub-1_task-rest_{MNI}_desc-preproc_bold"
-    image = nib.Nifti1Image(np.ones((*grid.shape, 3), np.int16), grid.affine)
-    image.to_filename(tmp_path / f"{name}.nii.gz")
-    (tmp_path / f"{name}.json").write_text(json.dumps({"RepetitionTime": 0.72}))
-    run = SiteRun(path=tmp_path / f"{name}.nii.gz", name=name)
-    assert read_image(run, grid).tr == 0.72
-
-
 def test_files_that_differ_say_nothing_of_the_features_without_noise_either(tmp_path):
     rng = np.random.default_rng(1)
     for name, n in (("sub-0_run-1", 13), ("sub-1", 12), ("sub-2", 12)):
@@ -471,18 +360,3 @@ def test_files_that_differ_say_nothing_of_the_features_without_noise_either(tmp_
     assert (site.space.n_features, site.failed) == (12, ("sub-0",))
     (tmp_path / "sub-0_run-1.npy").unlink()
     assert pipeline.load_site(tmp_path, {}, config, site="B")[0].space.n_features == 12
-
-
-def test_of_three_files_with_12_features_and_one_with_13_the_one_is_named(tmp_path):
-    rng = np.random.default_rng(1)
-    for m, n_features in enumerate((13, 12, 12, 12)):
-        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((n_features, 80)))
-    said = replace(MATRIX, n_features=12)
-    found = inspect_site(tmp_path, {}, said, site="B")
-    (odd,) = (f for f in found.findings if f.code == "CAPE-E144")
-    assert "sub-0.npy: 13 features, 80 time points. Expected 12 features." in odd.private
-    assert "sub-1" not in odd.private
-    # Nor are the others lost because the odd one was read first.
-    site, reduced = pipeline.load_site(tmp_path, {}, said, site="B")
-    assert (site.space.n_features, site.failed) == (12, ("sub-0",))
-    assert [Y.shape for _, Y in reduced] == [(12, 0), *[(12, 80)] * 3]

@@ -222,13 +222,6 @@ def test_exclude_beside_a_name_leaves_out_a_row(tmp_path: Path) -> None:
     assert lines[1] not in labels
 
 
-def test_the_site_says_which_of_several_files_counts(tmp_path: Path) -> None:
-    place = study(tmp_path, (20,)) / "site0"
-    shutil.copy(place / FILE, place / "other_postprocess_results.mat")
-    (place / "site-policy.toml").write_text(f'tables = ["{FILE}"]\n')
-    assert FileSource(place, {}, config_of(), "A").n_subjects == 20
-
-
 @pytest.mark.parametrize(
     ("broken", "said"),
     [

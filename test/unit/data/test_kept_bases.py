@@ -65,13 +65,3 @@ def test_another_mask_and_another_number_of_columns_have_their_own(tmp_path: Pat
     less[0, 0, 0] = False
     shapes = [basis_of(mask, n).shape for mask, n in ((inside, 7), (less, 7), (inside, 6))]
     assert shapes == [(120, 7), (119, 7), (120, 6)]
-
-
-@pytest.mark.usefixtures("fresh")
-def test_a_folder_that_cannot_be_used_costs_time_alone(tmp_path: Path) -> None:
-    """A store that others may write to is not believed."""
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    public_basis.keep_on(partial(KeptBases, tmp_path / "open"))
-    assert basis_of(np.ones((4, 5, 6), dtype=bool), 7).shape == (120, 7)
-    assert not any((tmp_path / "open").iterdir())

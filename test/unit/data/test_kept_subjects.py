@@ -17,7 +17,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cape import array_file
-from cape.data import data_store, kept_bases, kept_subjects, pipeline, subjects
+from cape.data import kept_bases, kept_subjects, pipeline, subjects
 from cape.data.data_store import DataStore
 from cape.data.pipeline import inspect_site as inspect
 from cape.data.pipeline import load_site as load
@@ -119,25 +119,6 @@ def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
         is not None
     )
     assert reads == []  # headers are
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"smoothing_fwhm": 9.0},
-        {"detrend": "quadratic"},
-        {"max_timepoints": 10},
-        {"standardize": "demean"},
-        {"space": "MNI152"},
-        {"n_basis": 7},
-    ],
-)
-def test_other_settings_of_the_data_are_other_entries(base, cache, reads, change):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    reads.clear()
-    load_site(base, {}, replace(CONFIG, **change), site="B", cache=cache)
-    assert len(reads) == 5
-    assert len(entries(cache)) == 8
 
 
 def test_what_another_program_read_is_read_again(base, cache, reads, monkeypatch):
@@ -417,19 +398,6 @@ def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache
     assert len(reads) == 5
 
 
-def test_the_oldest_entries_make_room(base, cache, reads, monkeypatch):
-    load_site(base, {}, CONFIG, site="B", cache=cache)
-    size = sum(path.stat().st_size for path in entries(cache))
-    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", int(1.5 * size))
-    load_site(base, {}, replace(CONFIG, detrend="none"), site="B", cache=cache)
-    assert size < sum(path.stat().st_size for path in entries(cache)) <= 1.5 * size
-    monkeypatch.setattr(data_store, "MAX_STORE_BYTES", 10)
-    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)
-    reads.clear()
-    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B", cache=cache)
-    assert len(reads) == 5
-
-
 # ------------------------------------------------------------------------------- in parallel
 
 
@@ -442,26 +410,6 @@ def test_several_at_a_time_give_what_one_at_a_time_gives(base, monkeypatch, n_jo
     done = []
     inspect_site(base, {}, CONFIG, site="B", on_subject=lambda n, of: done.append((n, of)))
     assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
-def test_no_more_subjects_are_read_at_a_time_than_jobs(base, monkeypatch):
-    monkeypatch.setenv("CAPE_JOBS", "2")
-    whole, lock, now, most = pipeline.read_subject, threading.Lock(), [0], [0]
-
-    def counted(*given, **named):
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        try:
-            threading.Event().wait(0.05)
-            return whole(*given, **named)
-        finally:
-            with lock:
-                now[0] -= 1
-
-    monkeypatch.setattr(pipeline, "read_subject", counted)
-    load_site(base, {}, CONFIG, site="B")
-    assert most[0] == 2
 
 
 def test_blas_has_one_thread_inside_those_that_read(base, monkeypatch):

@@ -102,38 +102,3 @@ def test_grids_that_differ_from_person_to_person_are_native(tmp_path):
     assert any(t.startswith("E CAPE-E121") and "3 grids" in t for t in texts), texts
     # One grid for all is another resolution of one space, as far as anybody can tell.
     assert not any("CAPE-E121" in t for t in site_of(tmp_path / "one", [SHIFTED] * 3, sform=2))
-
-
-def with_offset(path: Path, offset: float, *, more: bytes = b"", nifti2: bool = False) -> SiteRun:
-    kind = nib.Nifti2Image if nifti2 else nib.Nifti1Image
-    content = bytearray(kind(VALUES, AFFINE).to_bytes())
-    if nifti2:
-        content[168:176] = np.int64(offset).tobytes()
-    else:
-        content[108:112] = np.float32(offset).tobytes()
-    path.write_bytes(bytes(content) + more)
-    return SiteRun(path=path, name=path.name)
-
-
-@pytest.mark.parametrize("nifti2", [False, True])
-def test_voxels_whose_place_is_0_lie_behind_the_header(tmp_path, grid, nifti2):
-    """They were read from byte 0: the header was a part of the brain, and all voxels shifted."""
-    run = with_offset(tmp_path / "a.nii", 0, nifti2=nifti2)
-    right = saved(tmp_path / "b.nii", AFFINE)
-    np.testing.assert_array_equal(read_image(run, grid).values, read_image(right, grid).values)
-
-
-@pytest.mark.parametrize("offset", [4, 100, 348, 351])
-def test_voxels_inside_the_header_are_none(tmp_path, grid, offset):
-    with pytest.raises(UnusableFile) as caught:
-        read_image(with_offset(tmp_path / "a.nii", offset, more=bytes(999)), grid)
-    assert caught.value.issue.code is IssueCode.HEADER_DAMAGED
-
-
-def test_an_image_without_the_magic_word_is_analyze(tmp_path, grid):
-    """It has no place for a left and a right, and was said to have lost its affine."""
-    image = nib.AnalyzeImage(VALUES, AFFINE)
-    nib.save(image, tmp_path / "a.img")
-    with pytest.raises(UnusableFile) as caught:
-        read_image(SiteRun(path=tmp_path / "a.img", name="a.img"), grid)
-    assert caught.value.issue.code is IssueCode.IMAGE_ANALYZE

@@ -160,16 +160,6 @@ def test_grayordinates_beside_volumes_of_the_same_people_are_no_runs(tmp_path, s
     assert "sub-2_bold.dtseries.nii" in texts[0]
 
 
-def test_all_runs_of_a_subject_are_joined_in_natural_order(tmp_path):
-    names = ["sub-1_run-10.nii", "sub-1_run-2.nii", "sub-2.nii", "sub-1/sub-1_run-11.nii"]
-    lay_out(tmp_path, *names)
-    labels, _ = found(tmp_path, {"data": names})
-    assert labels == {
-        "sub-1": ["sub-1_run-2.nii", "sub-1_run-10.nii", "sub-1/sub-1_run-11.nii"],
-        "sub-2": ["sub-2.nii"],
-    }
-
-
 @pytest.mark.parametrize("private", [True, False])
 def test_whom_nobody_states_is_refused_with_two_ways(tmp_path, private, capsys):
     """Each file of another name was a person: one who had four was counted four times."""

@@ -13,12 +13,10 @@ import pytest
 
 from cape.algorithms.interpolated_basis import InterpolatedBasis
 from cape.data import pipeline
-from cape.data.cleaning import rank_of, regressors
 from cape.data.pipeline import inspect_site, reduce_again
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
-from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import Config
 from cape.settings.resolved import Cleaning, resolve
 from cape.space.public_basis import MAX_DENSE_FEATURES, project, public_basis
@@ -46,18 +44,6 @@ def matrices(folder: Path, *shapes: tuple[int, int], runs: int = 1) -> list[np.n
 # ------------------------------------------------------------------------------- one run
 
 
-def test_one_least_squares_removes_intercept_and_trend_at_once():
-    rng = np.random.default_rng(0)
-    t = np.arange(30)
-    raw = rng.standard_normal((7, 30)) + 5 + 0.3 * t
-    cleaned, _ = clean(raw.astype(np.float32), 0, how(CONFIG))
-    design = np.stack([np.ones(30), t], axis=1)
-    expected = raw - (design @ np.linalg.lstsq(design, raw.T, rcond=None)[0]).T
-    np.testing.assert_allclose(cleaned, expected, atol=1e-5)
-    level, _ = clean(raw.astype(np.float32), 0, how(replace(CONFIG, detrend="none")))
-    np.testing.assert_allclose(level, raw - raw.mean(axis=1, keepdims=True), atol=1e-5)
-
-
 def test_variance_gives_every_row_unit_spread_and_leaves_constant_rows_at_zero():
     rng = np.random.default_rng(0)
     raw = 1000 + rng.standard_normal((6, 40)) * np.array([[1e-1], [1], [9], [1], [1], [1]])
@@ -81,33 +67,6 @@ def test_nan_and_infinite_entries_count_and_end_near_zero():
     assert abs(cleaned[1, 3]) < 1.0
 
 
-def test_dummies_are_dropped_before_anything_else():
-    raw = np.random.default_rng(0).standard_normal((5, 30)).astype(np.float32)
-    spoiled = np.concatenate([np.full((5, 3), 1e4, dtype=np.float32), raw], axis=1)
-    np.testing.assert_array_equal(clean(spoiled, 3, how(CONFIG))[0], clean(raw, 0, how(CONFIG))[0])
-    assert clean(raw, 40, how(CONFIG))[0].shape == (5, 0)
-
-
-def test_work_in_blocks_gives_what_one_block_gives(monkeypatch):
-    raw = np.random.default_rng(0).standard_normal((23, 30)).astype(np.float32)
-    whole, quality = clean(raw, 0, how(CONFIG))
-    monkeypatch.setattr("cape.data.cleaning.BLOCK_NUMBERS", 5)
-    parts, counts = clean(raw, 0, how(CONFIG))
-    np.testing.assert_allclose(parts, whole, atol=1e-6)
-    assert counts.n_bad == quality.n_bad
-    assert counts.dummy_z == pytest.approx(quality.dummy_z)
-
-
-def test_regressors_are_orthonormal_and_the_rank_counts_directions():
-    columns = regressors(17, degree=1)
-    np.testing.assert_allclose(columns.T @ columns, np.eye(2), atol=1e-12)
-    rng = np.random.default_rng(0)
-    low = rng.standard_normal((50, 4)) @ rng.standard_normal((4, 30))
-    assert rank_of(low.astype(np.float32)) == 4
-    assert rank_of(low.T.astype(np.float32)) == 4
-    assert rank_of(np.diag(np.arange(6.0)).astype(np.float32)) == 5
-
-
 # ------------------------------------------------------------------------------- a site
 
 
@@ -120,34 +79,6 @@ def test_runs_of_a_subject_are_cleaned_one_by_one_and_joined_in_time(tmp_path):
     np.testing.assert_array_equal(joined, np.concatenate(expected, axis=1))
     assert loaded.subjects[0].n_timepoints == 40
     assert np.abs(joined.mean(axis=1)).max() < 1e-6
-
-
-def test_orientation_says_which_axis_is_time(tmp_path):
-    (stored,) = matrices(tmp_path, (20, 8))
-    config = replace(CONFIG, orientation="time_by_feature")
-    loaded = load_site(tmp_path, {}, config, site="B")
-    assert loaded.space.n_features == 8
-    matrix = subject_matrix(loaded.subjects[0], loaded.space, config)
-    np.testing.assert_array_equal(matrix, clean(stored.T.astype(np.float32), 0, how(config))[0])
-
-
-def test_an_npz_with_the_variable_x_is_a_matrix_too(tmp_path):
-    values = np.random.default_rng(0).standard_normal((8, 20))
-    np.savez(tmp_path / "sub-a.npz", X=values)
-    loaded = load_site(tmp_path, {"data": "*.npz"}, CONFIG, site="B")
-    assert (loaded.space.n_features, loaded.subjects[0].n_timepoints) == (8, 20)
-
-
-def test_loading_again_gives_the_same_bits(tmp_path):
-    write_consortium(tmp_path / "c", Request(site_sizes=(2, 2), n_timepoints=30, n_networks=2))
-    config = replace(Config(epsilon=1.0, delta=1e-5), mask="MNI152-10mm", min_timepoints=20, tr=2.0)
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((1876, 30)))[0]
-    passes = []
-    for _ in range(2):
-        loaded = load_site(tmp_path / "c" / "local1", {}, config, site="B")
-        reduced = [y.tobytes() for _, y in reduce_again(loaded, basis, config)]
-        passes.append((loaded, reduced))
-    assert passes[0] == passes[1]
 
 
 def test_reduced_subjects_are_float32_and_the_identity_changes_nothing(tmp_path):
@@ -190,39 +121,6 @@ def test_the_fingerprint_depends_on_contents_and_not_on_names(tmp_path):
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_the_same_scan_compressed_again_is_found_as_a_duplicate(tmp_path):
-    values = np.random.default_rng(0).standard_normal((6, 20)).astype(np.float32)
-    np.save(tmp_path / "sub-a.npy", values)
-    np.savez_compressed(tmp_path / "sub-b.npz", X=values)
-    with pytest.raises(DataError) as caught:
-        load_site(tmp_path, {}, CONFIG, site="B")
-    assert private_code(caught.value) == "CAPE-E105"
-    # In a run one of the two counts for both: nobody else hears of it.
-    loaded, reduced = pipeline.load_site(tmp_path, {}, CONFIG, site="B")
-    assert loaded.failed == ("sub-b",)
-    assert [Y.shape for _, Y in reduced] == [(6, 20), (6, 0)]
-
-
-def test_one_file_under_two_labels_is_found_by_its_place_and_stops_the_site(tmp_path):
-    matrices(tmp_path, (8, 30), (8, 30), runs=2)
-    for name in ("sub-2_run-0.npy", "sub-2_run-1.npy"):
-        (tmp_path / name).hardlink_to(tmp_path / name.replace("sub-2", "sub-0"))
-    (tmp_path / "sub-2_run-1.npy").unlink()
-    np.save(tmp_path / "sub-2_run-1.npy", np.random.default_rng(9).standard_normal((8, 30)))
-    with pytest.raises(DataError) as caught:
-        pipeline.load_site(tmp_path, {}, CONFIG, site="B")
-    assert caught.value.code == "CAPE-E105"
-    assert "sub-0_run-0.npy and sub-2_run-0.npy" in caught.value.detail
-    # A copy is another place: who else has that run must not decide whether a person counts.
-    first = (tmp_path / "sub-2_run-0.npy").read_bytes()
-    (tmp_path / "sub-2_run-0.npy").unlink()
-    (tmp_path / "sub-2_run-0.npy").write_bytes(first)
-    assert pipeline.load_site(tmp_path, {}, CONFIG, site="B")[0].failed == ()
-    with pytest.raises(DataError) as caught:  # as `cape validate` and stop_for_data do
-        load_site(tmp_path, {}, CONFIG, site="B")
-    assert private_code(caught.value) == "CAPE-E105"
-
-
 def test_max_timepoints_cuts_for_memory_and_says_so(tmp_path):
     matrices(tmp_path, (8, 30))
     config = replace(CONFIG, max_timepoints=25)
@@ -231,13 +129,6 @@ def test_max_timepoints_cuts_for_memory_and_says_so(tmp_path):
     assert matrix.shape == (8, 25)
     assert np.abs(matrix.mean(axis=1)).max() < 1e-6
     assert [finding.code for finding in loaded.findings] == ["CAPE-W129"]
-
-
-def test_progress_counts_subjects(tmp_path):
-    matrices(tmp_path, (8, 20), (8, 20))
-    seen: list[tuple[int, int]] = []
-    inspect_site(tmp_path, {}, CONFIG, site="B", on_subject=lambda *step: seen.append(step))
-    assert seen == [(1, 2), (2, 2)]
 
 
 def test_repetition_times_come_from_the_manifest_for_matrices(tmp_path):
@@ -250,7 +141,17 @@ def test_repetition_times_come_from_the_manifest_for_matrices(tmp_path):
     assert [finding.code for finding in loaded.findings] == ["CAPE-W134"]
 
 
-@pytest.mark.parametrize("headers_only", [False, True])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WithComponents(Config):
+    n_components: int = 6
+
+
+def with_components(n_components: int, **changes: object) -> WithComponents:
+    values = {f.name: getattr(CONFIG, f.name) for f in fields(Config)}
+    return WithComponents(**{**values, **changes}, n_components=n_components)
+
+
+@pytest.mark.parametrize("headers_only", [True, False])
 def test_a_subject_of_another_repetition_time_than_the_owners_fails_at_its_site(
     headers_only, tmp_path
 ):
@@ -274,16 +175,6 @@ def test_a_subject_of_another_repetition_time_than_the_owners_fails_at_its_site(
     assert inspected(replace(config, tr_tolerance=0.5)).findings == ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WithComponents(Config):
-    n_components: int = 6
-
-
-def with_components(n_components: int, **changes: object) -> WithComponents:
-    values = {f.name: getattr(CONFIG, f.name) for f in fields(Config)}
-    return WithComponents(**{**values, **changes}, n_components=n_components)
-
-
 def test_a_subject_needs_more_time_points_and_rank_than_there_are_components(tmp_path):
     matrices(tmp_path, *[(30, 20)] * 12)
     rng = np.random.default_rng(9)
@@ -298,13 +189,6 @@ def test_a_subject_needs_more_time_points_and_rank_than_there_are_components(tmp
     assert private_code(caught.value) == "CAPE-E129"
     assert "20 time points" in caught.value.detail
     assert "more than n_components = 20" in caught.value.detail
-
-
-def test_a_site_with_fewer_subjects_than_components_is_warned(tmp_path):
-    matrices(tmp_path, (30, 20), (30, 20))
-    loaded = load_site(tmp_path, {}, with_components(6), site="B")
-    assert [finding.code for finding in loaded.findings] == ["CAPE-W130"]
-    assert "2 subjects" in loaded.findings[0].private
 
 
 def test_importing_the_data_layer_loads_numpy_and_nothing_heavy():

@@ -132,18 +132,6 @@ def test_smoothing_on_the_masks_own_grid_gives_the_bits_of_the_general_form(
     assert len(volumes_multiplied) == 6
 
 
-def test_a_nan_stays_at_the_nearest_voxels(tmp_path, monkeypatch, volumes_multiplied):
-    values = np.array(image_of(np.float32).dataobj)
-    values[8:12, 9:13, 6:9, 1] = np.nan
-    nib.save(nib.Nifti1Image(values, FINE), tmp_path / "run.nii")
-    how = Resampling(resample="to_mask")
-    quick, plain = both(tmp_path / "run.nii", grid(), how, monkeypatch)
-    np.testing.assert_array_equal(quick, plain)
-    assert len(volumes_multiplied) == 3
-    assert np.isnan(quick[:, 1]).any()
-    assert np.isfinite(quick[:, [0, 2]]).all()
-
-
 # ------------------------------------------------------------------------------- turned grids
 
 
@@ -197,6 +185,17 @@ def test_a_turned_grid_gives_the_bits_of_the_general_form(
     assert len(volumes_turned) == 9
 
 
+@pytest.mark.parametrize("affine", [FINE, TURNED["turned"]], ids=["parallel", "turned"])
+def test_a_nan_stays_at_the_nearest_voxels(tmp_path, monkeypatch, affine):
+    values = np.array(image_of(np.float32).dataobj)
+    values[8:12, 9:13, 6:9, 1] = np.nan
+    nib.save(nib.Nifti1Image(values, affine), tmp_path / "run.nii")
+    quick, plain = both(tmp_path / "run.nii", grid(), Resampling(resample="to_mask"), monkeypatch)
+    np.testing.assert_array_equal(quick, plain)
+    assert np.isnan(quick[:, 1]).any()
+    assert np.isfinite(quick[:, [0, 2]]).all()
+
+
 @pytest.mark.parametrize("shape", [(9, 12, 8), (9, 12, 1), (1, 12, 8)])
 def test_what_lies_on_the_last_voxel_is_inside_and_what_lies_behind_is_zero(
     tmp_path, monkeypatch, volumes_turned, shape
@@ -212,20 +211,6 @@ def test_what_lies_on_the_last_voxel_is_inside_and_what_lies_behind_is_zero(
     zeros = np.count_nonzero(plain == 0)
     assert 0 < zeros < plain.size
     assert len(volumes_turned) == 2
-
-
-def test_of_a_turned_image_too_a_nan_stays_at_the_nearest_voxels(
-    tmp_path, monkeypatch, volumes_turned
-):
-    values = np.array(image_of(np.float32).dataobj)
-    values[8:12, 9:13, 6:9, 1] = np.nan
-    nib.save(nib.Nifti1Image(values, TURNED["turned"]), tmp_path / "run.nii")
-    how = Resampling(resample="to_mask")
-    quick, plain = both(tmp_path / "run.nii", grid(), how, monkeypatch)
-    np.testing.assert_array_equal(quick, plain)
-    assert len(volumes_turned) == 3
-    assert np.isnan(quick[:, 1]).any()
-    assert np.isfinite(quick[:, [0, 2]]).all()
 
 
 @pytest.mark.parametrize("fwhm", [0.0, 6.0])

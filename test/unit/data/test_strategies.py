@@ -56,7 +56,6 @@ def test_scrubbed_volumes_and_confounds_leave_in_one_least_squares(tmp_path):
     assert fast.subject.n_scrubbed == 7
 
 
-@pytest.mark.row(65, 66)
 def test_who_fails_a_limit_of_motion_is_one_finding_and_counts_as_zeros(tmp_path):
     site(tmp_path, [0, 30, 58, 10])
     limits = replace(CONFIG, max_mean_fd=0.5, min_minutes=1.5)
@@ -126,7 +125,6 @@ def test_a_table_of_too_few_rows_is_a_fault_of_its_run(tmp_path, given, rows):
     assert "sub-01" in first
 
 
-@pytest.mark.row(67)
 def test_without_nilearn_a_site_says_which_extra_to_install(tmp_path, monkeypatch):
     site(tmp_path, [0])
     monkeypatch.setattr("cape.data.discovery.has_nilearn", lambda: False)

@@ -312,34 +312,6 @@ def test_each_answer_of_a_question_is_taken_as_it_is_typed(tmp_path, capsys):
         (tmp_path / "out.toml").unlink()
 
 
-@pytest.mark.parametrize(
-    ("versions", "wanted", "without"),
-    [
-        # Native and 2 mm: no filter can say "no resolution".
-        (["SPACE_desc-preproc"] * 3 + ["SPACE_res-2_desc-preproc"], "", "res-2"),
-        (["SPACE_desc-preproc"] * 2 + ["SPACE_res-2_desc-preproc"] * 3, "res-2", ""),
-        # Several echoes of one run, beside their combination
-        (["SPACE_desc-preproc"] * 3 + ["echo-1_SPACE_desc-preproc"] * 2, "", "echo-1"),
-        (["SPACE_desc-preproc"] * 3 + ["SPACE_rec-a_desc-preproc"] * 2, "", "rec-a"),
-    ],
-)
-def test_of_several_versions_of_a_run_one_is_typed(tmp_path, versions, wanted, without):
-    seen: dict[str, int] = {}
-    for version in versions:
-        m = seen[version] = seen.get(version, 0) + 1
-        name = version.replace("SPACE", "space-MNI152NLin2009cAsym")
-        path = tmp_path / f"sub-{m}" / "func" / f"sub-{m}_task-rest_{name}_bold.nii.gz"
-        image(path)
-    _, ways = question(tmp_path)
-    assert main(ways[0]) == 0
-    said = tomllib.loads((tmp_path / "settings.toml").read_text())
-    assert (wanted in said["bids_filter"], said["bids_exclude"]) == (True, without)
-    findings = Findings("here", strict=True)
-    people = read_people(tmp_path, read_settings(None, said).config, findings)
-    assert [len(person.runs) for person in people.listed] == [1] * 3
-    assert findings.listing() == ()
-
-
 def test_no_site_is_lost_where_sites_name_their_task_otherwise(tmp_path):
     """The majority's task left a whole site without images, with no word."""
     for label in ("sub-1", "sub-2", "sub-3"):
@@ -352,17 +324,6 @@ def test_no_site_is_lost_where_sites_name_their_task_otherwise(tmp_path):
     assert settings(tmp_path, bids_filter=both)[0]["bids_filter"] == both
     text, _ = question(tmp_path, bids_filter=ways[0][-1])
     assert "site site-b: CAPE-E104 No image of the BIDS folder fits bids_filter" in text
-
-
-def test_hidden_files_are_nobody(tmp_path):
-    for label in ("sub-1", "sub-2"):
-        run(tmp_path, label)
-        stem = tmp_path / label / "func"
-        # What a Mac leaves beside the files that it copies
-        (stem / f"._{label}_task-rest_space-X_bold.nii.gz").write_bytes(b"\0\5\x16\7")
-        # Somebody's own file
-        image(stem / "mean_bold.nii.gz")
-    assert f"{tmp_path.name}: 2 people" in settings(tmp_path)[1]
 
 
 def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):

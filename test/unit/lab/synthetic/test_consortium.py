@@ -216,7 +216,7 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path):
 
 def test_a_defect_is_made_in_one_site_only(tmp_path):
     write_consortium(tmp_path / "c", Request(site_sizes=(2, 2), n_timepoints=20, n_networks=2))
-    make_defect("12", tmp_path / "c" / "local1", kind="image")
+    make_defect("three_d", tmp_path / "c" / "local1")
     shapes = {
         site: [nib.load(path).ndim for path in sorted((tmp_path / "c" / site).iterdir())]
         for site in ("local0", "local1")
