@@ -57,6 +57,7 @@ class Subject:
     left_out: tuple[int, ...] = ()
     seconds: float = 0.0
     mean_fd: float | None = None
+    content: str = ""  # SHA-256 of X_m; empty if it was not read, or is a row of a table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

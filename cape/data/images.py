@@ -341,12 +341,17 @@ def sidecar_tr(path: Path, issues: list[Issue]) -> float:
     # A sidecar that cannot be read states no repetition time.
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0.0
-    if not 0 < tr < math.inf:
-        return 0.0
-    if tr > MAX_TR:  # BIDS wants seconds; some converters wrote what DICOM has
-        issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g} in the JSON sidecar"))
-        return tr * 1e-3
-    return tr
+    # BIDS wants seconds; some converters wrote what DICOM has.
+    return in_seconds(tr, " in the JSON sidecar", issues) if 0 < tr < math.inf else 0.0
+
+
+def in_seconds(tr: float, where: str, issues: list[Issue], scale: float = 1.0) -> float:
+    """Return a repetition time in s; without a `scale` a large one is in ms."""
+    if scale == 1.0 and tr > MAX_TR:
+        scale = 1e-3
+    if scale != 1.0:
+        issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g}{where}"))
+    return tr * scale
 
 
 def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
@@ -363,7 +368,5 @@ def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
         observed = "sought in the manifest, the JSON sidecar and the header"
         issues.append(Issue(IssueCode.TR_UNKNOWN, observed))
         return 0.0
-    scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1e-3 if tr > MAX_TR else 1.0)
-    if scale != 1.0:
-        issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g}, units {units}"))
-    return tr * scale
+    scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1.0)
+    return in_seconds(tr, f", units {units}", issues, scale)

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from string import Formatter
 from typing import Final, Literal
 
 from cape.errors import CATALOGUE, DataError
@@ -274,10 +273,7 @@ class _Entry:
     def public_sentence(self, site: str) -> tuple[str, dict[str, object]]:
         """Return the key of the public sentence and its fields."""
         key = "E100" if self.content else self.code.public_key
-        fields = {"site": site, **self.public}
-        wanted = {name for _, name, _, _ in Formatter().parse(CATALOGUE[key]) if name}
-        # A sentence that lacks a value is replaced by the general one.
-        return ("E100" if wanted - set(fields) else key), fields
+        return key, {"site": site, **self.public}
 
 
 class Findings:
@@ -301,9 +297,7 @@ class Findings:
 
         In a file `of_subject` an E becomes an X: the subject fails, not the site.
         """
-        severity = code.severity
-        if severity == "E" and of_subject:
-            severity = "X"
+        severity: Severity = "X" if of_subject and code.severity == "E" else code.severity
         content = severity != "E"
         if severity == "S":
             severity = "E" if self.strict else "W"
@@ -349,8 +343,7 @@ class Findings:
         if not self.blocked:
             return
         key, fields = self._sorted()[0].public_sentence(self.site)
-        detail = in_full(self.listing())
-        raise DataError(key, detail=detail, **fields)
+        raise DataError(key, detail=in_full(self.listing()), **fields)
 
     def _sorted(self) -> list[_Entry]:
         # Problems of lists come before failures that stop the site only by their number.

@@ -55,7 +55,6 @@ from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
-from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, project, widest_basis
 
@@ -114,7 +113,6 @@ class SitePass:
         self.subjects: list[Subject] = []  # those that could be read
         self.accepted: list[Subject] = []  # those that passed
         self.shapes: list[RunShape] = []  # of every run
-        self.digests: dict[str, str] = {}  # SHA-256 of X_m by label, of those that passed
         self.people: People | None = None
 
     def read_groups(self, base: Path, words: OwnWords | None) -> None:
@@ -218,9 +216,7 @@ def pass_over_arrays(
         label = f"sub-{m:03d}"
         run = X if isinstance(X, SiteRun) else SiteRun(path=Path(label), name=label, values=X)
         listed.append(Person(label=label, runs=(run,)))
-    listing = SiteListing(
-        site=site, config=config, how=resolve(config), listed=tuple(listed), space=space
-    )
+    listing = SiteListing(site=site, config=config, listed=tuple(listed), space=space)
     return SitePass(listing, Findings(site))
 
 
@@ -271,8 +267,6 @@ def _passes(read: ReadSubject, site_pass: SitePass) -> bool:
     if not judge_subject(subject, site_pass.listing.config, site_pass.findings):
         return False
     site_pass.accepted.append(subject)
-    if read.digest:
-        site_pass.digests[subject.label] = read.digest
     return True
 
 
@@ -294,7 +288,7 @@ def _read_one(
     if not any(run.row >= 0 for run in files.runs):
         digest = hashlib.sha256(repr(X.shape).encode())
         digest.update(np.ascontiguousarray(X).data)
-        read = replace(read, digest=digest.hexdigest())
+        read = replace(read, subject=replace(read.subject, content=digest.hexdigest()))
     if reduction is None:
         return read
     read = replace(read, Y=reduction.project(X))
@@ -441,17 +435,18 @@ def _leave_copies_out(site_pass: SitePass) -> set[str]:
     removes at most one of them and adds at most one.  This must be the last rule that leaves
     subjects out: if a later one removed the first of two copies, it would remove both.
     """
-    first_by_digest: dict[str, str] = {}
-    twice: dict[str, tuple[str, ...]] = {}
-    for subject in site_pass.accepted:
-        digest = site_pass.digests.get(subject.label, "")
-        first = first_by_digest.setdefault(digest, subject.label) if digest else subject.label
-        if first != subject.label:
-            names = twice[subject.label] = tuple(run.name for run in subject.runs)
-            place = f"{first} and {subject.label} ({', '.join(names)})"
+    first_by_content: dict[str, str] = {}
+    copies: set[str] = set()
+    for subject in tuple(site_pass.accepted):
+        label = subject.label
+        first = first_by_content.setdefault(subject.content or label, label)
+        if first != label:
+            names = [run.name for run in subject.runs]
+            place = f"{first} and {label} ({', '.join(names)})"
             site_pass.findings.add(IssueCode.DATA_TWICE, place)
-    site_pass.accepted[:] = [s for s in site_pass.accepted if s.label not in twice]
-    return {name for names in twice.values() for name in names}
+            site_pass.accepted.remove(subject)
+            copies.update(names)
+    return copies
 
 
 def _leave_odd_out(site_pass: SitePass, space: FeatureSpace) -> None:
