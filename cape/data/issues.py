@@ -235,6 +235,9 @@ class Issue:
     observed: str
     values: Mapping[str, object] = field(default_factory=dict)
 
+    def verdict(self, where: str = "") -> UnusableFile:
+        return UnusableFile(self.code, f"{where}{self.observed}", **self.values)
+
 
 class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on one file
     """An issue of a file that cannot be used; the caller adds the name of the file."""

@@ -49,7 +49,7 @@ from cape.data.resources import (
     jobs,
     largest_bytes,
 )
-from cape.data.runs import Person, SiteRun
+from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
@@ -110,6 +110,7 @@ class SitePass:
 
     def __init__(self, listing: SiteListing, findings: Findings) -> None:
         self.listing, self.findings = listing, findings
+        self.labels = tuple(person.label for person in listing.listed)
         self.subjects: list[Subject] = []  # those that could be read
         self.accepted: list[Subject] = []  # those that passed
         self.shapes: list[RunShape] = []  # of every run
@@ -119,8 +120,7 @@ class SitePass:
         """Read groups and covariates of all listed people, if the settings compare groups."""
         if comparison := self.listing.config.comparison:
             words = words_beside(base) if words is None else words
-            labels = tuple(person.label for person in self.listing.listed)
-            self.people = read_groups(base, words, comparison, labels, self.findings)
+            self.people = read_groups(base, words, comparison, self.labels, self.findings)
 
 
 def load_site(
@@ -166,14 +166,8 @@ def load_site(
     # A kept subject gives d without building a basis.
     empty = next(iter(passing.values()), None)
     if empty is None:
-        empty = _no_time_point(site_data, reduction.basis())
+        empty = project(unread(site_data.space.n_features, 0), reduction.basis())
     return site_data, [(label, passing.get(label, empty[:, :0])) for label in site_data.listed]
-
-
-def _no_time_point(site: SiteData, basis: Basis | None) -> Data:
-    """Return Y_m (d, 0) of a subject that failed."""
-    d = site.space.n_features if basis is None else basis.shape[1]
-    return np.zeros((d, 0), dtype=np.float32)
 
 
 def inspect_site(
@@ -356,7 +350,7 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
     passed = {subject.label: subject for subject in site.subjects}
     for label in site.listed:
         if label not in passed:
-            yield label, _no_time_point(site, basis)
+            yield label, project(unread(site.space.n_features, 0), basis)
             continue
         yield label, project(subject_matrix(passed[label], site.space, config), basis)
 
@@ -397,7 +391,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
         findings=findings.listing(),
         accepted=accepted,
         error=error,
-        labels=tuple(files.label for files in listed),
+        labels=site_pass.labels,
         needs=needs,
         left_out=findings.left_out,
     )
@@ -419,9 +413,9 @@ def _site_data(site_pass: SitePass, space: FeatureSpace) -> SiteData:
     return SiteData(
         site=site_pass.findings.site,
         space=space,
-        listed=tuple(files.label for files in site_pass.listing.listed),
+        listed=site_pass.labels,
         subjects=tuple(site_pass.accepted),
-        digests=tuple(digests_of.get(files.label, ()) for files in site_pass.listing.listed),
+        digests=tuple(digests_of.get(label, ()) for label in site_pass.labels),
         findings=site_pass.findings.listing(),
         fingerprint=hashlib.sha256(content).hexdigest(),
         people=site_pass.people,

@@ -102,7 +102,7 @@ def _both(digest: str, of_table: str) -> str:
 def _read_record(run: SiteRun, how: Reading) -> Series:
     table = read_people_rows(run.path, how)
     if problem := table.problems.get(run.row):
-        raise UnusableFile(problem.code, problem.observed, **problem.values)
+        raise problem.verdict()
     row = table.values[run.row]
     # By row, not by file: a further row must not change the digests of the others.
     content = json.dumps(table.names).encode() + row.astype("<f4").tobytes()
