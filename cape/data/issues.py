@@ -324,7 +324,7 @@ class Findings:
         return severity
 
     def add_issue(self, issue: Issue, name: str = "", *, of_subject: bool = False) -> Severity:
-        place = f"{name}: {issue.observed}" if name else issue.observed
+        place = ": ".join(text for text in (name, issue.observed) if text)
         return self.add(issue.code, place, public=None, of_subject=of_subject, **issue.values)
 
     def escalate(self, reason: str) -> None:
