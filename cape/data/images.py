@@ -114,6 +114,7 @@ def read_image(
             layout = _layout(header, issues, pair=bool(pair))
             _check_size(run.path, layout, grid, compressed=compressed)
             resample = grid is not None and _may_resample(run, header, grid, how)
+            said, code = stated_space(run.path.name), transform_code(header)
             alignment = align_to_grid(
                 header,
                 layout.shape[:3],
@@ -121,7 +122,8 @@ def read_image(
                 issues,
                 trust=run.trust_grid,
                 resample=resample,
-                native=_is_native(run, header),
+                # The scanner's space, or that of one person
+                native=said in NATIVE_NAMES or (not said and code == SCANNER_CODE),
             )
             values, digest = unread(0 if grid is None else grid.sizes.size, layout.shape[3]), ""
             if not headers_only:
@@ -149,12 +151,6 @@ def read_image(
         place=alignment.place(layout.shape) if unsaid else "",
         issues=tuple(issues),
     )
-
-
-def _is_native(run: SiteRun, header: Nifti1Header) -> bool:
-    """Tell whether name or header states the scanner's space or that of one person."""
-    stated = stated_space(run.path.name)
-    return stated in NATIVE_NAMES or (not stated and transform_code(header) == SCANNER_CODE)
 
 
 def _may_resample(run: SiteRun, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:

@@ -53,11 +53,11 @@ def read_run(
             raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
         confounds = np.concatenate([confounds, run.signals], axis=1)
     if how.strategy:
-        scrubbed = strategy_confounds(run.path, how, n_times)
+        signals, stay, digest = strategy_confounds(run.path, how, n_times)
         # Columns that the owner named come first.
-        confounds = np.concatenate([confounds, scrubbed.values], axis=1)
-        kept = None if scrubbed.kept.all() else scrubbed.kept[n_dummy:]
-        series = replace(series, digest=_both(series.digest, scrubbed.digest))
+        confounds = np.concatenate([confounds, signals], axis=1)
+        kept = None if stay.all() else stay[n_dummy:]
+        series = replace(series, digest=_both(series.digest, digest))
     mean_fd = _mean_fd(run, n_times, n_dummy, required=how.needs_motion)
     tr = series.tr or how.tr
     if how.needs_tr and not tr:
