@@ -6,13 +6,13 @@ declares features and their names; without noise they may come from the first fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from cape.data.cleaning import UNREAD, Quality
-from cape.data.issues import Findings, IssueCode, Severity
+from cape.data.issues import Findings, Issue, IssueCode
 from cape.data.runs import SiteRun
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -57,6 +57,7 @@ class Subject:
     left_out: tuple[int, ...] = ()
     seconds: float = 0.0
     mean_fd: float | None = None
+    content: str = ""  # SHA-256 of X_m; empty if it was not read, or is a row of a table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,89 +76,79 @@ class RunShape:
 
 def judge_subject(subject: Subject, config: Config, findings: Findings) -> bool:
     """Tell whether a subject is accepted; an unread one is judged by its length and TR alone."""
-    # Reported alone: after too much motion no other finding matters.
-    if _motion(subject, config, findings):
-        return False
-    severities = _length(subject, config, findings) + _repetition_time(subject, config, findings)
+    noted = [findings.add_issue(issue, subject.label) for issue in _faults(subject, config)]
+    return not {"E", "X"} & set(noted)
+
+
+def _faults(subject: Subject, config: Config) -> Iterator[Issue]:
+    limit = config.max_mean_fd
+    if limit and subject.mean_fd is not None and subject.mean_fd > limit:
+        # Reported alone: after too much motion no other finding matters.
+        yield Issue(IssueCode.MOTION_HIGH, f"{subject.mean_fd:.2f} mm", {"most": limit})
+        return
+    yield from _length(subject, config)
+    if config.tr:
+        # To the ms: headers keep float32.  It never leaves its site.
+        for tr in [round(tr, 3) for tr in subject.trs if tr > 0]:
+            if abs(tr - config.tr) > config.tr_tolerance:
+                yield Issue(IssueCode.TR_OTHER, f"{tr:g} s", {"tr": config.tr})
     if subject.quality is not UNREAD:
-        severities += _content(subject, findings)
+        yield from _content(subject.quality)
         if subject.quality.dummy_z > DUMMY_Z:
-            place = f"{subject.label}: z {subject.quality.dummy_z:.0f}"
-            findings.add(IssueCode.DUMMY_SCANS, place, most=DUMMY_Z)
-    return not {"E", "X"} & set(severities)
+            yield Issue(
+                IssueCode.DUMMY_SCANS, f"z {subject.quality.dummy_z:.0f}", {"most": DUMMY_Z}
+            )
 
 
-def _content(subject: Subject, findings: Findings) -> list[Severity]:
-    quality, label = subject.quality, subject.label
+def _content(quality: Quality) -> Iterator[Issue]:
     if quality.n_bad == quality.n_values > 0:
-        return [findings.add(IssueCode.ALL_NAN, label)]
+        yield Issue(IssueCode.ALL_NAN, "")
+        return
     # Reported alone: the other rules are broken as well, and would only distract.
     if quality.n_zero + quality.n_constant == quality.n_features:
-        return [findings.add(IssueCode.NO_SIGNAL, label)]
-    severities: list[Severity] = []
+        yield Issue(IssueCode.NO_SIGNAL, "")
+        return
     if quality.n_bad:
         many = quality.bad_fraction > MAX_BAD
         code = IssueCode.NAN_TOO_MANY if many else IssueCode.NAN_FILLED
-        place = f"{label}: {quality.n_bad} values, {100 * quality.bad_fraction:.3g} %"
-        severities.append(findings.add(code, place, most=100 * MAX_BAD))
+        seen = f"{quality.n_bad} values, {100 * quality.bad_fraction:.3g} %"
+        yield Issue(code, seen, {"most": 100 * MAX_BAD})
     if quality.n_constant:
         many = quality.constant_fraction > MAX_CONSTANT
         code = IssueCode.CONSTANT_TOO_MANY if many else IssueCode.CONSTANT_ZEROED
-        place = f"{label}: {100 * quality.constant_fraction:.3g} %"
-        severities.append(findings.add(code, place, most=100 * MAX_CONSTANT))
+        yield Issue(code, f"{100 * quality.constant_fraction:.3g} %", {"most": 100 * MAX_CONSTANT})
     if quality.coverage < FULL_COVERAGE:
         low = quality.coverage < MIN_COVERAGE
         code = IssueCode.COVERAGE_LOW if low else IssueCode.COVERAGE_PART
-        place = f"{label}: {100 * quality.coverage:.3g} % of the mask is not 0"
         least = MIN_COVERAGE if low else FULL_COVERAGE
-        severities.append(findings.add(code, place, least=100 * least))
-    return severities
+        yield Issue(
+            code, f"{100 * quality.coverage:.3g} % of the mask is not 0", {"least": 100 * least}
+        )
 
 
-def _motion(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
-    if not config.max_mean_fd or subject.mean_fd is None or subject.mean_fd <= config.max_mean_fd:
-        return []
-    place = f"{subject.label}: {subject.mean_fd:.2f} mm"
-    return [findings.add(IssueCode.MOTION_HIGH, place, most=config.max_mean_fd)]
-
-
-def _length(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
+def _length(subject: Subject, config: Config) -> Iterator[Issue]:
     n_times, n_components = subject.n_timepoints, resolve(config).max_components
     minutes = subject.seconds / 60
     too_short = n_times < config.min_timepoints or n_times <= n_components
     if subject.n_scrubbed and (too_short or minutes < config.min_minutes):
-        stored = n_times + subject.n_scrubbed
-        place = f"{subject.label}: {n_times} of {stored} volumes, {minutes:.1f} min"
+        seen = f"{n_times} of {n_times + subject.n_scrubbed} volumes, {minutes:.1f} min"
         limits = f"min_timepoints = {config.min_timepoints}, min_minutes = {config.min_minutes:g}"
-        return [findings.add(IssueCode.SCRUBBED_SHORT, place, limits=limits)]
+        yield Issue(IssueCode.SCRUBBED_SHORT, seen, {"limits": limits})
+        return
     if minutes < config.min_minutes:
-        place = f"{subject.label}: {minutes:.1f} min"
-        return [findings.add(IssueCode.MINUTES_FEW, place, least=config.min_minutes)]
-    place = f"{subject.label}: {n_times} time points"
+        yield Issue(IssueCode.MINUTES_FEW, f"{minutes:.1f} min", {"least": config.min_minutes})
+        return
+    seen = f"{n_times} time points"
     if config.max_timepoints and n_times > config.max_timepoints:
-        findings.add(IssueCode.TIME_CUT, place, most=config.max_timepoints)
+        yield Issue(IssueCode.TIME_CUT, seen, {"most": config.max_timepoints})
     if too_short:
         limits = f"min_timepoints = {config.min_timepoints}"
         if n_components:
             limits += f", and more than n_components = {n_components}"
-        return [findings.add(IssueCode.TIME_SHORT, place, limits=limits)]
+        yield Issue(IssueCode.TIME_SHORT, seen, {"limits": limits})
     # Long enough, but denoising removed so many signals that R components cannot be separated.
-    if subject.rank < n_components:
-        place = f"{subject.label}: rank {subject.rank}"
-        return [findings.add(IssueCode.RANK_LOW, place, n_components=n_components)]
-    return []
-
-
-def _repetition_time(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
-    """Note a repetition time that is not the owner's `tr`; it never leaves its site."""
-    if not config.tr:
-        return []
-    # To the ms: headers keep float32.
-    trs = [round(tr, 3) for tr in subject.trs if tr > 0]
-    wrong = [tr for tr in trs if abs(tr - config.tr) > config.tr_tolerance]
-    return [
-        findings.add(IssueCode.TR_OTHER, f"{subject.label}: {tr:g} s", tr=config.tr) for tr in wrong
-    ]
+    elif subject.rank < n_components:
+        yield Issue(IssueCode.RANK_LOW, f"rank {subject.rank}", {"n_components": n_components})
 
 
 def judge_site(

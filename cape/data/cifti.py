@@ -19,9 +19,9 @@ from cape.arrays import MAX_KEPT_BYTES
 from cape.cifti_xml import MAX_XML_BYTES, axes_of
 from cape.data.file_type import CIFTI_SERIES, check_type
 from cape.data.gifti import read_vertices
-from cape.data.images import HEADER_BYTES, HashingReader, sidecar_tr
+from cape.data.images import HEADER_BYTES, HashingReader, in_seconds, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
-from cape.data.runs import MAX_TR, Series, SiteRun, unread
+from cape.data.runs import Series, SiteRun, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
 from cape.errors import FoundError, own_words
 from cape.frozen import dataclass
@@ -225,10 +225,7 @@ def _series_tr(axis: Any, issues: list[Issue]) -> float:
     if axis.unit != "SECOND" or not 0 < step < math.inf:
         issues.append(Issue(IssueCode.TR_UNKNOWN, f"a series of {step:g} {axis.unit.lower()}"))
         return 0.0
-    if step <= MAX_TR:
-        return step
-    issues.append(Issue(IssueCode.TR_CONVERTED, f"{step:g} said to be seconds"))
-    return step * 1e-3
+    return in_seconds(step, " said to be seconds", issues)
 
 
 def structure_of_axis(axis: Any, spheres: dict[str, Array] | None = None) -> Structure:

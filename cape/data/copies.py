@@ -78,13 +78,12 @@ def _equal(shapes: Sequence[RunShape], findings: Findings) -> set[str]:
     first: dict[str, str] = {}
     later = set()
     for shape in shapes:
-        if shape.n_features * shape.n_timepoints == 0 or not shape.values_digest:
-            continue
         if shape.values_digest in first:
             place = f"{first[shape.values_digest]} and {shape.name}"
             findings.add(IssueCode.RUN_TWICE, place)
             later.add(shape.name)
-        first.setdefault(shape.values_digest, shape.name)
+        elif shape.n_features * shape.n_timepoints and shape.values_digest:
+            first[shape.values_digest] = shape.name
     return later
 
 

@@ -105,7 +105,9 @@ class DataStore:
             for entry in entries:
                 with suppress(OSError):
                     path, state = Path(entry.path), entry.stat(follow_symlinks=False)
-                    if of is None or _is_of(path, wanted):
+                    # Nobody can tell whose a damaged entry was, and nobody needs it.
+                    note = None if of is None else read_note(path)
+                    if not isinstance(note, dict) or not wanted.isdisjoint(note["marks"]):
                         yield path, state
 
 
@@ -123,12 +125,6 @@ def _spellings(folder: Path) -> tuple[str, str]:
 
 def _digest(name: str) -> str:
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
-
-
-def _is_of(path: Path, marks: set[str]) -> bool:
-    # Nobody can tell whose a damaged entry was, and nobody needs it.
-    note = read_note(path)
-    return not isinstance(note, dict) or not marks.isdisjoint(note["marks"])
 
 
 def _is_private(folder: Path) -> bool:

@@ -31,11 +31,14 @@ class SiteListing:
 
     site: str  # public id
     config: Config
-    how: Resolved
     listed: tuple[Person, ...]
     # None if the mask could not be read, or if the features of matrices are not declared
     space: FeatureSpace | None
     columns: tuple[str, ...] = ()  # declared names of the features of matrices
+
+    @property
+    def how(self) -> Resolved:
+        return resolve(self.config)
 
 
 def list_site(
@@ -50,10 +53,8 @@ def list_site(
     read = read_structure if config.of_cifti else read_space
     with readable(base, findings):
         space = read(config, base, findings)
-    how = resolve(config)
-    if how.reading.strategy and not has_nilearn():
-        public, strategy = {"site": findings.site}, how.reading.strategy
-        findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)
+    if (strategy := resolve(config).reading.strategy) and not has_nilearn():
+        findings.add(IssueCode.NO_NILEARN, strategy=strategy)
     people = read_people(
         base, config, findings, listing=listing, words=words, before_tables=before_records
     )
@@ -62,7 +63,6 @@ def list_site(
     return SiteListing(
         site=findings.site,
         config=config,
-        how=how,
         listed=people.listed,
         space=space,
         columns=config.declared_columns,

@@ -39,20 +39,22 @@ def read_people_rows(path: Path, how: Reading) -> Records:
 
     A fault of GIFT's file or of the names stops the site; a person's numbers never do.
     """
-    if how.of_gift is None:
-        return read_records(path, how.columns)
-    if not (names := path.with_name(names_beside(path.name))).is_file():
+    names = path.with_name(names_beside(path.name))
+    if how.of_gift is not None and not names.is_file():
         raise UnusableFile(IssueCode.GIFT_NAMES, f"no {names.name}", names=names.name)
-    stamps = [(state.st_mtime_ns, state.st_size) for state in (path.stat(), names.stat())]
-    return _read_gift(path, names, how.of_gift, tuple(stamps))
+    states = [file.stat() for file in (path, *([names] if how.of_gift else []))]
+    stamps = tuple((state.st_mtime_ns, state.st_size) for state in states)
+    return _read(path, how.columns, how.of_gift, stamps)
 
 
 # Each person asks for the file; times and sizes are in the key, so new content is read again.
 @functools.lru_cache(maxsize=8)
-def _read_gift(
-    path: Path, names: Path, measure: Measure, _stamps: tuple[tuple[int, int], ...]
+def _read(
+    path: Path, columns: tuple[str, ...], measure: Measure | None, _stamps: object
 ) -> Records:
-    labels = _labels(names)
+    if measure is None:
+        return read_records(path, columns)
+    labels = _labels(path.with_name(names_beside(path.name)))
     with np.errstate(all="ignore"):  # a person without finite numbers adds zeros
         values = _outcomes(path, measure, len(labels)).astype(np.float32)
     return Records(names=outcome_names(measure), labels=labels, values=values, problems={})

@@ -108,14 +108,14 @@ def _cells_by_column(
         return found
     for name, own in places.items():
         try:
-            found |= _cells_of_table(base / name, name, words, own, listed, findings)
+            found |= _cells_of_table(base, name, words, own, listed, findings)
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, name)
     return found
 
 
 def _cells_of_table(
-    path: Path,
+    base: Path,
     name: str,
     words: OwnWords,
     columns: Sequence[str],
@@ -126,13 +126,13 @@ def _cells_of_table(
 
     Each cell by itself: whether one can be read must not decide what another one says.
     """
-    header, each = rows_of_people(path)
+    header, each = rows_of_people(base / name)
     person, places = places_of(header, columns)
     rows = [(bare(row.label(name, person)), row) for row in each]
     stands_for = one_label_each({label for label, _ in rows}, words)
     own_labels = {bare(label): label for label in listed}
     there = set(stands_for.values())
-    if own_labels and not there & own_labels.keys():
+    if not there & own_labels.keys():
         shown = next(iter(stands_for), "nobody")
         observed = f"{len(there)} names such as '{shown}', none of {len(listed)} people here"
         raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])

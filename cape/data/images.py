@@ -114,6 +114,7 @@ def read_image(
             layout = _layout(header, issues, pair=bool(pair))
             _check_size(run.path, layout, grid, compressed=compressed)
             resample = grid is not None and _may_resample(run, header, grid, how)
+            said, code = stated_space(run.path.name), transform_code(header)
             alignment = align_to_grid(
                 header,
                 layout.shape[:3],
@@ -121,7 +122,8 @@ def read_image(
                 issues,
                 trust=run.trust_grid,
                 resample=resample,
-                native=_is_native(run, header),
+                # The scanner's space, or that of one person
+                native=said in NATIVE_NAMES or (not said and code == SCANNER_CODE),
             )
             values, digest = unread(0 if grid is None else grid.sizes.size, layout.shape[3]), ""
             if not headers_only:
@@ -149,12 +151,6 @@ def read_image(
         place=alignment.place(layout.shape) if unsaid else "",
         issues=tuple(issues),
     )
-
-
-def _is_native(run: SiteRun, header: Nifti1Header) -> bool:
-    """Tell whether name or header states the scanner's space or that of one person."""
-    stated = stated_space(run.path.name)
-    return stated in NATIVE_NAMES or (not stated and transform_code(header) == SCANNER_CODE)
 
 
 def _may_resample(run: SiteRun, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
@@ -341,12 +337,17 @@ def sidecar_tr(path: Path, issues: list[Issue]) -> float:
     # A sidecar that cannot be read states no repetition time.
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0.0
-    if not 0 < tr < math.inf:
-        return 0.0
-    if tr > MAX_TR:  # BIDS wants seconds; some converters wrote what DICOM has
-        issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g} in the JSON sidecar"))
-        return tr * 1e-3
-    return tr
+    # BIDS wants seconds; some converters wrote what DICOM has.
+    return in_seconds(tr, " in the JSON sidecar", issues) if 0 < tr < math.inf else 0.0
+
+
+def in_seconds(tr: float, where: str, issues: list[Issue], scale: float = 1.0) -> float:
+    """Return a repetition time in s; without a `scale` a large one is in ms."""
+    if scale == 1.0 and tr > MAX_TR:
+        scale = 1e-3
+    if scale != 1.0:
+        issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g}{where}"))
+    return tr * scale
 
 
 def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
@@ -363,7 +364,5 @@ def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
         observed = "sought in the manifest, the JSON sidecar and the header"
         issues.append(Issue(IssueCode.TR_UNKNOWN, observed))
         return 0.0
-    scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1e-3 if tr > MAX_TR else 1.0)
-    if scale != 1.0:
-        issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g}, units {units}"))
-    return tr * scale
+    scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1.0)
+    return in_seconds(tr, f", units {units}", issues, scale)

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from string import Formatter
 from typing import Final, Literal
 
 from cape.errors import CATALOGUE, DataError
@@ -237,6 +236,9 @@ class Issue:
     observed: str
     values: Mapping[str, object] = field(default_factory=dict)
 
+    def verdict(self, where: str = "") -> UnusableFile:
+        return UnusableFile(self.code, f"{where}{self.observed}", **self.values)
+
 
 class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on one file
     """An issue of a file that cannot be used; the caller adds the name of the file."""
@@ -275,10 +277,7 @@ class _Entry:
     def public_sentence(self, site: str) -> tuple[str, dict[str, object]]:
         """Return the key of the public sentence and its fields."""
         key = "E100" if self.content else self.code.public_key
-        fields = {"site": site, **self.public}
-        wanted = {name for _, name, _, _ in Formatter().parse(CATALOGUE[key]) if name}
-        # A sentence that lacks a value is replaced by the general one.
-        return ("E100" if wanted - set(fields) else key), fields
+        return key, {"site": site, **self.public}
 
 
 class Findings:
@@ -302,9 +301,7 @@ class Findings:
 
         In a file `of_subject` an E becomes an X: the subject fails, not the site.
         """
-        severity = code.severity
-        if severity == "E" and of_subject:
-            severity = "X"
+        severity: Severity = "X" if of_subject and code.severity == "E" else code.severity
         content = severity != "E"
         if severity == "S":
             severity = "E" if self.strict else "W"
@@ -328,7 +325,7 @@ class Findings:
         return severity
 
     def add_issue(self, issue: Issue, name: str = "", *, of_subject: bool = False) -> Severity:
-        place = f"{name}: {issue.observed}" if name else issue.observed
+        place = ": ".join(text for text in (name, issue.observed) if text)
         return self.add(issue.code, place, public=None, of_subject=of_subject, **issue.values)
 
     def escalate(self, reason: str) -> None:
@@ -350,8 +347,7 @@ class Findings:
         if not self.blocked:
             return
         key, fields = self._sorted()[0].public_sentence(self.site)
-        detail = in_full(self.listing())
-        raise DataError(key, detail=detail, **fields)
+        raise DataError(key, detail=in_full(self.listing()), **fields)
 
     def _sorted(self) -> list[_Entry]:
         # Problems of lists come before failures that stop the site only by their number.

@@ -9,27 +9,18 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
-
-if TYPE_CHECKING:  # most rounds ask for no basis
-    from cape.data.data_store import DataStore
+from cape.data.data_store import DataStore
 
 
 class KeptBases:
     """The bases of the store in `folder`; it keeps none if the folder cannot be used."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @functools.cached_property
-    def _store(self) -> DataStore | None:
-        from cape.data.data_store import DataStore
-
-        return DataStore.open(self._folder)
+        self._store = DataStore.open(folder)
 
     def get(self, what: str, n_rows: int) -> Array | None:
         """Return B (D, d), bit for bit, read-only; None if it is not kept."""

@@ -196,7 +196,6 @@ def _document(read: ReadSubject, subject: Subject) -> dict[str, Any]:
             [runs.index(name), issue.code.name, issue.observed, issue.values, unusable]
             for name, issue, unusable in read.notes
         ],
-        "digest": read.digest,
     }
 
 
@@ -220,7 +219,6 @@ def _read_subject(document: dict[str, Any], files: Person, site: str) -> ReadSub
         subject=Subject(label=files.label, site=site, runs=files.runs, **facts),
         shapes=tuple(shapes),
         notes=tuple(notes),
-        digest=document["digest"],
     )
 
 

@@ -59,7 +59,9 @@ def read_label_table(path: Path) -> dict[int, str]:
             text = _decoded(content)
             rows = _of_programs(text) or _colours(text)
     except (UnusableFile, OSError, ValueError) as err:
-        problem = f"the label table cannot be read: {_why(err)}"
+        is_said = isinstance(err, UnusableFile)
+        why = str(err) if is_said else own_words(err, "no lines of numbers and names")
+        problem = f"the label table cannot be read: {why}"
         raise ConfigError("E018", problem=problem, do=_KNOWN) from err
     # 0 is outside all regions.
     named = [(label, name) for label, name in rows if label > 0]
@@ -73,18 +75,10 @@ def read_label_table(path: Path) -> dict[int, str]:
 def _decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as err:
         if b"ISO-8859-1" not in content[:100]:  # SPM and AAL say so in the first line
-            raise
+            raise FoundError("it is not utf-8 text") from err
         return content.decode("latin-1")
-
-
-def _why(err: Exception) -> str:
-    if isinstance(err, UnusableFile):
-        return str(err)
-    if isinstance(err, UnicodeDecodeError):
-        return "it is not utf-8 text"
-    return own_words(err, "no lines of numbers and names")
 
 
 def _rows(table: list[tuple[Line, tuple[str, ...]]]) -> list[tuple[int, str]]:

@@ -56,7 +56,9 @@ def read_matrix(
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
-    if not by_time and len(array) > array.shape[1] and name_regions(columns):
+    # t1, t2 and plain numbers may be time points.
+    names_regions = len({column.rstrip("0123456789. ") for column in columns}) > 1
+    if not by_time and len(array) > array.shape[1] and names_regions:
         observed = f"{len(array)} rows below {array.shape[1]} names such as '{columns[0]}'"
         raise UnusableFile(IssueCode.TRANSPOSED, observed, n_features=array.shape[1])
     # A copy, which cleaning overwrites.
@@ -64,11 +66,6 @@ def read_matrix(
         values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
     return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
-
-
-def name_regions(columns: tuple[str, ...]) -> bool:
-    """Tell whether columns name regions: t1, t2 and plain numbers may be time points."""
-    return len({column.rstrip("0123456789. ") for column in columns}) > 1
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:

@@ -32,16 +32,18 @@ def in_order_of_labels(series: Series, space: FeatureSpace | None, run: SiteRun)
             observed = f"{len(series.values)} columns without names"
             raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
         return series
-    digest, numbers = series.digest, _numbers(series.columns)
-    if numbers is None:
-        table = _label_table(run)
-        numbers = _by_name(series.columns, table)
+    digest, table = series.digest, _label_table(run)
+    if all(name.isdecimal() and name.isascii() for name in series.columns):
+        column = {int(name): k for k, name in enumerate(series.columns)}
+    else:
+        named = {} if table is None else _labels_by_name(table)
+        at = ((named.get(name.strip().lower()), k) for k, name in enumerate(series.columns))
+        column = {label: k for label, k in at if label is not None}
         if table is not None and digest:
             digest = f"{digest}+{hashlib.sha256(table.read_bytes()).hexdigest()}"
-    column = {label: k for k, label in enumerate(numbers) if label is not None}
     missing = [label for label in labels if label not in column]
     if len(missing) == len(labels):
-        raise _unnamed(series.columns, labels, _label_table(run))
+        raise _unnamed(series.columns, labels, table)
     if missing:
         observed = f"no column of label {missing[0]} ({len(missing)} of {len(labels)})"
         raise UnusableFile(IssueCode.FEATURES_DIFFER, observed, n_features=len(labels))
@@ -59,20 +61,12 @@ def _label_table(run: SiteRun) -> Path | None:
     return next((table for table in tables if table.is_file()), None)
 
 
-def _numbers(columns: tuple[str, ...]) -> list[int | None] | None:
-    whole = all(name.isdecimal() and name.isascii() for name in columns)
-    return [int(name) for name in columns] if whole else None
-
-
-def _by_name(columns: tuple[str, ...], table: Path | None) -> list[int | None]:
-    if table is None:
-        return [None] * len(columns)
+def _labels_by_name(table: Path) -> dict[str, int]:
     try:
-        named = {name.strip().lower(): label for label, name in read_label_table(table).items()}
+        return {name.strip().lower(): label for label, name in read_label_table(table).items()}
     except ConfigError as err:
         first = table.name
         raise UnusableFile(IssueCode.COLUMNS_DIFFER, str(err), wanted="", first=first) from err
-    return [named.get(name.strip().lower()) for name in columns]
 
 
 def _unnamed(columns: tuple[str, ...], labels: list[int], table: Path | None) -> UnusableFile:

@@ -101,7 +101,6 @@ def table_with(base: Path, words: OwnWords, columns: Sequence[str]) -> str:
 def _header(base: Path, name: str) -> list[str]:
     try:
         header, _ = rows_of_people(base / name)
-    except UnusableFile as verdict:
-        issue = verdict.issue
-        raise UnusableFile(issue.code, f"{name}: {issue.observed}", **issue.values) from None
+    except UnusableFile as err:
+        raise err.issue.verdict(f"{name}: ") from None
     return column_names(header)

@@ -49,13 +49,12 @@ from cape.data.resources import (
     jobs,
     largest_bytes,
 )
-from cape.data.runs import Person, SiteRun
+from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
-from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, project, widest_basis
 
@@ -111,18 +110,17 @@ class SitePass:
 
     def __init__(self, listing: SiteListing, findings: Findings) -> None:
         self.listing, self.findings = listing, findings
+        self.labels = tuple(person.label for person in listing.listed)
         self.subjects: list[Subject] = []  # those that could be read
         self.accepted: list[Subject] = []  # those that passed
         self.shapes: list[RunShape] = []  # of every run
-        self.digests: dict[str, str] = {}  # SHA-256 of X_m by label, of those that passed
         self.people: People | None = None
 
     def read_groups(self, base: Path, words: OwnWords | None) -> None:
         """Read groups and covariates of all listed people, if the settings compare groups."""
         if comparison := self.listing.config.comparison:
             words = words_beside(base) if words is None else words
-            labels = tuple(person.label for person in self.listing.listed)
-            self.people = read_groups(base, words, comparison, labels, self.findings)
+            self.people = read_groups(base, words, comparison, self.labels, self.findings)
 
 
 def load_site(
@@ -168,14 +166,8 @@ def load_site(
     # A kept subject gives d without building a basis.
     empty = next(iter(passing.values()), None)
     if empty is None:
-        empty = _no_time_point(site_data, reduction.basis())
+        empty = project(unread(site_data.space.n_features, 0), reduction.basis())
     return site_data, [(label, passing.get(label, empty[:, :0])) for label in site_data.listed]
-
-
-def _no_time_point(site: SiteData, basis: Basis | None) -> Data:
-    """Return Y_m (d, 0) of a subject that failed."""
-    d = site.space.n_features if basis is None else basis.shape[1]
-    return np.zeros((d, 0), dtype=np.float32)
 
 
 def inspect_site(
@@ -218,9 +210,7 @@ def pass_over_arrays(
         label = f"sub-{m:03d}"
         run = X if isinstance(X, SiteRun) else SiteRun(path=Path(label), name=label, values=X)
         listed.append(Person(label=label, runs=(run,)))
-    listing = SiteListing(
-        site=site, config=config, how=resolve(config), listed=tuple(listed), space=space
-    )
+    listing = SiteListing(site=site, config=config, listed=tuple(listed), space=space)
     return SitePass(listing, Findings(site))
 
 
@@ -271,8 +261,6 @@ def _passes(read: ReadSubject, site_pass: SitePass) -> bool:
     if not judge_subject(subject, site_pass.listing.config, site_pass.findings):
         return False
     site_pass.accepted.append(subject)
-    if read.digest:
-        site_pass.digests[subject.label] = read.digest
     return True
 
 
@@ -294,7 +282,7 @@ def _read_one(
     if not any(run.row >= 0 for run in files.runs):
         digest = hashlib.sha256(repr(X.shape).encode())
         digest.update(np.ascontiguousarray(X).data)
-        read = replace(read, digest=digest.hexdigest())
+        read = replace(read, subject=replace(read.subject, content=digest.hexdigest()))
     if reduction is None:
         return read
     read = replace(read, Y=reduction.project(X))
@@ -362,7 +350,7 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
     passed = {subject.label: subject for subject in site.subjects}
     for label in site.listed:
         if label not in passed:
-            yield label, _no_time_point(site, basis)
+            yield label, project(unread(site.space.n_features, 0), basis)
             continue
         yield label, project(subject_matrix(passed[label], site.space, config), basis)
 
@@ -403,7 +391,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
         findings=findings.listing(),
         accepted=accepted,
         error=error,
-        labels=tuple(files.label for files in listed),
+        labels=site_pass.labels,
         needs=needs,
         left_out=findings.left_out,
     )
@@ -425,9 +413,9 @@ def _site_data(site_pass: SitePass, space: FeatureSpace) -> SiteData:
     return SiteData(
         site=site_pass.findings.site,
         space=space,
-        listed=tuple(files.label for files in site_pass.listing.listed),
+        listed=site_pass.labels,
         subjects=tuple(site_pass.accepted),
-        digests=tuple(digests_of.get(files.label, ()) for files in site_pass.listing.listed),
+        digests=tuple(digests_of.get(label, ()) for label in site_pass.labels),
         findings=site_pass.findings.listing(),
         fingerprint=hashlib.sha256(content).hexdigest(),
         people=site_pass.people,
@@ -441,17 +429,18 @@ def _leave_copies_out(site_pass: SitePass) -> set[str]:
     removes at most one of them and adds at most one.  This must be the last rule that leaves
     subjects out: if a later one removed the first of two copies, it would remove both.
     """
-    first_by_digest: dict[str, str] = {}
-    twice: dict[str, tuple[str, ...]] = {}
-    for subject in site_pass.accepted:
-        digest = site_pass.digests.get(subject.label, "")
-        first = first_by_digest.setdefault(digest, subject.label) if digest else subject.label
-        if first != subject.label:
-            names = twice[subject.label] = tuple(run.name for run in subject.runs)
-            place = f"{first} and {subject.label} ({', '.join(names)})"
+    first_by_content: dict[str, str] = {}
+    copies: set[str] = set()
+    for subject in tuple(site_pass.accepted):
+        label = subject.label
+        first = first_by_content.setdefault(subject.content or label, label)
+        if first != label:
+            names = [run.name for run in subject.runs]
+            place = f"{first} and {label} ({', '.join(names)})"
             site_pass.findings.add(IssueCode.DATA_TWICE, place)
-    site_pass.accepted[:] = [s for s in site_pass.accepted if s.label not in twice]
-    return {name for names in twice.values() for name in names}
+            site_pass.accepted.remove(subject)
+            copies.update(names)
+    return copies
 
 
 def _leave_odd_out(site_pass: SitePass, space: FeatureSpace) -> None:

@@ -44,7 +44,7 @@ def read_run(
     n_times, kept, issues = series.values.shape[1], None, list(series.issues)
     confounds = np.zeros((n_times, 0))
     if how.confounds:
-        confounds, digest = _confounds(run, how, n_times, issues)
+        confounds, digest = _confounds(run, how.confounds, n_times, n_dummy, issues)
         # The digest covers the table, so that a changed one counts as other content.
         series = replace(series, digest=_both(series.digest, digest), issues=tuple(issues))
     if run.signals is not None:
@@ -53,12 +53,12 @@ def read_run(
             raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
         confounds = np.concatenate([confounds, run.signals], axis=1)
     if how.strategy:
-        scrubbed = strategy_confounds(run.path, how, n_times)
+        signals, stay, digest = strategy_confounds(run.path, how, n_times)
         # Columns that the owner named come first.
-        confounds = np.concatenate([confounds, scrubbed.values], axis=1)
-        kept = None if scrubbed.kept.all() else scrubbed.kept[n_dummy:]
-        series = replace(series, digest=_both(series.digest, scrubbed.digest))
-    mean_fd = _mean_fd(run, n_times, required=how.needs_motion)
+        confounds = np.concatenate([confounds, signals], axis=1)
+        kept = None if stay.all() else stay[n_dummy:]
+        series = replace(series, digest=_both(series.digest, digest))
+    mean_fd = _mean_fd(run, n_times, n_dummy, required=how.needs_motion)
     tr = series.tr or how.tr
     if how.needs_tr and not tr:
         observed = "sought in the manifest, the JSON sidecar and the header"
@@ -102,7 +102,7 @@ def _both(digest: str, of_table: str) -> str:
 def _read_record(run: SiteRun, how: Reading) -> Series:
     table = read_people_rows(run.path, how)
     if problem := table.problems.get(run.row):
-        raise UnusableFile(problem.code, problem.observed, **problem.values)
+        raise problem.verdict()
     row = table.values[run.row]
     # By row, not by file: a further row must not change the digests of the others.
     content = json.dumps(table.names).encode() + row.astype("<f4").tobytes()
@@ -110,33 +110,26 @@ def _read_record(run: SiteRun, how: Reading) -> Series:
     return Series(values=row[:, None].copy(), tr=0.0, digest=digest, grid="-")
 
 
-def _confounds(run: SiteRun, how: Reading, n_times: int, issues: list[Issue]) -> tuple[Array, str]:
-    """Return the columns (T, K) that the owner named, and the SHA-256 of their table."""
+def _confounds(
+    run: SiteRun, columns: tuple[str, ...], n_times: int, n_dummy: int, issues: list[Issue]
+) -> tuple[Array, str]:
+    """Return columns (T, K) of the table of a run, and its SHA-256."""
     if run.confounds is None:
         beside = "beside the file as *_desc-confounds_timeseries.tsv"
         observed = f"sought in column 'confounds' of the manifest and {beside}"
-        raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=", ".join(how.confounds))
-    table, digest = read_confounds(run.confounds, how.confounds, issues)
+        raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=", ".join(columns))
+    table, digest = read_confounds(run.confounds, columns, issues)
     if len(table) != n_times:
-        n_dummy = how.drop_first_volumes + run.n_dummy
         rest = f"({n_times - n_dummy} after dropping {n_dummy} dummies)"
         observed = f"{run.confounds.name}: {len(table)} rows, {n_times} volumes {rest}"
         raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
     return table, digest
 
 
-def _mean_fd(run: SiteRun, n_times: int, *, required: bool) -> float | None:
+def _mean_fd(run: SiteRun, n_times: int, n_dummy: int, *, required: bool) -> float | None:
     """Return mean framewise displacement, mm, without the first volume, which has none."""
-    if run.confounds is None:
-        if required:
-            observed = "sought beside the file as *_desc-confounds_timeseries.tsv"
-            raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=DISPLACEMENT)
-        return None
     try:
-        table, _ = read_confounds(run.confounds, (DISPLACEMENT,), [])
-        if len(table) != n_times:
-            observed = f"{run.confounds.name}: {len(table)} rows, {n_times} volumes"
-            raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
+        table, _ = _confounds(run, (DISPLACEMENT,), n_times, n_dummy, [])
     except (UnusableFile, OSError):
         if required:
             raise

@@ -201,7 +201,7 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
             IssueCode.MASK_UNREADABLE, own_words(err, "no whole image"), kind=kind
         ) from err
     # Without a code nibabel invents an affine from the voxel sizes.
-    if int(image.header["sform_code"]) == 0 and int(image.header["qform_code"]) == 0:
+    if not transform_code(image.header):
         raise UnusableFile(IssueCode.MASK_AFFINE_MISSING, "sform and qform are 0", kind=kind)
     if values.ndim == 4 and values.shape[3] == 1:
         findings.add(IssueCode.MASK_SQUEEZED, path.name, kind=kind)
@@ -211,15 +211,13 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
     try:
         plain = nib.as_closest_canonical(nib.Nifti1Image(values, image.affine))
     except Exception as err:  # nibabel and NumPy raise various errors
-        raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, _NO_GRID, kind=kind) from err
+        observed = "its axes do not span a space"
+        raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, observed, kind=kind) from err
     values = np.asarray(plain.dataobj)
     labels = _binary(values, path.name, findings) if kind == "mask" else _whole(values)
     if not (labels > 0).any():
         raise UnusableFile(IssueCode.MASK_EMPTY, f"0 of {labels.size} voxels", kind=kind)
     return labels, np.asarray(plain.affine, dtype=np.float64), space_of(path.name, image.header)
-
-
-_NO_GRID: Final = "its axes do not span a space"
 
 
 def _nifti(path: Path) -> Any:

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.data.issues import IssueCode, UnusableFile
-from cape.frozen import dataclass
+from cape.data.runs import Kept
 from cape.settings.resolved import Reading
 from cape.settings.words import parse_strategy
 
@@ -28,21 +27,15 @@ MAX_MESSAGE_LETTERS: Final = 200
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StrategyConfounds:
-    """The signals and volumes that a strategy removes from one run."""
-
-    values: Array  # (T, K): signals to regress out, K may be 0
-    kept: npt.NDArray[np.bool_]  # (T,): volumes that stay
-    digest: str  # SHA-256 of both
-
-
 def has_nilearn() -> bool:
     return importlib.util.find_spec("nilearn") is not None
 
 
-def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfounds:
-    """Return confounds of a run of `n_times` volumes; UnusableFile if nilearn finds none."""
+def strategy_confounds(image: Path, how: Reading, n_times: int) -> tuple[Array, Kept, str]:
+    """Return signals to regress out of a run (T, K), volumes that stay (T,), and their SHA-256.
+
+    K may be 0.  UnusableFile if nilearn finds no table.
+    """
     asked = parse_strategy(how.strategy)
     options: dict[str, Any] = {
         name: int(value) if value.isdecimal() else value for name, value in asked.items() if value
@@ -84,7 +77,7 @@ def strategy_confounds(image: Path, how: Reading, n_times: int) -> StrategyConfo
         kept[:] = False
         kept[np.asarray(sample_mask, dtype=np.intp)] = True
     digest = hashlib.sha256(np.ascontiguousarray(values).tobytes() + kept.tobytes()).hexdigest()
-    return StrategyConfounds(values=values, kept=kept, digest=digest)
+    return values, kept, digest
 
 
 def _observed(err: Exception) -> str:

@@ -33,7 +33,6 @@ class ReadSubject:
     subject: Subject | None = None
     shapes: tuple[RunShape, ...]
     notes: tuple[Note, ...]
-    digest: str = ""  # SHA-256 of X_m; empty for headers, and for a row of a table
     Y: Data | None = None  # (d, T_m); None if it was not asked for
 
 

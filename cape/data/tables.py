@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import hashlib
 import re
 from collections import Counter
@@ -225,7 +224,7 @@ class PersonRow:
     def cell(self, place: int) -> str:
         """Return a cell; `UnusableFile`: it cannot be read."""
         if self.issue and (not self.cells or _OTHER_BYTE.search(self.cells[place])):
-            raise UnusableFile(self.issue.code, self.issue.observed, **self.issue.values)
+            raise self.issue.verdict()
         return self.cells[place]
 
 
@@ -275,15 +274,6 @@ class Records:
     problems: Mapping[int, Issue]
 
 
-def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
-    """Return a table of records, or `columns` of a table of people, by name.
-
-    Raises `UnusableFile` or OSError.
-    """
-    state = path.stat()
-    return _read_records(path, columns, state.st_mtime_ns, state.st_size)
-
-
 def column_names(header: Sequence[str]) -> list[str]:
     """Return the names of columns as they are compared."""
     return [cell.lstrip("\ufeff").strip().lower() for cell in header]
@@ -303,9 +293,11 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
     return names.index(PERSON), [names.index(column.lower()) for column in columns]
 
 
-# Each row asks for its table; time and size are in the key, so that new content is read again.
-@functools.lru_cache(maxsize=8)
-def _read_records(path: Path, columns: tuple[str, ...], _changed: int, _size: int) -> Records:
+def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
+    """Return a table of records, or `columns` of a table of people, by name.
+
+    Raises `UnusableFile` or OSError.
+    """
     header, rows = rows_of_people(path, comments=True)
     # Column exclude says who takes part (`cape.data.marks`), and is no number of a person.
     person = 0
@@ -346,11 +338,9 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
     content = bounded(path)
     try:
         (_, header), *rows = table_cells(content, delimiter_of(path.name, "\t"))
-    except UnusableFile as verdict:
+    except UnusableFile as err:
         # The caller adds the name of the image; the fault is in the table beside it.
-        issue = verdict.issue
-        observed = f"{path.name}: {issue.observed}"
-        raise UnusableFile(issue.code, observed, **issue.values) from None
+        raise err.issue.verdict(f"{path.name}: ") from None
     absent = [name for name in columns if name not in header]
     if absent:
         more = " ..." if len(header) > MAX_HEADINGS else ""

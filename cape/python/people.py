@@ -175,9 +175,7 @@ def time_series(files: Person, space: FeatureSpace, config: Config) -> Array:
     """Return a person (T_m, D), read and cleaned as at a site; DataError E100 if it fails."""
     from cape.data.discovery import SiteListing
 
-    listing = SiteListing(
-        site="transform", config=config, how=resolve(config), listed=(files,), space=space
-    )
+    listing = SiteListing(site="transform", config=config, listed=(files,), space=space)
     read, parts = read_subject(files, listing, headers_only=False)
     if read.subject is None:
         findings = Findings("transform")

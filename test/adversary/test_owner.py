@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from cape.computations import load
-from cape.data import pipeline, reading, tables
+from cape.data import gift, pipeline, reading, tables
 from cape.data.pipeline import load_site
 from cape.data.space import MASKS
 from cape.engines.coinstac import site as border
@@ -589,7 +589,7 @@ def test_a_table_of_records_that_ends_a_run_is_a_question_that_counts(
         monkeypatch.setattr(tables, "MAX_LIST_BYTES", 50)
     else:
         monkeypatch.setattr(tables, "table_lines", breaks)
-    tables._read_records.cache_clear()
+    gift._read.cache_clear()
     owner = Owner(tmp_path / "owner", tmp_path / "site", LEDGER + "max_refusals = 2\n")
     settings = {**helper.settings_of("capecca"), "computation": "capecca", "n_pairs": 1}
     asked = of_capedjica({**settings, "n_features": None})
