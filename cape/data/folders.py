@@ -20,11 +20,13 @@ from cape.data.names import normal
 from cape.data.space import ATLAS_FILES, LABEL_TABLES, MASK_FILES, STRUCTURE_FILES, TEMPLATE_FILES
 from cape.data.tables import RECORDS
 from cape.errors import ConfigError, own_words
-from cape.settings.own_words import POLICY_FILE, POLICY_VARIABLE, OwnWords
+from cape.settings.own_words import POLICY_FILE, OwnWords
 
 FileKind = Literal["volume", "cifti", "matrix"]
 PARTICIPANTS: Final = "participants.tsv"
 SETTINGS_FILE: Final = "settings.toml"
+# Names the site's own file; as in `cape.site.places`, which readers of data do not know
+_POLICY_VARIABLE: Final = "CAPE_SITE_POLICY"
 NO_DATA: Final = (
     *MANIFEST_NAMES, PARTICIPANTS, POLICY_FILE, "checks.tsv", "basis.npz", "truth.npz",
     *MASK_FILES, *ATLAS_FILES, *LABEL_TABLES, *STRUCTURE_FILES, *TEMPLATE_FILES,
@@ -58,7 +60,7 @@ _OF_DATA: Final = tuple({*_DATA, *TO_CONVERT} - {".txt"})
 
 
 def words_beside(base: Path) -> OwnWords:
-    """Return the site's own words: the file of `POLICY_VARIABLE`, else the one in the folder.
+    """Return the site's own words: the file of `_POLICY_VARIABLE`, else the one in the folder.
 
     ConfigError E268.  A run on an engine, where others can send files into the folder, takes them
     from the site's policy instead (`cape.site.policy`), which also checks the rest of the file.
@@ -75,7 +77,7 @@ def words_beside(base: Path) -> OwnWords:
 
 def words_file(base: Path) -> Path:
     """Return the file of the site's own words, which need not exist."""
-    named = os.environ.get(POLICY_VARIABLE, "")
+    named = os.environ.get("")
     return Path(named) if named else base / POLICY_FILE
 
 

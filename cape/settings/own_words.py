@@ -9,8 +9,6 @@ from cape.errors import FoundError
 from cape.frozen import dataclass
 
 POLICY_FILE: Final = "site-policy.toml"
-# Names the site's own file where the folder of the data cannot be written to
-POLICY_VARIABLE: Final = "CAPE_SITE_POLICY"
 # Keys of the site's file that a run takes from there alone
 OWN_WORDS: Final = ("layout", "tables", "same_people", "different_people", "not_exclusions")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from cape.frozen import dataclass
-from cape.settings.own_words import POLICY_VARIABLE
 
+POLICY_VARIABLE = "CAPE_SITE_POLICY"
 IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"
 HOME_VARIABLE = "CAPE_SITE_HOME"
 IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
