@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -100,25 +100,24 @@ class Proposal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Atlas:
-    """The label image that every site has in its folder."""
-
-    name: str
-    space: FeatureSpace
-    pairs: str  # the setting label_pairs, of its table
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Study:
     """The people of all sites, read as series of one kind."""
 
     asked: InitOptions
     config: Config
-    atlas: _Atlas | None
     lists: dict[str, PeopleList] = field(default_factory=dict)
     refusals: dict[str, ListRefusal] = field(default_factory=dict)  # by site
     lines: list[str] = field(default_factory=list)  # what is printed
     files: dict[Path, bytes] = field(default_factory=dict)
+
+    @property
+    def of_atlas(self) -> bool:
+        return self.config.feature_space == "atlas"
+
+    @property
+    def regions(self) -> FeatureSpace:
+        """The label image that every site has in its folder."""
+        return mask_space(self.config, next(iter(self.lists.values())).folder)
 
     @property
     def paths(self) -> list[Path]:
@@ -173,9 +172,7 @@ def propose(asked: InitOptions) -> Proposal:
         people=_people(total),
         sites=list(study.lists),
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
-        atlas=study.atlas,
-        bids_filter=study.config.bids_filter,
-        bids_exclude=study.config.bids_exclude,
+        config=study.config,
         **values,
     )
     everyone = (person for people in study.lists.values() for person in people.people)
@@ -194,14 +191,14 @@ def _read(asked: InitOptions) -> _Study:
     """Return the people of all sites: of volumes, else of surfaces, else of tables."""
     sites = sites_below(asked.folder) or {asked.folder.resolve().name: asked.folder}
     names = [name for base in sites.values() for name in names_below(base)]
-    atlas = _atlas_of(list(sites.values()))
+    shared = (n for n in ATLAS_FILES if all((base / n).is_file() for base in sites.values()))
+    atlas = next(shared, "")
     studies: list[_Study] = []
-    for space in _spaces(names, with_atlas=atlas is not None, tables=asked.orientation is not None):
-        of_parcels = atlas if space == "atlas" else None
+    for space in _spaces(names, with_atlas=bool(atlas), tables=asked.orientation is not None):
         values: dict[str, object] = {"private": False, "feature_space": space}
         values |= {"bids_filter": asked.bids_filter, "bids_exclude": asked.bids_exclude}
-        values |= {"atlas": of_parcels.name} if of_parcels else {}
-        studies.append(_Study(asked=asked, config=Config.from_input(values), atlas=of_parcels))
+        values |= {"atlas": atlas} if space == "atlas" else {}
+        studies.append(_Study(asked=asked, config=Config.from_input(values)))
         for site, base in sites.items():
             studies[-1].read(site, base)
         if studies[-1].paths:
@@ -295,34 +292,15 @@ def _which(study: _Study, open_keys: Sequence[str]) -> ConfigError:
 def _of_images(study: _Study) -> dict[str, object]:
     """Return values for volumes or CIFTI files."""
     paths, lines = study.paths, study.lines
-    lines += _tallies(study, ("space", "task", "ses", "run"))
+    lines.append(f"chosen: {study.config.bids_filter or 'all'}, {len(paths)} images")
     read = partial(read_image, grid=None, headers_only=True)
     if study.config.of_cifti:
         place, read = _surfaces(study), partial(read_series, space=None, headers_only=True)
     else:
-        place = _regions(study, study.atlas, paths) if study.atlas else _mask(study, paths)
-    headers = headers_of(study.lists, read, lines)
-    lengths = [series.n_times for each in headers.values() for series in each]
-    return {
-        **place,
-        **of_time(headers, lines),
-        **of_confounds(study.lists, min(lengths, default=0), lines),
-    }
-
-
-def _tallies(study: _Study, keys: Iterable[str]) -> list[str]:
-    """Return how many images have each value of entities, and what is chosen."""
-    named = study.named
-    counts = {key: Counter(entities.get(key, "none") for *_, entities in named) for key in keys}
-    lines = [
-        f"images by {key}: {', '.join(f'{v} {n[v]}' for v in sorted(n, key=natural_key))}"
-        for key, n in counts.items()
-        if {*n} - {"none"}
-    ]
-    total = sum(bool(runs_of(people)) and len(people.listed) for people in study.lists.values())
-    chosen = study.config.bids_filter or "all"
-    less = f" without {study.asked.bids_exclude}" if study.asked.bids_exclude else ""
-    return [*lines, f"chosen: {chosen}{less}, {len(study.paths)} images of {_people(total)}"]
+        place = _regions(study, paths) if study.of_atlas else _mask(study, paths)
+    headers = [series for each in headers_of(study.lists, read, lines).values() for series in each]
+    shortest = min((series.n_times for series in headers), default=0)
+    return {**place, **of_time(headers, lines), **of_confounds(study.lists, shortest, lines)}
 
 
 def _mask(study: _Study, paths: Sequence[Path]) -> dict[str, object]:
@@ -364,44 +342,33 @@ def _surfaces(study: _Study) -> dict[str, object]:
     spheres = [names[0] for names in SPHERE_FILES.values() if lacking(names)]
     if spheres:
         study.lines.append(f"not there yet: {' and '.join(spheres)} (docs/howto-inputs.md)")
-    return {"kind": "cifti", "feature_space": study.config.feature_space, "structure": name}
+    return {"kind": "cifti", "structure": name}
 
 
 # -- parcels, tables of series, tables of people -------------------------------------------------
 
 
-def _atlas_of(bases: Sequence[Path]) -> _Atlas | None:
-    """Return the label image shared by all sites, or None."""
-    shared = (n for n in ATLAS_FILES if all((base / n).is_file() for base in bases))
-    name = next(shared, "")
-    if not name:
-        return None
-    asked = {"private": False, "feature_space": "atlas", "atlas": name}
-    space = mask_space(Config.from_input(asked), bases[0])
-    table = next((p for n in LABEL_TABLES if (p := bases[0] / n).is_file()), None)
-    labels = {} if table is None else read_label_table(table)
-    pairs = compare_places(pair_names(labels), space).setting() if labels else ""
-    return _Atlas(name=name, space=space, pairs=pairs)
-
-
-def _regions(study: _Study, atlas: _Atlas, images: Sequence[Path]) -> dict[str, object]:
+def _regions(study: _Study, images: Sequence[Path]) -> dict[str, object]:
     """Return values for an atlas; images without a stated space are resampled to its grid."""
-    stated = atlas.space.template_space
-    pairs = len(atlas.pairs.split(",")) if atlas.pairs else "by place"
-    n_parcels = atlas.space.n_features
-    study.lines.append(f"atlas {atlas.name} of {n_parcels} parcels, space {stated or 'not said'}")
-    study.lines.append(f"pairs of left and right: {pairs}")
+    space, base = study.regions, next(iter(study.lists.values())).folder
+    table = next((p for n in LABEL_TABLES if (p := base / n).is_file()), None)
+    names = {} if table is None else read_label_table(table)
+    pairs = compare_places(pair_names(names), space).setting() if names else ""
+    stated = space.template_space
+    study.lines.append(
+        f"atlas {study.config.atlas} of {space.n_features} parcels, space {stated or 'not said'}"
+    )
     spaces = [told(path, partial(space_of, path.name), "") for path in images]
-    resample = "" if stated and all(spaces) else resample_to(images, grid_of(atlas.space))
-    return {"kind": "volumes", "resample": resample or ""}
+    resample = "" if stated and all(spaces) else resample_to(images, grid_of(space))
+    return {"kind": "volumes", "resample": resample or "", "label_pairs": pairs}
 
 
 def _of_tables(study: _Study) -> dict[str, object]:
-    asked, atlas, lines = study.asked, study.atlas, study.lines
+    asked, lines = study.asked, study.lines
     if asked.orientation is None:
         raise _which_axis(study)
     config = replace(study.config, orientation=asked.orientation)
-    how, space = resolve(config).reading, atlas.space if atlas else None
+    how, space = resolve(config).reading, study.regions if study.of_atlas else None
     headers = headers_of(
         study.lists, lambda run: read_run(run, how, space, headers_only=True), lines
     )
@@ -412,10 +379,14 @@ def _of_tables(study: _Study) -> dict[str, object]:
     seen = f"{range_of(lengths)} time points, {range_of(widths)} regions"
     lines.append(f"tables of series: {len(every)}, {seen}")
     for site, each in headers.items():
-        lines += _other_headers(site, [s.columns for s in each if s.columns], columns)
+        others = [s.columns for s in each if s.columns and s.columns != columns]
+        if others:
+            same = sorted(others[0]) == sorted(columns)
+            what = "the same names in another order" if same else "other names"
+            lines.append(f"{site}: {len(others)} of {len(each)} tables have another header: {what}")
     return {
-        **(_regions(study, atlas, []) if atlas else {}),
-        "kind": "parcels" if atlas else "matrices",
+        **(_regions(study, []) if study.of_atlas else {}),
+        "kind": "parcels" if study.of_atlas else "matrices",
         "orientation": asked.orientation,
         "n_features": len(columns) or widths.most_common(1)[0][0],
         "columns": _as_setting(columns),
@@ -436,24 +407,6 @@ def _which_axis(study: _Study) -> ConfigError:
     ]
     do = "\n  ".join(("type one of", *ways))
     return ConfigError("E018", problem=problem, do=do)
-
-
-def _other_headers(
-    site: str, headers: Sequence[tuple[str, ...]], columns: tuple[str, ...]
-) -> list[str]:
-    """Return a line about the tables of a site whose header is not that of most."""
-    others = [header for header in headers if header != columns]
-    if not others:
-        return []
-    if sorted(others[0]) == sorted(columns):
-        how = "the same names in another order"
-    elif len(others[0]) != len(columns):
-        how = f"{len(others[0])} columns, not {len(columns)}"
-    else:
-        pairs = enumerate(zip(others[0], columns, strict=True), start=1)
-        i, here, there = next((i, a, b) for i, (a, b) in pairs if a != b)
-        how = f"column {i} is '{here[:20]}', not '{there[:20]}'"
-    return [f"{site}: {len(others)} of {len(headers)} tables have another header: {how}"]
 
 
 def _as_setting(names: tuple[str, ...]) -> str:

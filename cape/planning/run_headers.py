@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -16,7 +15,7 @@ from cape.data.images import header_alone
 from cape.data.issues import Findings, UnusableFile
 from cape.data.manifest import MANIFEST_NAMES
 from cape.data.people import PeopleList
-from cape.data.runs import Person, Series, SiteRun
+from cape.data.runs import Series, SiteRun
 from cape.data.space import SCANNER_CODE, Grid, transform_code
 from cape.data.strategies import has_nilearn
 from cape.data.tables import bounded, line_cells, table_lines
@@ -32,8 +31,6 @@ LONG_RUN: Final = 100
 # Components beyond what G allows are noise; a consortium needs more people than components.
 MOST_COMPONENTS: Final = 20
 MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
-# Files named where several lack something
-MAX_LACKING: Final = 3
 
 _T = TypeVar("_T")
 
@@ -79,26 +76,12 @@ def headers_of(
 # -- time and confounds --------------------------------------------------------------------------
 
 
-def of_time(headers: Mapping[str, Sequence[Series]], lines: list[str]) -> dict[str, object]:
-    """Return the values of `tr` and `min_timepoints`; where sites differ nobody is left out."""
-    trs = {site: [round(series.tr, 3) for series in each] for site, each in headers.items()}
-    counts = Counter(tr for each in trs.values() for tr in each)
-    texts = (f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(counts.items()))
-    lines.append(f"images by repetition time: {', '.join(texts)}")
-    known = {site: sorted({*each} - {0.0}) for site, each in trs.items()}
-    by_site = {site: "/".join(f"{tr:g} s" for tr in each) for site, each in known.items() if each}
-    if len({*by_site.values()}) > 1:
-        which = ", ".join(f"{site} {each}" for site, each in by_site.items())
-        lines.append(
-            f"repetition times of sites: {which}; are these the images you mean? "
-            "All are used; set tr in the file to use those of one time"
-        )
-    times = sorted({*counts} - {0.0})
+def of_time(series: Sequence[Series], lines: list[str]) -> dict[str, object]:
+    """Return the values of `tr` and `min_timepoints`; where times differ nobody is left out."""
+    times = {round(each.tr, 3) for each in series} - {0.0}
     return {
-        "min_timepoints": fewest(
-            [each.n_times for those in headers.values() for each in those], lines
-        ),
-        "tr": f"{times[0]:g}" if len(times) == 1 else "",
+        "min_timepoints": fewest([each.n_times for each in series], lines),
+        "tr": f"{times.pop():g}" if len(times) == 1 else "",
     }
 
 
@@ -115,33 +98,20 @@ def fewest(lengths: Sequence[int], lines: list[str]) -> int:
 def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, object]:
     """Return what to regress out; a run that lacks it is named with the line that leaves it out."""
     runs = [run for people in lists.values() for run in runs_of(people)]
-    tables = [run for run in runs if run.confounds is not None]
-    columns = {run.path: set(_columns(run.confounds)) for run in tables if run.confounds}
-    read = [names for names in columns.values() if names]
-    usable = [names for names in read if names.issuperset(MOTION)]
-    common = set.intersection(*usable) if usable else set()
-    lines.append(
-        f"confound tables: {len(tables)} of {len(runs)} runs, {len(common)} columns in all"
-    )
-    if len(read) < len(tables):
-        lines.append(f"not readable: {len(tables) - len(read)} tables; cape validate says why")
+    tables = {run.path: set(_columns(run.confounds)) for run in runs if run.confounds}
+    usable = {path: names for path, names in tables.items() if names.issuperset(MOTION)}
+    lines.append(f"confound tables: {len(tables)} of {len(runs)} runs")
     if not usable:
-        if tables:
-            lines.append("confounds = none: the tables have no columns of motion")
         return {"confound_strategy": "", "confounds": "none"}
-    without = {
-        run.path
-        for run in runs
-        if run.path not in columns or (columns[run.path] and columns[run.path] not in usable)
-    }
-    lines += _lacking(lists, without)
+    common = set.intersection(*usable.values())
+    lines += _lacking(lists, {run.path for run in runs} - usable.keys())
     derived = {
         f"{name}{end}"
         for name in MOTION
         for end in ("_derivative1", "_power2", "_derivative1_power2")
     }
     full = shortest >= LONG_RUN and common >= derived
-    fmriprep = all(run.confounds == confounds_beside(run.path) for run in tables)
+    fmriprep = all(run.confounds in (None, confounds_beside(run.path)) for run in runs)
     if not (fmriprep and has_nilearn()):  # nilearn looks for tables by their names
         return {"confound_strategy": "", "confounds": "motion24" if full else "motion6"}
     strategy = ["motion=full" if full else "motion=basic"]
@@ -152,25 +122,21 @@ def of_confounds(lists: Lists, shortest: int, lines: list[str]) -> dict[str, obj
 
 
 def _lacking(lists: Lists, without: Collection[Path]) -> Iterator[str]:
-    """Yield lines about people who lack tables of motion, with what leaves their runs out."""
-    people_without = [
-        (people, person, lacking)
-        for people in lists.values()
-        for person in people.listed
-        if (lacking := [run for run in person.runs if run.path in without])
-    ]
-    for people, person, lacking in people_without[:MAX_LACKING]:
-        mark = _mark(people, person, lacking)
-        yield f"{lacking[0].name} has no confound table with motion; to leave it out, {mark}"
-    if len(people_without) > MAX_LACKING:
-        yield f"no confound table with motion: {len(without)} runs of {len(people_without)} people"
-
-
-def _mark(people: PeopleList, person: Person, lacking: Sequence[SiteRun]) -> str:
-    if people.source in MANIFEST_NAMES:
-        return f"write 1 into column exclude of its row in {people.source}"
-    cell = ", ".join(map(_word, lacking)) if len(lacking) < len(person.runs) else "1"
-    return f"write {cell} into column exclude of {PARTICIPANTS} for {person.label}"
+    """Yield a line about each person who lacks tables of motion: what leaves the runs out."""
+    for people in lists.values():
+        for person in people.listed:
+            lacking = [run for run in person.runs if run.path in without]
+            if not lacking:
+                continue
+            some = len(lacking) < len(person.runs)
+            mark = f"column exclude of {PARTICIPANTS} for {person.label}"
+            if people.source in MANIFEST_NAMES:
+                some, mark = False, f"column exclude of its row in {people.source}"
+            cell = ", ".join(map(_word, lacking)) if some else "1"
+            yield (
+                f"{lacking[0].name} has no confound table with motion; to leave it out, write "
+                f"{cell} into {mark}"
+            )
 
 
 def _word(run: SiteRun) -> str:
