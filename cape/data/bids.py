@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
-from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
+from cape.data.file_type import suffix_of
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.runs import SiteRun
 from cape.frozen import dataclass
@@ -166,16 +166,6 @@ def confounds_beside(image: Path) -> Path | None:
             return None
         named.pop()
     return None
-
-
-def is_array(path: str) -> bool:
-    return path.lower().endswith(MATRIX_SUFFIXES)
-
-
-def filter_text(path: str, keys: Sequence[str]) -> str:
-    """Return the part of `bids_filter` that a name gives for some entities."""
-    entities = entities_of(PurePosixPath(path).name)
-    return "_".join(f"{key}-{entities[key]}" for key in keys if key in entities)
 
 
 def names_of_runs(runs: Sequence[SiteRun]) -> list[tuple[str, str]]:

@@ -22,9 +22,8 @@ from typing import Any, Self
 from cape.engines.coinstac.compspec import image_name_of
 from cape.errors import CapeError, ReportedError
 from cape.settings.config import PRODUCT, VERSION
-from cape.settings.own_words import POLICY_VARIABLE
 from cape.simulation.transports import error_detail
-from cape.site.places import HOME_VARIABLE, MAPS_VARIABLE
+from cape.site.places import HOME_VARIABLE, MAPS_VARIABLE, POLICY_VARIABLE
 
 LABEL = "coinstac-cape.simulation"
 WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
