@@ -23,7 +23,6 @@ import numpy as np
 
 from cape.algorithms.estimators import LINE_BYTES, Array, Data
 from cape.frozen import dataclass
-from cape.settings.documents import parse_json
 
 # Hex digits at the start of a file: the CRC-32 of the rest
 CHECKSUM: Final = 8
@@ -107,7 +106,7 @@ def read_note(path: Path) -> Any:
 
 
 def _start(file: BinaryIO) -> tuple[int, dict[str, Any]]:
-    return int(file.read(CHECKSUM), 16), parse_json(file.readline())
+    return int(file.read(CHECKSUM), 16), json.loads(file.readline())
 
 
 def _mapped(file: BinaryIO) -> memoryview:

@@ -77,7 +77,7 @@ def words_beside(base: Path) -> OwnWords:
 
 def words_file(base: Path) -> Path:
     """Return the file of the site's own words, which need not exist."""
-    named = os.environ.get("")
+    named = os.environ.get(_POLICY_VARIABLE, "")
     return Path(named) if named else base / POLICY_FILE
 
 
