@@ -158,13 +158,15 @@ def frames(columns: int, words: list[str], without: Path) -> list[str]:
 @pytest.mark.parametrize("columns", [80, pytest.param(100, marks=pytest.mark.long)])
 def test_every_line_of_a_live_run_has_its_bar_and_the_time_left(tmp_path, columns):
     """It was 114 columns wide, so its end, the time left, was cut in most terminals."""
-    write_consortium(tmp_path / "s", Request(site_sizes=(4, 3, 3), n_timepoints=40, n_networks=2))
+    write_consortium(
+        tmp_path / "s", Request(site_sizes=(14, 13, 13), n_timepoints=150, n_networks=2)
+    )
     words = f"simulate {tmp_path / 's'} --out {tmp_path / 'out'} --epsilon 8 --delta 1e-5"
     seen = frames(columns, [*words.split(), "--set", "n_rounds=20"], tmp_path / "without")
     shape = r". [#-]{10,30}  \S.*  about .* left"
     assert len(seen) > 5
     assert all(re.fullmatch(shape, line) and len(line) <= columns for line in seen), seen
     assert any(re.search(r"round \d+ of 20  epsilon [\d.]+ of 8 ", line) for line in seen), seen
-    assert any(re.search(r"reading people  \d+ of 10, [\d.]+ a second", line) for line in seen)
+    assert any(re.search(r"reading people  \d+ of 40, [\d.]+ a second", line) for line in seen)
     bars = [line.split("  ")[0].count("#") for line in seen]
     assert bars == sorted(bars), "a bar went back"
