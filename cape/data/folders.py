@@ -262,7 +262,10 @@ def site_folders(directory: Path) -> dict[str, Path]:
 
     ConfigError E016: the folder holds no data.
     """
-    if folders := sites_below(directory):
+    folders = sites_below(directory)
+    if len(folders) == 1:  # one lab, one folder further down: it runs as one lab does
+        return {directory.resolve().name: path for path in folders.values()}
+    if folders:
         return folders
     with readable(directory, Findings(directory.name)):
         names = names_below(directory)
