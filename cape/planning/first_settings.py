@@ -267,9 +267,14 @@ def _which(study: _Study, open_keys: Sequence[str]) -> ConfigError:
     people: dict[InitOptions, set[tuple[str, str]]] = defaultdict(set)
     for site, person, entities in named if open_keys else ():
         people[answer(entities)].add((site, person))
+    # An answer that some site has no image for would be refused, unless every answer would.
+    everywhere = {site for site, *_ in named}
+    of_all = {a: whose for a, whose in people.items() if {site for site, _ in whose} == everywhere}
     options = [
         f"{command}  ({_people(len(whose))}: {', '.join(sorted({site for site, _ in whose}))})"
-        for command, whose in sorted(people.items(), key=lambda pair: (-len(pair[1]), str(pair[0])))
+        for command, whose in sorted(
+            (of_all or people).items(), key=lambda pair: (-len(pair[1]), str(pair[0]))
+        )
     ]
     if open_keys[:1] == ["task"]:
         joined = answer({**named[0][2], "task": every("task")})
