@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from cape.data.bids import RUN_MAKERS, read_name
+from cape.data.bids import RUN_MAKERS, read_name, why_no_series
 from cape.data.file_type import CIFTI_SERIES, CIFTI_SUFFIX, IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.manifest import MANIFEST_NAMES
@@ -107,7 +107,8 @@ def names_below(base: Path, reserved: Collection[str] = ()) -> list[str]:
 
 def _walk(folder: str, above: str, reserved: frozenset[str], deeper: int, names: list[str]) -> None:
     entries = list(os.scandir(folder))
-    if above and any(entry.name in RESULTS for entry in entries):
+    # Not in the folder of a person, who would be left out without a word.
+    if above and "sub-" not in above and any(entry.name in RESULTS for entry in entries):
         return
     for entry in entries:
         name = entry.name
@@ -156,7 +157,7 @@ def kind_of(names: Sequence[str]) -> FileKind:
 
 def space_for(names: Sequence[str]) -> str:
     """Return the setting feature_space that fits the files of a folder."""
-    kind = kind_of([name for name in names if not name.startswith(OF_RESULTS)])
+    kind = kind_of([name for name in names if not _is_beside(name)])
     if kind == "cifti":
         ends = (s for s, end in CIFTI_SUFFIX.items() if any(n.endswith(end) for n in names))
         return next(ends, "grayordinates")
@@ -164,6 +165,15 @@ def space_for(names: Sequence[str]) -> str:
 
 
 OF_RESULTS: Final = ("group_maps",)
+
+
+def _is_beside(name: str) -> bool:
+    """Tell whether a name says that a file is no series: anatomy beside tables, maps of a run."""
+    try:
+        named = read_name(name)
+    except UnusableFile:
+        return False
+    return name.startswith(OF_RESULTS) or bool(named and why_no_series(named))
 
 
 def sites_below(folder: Path) -> dict[str, Path]:
@@ -174,7 +184,10 @@ def sites_below(folder: Path) -> dict[str, Path]:
     """
     with readable(folder, Findings(folder.name)):
         names = names_below(folder)
-        if states_people(folder, names):
+        if has_list(folder):
+            return {}
+        stray = next((n for n in names if "/" not in n and n.startswith("sub-")), "")
+        if states_people(folder, names) and not stray:
             return {}
         below: dict[str, list[str]] = {}
         for name in names:
@@ -191,6 +204,12 @@ def sites_below(folder: Path) -> dict[str, Path]:
             for top, path in folders.items()
             if states_people(path, below.get(top, []), deep=True)
         }
+        if stray and len(stated) > 1:
+            problem = f"{stray} lies beside folders that state people: {', '.join(sorted(stated))}"
+            do = "move it into the folder of its site, or name one of the folders."
+            raise ConfigError("E016", problem=problem, do=do, detail=str(folder))
+        if stray:
+            return {}
         if not stated and not _holds_data(names) and (folder / SETTINGS_FILE).is_file():
             stated = set(folders)  # nobody has put data there yet
         if not stated or _of_single_people(below, folders, stated):

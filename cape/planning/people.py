@@ -124,21 +124,23 @@ def keep_layout(folder: Path, pattern: str) -> Path:
 def write_manifest(path: Path, found: tuple[SitePeople, ...]) -> bool:
     """Write one row a file; True if every row has its person, else the site fills them in.
 
-    Where the people are stated, runs that are left out have exclude = 1; else all files are listed.
+    Where the people of one site are stated, runs that are left out have exclude = 1; else all
+    files are listed, without people.
     """
     if path.exists():
         do = "choose another --write, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     rows: list[Mapping[str, str]] = []
     for each in found:
-        folder, stated = each.people.folder, each.refused is None
+        # Of several sites only somebody here knows who is the same person.
+        folder, stated = each.people.folder, not (each.refused or each.site)
         taking = [run for person in each.people.listed for run in person.runs]
         runs = [*((run, "") for run in taking), *((run, "1") for run in each.people.runs_left_out)]
         for run, excluded in runs if stated else ():
             rows.append(
                 {
                     "file": os.path.relpath(run.path, path.parent),
-                    "participant_id": f"{each.site}{'-' * bool(each.site)}{run.person}",
+                    "participant_id": run.person,
                     "session": run.session,
                     "run": run.run,
                     "exclude": excluded,
@@ -151,7 +153,7 @@ def write_manifest(path: Path, found: tuple[SitePeople, ...]) -> bool:
             ]
     columns = [*COLUMNS[:4], EXCLUDE]
     try:
-        with path.open("w", encoding="utf-8", newline="") as stream:
+        with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             table = csv.DictWriter(
                 stream, columns, delimiter="\t" if path.suffix == ".tsv" else ","
             )

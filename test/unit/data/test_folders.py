@@ -8,8 +8,9 @@ import pytest
 
 from cape.cli import main
 from cape.data.folders import sites_below
+from cape.errors import ConfigError
 from test.support.file_lists import lay_out
-from test.support.people import people_said
+from test.support.people import people_said, read
 
 LAYOUT = 'layout = "{subject}/rest.nii"\n'
 # Files of a folder, and the sites below it; none: the folder is one site
@@ -133,3 +134,17 @@ def test_a_folder_without_data_is_told_as_that(names, tmp_path, capsys) -> None:
     assert main(["people", str(tmp_path)]) == 2
     told = capsys.readouterr()
     assert "CAPE-E104" in told.out + told.err
+
+
+def test_a_file_of_a_person_beside_folders_of_sites_is_refused(tmp_path) -> None:
+    """One stray file made one site of two, whose people were one list without a word."""
+    lay_out(tmp_path, *(f"{site}/sub-0{n}_bold.nii" for site in "ab" for n in (1, 2)))
+    assert list(sites_below(tmp_path)) == ["a", "b"]
+    lay_out(tmp_path, "sub-09_bold.nii")
+    with pytest.raises(ConfigError, match=r"sub-09_bold\.nii lies beside"):
+        sites_below(tmp_path)
+
+
+def test_results_in_the_folder_of_a_person_leave_nobody_out(tmp_path) -> None:
+    lay_out(tmp_path, "sub-01/sub-01_bold.nii", "sub-02/sub-02_bold.nii", "sub-02/results.json")
+    assert [person.label for person in read(tmp_path) or ()] == ["sub-01", "sub-02"]
