@@ -37,9 +37,10 @@ RESULTS: Final = frozenset(("results.json", "cape-site.json", "privacy.json", "s
 OF_BIDS: Final = ("derivatives", "sourcedata", "rawdata")
 # Folders beside those of sites that are none
 NO_SITE: Final = (
-    *OF_BIDS, "code", "figures", "log", "logs", "out", "output", "outputs", "results", "scratch",
-    "tmp", "work",
-)  # fmt: skip
+    *OF_BIDS,
+    *("code", "figures", "log", "logs", "out", "output", "outputs", "results", "scratch", "tmp"),
+    "work",
+)
 # Nested folders: links may lead in a circle.
 MAX_FOLDER_DEPTH: Final = 16
 # Folders of the file system, which users may not read.
