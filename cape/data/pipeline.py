@@ -1,4 +1,4 @@
-"""From the folder of a site to reduced arrays: discover, read, check, clean, project.
+"""From the folder of a site to reduced arrays: list people, read, check, clean, project.
 
 `load_site` is the whole road, in this order::
 
@@ -140,7 +140,7 @@ def load_site(
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
-    `listing` is as for `discover`; the disk of `working` must hold the working files; files with an
+    `listing` is as for `read_people`; the disk of `working` must hold the working files; files with an
     entry in `store` are not read again; `maps` is the folder of public templates (else `base`).
     A subject that fails has T_m = 0.  `before_records` is called before a table of records, which
     says who is listed, is read, and `before_reading` before any series is.
