@@ -140,8 +140,8 @@ def load_site(
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
-    `listing` is as for `read_people`; the disk of `working` must hold the working files; files with an
-    entry in `store` are not read again; `maps` is the folder of public templates (else `base`).
+    `listing` is as for `read_people`; the disk of `working` must hold the working files; files with
+    an entry in `store` are not read again; `maps` is the folder of public templates (else `base`).
     A subject that fails has T_m = 0.  `before_records` is called before a table of records, which
     says who is listed, is read, and `before_reading` before any series is.
 
