@@ -1,1 +1,1 @@
-"""The data of a site: list people, read, check, clean, project; no two subjects meet (`pipeline`)."""
+"""The data of a site: list people, read, check, clean, project; no two subjects ever meet."""
