@@ -40,6 +40,7 @@ from cape.data.folders import (
     readable,
     run_words,
     words_beside,
+    words_of,
 )
 from cape.data.gift import names_beside, read_people_rows
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
@@ -462,10 +463,9 @@ class _Reader:
             folder = self.base / place
             if folder.is_dir():
                 note_second_lists(folder, read, self.findings, columns)
-            if folder != self.base and (folder / POLICY_FILE).is_file():
-                if words_beside(folder) != OwnWords():
-                    name = (place / POLICY_FILE).as_posix()
-                    self.findings.add(IssueCode.LIST_BESIDE, name, name=name)
+            if folder != self.base and words_of(folder / POLICY_FILE) != OwnWords():
+                name = (place / POLICY_FILE).as_posix()
+                self.findings.add(IssueCode.LIST_BESIDE, name, name=name)
         wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
         there = [name for name in wanted if os.path.lexists(self.base / name)]
         try:
@@ -823,7 +823,11 @@ def people_of_tables(base: Path, words: OwnWords, findings: Findings) -> PeopleL
 
     Faults go to `findings`.
     """
-    names = tables_of(base, words)
+    try:
+        names = tables_of(base, words)
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, POLICY_FILE)
+        names = ()
     read = (read_marks(base / name, name, findings, words.other_columns) for name in names)
     tables = [table for table in read if table is not None]
     lines: dict[str, list[Mention | None]] = {}

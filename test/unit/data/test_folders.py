@@ -145,6 +145,27 @@ def test_a_file_of_a_person_beside_folders_of_sites_is_refused(tmp_path) -> None
         sites_below(tmp_path)
 
 
+def test_the_file_of_the_variable_says_nothing_of_folders_that_have_their_own(
+    tmp_path, monkeypatch
+) -> None:
+    """Its layout was taken for that of every folder with a policy."""
+    own = tmp_path / "own.toml"
+    own.write_text(LAYOUT)
+    monkeypatch.setenv("CAPE_SITE_POLICY", str(own))
+    data = lay_out(tmp_path / "data", "ann/rest.nii", "bob/rest.nii")
+    (data / "ann" / "site-policy.toml").write_text("veto = true\n")
+    assert sites_below(data) == {}
+    assert [person.label for person in read(data) or ()] == ["ann", "bob"]
+
+
+def test_a_table_that_a_site_names_and_lacks_is_told(tmp_path, capsys) -> None:
+    """`cape people` broke, where no series are read."""
+    lay_out(tmp_path, "notes.md")
+    (tmp_path / "site-policy.toml").write_text('tables = ["volumes.tsv"]\n')
+    refused = people_said(tmp_path, capsys)["refused"]
+    assert "volumes.tsv, of tables in site-policy.toml" in refused["text"]
+
+
 def test_results_in_the_folder_of_a_person_leave_nobody_out(tmp_path) -> None:
     lay_out(tmp_path, "sub-01/sub-01_bold.nii", "sub-02/sub-02_bold.nii", "sub-02/results.json")
     assert [person.label for person in read(tmp_path) or ()] == ["sub-01", "sub-02"]
