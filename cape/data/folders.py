@@ -66,10 +66,10 @@ def words_beside(base: Path) -> OwnWords:
     ConfigError E268.  A run on an engine, where others can send files into the folder, takes them
     from the site's policy instead (`cape.site.policy`), which also checks the rest of the file.
     """
-    return words_of(words_file(base))
+    return read_words(words_file(base))
 
 
-def words_of(path: Path) -> OwnWords:
+def read_words(path: Path) -> OwnWords:
     """Return the words of one file, which need not exist; ConfigError E268."""
     if not path.is_file():
         return OwnWords()
@@ -265,7 +265,7 @@ def has_list(folder: Path) -> bool:
     lists = (*MANIFEST_NAMES, *RECORDS, PARTICIPANTS, "dataset_description.json")
     if any(os.path.lexists(folder / name) for name in lists):
         return True
-    words = words_of(folder / POLICY_FILE)
+    words = read_words(folder / POLICY_FILE)
     return bool(words.layout or words.tables)
 
 

@@ -37,10 +37,10 @@ from cape.data.folders import (
     FileKind,
     names_below,
     of_kind,
+    read_words,
     readable,
     run_words,
     words_beside,
-    words_of,
 )
 from cape.data.gift import names_beside, read_people_rows
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
@@ -463,7 +463,7 @@ class _Reader:
             folder = self.base / place
             if folder.is_dir():
                 note_second_lists(folder, read, self.findings, columns)
-            if folder != self.base and words_of(folder / POLICY_FILE) != OwnWords():
+            if folder != self.base and read_words(folder / POLICY_FILE) != OwnWords():
                 name = (place / POLICY_FILE).as_posix()
                 self.findings.add(IssueCode.LIST_BESIDE, name, name=name)
         wanted = [(place / PARTICIPANTS).as_posix() for place in sorted(places)]
