@@ -48,9 +48,9 @@ def join(
     planner: Planner,
     *,
     then: str,
-    counts: Callable[[Site], tuple[int, ...]] | None = None,
+    more: Callable[[Site], Mapping[str, Any]] | None = None,
 ) -> AnyPhase:
-    """Return the phase; `counts` gives the people in each group if settings name its column."""
+    """Return the phase; `more` gives fields of the card that only this computation fills."""
 
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # policy may refuse before any data are read
@@ -60,8 +60,8 @@ def join(
         prepared(site, source.space)
         nonce = site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
-        if counts is not None and site.config.counted:
-            card = replace(card, counts=counts(site))
+        if more is not None:
+            card = replace(card, **more(site))
         if site.config.aggregation == "secagg":
             from cape.protocol.droppable_sum import commitment_of
 
@@ -129,7 +129,7 @@ def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
         ("E250", "columns", lambda c: _plain(c) if c.space.kind == "matrix" else ""),
         ("E124", "mask hash", _plain),
         ("E283", "templates", lambda c: c.space.digest),
-        ("E204", "number of groups", lambda c: len(c.counts)),
+        ("E204", "number of public cells", lambda c: len(c.counts)),
     ):
         got = {site: read(card) for site, card in cards.items()}
         if len(set(got.values())) > 1:
@@ -146,8 +146,8 @@ def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
         for site, card in cards.items()
         if min(card.counts, default=0) < 0 or sum(card.counts) > card.n_subjects
     ]:
-        problem = f"{', '.join(more)}: more people in groups than there are"
-        raise ConsortiumError("E204", field="number of people in groups", sites=problem)
+        problem = f"{', '.join(more)}: more people in cells than there are"
+        raise ConsortiumError("E204", field="number of people in public cells", sites=problem)
     if problem := config.wrong_sites(tuple(cards)):
         raise _wrong(problem)
 
@@ -178,6 +178,7 @@ def make_roster(
                 n_subjects=card.n_subjects,
                 commitment=card.commitment,
                 counts=card.counts,
+                lacks=card.lacks,
             )
             for site, card in cards.items()
         ),
