@@ -39,8 +39,18 @@ class RunPlan:
     warnings: tuple[str, ...]
 
 
-# (its own settings, S, M, space) -> RunPlan; ConfigError or PrivacyBudgetError if no plan fits
-Planner = Callable[[Any, int, int, FeatureSpace], RunPlan]
+Entries = tuple[RosterEntry, ...]
+# (its own settings, sites, space) -> RunPlan; ConfigError or PrivacyBudgetError if no plan fits
+Planner = Callable[[Any, Entries, FeatureSpace], RunPlan]
+
+
+def by_sizes(plan: Callable[[Any, int, int, FeatureSpace], RunPlan]) -> Planner:
+    """Return the planner of a plan that follows from S and M."""
+
+    def planner(config: Any, sites: Entries, space: FeatureSpace) -> RunPlan:
+        return plan(config, len(sites), sum(site.n_subjects for site in sites), space)
+
+    return planner
 
 
 def join(
@@ -162,26 +172,27 @@ def make_roster(
 ) -> Roster:
     """Return the roster of these cards with its plan; `addresses` as in `Aggregator`."""
     first = next(iter(cards.values()))
-    n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
+    n_sites = len(cards)
     check_sites_are_declared(config)
     check_shares(config, n_sites)
-    run_plan = planner(config, n_sites, n_subjects, first.space)
+    sites = tuple(
+        RosterEntry(
+            site=site,
+            nonce=card.nonce,
+            n_subjects=card.n_subjects,
+            commitment=card.commitment,
+            counts=card.counts,
+            lacks=card.lacks,
+        )
+        for site, card in cards.items()
+    )
+    run_plan = planner(config, sites, first.space)
     from cape.protocol.sizes import check_weight  # in this exchange only
 
     releases, n_basis = run_plan.releases, run_plan.n_basis
     check_weight(config, releases, n_sites, n_basis, addresses=addresses)
     return Roster(
-        sites=tuple(
-            RosterEntry(
-                site=site,
-                nonce=card.nonce,
-                n_subjects=card.n_subjects,
-                commitment=card.commitment,
-                counts=card.counts,
-                lacks=card.lacks,
-            )
-            for site, card in cards.items()
-        ),
+        sites=sites,
         config=config.digest(),
         space=first.space,
         n_basis=n_basis,
