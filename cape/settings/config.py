@@ -11,7 +11,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -75,6 +75,10 @@ class Config:
     >>> config.epsilon, config.private
     (2.0, True)
     """
+
+    # Settings that a form shows, in this order; all others are for experts.  Empty: as their options
+    # say
+    SHOWN: ClassVar[tuple[str, ...]] = ()
 
     epsilon: float = option(low=1e-4, high=1000.0, group="Privacy")
     delta: float = option(low=1e-15, high=0.1, group="Privacy")
