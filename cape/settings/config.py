@@ -26,7 +26,7 @@ from cape.settings.words import (
 )
 
 if TYPE_CHECKING:  # one computation has it
-    from cape.settings.comparison import Comparison
+    from cape.settings.question import Question
 
 VERSION = "0.1.0"
 
@@ -250,8 +250,8 @@ class Config:
         return 0
 
     @property
-    def comparison(self) -> Comparison | None:
-        """Columns and levels of a group comparison; None in other computations."""
+    def question(self) -> Question | None:
+        """What a comparison asks; None in other computations."""
         return None
 
     @property

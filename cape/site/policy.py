@@ -90,6 +90,7 @@ class SitePolicy:
     # The site's facts about its own files (`cape.settings.own_words`); read in its own file only
     layout: str = ""
     tables: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     same_people: tuple[tuple[str, ...], ...] = ()
     different_people: tuple[tuple[str, ...], ...] = ()
     not_exclusions: tuple[str, ...] = ()
