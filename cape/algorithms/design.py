@@ -1,0 +1,274 @@
+"""Design of a comparison: coded columns, public codes of groups, the public order of people.
+
+A neighbouring data set replaces one person by another of the same site and public cell, so counts
+of cells and all that follows from them are public.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
+from cape.settings.question import HALF_RANGE, Question, Term, Variable, term_text
+
+Flags = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CodedColumn:
+    """A column of the model: levels are -1 and 1, numbers in public units."""
+
+    term: tuple[str, ...]
+    text: str  # as R names its coefficients: "dx [SZ]", "dx [SZ]:age"
+    half_range: float  # the largest absolute value
+    is_range: bool
+
+
+def columns(question: Question) -> tuple[CodedColumn, ...]:
+    """Return the C columns of the model, in the order of its terms and of their levels."""
+    found = []
+    for term in question.model:
+        factors = [question.variable(name) for name in dict.fromkeys(term)]
+        is_range = any(factor.is_range for factor in factors)
+        for texts in product(*map(_texts, factors)):
+            found.append(
+                CodedColumn(
+                    term=term,
+                    text=term_text(term) if len(texts) < len(term) else ":".join(texts),
+                    half_range=HALF_RANGE if is_range else 1.0,
+                    is_range=is_range,
+                )
+            )
+    return tuple(found)
+
+
+def coded(question: Question, codes: Mapping[str, Array]) -> Array:
+    """Return the coded columns (n, C) of people; NaN where missing.
+
+    `codes` are by name as `Variable.code` gives them, (n,) each.  A level is 1 for its people and
+    -1 for all others.  A product of two ranges is halved and a square is less 2, so that all
+    columns of ranges lie within 2.
+    """
+    each = []
+    for term in question.model:
+        first, *second = (_contrasts(question.variable(name), codes[name]) for name in term)
+        if not second:
+            each.append(first)
+        elif len(set(term)) == 1:
+            each.append(first**2 - HALF_RANGE)
+        else:
+            both = all(question.variable(name).is_range for name in term)
+            products = first[:, :, None] * second[0][:, None, :] / (HALF_RANGE if both else 1.0)
+            each.append(products.reshape(len(first), -1))
+    return np.hstack(each)
+
+
+def _texts(variable: Variable) -> tuple[str, ...]:
+    name = variable.name
+    return (name,) if variable.is_range else tuple(f"{name} [{one}]" for one in variable.levels[1:])
+
+
+def _contrasts(variable: Variable, code: Array) -> Array:
+    """Return the columns (n, L - 1) of a variable by itself; NaN where its code is."""
+    if variable.is_range:
+        return code[:, None]
+    levels = np.arange(1, len(variable.levels))
+    return np.where(np.isnan(code)[:, None], np.nan, 2.0 * (code[:, None] == levels) - 1.0)
+
+
+# -- order ---------------------------------------------------------------------------------------
+
+
+def cell_of(question: Question, codes: Mapping[str, Array], n: int) -> Counts:
+    """Return the cell (n,) of people, an index into `Question.cells`; -1: not asked.
+
+    It follows from the codes of the public columns alone.
+    """
+    cell = np.zeros(n, dtype=np.int64)
+    for name in question.public:
+        code = codes[name]
+        index = cell * len(question.variable(name).levels) + np.nan_to_num(code).astype(np.int64)
+        cell = np.where((cell < 0) | np.isnan(code), -1, index)
+    return cell
+
+
+def counts_of(question: Question, cell: Counts) -> tuple[int, ...]:
+    """Return how many people are in each cell of `Question.cells`."""
+    found = np.bincount(cell[cell >= 0], minlength=len(question.cells))
+    return tuple(int(n) for n in found)
+
+
+def public_order(names: Sequence[str], cell: Counts) -> Counts:
+    """Return the people of a site by cell, then by the hash of their name; indices (n,).
+
+    The order of a table follows from data; that of hashes does not, and a replaced person keeps
+    the place of the name.
+    """
+    digests = [hashlib.sha256(name.encode()).digest() for name in names]
+    order = sorted(range(len(names)), key=lambda i: (int(cell[i]), digests[i]))
+    return np.array(order, dtype=np.int64)
+
+
+def pairs(cell: Counts) -> Counts:
+    """Return pairs of people of one cell (n_pairs, 2), in public order; each in one at most.
+
+    The last of an odd number is in none, as are people who are not asked.
+    """
+    found = [
+        np.column_stack([people[:-1:2], people[1::2]])
+        for one in range(int(cell.max(initial=-1)) + 1)
+        if len(people := np.flatnonzero(cell == one)) > 1
+    ]
+    return np.concatenate(found) if found else np.zeros((0, 2), dtype=np.int64)
+
+
+# -- public numbers of a term --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Public:
+    """What is known of one asked term before the first release; S sites, K outcomes, p columns x.
+
+    A protected term has one column z, its coded column scaled to [-1/2, 1/2]; `group`, `r`, `g` and
+    `H` are then empty.
+    """
+
+    people: Counts  # (S,) people who are asked
+    counts: Counts  # (S, cells)
+    group: Counts  # (cells,) which code the people of a cell have
+    r: Array  # (S, cells, q) within-site centred codes, |r| <= 1/2; the sum over people is 0
+    g: Array  # (S, cells, q) the same, not scaled
+    H: Array  # (groups, q) codes: an effect of one less another group is (H[a] - H[b]) delta
+    x_columns: tuple[int, ...]  # coded columns for which the term is adjusted
+    z_columns: tuple[int, ...]  # the coded column of a protected term
+    half_ranges: Array  # (p,) of x
+    ranges: Flags  # (p,) whether a column of x is of numbers
+    has: Flags  # (S, K) whether a site has an outcome
+    protected: bool
+    random: bool  # the answer is for sites like these
+    everybody: int  # people over whom released means are taken
+    G: float  # M mu sqrt((S - c) / S) of this term; inf without noise
+
+    @property
+    def M(self) -> int:
+        """The number of people who are asked."""
+        return int(self.people.sum())
+
+    @property
+    def q(self) -> int:
+        """Columns of the term."""
+        return 1 if self.protected else self.H.shape[1]
+
+
+def public_of(
+    question: Question,
+    term: Term,
+    *,
+    counts: Counts,
+    people: Counts,
+    has: Flags,
+    everybody: int,
+    G: float,
+) -> Public:
+    """Return the public numbers of an asked term.
+
+    `counts` (S, cells) are of `Question.cells`.  Without public columns all `people` (S,) are one
+    cell, and `counts` may be empty.
+    """
+    if not question.public:
+        counts = people[:, None]
+    model = columns(question)
+    x = tuple(i for i, one in enumerate(model) if one.term in term.nuisance)
+    z = () if term.public else tuple(i for i, one in enumerate(model) if one.term == term.names)
+    cells = counts.shape[1]
+    group, H = np.zeros(cells, dtype=np.int64), np.zeros((0, 0))
+    r, g = np.zeros((len(counts), cells, 0)), np.zeros((len(counts), cells, 0))
+    if term.public:
+        group, H = _groups(question, term)
+        r, g = _centred(H[group], counts)
+    return Public(
+        people=counts.sum(axis=1),
+        counts=counts,
+        group=group,
+        r=r,
+        g=g,
+        H=H,
+        x_columns=x,
+        z_columns=z,
+        half_ranges=np.array([model[i].half_range for i in x], dtype=np.float64),
+        ranges=np.array([model[i].is_range for i in x], dtype=bool),
+        has=has,
+        protected=not term.public,
+        random=question.random,
+        everybody=everybody,
+        G=G,
+    )
+
+
+def _groups(question: Question, term: Term) -> tuple[Counts, Array]:
+    """Return the group (cells,) of every cell, and the codes H (groups, q) of groups.
+
+    Two levels are -1/2 and 1/2, more are orthonormal coordinates; a product has the products of
+    all codes of its columns, and every pair of levels is a group.
+    """
+    H: Array = np.ones((1, 1))
+    group = np.zeros(len(question.cells), dtype=np.int64)
+    for name in term.names:
+        levels = question.variable(name).levels
+        place = question.public.index(name)
+        level = np.array([levels.index(cell[place]) for cell in question.cells])
+        group = group * len(levels) + level
+        H = np.asarray(np.kron(H, _codes(len(levels))), dtype=np.float64)
+    return group, H
+
+
+def _codes(n_levels: int) -> Array:
+    """Return codes (L, L - 1) of levels whose sum is 0; with two levels their difference is 1."""
+    if n_levels == 2:
+        return np.array([[-0.5], [0.5]])
+    # Helmert: level l against the mean of those before it, each column of length 1
+    H = np.zeros((n_levels, n_levels - 1))
+    for column in range(n_levels - 1):
+        H[: column + 1, column] = -1.0
+        H[column + 1, column] = column + 1.0
+    return np.asarray(H / np.sqrt((H**2).sum(axis=0)))
+
+
+def _centred(code: Array, counts: Counts) -> tuple[Array, Array]:
+    """Return r and g (S, cells, q) of codes (cells, q).
+
+    g is the code less its mean over the people of a site; r is g scaled at each site so that its
+    longest is 1/2.  A site whose people have one code has zeros, as cells without people have.
+    """
+    there = counts > 0
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    g = np.where(there[:, :, None], code[None] - (share @ code)[:, None, :], 0.0)
+    longest = np.sqrt((g**2).sum(axis=2)).max(axis=1)
+    g[longest < 1e-9] = 0.0  # one code, but for rounding
+    scale = np.where(longest < 1e-9, 0.0, 0.5 / np.maximum(longest, 1e-9))
+    return g * scale[:, None, None], g
+
+
+# -- halves --------------------------------------------------------------------------------------
+
+
+def half_of_sites(seed: bytes, sites: Sequence[str], people: Counts) -> Flags:
+    """Return which sites are in half A: by the public seed, one of each pair of similar size.
+
+    An answer for sites like these needs halves of sites: tested at the sites where it was found, a
+    pattern would show effects of these sites.  The last of an odd number of sites is in half A.
+    """
+    order = sorted(range(len(sites)), key=lambda s: (-int(people[s]), sites[s].encode()))
+    inside = np.zeros(len(sites), dtype=bool)
+    for first in range(0, len(order), 2):
+        pair = order[first : first + 2]
+        label = b"\0".join((b"cape/1/half-site", seed, sites[pair[0]].encode()))
+        inside[pair[hashlib.sha256(label).digest()[0] % len(pair)]] = True
+    return inside
