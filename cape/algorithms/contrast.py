@@ -32,6 +32,7 @@ from cape.algorithms.estimators import (
     NO_STEP,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     ReleaseStatus,
     StepRecord,
@@ -171,7 +172,7 @@ class _Look:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Contrast:
+class Contrast(OneRelease[Contrasted]):
     """The looks of one question, in order: an estimator of `cape.algorithms.estimators`."""
 
     scales: tuple[float, ...]  # (K,) public unit of each outcome; for K = 1 a look asks the scale

@@ -18,6 +18,7 @@ import numpy as np
 from cape.algorithms.claims import Claims
 from cape.algorithms.estimators import (
     Array,
+    OneRelease,
     PlannedRelease,
     ReleaseStatus,
     StepRecord,
@@ -286,7 +287,7 @@ class MirroredPca(ProjectorPca):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class SpatialIca:
+class SpatialIca(OneRelease[SpatialComponents]):
     """One release of the mean of projectors; all other steps are post-processing.
 
     The sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite

@@ -387,7 +387,7 @@ def _basis_of(
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
     delta, promised = privacy_json.delta_of(outcome), outcome.label == "dp"
-    # Plan and ledger name releases by phase and round.
+    # After the last release of each round.
     costs = {(e.phase, e.round): cost for e, cost in privacy_json.running(outcome.ledger.events)}
     for index, record in enumerate(outcome.trace, 1):
         so_far = costs.get((record.phase, record.round)) if promised else None

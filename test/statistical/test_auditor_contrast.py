@@ -77,15 +77,18 @@ def looks(link: wiretap.Wiretap) -> Iterator[tuple[Event, Any, dict[str, Stacks]
     link.until("contrast")
     while link._state is not None and link._state.cursor.phase == "contrast":
         model = link._state.model
-        query = release._query(model)
+        queries, asked = release.queries(model), {}
         link.exchange()
-        event, asked = link.event(), {}
+        events = link.events()
         for site in link.sources:
             if site not in link.colluders:
                 party = link._parties[site]
                 people = CONTRAST.input(party, model)
-                asked[site] = release._half(party, model, event, people) if event.part else people
-        yield event, query, asked, link.seen()
+                halved = bool(events[0].part)
+                asked[site] = release._half(party, model, events[0], people) if halved else people
+        ends = np.cumsum([query.size for query in queries])[:-1]
+        for event, query, seen in zip(events, queries, np.split(link.seen(), ends), strict=True):
+            yield event, query, asked, seen
 
 
 # -- many outcomes: one guess a person -------------------------------------------------------------

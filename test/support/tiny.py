@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
+from cape.algorithms.estimators import Array, OneRelease, PlannedRelease, StepRecord, SubjectQuery
 from cape.frozen import dataclass
 from cape.papers import carriers
 from cape.papers.carriers import SeedSum, ZeroSumSettings, check_zero_sum, zero_sum_carrier
@@ -76,7 +76,7 @@ class Mean:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeanEstimator:
+class MeanEstimator(OneRelease[Mean]):
     """Asks for the first time point."""
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
