@@ -1,4 +1,4 @@
-"""`cape.compare_groups`: ask a formula of outcomes of people, on tables of sites in this process."""
+"""`cape.compare_groups`: a linear model of outcomes, on tables of sites in this process."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ class GroupResult:
         if name not in TABLES:
             raise out_of_range("name", name, ", ".join(TABLES))
         rows = getattr(self.comparison, name)
-        return pd.DataFrame([{field: getattr(row, field) for field in row.__slots__} for row in rows])
+        return pd.DataFrame(
+            [{field: getattr(row, field) for field in row.__slots__} for row in rows]
+        )
 
     def matrix(self, what: str = "d", contrast: str = "") -> Any:
         """Return a contrast of edges as a DataFrame (regions x regions), such as nilearn draws.
@@ -277,7 +279,9 @@ def _write_table(folder: Path, columns: Any, *, sessions: bool = False) -> None:
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
     if PERSON not in table:
         if sessions:
-            do = f"name the person of every row in a column {PERSON}, and the session in session_id."
+            do = (
+                f"name the person of every row in a column {PERSON}, and the session in session_id."
+            )
             raise ConfigError("E284", problem="sessions without names of people", do=do)
         table = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **table}
     folder.mkdir(parents=True)

@@ -17,13 +17,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from cape.algorithms.answer import EffectRow, answers, effects, omnibus
+from cape.algorithms.answer import Answer, EffectRow, answers, effects, omnibus
+from cape.algorithms.design import columns
 from cape.algorithms.estimators import Array
+from cape.algorithms.facts import Facts
+from cape.algorithms.regression import facts
 from cape.frozen import dataclass
 from cape.protocol.outcome import ContrastOutcome
 from cape.report import files
 from cape.settings.measures import edge_names
-from cape.settings.question import Outcome, Question, parse_question
+from cape.settings.question import Outcome, Question, Term, parse_question
 
 SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
@@ -111,16 +114,23 @@ class Mean:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """One row of balance.tsv: how groups differ in a column that was adjusted for."""
+    """One row of balance.tsv: how groups differ within sites in a column that was adjusted for."""
 
     term: str
     contrast: str
     column: str
-    difference: float | None  # within sites, in `unit`
-    unit: str | None
-    before: float | None  # the same in standard deviations of people
-    after: float | None  # of people as they were weighted
-    noise: float | None  # standard deviation of the privacy noise of `before`
+    difference: float | None  # in the unit of the column, of a level in shares; None: a product
+    before: float  # the same in standard deviations of people
+    left: float  # standard deviation of what may be left of it after weighting
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Missing:
+    """How the share of values that are there differs between two groups, where it clearly does."""
+
+    term: str
+    contrast: str
+    difference: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,6 +173,7 @@ class GroupComparison:
     omnibus: tuple[Omnibus, ...]
     means: tuple[Mean, ...]
     balance: tuple[Balance, ...]
+    missing: tuple[Missing, ...]
     pattern: tuple[Weight, ...]
     sites: tuple[SiteRow, ...]
     networks: tuple[Network, ...]
@@ -225,6 +236,7 @@ def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
         omnibus=(),
         means=(),
         balance=(),
+        missing=(),
         pattern=(),
         sites=tuple(_sites(outcome)),
         networks=tuple(_networks(question)),
@@ -243,10 +255,93 @@ def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
         empty,
         effects=(*tested, *_effects(question, effects(question, found))),
         omnibus=tuple(Omnibus(**_cells(Omnibus, row)) for row in omnibus(question, found)),
-        means=tuple(_means(question, found)),
-        balance=tuple(_balance(question, found)),
+        **_of_facts(outcome, found),
         pattern=weights,
     )
+
+
+def _of_facts(outcome: ContrastOutcome, found: Sequence[Answer]) -> dict[str, Any]:
+    """Return means, balance and missing values, which least squares does not release."""
+    if outcome.regression.noiseless:
+        return {}
+    question, known = outcome.question, facts(outcome.regression, outcome.state)
+    return {
+        "means": tuple(_means(question, known[0], found[0])),
+        "balance": tuple(row for one in zip(question.asked, known, strict=True)
+                         for row in _balance(question, *one)),
+        "missing": tuple(row for one in zip(question.asked, known, strict=True)
+                         for row in _missing(question, *one)),
+    }  # fmt: skip
+
+
+def _pairs_of_levels(question: Question, term: Term) -> Iterator[tuple[str, int, int]]:
+    """Yield pairs of groups of a public column, the later level less the earlier."""
+    if term.public and len(term.names) == 1:
+        levels = question.variable(term.names[0]).levels
+        for a, b in combinations(range(len(levels)), 2):
+            yield f"{levels[b]} - {levels[a]}", a, b
+
+
+def _means(question: Question, f: Facts, found: Answer) -> Iterator[Mean]:
+    """Yield means of everybody, and of the groups of the first term at equal columns."""
+    term = question.asked[0]
+    groups: list[str] = []
+    if term.public and len(term.names) == 1:
+        groups = list(question.variable(term.names[0]).levels)
+    # Sums are over people with any outcome: those without this one added zeros.
+    centre = f.centre * f.scale * f.pool / np.maximum(found.observed, 0.05)
+    noise = math.sqrt(f.first_centre[2]) * f.scale
+    error = np.sqrt(noise**2 + found.sd**2 / (f.M * np.maximum(found.observed, 0.05)))
+    share = f.group_share
+    for k, one in enumerate(question.outcomes):
+        mean = float(one.middle + one.unit * centre[k])
+        se, unit = float(one.unit * error[k]), one.word or None
+        yield Mean(outcome=one.name, group="all", mean=mean, unit=unit, se=se)
+        for name, code in zip(groups, found.public.H, strict=False):
+            shift = float((code - share @ found.public.H) @ found.estimate[:, k])
+            apart = mean + one.unit * shift
+            yield Mean(outcome=one.name, group=name, mean=apart, unit=unit, se=None)
+
+
+def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
+    if not f.p:
+        return
+    r, g, _ = f.people
+    root = np.linalg.inv(f.Li)
+    sd = np.sqrt((root**2).sum(axis=1))
+    # Shift of each column for a unit of g, in sd
+    shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
+    left = f.adjusted.error * f.q / max(float(np.trace(f.D_all)), 1e-6)
+    model = columns(question)
+    steps = [
+        (text, f.public.H[b] - f.public.H[a]) for text, a, b in _pairs_of_levels(question, term)
+    ]
+    if f.public.protected:
+        steps = [(f"{term.text}, by its sd", np.array([math.sqrt(f.z_square)]))]
+    for (text, step), (j, i) in product(steps, enumerate(f.public.x_columns)):
+        before, unit = float(step @ shift[:, j]), None
+        if len(model[i].term) == 1:
+            unit = question.variable(model[i].term[0]).unit if model[i].is_range else 0.5
+        yield Balance(
+            term=term.text,
+            contrast=text,
+            column=model[i].text,
+            difference=None if unit is None else before * float(sd[j] / f.stretch[j]) * unit,
+            before=before,
+            left=left,
+        )
+
+
+def _missing(question: Question, term: Term, f: Facts) -> Iterator[Missing]:
+    """Yield differences above two standard deviations of their noise; of two groups."""
+    tilt, noise = f.tilt
+    if f.public.protected or f.q > 1 or abs(float(tilt[0])) < 2 * noise:
+        return
+    r, g, _ = f.people
+    for text, a, b in _pairs_of_levels(question, term):
+        step = float((f.public.H[b] - f.public.H[a])[0])
+        difference = step * float(tilt[0]) * f.M / max(float(r[:, 0] @ g[:, 0]), 1e-6)
+        yield Missing(term=term.text, contrast=text, difference=difference)
 
 
 def _of_score(question: Question) -> Question:
@@ -354,7 +449,7 @@ def _write_sites(folder: Path, rows: Sequence[SiteRow]) -> None:
         [row.site, row.people, *row.counts.values(), row.weight, ", ".join(row.lacks) or None]
         for row in rows
     )
-    files.write_table(folder / "sites.tsv", header, (map(files.cell, row) for row in table))
+    files.write_table(folder / "sites.tsv", header, (list(map(files.cell, row)) for row in table))
     texts = COLUMNS["sites"]
     counts = {cell: texts["counts"].format(cell=cell) for cell in cells}
     _describe(folder / "sites", {name: {**texts, **counts}[name] for name in header})

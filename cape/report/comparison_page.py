@@ -110,9 +110,14 @@ def _difference(row: Effect, step: float, *, ratio: bool) -> str:
     if row.fits not in ESTIMATED or None in values:
         return "-"
     if ratio:
-        times = tuple(math.exp(step * value) for value in values if value is not None)
+        times = tuple(_exp(step * value) for value in values if value is not None)
         return "times " + _interval(times, 1.0, ".3g")
     return _interval(values, step, ".3g")
+
+
+def _exp(value: float) -> float:
+    # Noise may be larger than any logarithm of people.
+    return math.exp(min(max(value, -700.0), 700.0))
 
 
 def _interval(values: Sequence[float | None], step: float, form: str) -> str:
@@ -186,8 +191,9 @@ def balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
     for row in result.balance:
         cells = (
             row.column,
-            "-" if row.difference is None else f"{row.difference:.3g} {row.unit or ''}".strip(),
-            *("-" if x is None else f"{x:.2f}" for x in (row.before, row.after, row.noise)),
+            "-" if row.difference is None else f"{row.difference:.2g}",
+            f"{row.before:.2f}",
+            f"{row.left:.2f}",
         )
         groups.setdefault(row.contrast, []).append(cells)
     adjusted = {name for term in result.asked.asked for names in term.nuisance for name in names}
@@ -217,6 +223,7 @@ def people(folder: ComparisonFolder, drawn: bool) -> Values:
         "observed": [
             (outcome, f"{100 * share:.0f} %") for outcome, share in seen if share is not None
         ],
+        "missing": [f"{row.contrast}: {100 * row.difference:+.0f} %" for row in result.missing],
         "public": result.asked.public,
     }
 
@@ -229,7 +236,7 @@ def means(folder: ComparisonFolder, drawn: bool) -> Values | None:
     logs = {one.name for one in result.asked.outcomes if one.log}
     table: dict[str, dict[str, str]] = {}
     for row in result.means:
-        mean = row.mean if row.mean is None or row.outcome not in logs else math.exp(row.mean)
+        mean = None if row.mean is None else _exp(row.mean) if row.outcome in logs else row.mean
         table.setdefault(row.outcome, {})[row.group] = "-" if mean is None else f"{mean:.4g}"
     rows = [(name, *(cells.get(group, "-") for group in groups)) for name, cells in table.items()]
     return {"groups": tuple(groups), "rows": rows, "logs": bool(logs)}

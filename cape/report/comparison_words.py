@@ -27,6 +27,7 @@ REASONS: Final = {
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
     "ties": "too many people have the same value, such as 0",
     "no d": "people differ far less in it than its range says",
+    "lacks": "no site with people of all groups has it",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
 _NOUNS: Final = {"fnc": "connections", "domains": "connections of domains"}

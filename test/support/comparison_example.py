@@ -89,7 +89,8 @@ def compared(
         "means": tuple(Mean(outcome=row.outcome, group="all", mean=4000.0, unit=None, se=20.0)
                        for row in rows),
         "balance": (Balance(term="dx", contrast="SZ - control", column="age", difference=-2.0,
-                            unit=None, before=-0.14, after=0.02, noise=0.03),),
+                            before=-0.14, left=0.03),),
+        "missing": (),
         "pattern": (),
         "sites": tuple(
             SiteRow(
@@ -109,10 +110,14 @@ def compared(
     return GroupComparison(**{**made, **other})
 
 
+def edge_names(question: Mapping[str, str] = EDGES) -> list[str]:
+    return [one.name for one in parse_question(**question).outcomes]
+
+
 def pattern(d: float, edges: float = 0.3, **question: str) -> GroupComparison:
     """Return the record of a pattern of 15 edges whose test gave `d`."""
     asked = {**EDGES, "test": "pattern", **question}
-    names = [one.name for one in parse_question(**asked).outcomes]
+    names = edge_names(asked)
     weights = tuple(Weight(outcome=name, weight=len(names) ** -0.5) for name in names)
     rows = [effect(PATTERN, d), *(effect(name, edges) for name in names)]
     return compared(rows, asked, pattern=weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -68,10 +69,10 @@ def test_a_null_is_said_by_intervals_and_never_as_no_difference() -> None:
 @pytest.mark.parametrize("fits", REASONS)
 def test_where_an_answer_is_withheld_there_is_no_size_and_no_null(fits: str) -> None:
     text = said(compared([withheld("hippocampus", fits)]))
-    assert f"nothing can be said about hippocampus: {REASONS[fits]}." in text
-    for word in ("d ", "was found", "beyond 0", "sd"):
-        assert word not in text.replace("and", "").replace("said", "").partition(":")[0]
-    among = said(compared([*(effect(n, -0.5) for n in NAMES[:4]), withheld("pallidum", fits)], FIVE))
+    assert text.endswith(f"nothing can be said about hippocampus: {REASONS[fits]}.")
+    assert not re.search(r"\bd -?\d|was found|not found|exclude|\d sd", text)
+    rows = [*(effect(name, -0.5) for name in NAMES[:4]), withheld("pallidum", fits)]
+    among = said(compared(rows, FIVE))
     assert "differ in all 4 outcomes" in among
     assert f"Nothing is said about pallidum: {REASONS[fits]}." in among
 
@@ -147,9 +148,7 @@ def test_a_pattern_is_claimed_only_where_the_other_half_points_the_same_way() ->
     assert "not found again in the other half: d -0.90" in said(pattern(-0.9))
     assert "not found again in the other half: d 0.05" in said(pattern(0.05))
     rows = pattern(0.9)
-    silent = dataclasses.replace(
-        rows, effects=(withheld(PATTERN, "shape"), *rows.effects[1:])
-    )
+    silent = dataclasses.replace(rows, effects=(withheld(PATTERN, "shape"), *rows.effects[1:]))
     assert "nothing can be said about a pattern over 15 connections: " in said(silent)
 
 
@@ -180,7 +179,10 @@ def test_notes_name_three_outcomes_and_count_the_rest() -> None:
     ("changed", "line"),
     [
         ({}, "car::Anova(lm(hippocampus ~ dx + age + sex + site), type = 2)"),
-        ({"formula": "dx * age + I(age^2)"}, "lm(hippocampus ~ dx + age + dx:age + I(age^2) + site)"),
+        (
+            {"formula": "dx * age + I(age^2)"},
+            "lm(hippocampus ~ dx + age + dx:age + I(age^2) + site)",
+        ),
         ({"outcomes": "log(wmh) .1:100"}, "lm(log(wmh) ~ dx"),
         ({"outcomes": FIVE["outcomes"]}, "lm(y ~ dx"),
         ({"change": "ses-1, ses-2"}, "lm(y ~ dx"),
