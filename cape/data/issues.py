@@ -72,6 +72,8 @@ class IssueCode(Enum):
     LIST_BESIDE = (39, "E", "A file looks like a list of people or of marks, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, move it out of the folder, or, if it leaves nobody out, write not_exclusions = [\"{name}\"] into the site's own site-policy.toml")
     # ---- who is compared with whom
     GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "columns {columns}", "call the column as the settings do, name its table in the site's own site-policy.toml (tables = [\"volumes.tsv\"]), or ask the owner for another column")
+    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "columns {columns}", "call the column as the settings do, or name its table in the site's own site-policy.toml (tables = [\"volumes.tsv\"]); if the site does not have it, write there {line}")
+    LACKS_ALL = (39, "E", "The site states that it has no outcome of the comparison", "one outcome at least", "correct lacks in the site's own site-policy.toml, or leave this run out")
     COLUMN_AGAIN = (39, "E", "Several tables of people have a column of the comparison", "one table", "name the tables that count in the site's own site-policy.toml, such as tables = [\"participants.tsv\"]")
     OUTCOMES_APART = (39, "E", "The outcomes stand in several tables of people", "all in one table, whose rows are the people", "join the tables")
     GROUP_OTHER = (38, "E", "A table of people names no person who is here", "names such as {example}", "write the names as they are here, or name another table in the site's own site-policy.toml")

@@ -36,6 +36,8 @@ MAX_COLUMNS: Final = 12
 MAX_CELLS: Final = 64
 # Maximum of maps whose time courses are compared
 MAX_NETWORKS: Final = 200
+# Columns that are computed where outcomes are: mean framewise displacement in mm, volumes used
+OF_RUNS: Final = ("mean_fd", "n_volumes")
 # Letters of a name of a column or level
 MAX_NAME: Final = 200
 
@@ -138,6 +140,12 @@ class Question:
         """Whether no series are read, and the rows of a table or of GIFT are the people."""
         return self.measure is None or self.of_gift
 
+    @property
+    def of_runs(self) -> tuple[str, ...]:
+        """Variables that follow from the runs whose outcomes are compared, not from tables."""
+        names = () if self.of_tables else (one.name for one in self.variables)
+        return tuple(name for name in names if name.lower() in OF_RUNS)
+
     def variable(self, name: str) -> Variable:
         return next(one for one in self.variables if one.name == name)
 
@@ -146,6 +154,11 @@ def term_text(names: Sequence[str]) -> str:
     """Return a term as R writes it."""
     square = len(names) == 2 and names[0] == names[1]
     return f"I({names[0]}^2)" if square else ":".join(names)
+
+
+def typed(names: Sequence[str]) -> str:
+    """Return a term as it may stand in formula and ask."""
+    return term_text([quoted(name) for name in names])
 
 
 def quoted(name: str) -> str:
