@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cape.algorithms.answer import Answer, EffectRow, answers, effects, omnibus
+from cape.algorithms.answer import Answer, answers
 from cape.algorithms.design import columns
+from cape.algorithms.effects import EffectRow, effects, omnibus
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.regression import facts
