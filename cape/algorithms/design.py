@@ -206,6 +206,7 @@ class Public:
     H: Array  # (groups, q) codes: an effect of one less another group is (H[a] - H[b]) delta
     x_columns: tuple[int, ...]  # coded columns for which the term is adjusted
     z_columns: tuple[int, ...]  # the coded column of a protected term
+    z_half: float  # its largest absolute value
     half_ranges: Array  # (p,) of x
     ranges: Flags  # (p,) whether a column of x is of numbers
     has: Flags  # (S, K) whether a site has an outcome
@@ -260,6 +261,7 @@ def public_of(
         H=H,
         x_columns=x,
         z_columns=z,
+        z_half=model[z[0]].half_range if z else 1.0,
         half_ranges=np.array([model[i].half_range for i in x], dtype=np.float64),
         ranges=np.array([model[i].is_range for i in x], dtype=bool),
         has=has,
@@ -283,11 +285,11 @@ def _groups(question: Question, term: Term) -> tuple[Counts, Array]:
         place = question.public.index(name)
         level = np.array([levels.index(cell[place]) for cell in question.cells])
         group = group * len(levels) + level
-        H = np.asarray(np.kron(H, _codes(len(levels))), dtype=np.float64)
+        H = np.asarray(np.kron(H, group_codes(len(levels))), dtype=np.float64)
     return group, H
 
 
-def _codes(n_levels: int) -> Array:
+def group_codes(n_levels: int) -> Array:
     """Return codes (L, L - 1) of levels whose sum is 0; with two levels their difference is 1."""
     if n_levels == 2:
         return np.array([[-0.5], [0.5]])

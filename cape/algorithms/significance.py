@@ -23,6 +23,16 @@ def two_sided_p(estimate: Array, se: Array) -> Array:
     return np.array([math.erfc(value / math.sqrt(2.0)) for value in z])
 
 
+def chi2_p(chi2: float, df: int) -> float:
+    """p-value of a chi-squared statistic with df degrees of freedom; NaN for NaN."""
+    half = chi2 / 2.0
+    p, n = (math.erfc(math.sqrt(half)), 1) if df % 2 else (math.exp(-half), 2)
+    while n < df:  # Q(n + 2) = Q(n) + (x/2)^(n/2) e^(-x/2) / Gamma(n/2 + 1)
+        p += math.exp(n / 2 * math.log(max(half, 1e-300)) - half - math.lgamma(n / 2 + 1))
+        n += 2
+    return p
+
+
 def power(effect: float, se: float) -> float:
     """Power of a two-sided test at .05 for this effect."""
     shift = effect / se

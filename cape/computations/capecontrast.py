@@ -13,6 +13,7 @@ Question and grammar: `cape.settings.question`; estimator and answer: `cape.algo
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -49,7 +50,7 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config, Recipe
 from cape.settings.measures import UNITS
 from cape.settings.option import option, out_of_range
-from cape.settings.question import Question, parse_question
+from cape.settings.question import Question, parse_question, typed
 
 if TYPE_CHECKING:
     from cape.forecast.comparison import TermForecast
@@ -549,13 +550,14 @@ def check_precision(config: CapeContrastConfig, entries: Entries) -> tuple[str, 
     """Return a warning for a question that would only find large differences; else E150."""
     from cape.forecast.comparison import MAX_USEFUL  # imported in this exchange only
 
-    seen = max(forecast_of(config, entries), key=lambda one: one.smallest)
-    if seen.smallest <= MAX_USEFUL:
+    worst = max(forecast_of(config, entries), key=lambda one: one.smallest)
+    if worst.smallest <= MAX_USEFUL:
         return ()
-    text = f"of {seen.text} only a difference of {seen.smallest:.1f} sd would be seen"
+    text = f"of {worst.text} only a difference of {worst.smallest:.1f} sd would be found"
     if not config.accept_low_quality:
-        do = f"{' or '.join(remedies(config, entries))}, or set accept_low_quality."
-        raise ConfigError("E150", problem=f"{text}, {MAX_USEFUL} at most", do=do)
+        ways = (*remedies(config, entries), "accept_low_quality = true")
+        problem = f"{text}, {MAX_USEFUL} at most"
+        raise ConfigError("E150", problem=problem, do=f"take {', or '.join(ways)}.")
     return (f"{text[0].upper()}{text[1:]}.",)
 
 
@@ -564,7 +566,48 @@ def forecast_of(config: CapeContrastConfig, entries: Entries) -> tuple[TermForec
     from cape.forecast.comparison import forecast
 
     stage: Stage = SCORE if config.asked.pattern else WHOLE
-    return forecast(config.asked, terms_of(config, entries, stage, ""))
+    return forecast(config.asked, regression_of(config, entries, stage))
+
+
+# Epsilons and multiples of people that are tried as a way out
+WAYS_EPSILON = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+WAYS_PEOPLE = (1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 20.0)
+
+
+def remedies(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...]:
+    """Return what would make a question useful, each by itself: settings as they are typed."""
+    from cape.forecast.comparison import MAX_USEFUL
+
+    def useful(entries: Entries = entries, **changed: Any) -> bool:
+        try:
+            asked = replace(config, **changed)
+            return max(one.smallest for one in forecast_of(asked, entries)) <= MAX_USEFUL
+        except ConfigError:  # such a question cannot be asked
+            return False
+
+    found, question = [], config.asked
+    people = sum(entry.n_subjects for entry in entries)
+    times = (t for t in WAYS_PEOPLE if useful(tuple(more_people(one, t) for one in entries)))
+    if more := next(times, 0.0):
+        found.append(f"{math.ceil(people * more / 10) * 10} people")
+    epsilons = (e for e in WAYS_EPSILON if e > config.epsilon and useful(epsilon=e))
+    if epsilon := next(epsilons, 0.0):
+        found.append(f"epsilon = {epsilon:g}")
+    if len(question.asked) > 1:
+        terms = (typed(term.names) for term in question.asked)
+        found += [f"ask = {term}" for term in terms if useful(ask=term)][:1]
+    if question.measure and question.measure.kind == "fnc" and useful(outcomes="domains"):
+        found.append("outcomes = domains")
+    if not question.pattern and useful(test="pattern"):
+        found.append("test = pattern")
+    return tuple(found)
+
+
+def more_people(entry: RosterEntry, times: float) -> RosterEntry:
+    """Return a site with so many times its people."""
+    counts = tuple(math.ceil(n * times) for n in entry.counts)
+    rest = math.ceil((entry.n_subjects - sum(entry.counts)) * times)
+    return replace(entry, n_subjects=sum(counts) + rest, counts=counts)
 
 
 COMPUTATION = Computation(

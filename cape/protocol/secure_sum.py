@@ -189,10 +189,10 @@ class Release(Generic[M]):
         except PrivacyBudgetError:
             return None
         if events[0].private:
-            for i, event in enumerate(events):
-                entropy = noise_stream(site, event, question or site.transcript, totals[i])
-                noise = discrete_gaussian(event.variance, totals[i].size, entropy)
-                totals[i] = totals[i] + noise
+            transcript = question or site.transcript
+            for i, (event, total) in enumerate(zip(events, totals, strict=True)):
+                entropy = noise_stream(site, event, transcript, total)
+                totals[i] = total + discrete_gaussian(event.variance, total.size, entropy)
         return np.concatenate(totals)
 
     def masked_sum(self, site: Site, model: M) -> Masked:

@@ -156,6 +156,11 @@ def term_text(names: Sequence[str]) -> str:
     return f"I({names[0]}^2)" if square else ":".join(names)
 
 
+def typed(names: Sequence[str]) -> str:
+    """Return a term as it may stand in formula and ask."""
+    return term_text([quoted(name) for name in names])
+
+
 def quoted(name: str) -> str:
     """Return a name as it may stand in all settings: in quotes if it has more than letters."""
     return name if re.fullmatch(r"[^\W\d][\w.]*", name) else '"' + name.replace('"', '""') + '"'

@@ -46,6 +46,7 @@ from support import consortium as helper
 from support.simulation import simulate
 
 Consortium, canonical, settings_of = (helper.Consortium, helper.canonical, helper.settings_of)
+cheating = helper.cheating
 ROOT = Path(__file__).parents[2]
 
 every_computation = pytest.mark.parametrize("name", names())
@@ -167,14 +168,6 @@ def test_b_every_message_and_model_survives_encoding(name, aggregation) -> None:
 
 
 # -- c, d: order and length ------------------------------------------------------------------------
-
-
-def cheating(run, phase, body, then):
-    """Return the computation whose `phase` lets the aggregator answer `body` and open `then`."""
-    cheat = replace(phase, combine=lambda *ports: (body, then))
-    rows = run.computation.bind(run.config).phases
-    table = tuple(cheat if name == phase.name else rows[name] for name in rows)
-    return replace(run.computation, table=table)
 
 
 @every_computation_and_aggregation

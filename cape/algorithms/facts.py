@@ -1,0 +1,570 @@
+"""What the released means of one term say: scale, middles, Gamma, effects, radius, D.
+
+Every fact is a function of public numbers and released values alone, so parties that hold the same
+values hold the same facts.  It is computed when it is first needed, and may be asked once the looks
+behind it were released.  After `scale` is known, outcomes are in scales; covariates are in public
+units until they are whitened.  Numbers in brackets are sections of docs/group-comparison.md, which
+has all formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cape.algorithms.design import Counts, Public
+from cape.algorithms.estimators import Array
+from cape.algorithms.linalg import smat
+from cape.algorithms.looks import (
+    FEW,
+    RAMPS,
+    RHO,
+    RHO_PROTECTED,
+    RHO_TILT,
+    SMALL,
+    Y_PROTECTED,
+    Y_PUBLIC,
+    Plan,
+    Stage,
+    look_noise,
+    moved,
+    xsites_radius,
+)
+from cape.algorithms.population import (
+    BINS,
+    W,
+    ball,
+    octave,
+    posterior,
+    protected_people,
+    public_people,
+    radius,
+    solve,
+    synthetic,
+    unclipped,
+    weight,
+)
+
+# [2] Weight of the term in the look at second moments
+GAMMA = 3.0
+# Effect of a common octave: x is multiplied by 2^-(octave + .4), never by less than 1.
+XF, WIDE_X, WIDE_U = 0.4, 1.5, 1.5
+# What covariates explain, for many outcomes: prior mean and sd
+R2_PRIOR = (0.2, 0.15)
+# G below which half A of a pattern has no site part
+SMALL_HALF = 270.0
+# Released values are cut here, so that no broadcast makes a number that is not finite.
+MOST = 1e6
+
+
+class Seen(NamedTuple):
+    """A released mean over the people who are asked, and the std of its noise."""
+
+    mean: Array
+    noise: float
+
+
+class _Adjusted(NamedTuple):
+    gamma: Array  # (p, q)
+    imbalance: Array  # (p, q)
+    error: float  # std of what is left of the imbalance
+
+
+class Facts:
+    """Facts of one term; S sites, K outcomes, p covariates, q columns of interest, L groups."""
+
+    def __init__(
+        self,
+        public: Public,
+        plan: Plan,
+        seen: Mapping[str, Seen],
+        *,
+        stage: Stage = "whole",
+        design: Facts | None = None,
+    ) -> None:
+        self.public, self.plan, self.stage, self.design = public, plan, stage, design
+        self._seen = seen
+        self.S, self.K = public.has.shape
+        self.M, self.p, self.q = public.M, len(public.x_columns), public.q
+        self.few = self.K <= FEW
+        # A product's groups differ in its columns, too: one centre for all.
+        self.L = len(public.H) if len(public.H) == self.q + 1 else 1
+        self.n_s = np.maximum(public.people, 1).astype(np.float64)
+
+    def after(self, seen: Mapping[str, Seen]) -> Facts:
+        return Facts(self.public, self.plan, seen, stage=self.stage, design=self.design)
+
+    def seen(self, name: str) -> Seen:
+        mean, noise = self._seen[name]
+        return Seen(np.clip(np.nan_to_num(mean), -MOST, MOST), min(max(float(noise), 1e-12), MOST))
+
+    # -- round 1: where values lie ---------------------------------------------------------------
+
+    @cached_property
+    def octave(self) -> float:
+        """Log2 of the scale in public units."""
+        shares, noise = self.seen("where")
+        prior = (0.5, 0.7) if self.stage == "half" and self.K == 1 else (0.0, 2.0)
+        return octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior, 0.02)
+
+    @property
+    def scale(self) -> float:
+        return 2.0**self.octave
+
+    @cached_property
+    def ends(self) -> float:
+        """Share of pairs in the first and the last bin."""
+        shares = self.seen("where").mean
+        return float((shares[0] + shares[-1]) / max(shares.sum(), 0.05))
+
+    @cached_property
+    def tied(self) -> bool:
+        """Whether nearly half of all pairs have equal values."""
+        shares, noise = self.seen("where")
+        return bool(shares[0] - 3 * noise > 0.45 * max(shares.sum(), 0.05))
+
+    @cached_property
+    def stretch(self) -> Array:
+        """Factors (p,): x is multiplied by it, where people are closer together than the range says."""
+        if self.design:
+            return self.design.stretch
+        f = np.ones(self.p)
+        if self.plan.asks("xwhere"):
+            shares, noise = self.seen("xwhere")
+            for j, one in zip(
+                np.flatnonzero(self.public.ranges), shares.reshape(-1, BINS), strict=True
+            ):
+                f[j] = 2.0 ** -min(octave(one, noise, 1, (-0.3, 1.5), 0.1) + XF, 0.0)
+        return f
+
+    @cached_property
+    def middle_radius(self) -> float:
+        """bx, the largest norm of what is asked about the middle."""
+        p = 0 if self.stage == "half" else self.p
+        norm = float(np.sum(np.square(self.public.half_ranges[:p])))
+        return math.sqrt(norm + 0.25 * self.public.protected) or 0.5
+
+    @cached_property
+    def missing(self) -> tuple[float, float]:
+        """Share of people without a covariate or any outcome, and its noise."""
+        mean, noise = self.seen("middle")
+        noise = noise / (2 * self.middle_radius)
+        q = 0 if self.public.protected else self.q
+        gone = min(max(0.5 - float(mean[len(mean) - 1 - q]) / (2 * self.middle_radius), 0.0), 0.9)
+        return gone * max(0.0, 1 - (noise / gone) ** 2) if gone > 0 else 0.0, noise
+
+    @property
+    def pool(self) -> float:
+        """Share of people who are in the sums."""
+        return 1.0 - self.missing[0]
+
+    @cached_property
+    def tilt(self) -> tuple[Array, float]:
+        """Mean (q,) of r times the share of a person's outcomes that are there; its noise."""
+        mean, noise = self.seen("middle")
+        b4 = 4 * self.middle_radius
+        return (mean[-self.q :] / b4, noise / b4) if not self.public.protected else (np.zeros(1), 1)
+
+    @cached_property
+    def rho(self) -> float:
+        """Radius of the site part of w; wider where people missing differ by group."""
+        if self.public.protected:
+            return RHO_PROTECTED
+        tilt, noise = self.tilt
+        small = self.stage == "half" and self.K > 1 and self.public.G < SMALL_HALF
+        wider = min(max(float(np.linalg.norm(tilt)) - 2 * noise, 0.0) * 1.2, RHO_TILT)
+        return (0.0 if small else RHO) + wider
+
+    @cached_property
+    def z_middle(self) -> float:
+        return float(self.seen("middle").mean[self.p] / self.pool)
+
+    @property
+    def z_scale(self) -> float:
+        """Centred z is divided by it, so that it stays in [-1/2, 1/2]."""
+        return 1.0 + 2.0 * abs(self.z_middle) if self.public.protected else 1.0
+
+    # -- round 2: centres and middles ------------------------------------------------------------
+
+    @property
+    def wide(self) -> float:
+        """How many times wider the public unit is than the scale."""
+        return 1.0 / self.scale
+
+    @property
+    def centre_radius(self) -> float:
+        return (2.0 if self.K == 1 else 1.35 * math.sqrt(self.K)) * max(1.0, self.wide)
+
+    @cached_property
+    def group_share(self) -> Array:
+        """Share (L,) of a group in the people."""
+        if self.L == 1:
+            return np.ones(1)
+        counts = self.public.counts.sum(axis=0).astype(np.float64)
+        people = np.bincount(self.public.group, counts, minlength=self.L)
+        return np.asarray(np.maximum(people, 1) / self.M)
+
+    def _centres(self, mean: Array, noise: float) -> tuple[Array, Array, float, float]:
+        """Return centre (K,), differences of groups (L, K), and the variances of their noise.
+
+        `mean` (L K,): sums by group.  The second variance is of the sum over groups and outcomes.
+        """
+        by_group = mean.reshape(self.L, self.K) / self.pool
+        centre, variance = by_group.sum(axis=0), self.L * (noise / self.pool) ** 2
+        if self.L == 1:
+            return centre, np.zeros((1, self.K)), variance, 1.0
+        share = self.group_share
+        spread = float(self.K * (noise / self.pool) ** 2 * (1 / share**2).sum())
+        return centre, by_group / share[:, None] - centre, variance, spread
+
+    @cached_property
+    def first_centre(self) -> tuple[Array, Array, float, float]:
+        centre, groups, variance, spread = self._centres(*self.seen("centre"))
+        if self.K > 2:  # James and Stein
+            noise = (self.K - 2) * variance * self.pool**2
+            centre = centre * max(0.0, 1 - noise / max(float(centre @ centre), 1e-12))
+        return centre, groups, variance, spread
+
+    @cached_property
+    def recentred(self) -> tuple[Array, Array, float]:
+        """Centre (K,), differences of groups (L, K) and the variance of these, asked twice."""
+        centre, groups, variance, spread = self.first_centre
+        if self.sites_name not in self._seen or not self.centred_again:
+            return centre, groups, spread
+        mean, noise = self.seen(self.sites_name)
+        second = self._centres(mean[: self.L * self.K], noise)
+        kept = variance / (variance + second[2])
+        w = spread / (spread + second[3])
+        return (
+            centre + kept * second[0],
+            groups + w * (second[1] - groups),
+            spread * second[3] / (spread + second[3]),
+        )
+
+    @property
+    def centre(self) -> Array:
+        """Centre (K,); the first one, until the look at site centres was released."""
+        return self.recentred[0]
+
+    @cached_property
+    def first_middle(self) -> Array:
+        return self.seen("middle").mean[: self.p] / self.pool
+
+    @cached_property
+    def middle2_radius(self) -> float:
+        f = self.stretch
+        far = self.seen("middle").noise * float(np.linalg.norm(f[f > WIDE_X]))
+        return 2.5 * math.sqrt(self.p) + far
+
+    @property
+    def x_sites_radius(self) -> float:
+        wide = bool(self.stretch.max() > WIDE_X)
+        return self.middle2_radius if wide else xsites_radius(self.p)
+
+    @cached_property
+    def middle(self) -> Array:
+        """Middles (p,)."""
+        if self.design:
+            return self.design.middle
+        if not self.plan.asks("middle2"):
+            return self.first_middle
+        first, (second, noise) = self.seen("middle").noise * self.stretch, self.seen("middle2")
+        kept = first**2 / (first**2 + noise**2)
+        return np.asarray(self.first_middle + kept * second / self.pool / self.stretch)
+
+    def _shrunk(self, mean: Array, noise: float, each: bool) -> Array:
+        """Return site means (S, n) by empirical Bayes; `each` column has a variance of its own."""
+        n, n_s = mean.size // self.S, self.n_s[:, None]
+        g = mean.reshape(self.S, n) * self.M / n_s / self.pool
+        if each:
+            g = g - (n_s * g).sum(axis=0) / self.M
+        known = (noise * self.M / n_s / self.pool) ** 2 + 1.0 / n_s
+        true = (n_s * (g**2 - known)).sum(axis=0) / self.M
+        true = np.maximum(true if each else np.full(n, true.mean()), 0.0)
+        return np.asarray(g * true / (true + known))
+
+    @cached_property
+    def x_sites(self) -> Array:
+        """Site means (S, p) of stretched x."""
+        if self.design:
+            return self.design.x_sites
+        if not self.plan.asks("xsites"):
+            return np.zeros((self.S, self.p))
+        return self._shrunk(*self.seen("xsites"), each=True)
+
+    # -- round 3: second moments, site centres ---------------------------------------------------
+
+    @property
+    def design_radius(self) -> float:
+        return math.sqrt(self.p + 2.0) if self.p else 0.0
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array, float, float]:
+        """S_xx (p, p), mean x r' (p, q), mean z^2 and the noise of an entry of the diagonal."""
+        mean, noise = self.seen("design")
+        p, pairs = self.p, self.p * (self.p + 1) // 2
+        cross = mean[pairs : pairs + p * self.q].reshape(p, self.q) / math.sqrt(2) / GAMMA
+        square = float(mean[-1]) / GAMMA**2 + (0.0 if p else 0.125)
+        square = min(max(square / self.pool, 0.01), 0.2495)
+        return smat(mean[:pairs]) / self.pool, cross / self.pool, square, noise
+
+    @cached_property
+    def z_square(self) -> float:
+        """Mean z^2 of centred z."""
+        return self._moments[2]
+
+    @cached_property
+    def _whitening(self) -> tuple[Array, Array, float, float, bool]:
+        """Li, first imbalance, its noise, relative error of Li, whether columns nearly agree."""
+        S, cross, _, noise = self._moments
+        w = 0.1 / (0.1 + noise**2)
+        values, Q = np.linalg.eigh(w * S + (1 - w) * 0.6 * np.eye(self.p))
+        partly = bool(values[0] < 0.1 + 0.6 * noise)
+        Li = np.asarray((Q / np.sqrt(np.maximum(values, 0.08))) @ Q.T)
+        cross = Li @ cross
+        each = noise / (math.sqrt(2) * GAMMA) * math.sqrt(float((Li**2).sum()) / self.p)
+        size = max(float((cross**2).sum()), 1e-12)
+        kept = max(0.0, 1 - max(self.p * self.q - 2, 0.5) * each**2 / size)
+        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), partly
+
+    @property
+    def Li(self) -> Array:
+        """S^-1/2 (p, p)."""
+        return self.design.Li if self.design else self._whitening[0]
+
+    @property
+    def partly(self) -> bool:
+        """Whether covariates nearly determine each other, so that adjustment is partial."""
+        if not self.p:
+            return False
+        return self.design.partly if self.design else self._whitening[4]
+
+    @property
+    def centred_again(self) -> bool:
+        """Whether the look at site centres asks the centre once more, as the unit is too wide."""
+        return self.wide > WIDE_U or self.plan.asks("again")
+
+    @property
+    def sites_name(self) -> str:
+        return next(name for name in ("sites", "late", "again") if self.plan.asks(name))
+
+    @cached_property
+    def u_sites(self) -> Array:
+        """Site centres (S, K) of outcomes."""
+        if self.sites_name not in self._seen or self.centred_again:
+            return np.zeros((self.S, self.K))
+        mean, noise = self.seen(self.sites_name)
+        return self._shrunk(mean[self.L * self.K :], noise, each=False)
+
+    # -- round 4: Gamma and effects --------------------------------------------------------------
+
+    @cached_property
+    def people(self) -> tuple[Array, Array, Counts]:
+        """Public r, g (M, q) and sites (M,)."""
+        if not self.public.protected:
+            return public_people(self.public)
+        z = protected_people(self.M, self.z_square)
+        return z, z, np.repeat(np.arange(self.S), self.public.people)
+
+    @property
+    def b(self) -> float:
+        """Radius of whitened covariates."""
+        return math.sqrt(self.p + 3.3)
+
+    @cached_property
+    def first_people(self) -> Array:
+        return synthetic(*self.people[:2], self._whitening[1])
+
+    @cached_property
+    def first_gamma(self) -> Array:
+        return solve(self.people[0], self.first_people, self.public.protected)
+
+    @cached_property
+    def adjusted(self) -> _Adjusted:
+        """Gamma after one step from what was measured to what synthetic people show."""
+        if self.design:
+            return self.design.adjusted
+        x, (r, _, _), gamma = self.first_people, self.people, self.first_gamma
+        w, inside = weight(r, x @ gamma, self.public.protected), ball(x, self.b)
+        shown = inside.T @ w / self.M
+        mean, noise = self.seen("balance")
+        _, imbalance, error, relative, _ = self._whitening
+        wrong = error**2 + relative**2 * float((gamma**2).sum())
+        kept = wrong / (wrong + noise**2)
+        step = kept * (mean.reshape(self.p, self.q) - shown)
+        free, product = unclipped(r, x @ gamma, w), inside * x
+        gamma = gamma + step * self.p * self.M / max(float(product[free].sum()), 1e-9)
+        lost = float((x**2).sum() / product.sum())
+        left = noise * math.sqrt(kept * (1 + 10 * float((gamma**2).sum()))) * lost
+        return _Adjusted(gamma, imbalance + step, left)
+
+    @cached_property
+    def x_people(self) -> Array:
+        return synthetic(*self.people[:2], self.adjusted.imbalance)
+
+    @property
+    def effects_radius(self) -> float:
+        return 1.8 if self.K == 1 else 1.3 * math.sqrt(self.K)
+
+    @cached_property
+    def effects(self) -> tuple[Array, Array, float]:
+        """B (p, K), its error (K,) as a share of the variance, R2 of many outcomes."""
+        K, p = self.K, self.p
+        if not p:
+            return np.zeros((0, K)), np.zeros(K), 0.0
+        if not self.plan.asks("effects"):
+            return np.zeros((p, K)), np.full(K, R2_PRIOR[0]), R2_PRIOR[0]
+        mean, noise = self.seen("effects")
+        if self.few:
+            x = self.x_people
+            slope = 0.93 * self.pool * float((ball(x, self.b) * x).sum() / (x**2).sum())
+            B, error = posterior(mean.reshape(p, K) / slope, (noise / slope) ** 2 + 1.0 / self.M)
+            return B, error, 0.0
+        each = self.M / self.n_pairs
+        kept = R2_PRIOR[1] ** 2 / (R2_PRIOR[1] ** 2 + (noise * each) ** 2)
+        R2 = R2_PRIOR[0] + kept * (float(mean[0]) * each / self.pool - R2_PRIOR[0])
+        R2 = min(max(R2, 0.03), 0.8)
+        return np.zeros((p, K)), np.full(K, R2), R2
+
+    @property
+    def n_pairs(self) -> int:
+        return max(int((self.public.counts // 2).sum()), 1)
+
+    # -- round 5: the contrast -------------------------------------------------------------------
+
+    @cached_property
+    def w_people(self) -> Array:
+        """Weights (M, q) of public people."""
+        r = self.people[0]
+        if not self.p:
+            return r
+        return weight(r, self.x_people @ self.adjusted.gamma, self.public.protected)
+
+    @cached_property
+    def expected(self) -> tuple[Array, Array]:
+        """D and mean w w' (K, q, q) of public people, over sites that have the outcome."""
+        w, (_, g, site) = self.w_people, self.people
+        D, ww = (np.zeros((self.S, self.q, self.q)) for _ in range(2))
+        np.add.at(D, site, w[:, :, None] * g[:, None, :] / self.M)
+        np.add.at(ww, site, w[:, :, None] * w[:, None, :] / self.M)
+        has = self.public.has.astype(np.float64)
+        return np.einsum("sk,sij->kij", has, D), np.einsum("sk,sij->kij", has, ww)
+
+    @cached_property
+    def D_all(self) -> Array:
+        """D (q, q) of public people over all sites."""
+        return np.asarray(self.w_people.T @ self.people[1] / self.M)
+
+    @cached_property
+    def square(self) -> float:
+        """Mean square of a column of w."""
+        return float((self.w_people**2).sum() / self.M / self.q)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Half of what one person may move the contrast by, for C = 1."""
+        return moved(self.public, "contrast", self.rho)
+
+    @cached_property
+    def C(self) -> float:
+        """Radius of the ball of outcomes, in scales."""
+        D, root = abs(float(np.linalg.det(self.D_all))) ** (1 / self.q), math.sqrt(self.K)
+        D = max(D, 1e-6)
+        noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
+        return radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K) * root
+
+    @cached_property
+    def Y(self) -> float:
+        """Radius of the site part of v, as a share of that of v."""
+        return Y_PROTECTED if self.public.protected else Y_PUBLIC
+
+    @cached_property
+    def group_centres(self) -> Array:
+        """Centres (L, K) of groups at equal covariates, if they are far apart; else 0."""
+        _, groups, variance = self.recentred
+        if self.L == 1:
+            return groups
+        if self.p:
+            r, g, _ = self.people
+            shift = np.linalg.pinv(r.T @ g / self.M) @ self.adjusted.imbalance.T
+            groups = groups - self.public.H @ shift @ self.effects[0]
+        size = float((groups**2).sum())
+        clear = max(variance * (1 + 2.4 * math.sqrt(2 / self.K)), 0.2 * self.K)
+        return groups * (1 - variance / size) if size > clear else 0.0 * groups
+
+    @property
+    def squares_radius(self) -> float:
+        return (W * self.C) ** 2 * min(1.0, 1.75 / math.sqrt(self.K))
+
+    @cached_property
+    def T(self) -> tuple[Array, float]:
+        """The contrast (q, K) and its noise."""
+        mean, noise = self.seen("contrast")
+        return mean.reshape(self.q, self.K), noise
+
+    @cached_property
+    def direction(self) -> Array:
+        """Unit vector (K,) over outcomes along which most was found."""
+        T, _ = self.T
+        along = np.linalg.svd(T, full_matrices=False)[2][0]
+        return np.asarray(along * (-1.0 if float(T.sum(axis=0) @ along) < 0 else 1.0))
+
+    @cached_property
+    def half_shift(self) -> Array:
+        """Half of what was found along `direction`, for a unit of g (q,)."""
+        T, noise = self.T
+        kept = max(0.0, 1 - self.K * noise**2 / max(float((T**2).sum()), 1e-12))
+        return np.asarray(
+            0.5 * np.linalg.pinv(self.D_all) @ (T @ self.direction) * kept / (0.85 * self.pool)
+        )
+
+    # -- the last round: what the cut kept -------------------------------------------------------
+
+    @property
+    def kept_noise(self) -> float:
+        return self.seen("kept").noise
+
+    @cached_property
+    def J(self) -> float:
+        """Slope of the cut along what was found."""
+        return min(max(float(self.seen("kept").mean[0]) / self.pool + 0.5, 0.3), 1.0)
+
+    @cached_property
+    def kept_lost(self) -> tuple[Array, float]:
+        """Mean (q,) of w times what is cut along `direction`, and its noise."""
+        mean, noise = self.seen("kept")
+        unit = RAMPS[self.public.protected][0]
+        return mean[1 : 1 + self.q] / unit, noise / unit
+
+    @cached_property
+    def kept_uneven(self) -> tuple[Array, float]:
+        """Mean (q,) of r times what is cut: whether one group loses more; its noise."""
+        mean, noise = self.seen("kept")
+        unit = RAMPS[self.public.protected][1]
+        return mean[1 + self.q : 1 + 2 * self.q] / unit, noise / unit
+
+    @cached_property
+    def kept_missing(self) -> tuple[Array, float]:
+        """Share (K,) of people without each outcome at sites that have it, and its noise."""
+        mean, noise = self.seen("kept")
+        unit, share = math.sqrt(self.K) / SMALL, self.public.people @ self.public.has / self.M
+        return mean[1 + 2 * self.q : 1 + 2 * self.q + self.K] * unit + 0.5 * share, noise * unit
+
+    @property
+    def D_unit(self) -> float:
+        """D is asked in this unit: a person moves it by SMALL, in the protected form by 1."""
+        if self.public.protected:
+            return moved(self.public, "balance", self.rho)
+        longest = float(np.sqrt((self.public.g**2).sum(axis=2)).max())
+        return 2 * W * max(longest, 1e-9) / SMALL
+
+    @cached_property
+    def kept_D(self) -> tuple[Array, float]:
+        """D (q, q) as it was measured, and its noise."""
+        mean, noise = self.seen("kept")
+        D = mean[1 + 2 * self.q + self.K :].reshape(self.q, self.q)
+        return D * self.D_unit, noise * self.D_unit

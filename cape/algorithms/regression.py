@@ -1,0 +1,616 @@
+"""One private linear model: the looks at people, in exchanges, and the state of what was released.
+
+    u_k = site + x'B_k + g'delta_k + e_k     for the people of a site who have outcome k
+
+One term g is asked, adjusted for covariates x.  The statistic is T = mean w v': v are outcomes
+without centres, site centres and effects of covariates, cut to a ball of radius C, and w = clip(r -
+Gamma'x) weighs a person's code r so that covariates are in balance.  Several terms are asked side
+by side.  Without noise the answer is least squares (`cape.algorithms.least_squares`).
+
+Each look asks rows in units of its own bound, so its planned clip is 1.  A row lies within that
+bound, and the integers clip again.  Terms that are no sum over persons are a site's own part; the
+move of a sum by one person then follows from `looks.moved`.
+
+A person's row is [K outcomes in public units, cell, C coded columns, site] as
+`cape.algorithms.design` has them; a person of cell -1 is not asked and adds zeros.  NaN marks what
+is missing.  Numbers in brackets are sections of docs/group-comparison.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from cape.algorithms import least_squares
+from cape.algorithms.design import Counts, Flags, Public, pairs
+from cape.algorithms.estimators import (
+    NO_STEP,
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    ReleaseStatus,
+    StepRecord,
+    SubjectQuery,
+)
+from cape.algorithms.facts import GAMMA, Facts, Seen
+from cape.algorithms.linalg import above_diagonal
+from cape.algorithms.looks import (
+    RAMP_MIDDLE,
+    RAMP_RADIUS,
+    RAMPS,
+    SMALL,
+    Stage,
+    moved,
+    plan,
+    sites_radius,
+)
+from cape.algorithms.population import BINS, ball, octave_of, weight
+from cape.errors import MessageError
+from cape.frozen import dataclass
+
+# Outcomes are cut here, in public units, before arithmetic that could overflow.
+FAR = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Regressed:
+    """State of `Regression`: what was released, and nothing else."""
+
+    round: int  # exchanges made
+    values: Array  # released means over the people asked, one look after the other; 0 before
+    noise: Array  # (looks,) std of the noise on an entry
+    status: ReleaseStatus
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class People:
+    """Columns of n people; zeros where a value is missing, and for people who are not asked."""
+
+    u: Array  # (n, K) in scales
+    there: Flags  # (n, K) whether outcome, covariates and z are there, and the site has the outcome
+    here: Flags  # (n,) whether any outcome is there
+    x: Array  # (n, p) in public units
+    r: Array  # (n, q) codes; protected: z
+    g: Array  # (n, q)
+    asked: Flags  # (n,)
+    site: Counts  # (n,)
+    group: Counts  # (n,)
+    cell: Counts  # (n,) of the public columns; -1: not asked
+    has: Flags  # (n, K) whether the site has the outcome
+
+    @property
+    def n(self) -> int:
+        """Number of people who are asked; public."""
+        return int(self.asked.sum())
+
+
+Rows = Callable[[Facts, People], Array]
+Shape = Literal["ball", "psd"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Look:
+    """One release of a term."""
+
+    size: int
+    rows: Rows
+    bound: Callable[[], float]  # half of what one person may move the sum by
+    shape: Shape = "ball"
+    unit: Literal["person", "pair"] = "person"
+    part: Rows | None = None  # (size,) of a site
+
+
+def people_of(public: Public, stage: Stage, stack: Data) -> People:
+    """Take rows (n, K + 1 + C + 1) apart.  ValueError: rows of another length."""
+    K = public.has.shape[1]
+    rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), -1)
+    columns = (*public.x_columns, *public.z_columns)
+    if rows.shape[1] < K + 3 + max(columns, default=-1):
+        raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + 2} and all columns")
+    site, cell = rows[:, -1].astype(np.int64), rows[:, K].astype(np.int64)
+    asked = cell >= 0
+    x, z = (rows[:, [K + 1 + i for i in some]] for some in (public.x_columns, public.z_columns))
+    whole = asked & np.isfinite(x).all(axis=1) & np.isfinite(z).all(axis=1)
+    has = public.has[site] & asked[:, None]
+    there = np.isfinite(rows[:, :K]) & whole[:, None] & has
+    if stage == "design":  # a pattern is of people with all outcomes
+        there = np.repeat(there.all(axis=1, keepdims=True), K, axis=1)
+    here = there.any(axis=1)
+    x = np.where(here[:, None], np.clip(x, -public.half_ranges, public.half_ranges), 0.0)
+    if public.protected:
+        z = np.clip(z / (2.0 * public.z_half), -0.5, 0.5)
+        r = g = np.where(here[:, None], z, 0.0)
+    else:
+        r, g = (np.where(asked[:, None], code[site, cell], 0.0) for code in (public.r, public.g))
+    return People(
+        u=np.where(there, np.clip(rows[:, :K], -FAR, FAR), 0.0),
+        there=there,
+        here=here,
+        x=x,
+        r=r,
+        g=g,
+        asked=asked,
+        site=site,
+        group=np.zeros(len(rows), dtype=np.int64) if public.protected else public.group[cell],
+        cell=cell,
+        has=has,
+    )
+
+
+# -- one person's numbers, given what was released -----------------------------------------------
+
+
+def _z(f: Facts, a: People) -> Array:
+    """Return r; a protected z centred, in [-1/2, 1/2]."""
+    if not f.public.protected:
+        return a.r
+    z = np.clip((a.r - f.z_middle) / f.z_scale, -0.5, 0.5)
+    return np.asarray(np.where(a.here[:, None], z, 0.0))
+
+
+def _g(f: Facts, a: People) -> Array:
+    return _z(f, a) if f.public.protected else a.g
+
+
+def _stretched(f: Facts, a: People, middle: Array) -> Array:
+    return np.where(a.here[:, None], (a.x - middle) * f.stretch, 0.0)
+
+
+def _centred_x(f: Facts, a: People) -> Array:
+    return np.where(a.here[:, None], _stretched(f, a, f.middle) - f.x_sites[a.site], 0.0)
+
+
+def _white(f: Facts, a: People) -> Array:
+    """Return covariates (n, p) of mean square 1, before the ball."""
+    return np.asarray(_centred_x(f, a) @ f.Li)
+
+
+def _weights(f: Facts, a: People, gamma: Array | None = None) -> Array:
+    """Return w (n, q)."""
+    r = _z(f, a)
+    if f.p:
+        h = _white(f, a) @ (f.adjusted.gamma if gamma is None else gamma)
+        r = weight(r, h, f.public.protected)
+    return np.where(a.here[:, None], r, 0.0)
+
+
+def _in_scales(f: Facts, a: People) -> Array:
+    return a.u / f.scale
+
+
+def _outcomes(f: Facts, a: People) -> Array:
+    """Return outcomes (n, K) in scales, without centres."""
+    return np.where(a.there, _in_scales(f, a) - f.centre - f.u_sites[a.site], 0.0)
+
+
+def _rest(f: Facts, a: People) -> Array:
+    """Return outcomes without effects of covariates and centres of groups, before the cut."""
+    rest = _outcomes(f, a)
+    if f.L > 1:
+        rest = rest - f.group_centres[a.group]
+    if f.p:
+        rest = rest - _white(f, a) @ f.effects[0]
+    return np.where(a.there, rest, 0.0)
+
+
+def _norm(rows: Array) -> Array:
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+
+
+def _blocks(place: Counts, n_blocks: int, rows: Array) -> Array:
+    """Return rows (n, n_blocks d), each in the block of its place."""
+    blocks = np.zeros((len(rows), n_blocks, rows.shape[1]))
+    blocks[np.arange(len(rows)), place] = rows
+    return blocks.reshape(len(rows), -1)
+
+
+def _products(one: Array, other: Array) -> Array:
+    """Return the outer product of each row with that of the other, flat."""
+    return np.asarray((one[:, :, None] * other[:, None, :]).reshape(len(one), -1))
+
+
+def _part(f: Facts, a: People, w: Array, v: Array, there: Array, limit: float) -> Array:
+    """Return - n A Y of a site, flat (q d): what w shares with it, times its mean v.
+
+    A (q, d): sum of w over people who have the value, by n, in a ball of rho.  Y (d,): mean of v in
+    a ball of `limit`, over at least .8 n people.
+    """
+    if not a.n:
+        return np.zeros(w.shape[1] * v.shape[1])
+    A = w.T @ there / a.n
+    A = A * np.minimum(1.0, f.rho / np.maximum(np.sqrt((A**2).sum(axis=0)), 1e-12))
+    mean = v.sum(axis=0) / np.maximum(there.sum(axis=0), 0.8 * a.n)
+    return np.asarray(-a.n * A * ball(mean[None], limit)).ravel()
+
+
+# -- round 1 -------------------------------------------------------------------------------------
+
+
+def _where(f: Facts, a: People) -> Array:
+    """Octave of the rms over outcomes of differences within pairs of a cell."""
+    i, j = pairs(a.cell).T
+    both = a.there[i] & a.there[j]
+    n = both.sum(axis=1)
+    rms = _norm(np.where(both, a.u[i] - a.u[j], 0.0)) / np.sqrt(2 * np.maximum(n, 1))
+    return np.eye(BINS)[octave_of(rms)] * (n > 0)[:, None]
+
+
+def _xwhere(f: Facts, a: People) -> Array:
+    i, j = pairs(a.cell).T
+    both, x = a.here[i] & a.here[j], a.x[:, f.public.ranges]
+    bins = octave_of(np.abs(x[i] - x[j]) / math.sqrt(2))
+    return np.asarray((np.eye(BINS)[bins] * both[:, None, None]).reshape(len(i), -1))
+
+
+def _middle(f: Facts, a: People) -> Array:
+    """Covariates and z, whether a person is in the sums, and the code times the share of outcomes.
+
+    Both shares are less 1/2, as codes sum to 0 at a site.
+    """
+    b = f.middle_radius
+    parts = [a.x if f.stage != "half" else a.x[:, :0]]
+    parts.append(a.r if f.public.protected else a.r[:, :0])
+    parts.append(2 * b * np.where(a.asked, a.here - 0.5, 0.0)[:, None])
+    if not f.public.protected:
+        share = a.there.sum(axis=1) / np.maximum(a.has.sum(axis=1), 1)
+        parts.append(4 * b * a.r * (share - 0.5)[:, None])
+    return np.hstack(parts)
+
+
+def _middle_bound(f: Facts) -> float:
+    some = f.p and f.stage != "half"
+    return f.middle_radius * math.sqrt(1.0 + (1.0 if f.public.protected or some else 0.0)
+                                       + (0.0 if f.public.protected else 1.0))  # fmt: skip
+
+
+# -- rounds 2 and 3 ------------------------------------------------------------------------------
+
+
+def _by_group(f: Facts, a: People, rows: Array) -> Array:
+    return _blocks(a.group if f.L > 1 else 0 * a.group, f.L, rows)
+
+
+def _centre(f: Facts, a: People) -> Array:
+    return _by_group(f, a, ball(_in_scales(f, a), f.centre_radius))
+
+
+def _middle2(f: Facts, a: People) -> Array:
+    return ball(_stretched(f, a, f.first_middle), f.middle2_radius)
+
+
+def _xsites(f: Facts, a: People) -> Array:
+    return _blocks(a.site, f.S, ball(_stretched(f, a, f.first_middle), f.x_sites_radius))
+
+
+def _design(f: Facts, a: People) -> Array:
+    """Second moments of covariates and code; those of public codes are known."""
+    x, r = ball(_centred_x(f, a), f.design_radius) if f.p else a.x, GAMMA * _z(f, a)
+    i, j = above_diagonal(f.p)
+    root = math.sqrt(2.0)
+    parts = [x**2, root * x[:, i] * x[:, j], root * _products(x, r)]
+    if f.public.protected:
+        parts.append(r**2 if f.p else np.where(a.asked[:, None], r**2 - GAMMA**2 / 8, 0.0))
+    return np.hstack(parts)
+
+
+def _design_bound(f: Facts) -> float:
+    return f.design_radius**2 + GAMMA**2 / 4 if f.p else GAMMA**2 / 8
+
+
+def _sites(f: Facts, a: People) -> Array:
+    """Sums by site; or once more by group, if the unit is too wide for the first centre."""
+    with_sites = not f.plan.asks("again")
+    if f.centred_again:
+        rest = np.where(a.there, _in_scales(f, a) - f.first_centre[0], 0.0)
+        rows = _by_group(f, a, ball(rest, sites_radius(f.K)))
+        return np.hstack([rows, np.zeros((len(rows), f.S * f.K * with_sites))])
+    rest = _outcomes(f, a)
+    if f.plan.asks("late"):
+        rest = np.where(a.there, rest - _white(f, a) @ f.effects[0], 0.0)
+    rows = _blocks(a.site, f.S, ball(rest, sites_radius(f.K)))
+    return np.hstack([np.zeros((len(rows), f.L * f.K)), rows])
+
+
+# -- round 4 -------------------------------------------------------------------------------------
+
+
+def _balance(f: Facts, a: People) -> Array:
+    return _products(ball(_white(f, a), f.b), _weights(f, a, f.first_gamma))
+
+
+def _balance_part(f: Facts, a: People) -> Array:
+    x, w = ball(_white(f, a), f.b), _weights(f, a, f.first_gamma)
+    there = np.repeat(a.here[:, None].astype(np.float64), f.p, axis=1)
+    return _part(f, a, w, x, there, f.Y * f.b).reshape(f.q, f.p).T.ravel()
+
+
+def _effects(f: Facts, a: People) -> Array:
+    x, v = ball(_white(f, a), f.b), ball(_outcomes(f, a), f.effects_radius)
+    return _products(x, v)
+
+
+def _explained(f: Facts, a: People) -> Array:
+    """One number a pair: agreement of covariates times agreement of outcomes."""
+    x, v = ball(_white(f, a), f.b), ball(_outcomes(f, a), f.effects_radius)
+    i, j = pairs(a.cell).T
+    agreement = (x[i] * x[j]).sum(axis=1) * (v[i] * v[j]).sum(axis=1) / f.K
+    return np.clip(agreement, -1.0, 1.0)[:, None]
+
+
+# -- the last rounds -----------------------------------------------------------------------------
+
+
+def _contrast(f: Facts, a: People) -> Array:
+    return _products(_weights(f, a), ball(_rest(f, a), f.C))
+
+
+def _contrast_part(f: Facts, a: People) -> Array:
+    v = ball(_rest(f, a), f.C)
+    return _part(f, a, _weights(f, a), v, a.there.astype(np.float64), f.Y * f.C)
+
+
+def _by_site(f: Facts, a: People) -> Array:
+    return _blocks(a.site, f.S, _contrast(f, a))
+
+
+def _by_site_part(f: Facts, a: People) -> Array:
+    part = np.zeros((f.S, f.q * f.K))
+    if a.n:
+        part[a.site[a.asked][0]] = _contrast_part(f, a)
+    return part.ravel()
+
+
+def _squares(f: Facts, a: People) -> Array:
+    """Squares of differences of w v within pairs: no offset of a site is in them."""
+    v = ball(_rest(f, a), f.C) * (_norm(_weights(f, a)) / math.sqrt(f.q))[:, None]
+    i, j = pairs(a.cell).T
+    both = a.there[i] & a.there[j]
+    rows = ball(np.where(both, v[i] - v[j], 0.0) ** 2 / 2, f.squares_radius)
+    return rows if f.K > 1 else rows - f.squares_radius / 2
+
+
+def _kept(f: Facts, a: People) -> Array:
+    """What the cut takes, along w and by code; outcomes missing; D.
+
+    `inside` is the slope of the cut where half of what was found is taken back: of the chord.
+    """
+    rest, w, z, g = _rest(f, a), _weights(f, a), _z(f, a), _g(f, a)
+    along, C = f.direction, f.C
+    size = _norm(rest)
+    middle = rest - (g @ f.half_shift)[:, None] * along * a.there
+    length = _norm(middle)
+    slope = np.minimum(1.0, C / np.maximum(length, 1e-12))
+    cosine = middle @ along / np.maximum(length, 1e-12)
+    inside = np.where(slope < 1.0, slope * (1.0 - cosine**2 if f.K > 1 else 0.0), 1.0)
+    ramp = np.clip((size - C) / (C / 4), 0.0, 1.0)
+    lost = ramp * (rest @ along) / np.maximum(size, 1e-12)
+    one, two = RAMPS[f.public.protected]
+    missing = (~a.there & a.has) - 0.5
+    parts = [
+        np.where(a.here, inside - 0.5, 0.0)[:, None],
+        one * w * lost[:, None],
+        two * z * (ramp - (0.0 if f.public.protected else RAMP_MIDDLE))[:, None],
+        SMALL * np.where(a.has, missing, 0.0) / math.sqrt(f.K),
+        _products(w, z if f.public.protected else g) / f.D_unit,
+    ]
+    return np.hstack(parts)
+
+
+def _kept_part(f: Facts, a: People) -> Array:
+    """D of a protected term, less the part of the site."""
+    part = np.zeros(1 + 2 * f.q + f.K + f.q**2)
+    there = a.here[:, None].astype(np.float64)
+    part[-1:] = _part(f, a, _weights(f, a), _z(f, a), there, f.Y / 2) / f.D_unit
+    return part
+
+
+def _kept_bound(f: Facts) -> float:
+    """`inside` and three parts of SMALL or the triangle of ramps, and D."""
+    if f.public.protected:
+        return 0.5 * math.sqrt(1.0 + 3 * SMALL**2 + 1.0)
+    return math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (SMALL / 2) ** 2)
+
+
+# -- the table of looks --------------------------------------------------------------------------
+
+
+def _looks(f: Facts) -> dict[str, Look]:
+    """Return every look of a term [2, 4]; `looks.plan` says which are asked, and when."""
+    S, K, p, q, L = f.S, f.K, f.p, f.q, f.L
+    protected, ranges = f.public.protected, int(f.public.ranges.sum())
+    table: dict[str, Look] = {}
+
+    def look(name: str, size: int, rows: Rows, bound: Callable[[], float], **how: Any) -> None:
+        table[name] = Look(size=size, rows=rows, bound=bound, **how)
+
+    look("where", BINS, _where, lambda: 1.0, shape="psd", unit="pair")
+    look("xwhere", BINS * ranges, _xwhere, lambda: math.sqrt(ranges), shape="psd", unit="pair")
+    look("middle", (p if f.stage != "half" else 0) + 1 + q, _middle, lambda: _middle_bound(f))
+    look("centre", L * K, _centre, lambda: f.centre_radius)
+    look("middle2", p, _middle2, lambda: f.middle2_radius)
+    look("xsites", S * p, _xsites, lambda: f.x_sites_radius)
+    look("design", p * (p + 1) // 2 + p * q + protected, _design, lambda: _design_bound(f),
+         shape="psd" if p else "ball")  # fmt: skip
+    for name, blocks in (("sites", L + S), ("late", L + S), ("again", L)):
+        look(name, blocks * K, _sites, lambda: sites_radius(K))
+    look("balance", p * q, _balance, lambda: moved(f.public, "balance", f.rho) * f.b,
+         part=_balance_part)  # fmt: skip
+    if f.few:
+        look("effects", p * K, _effects, lambda: f.b * f.effects_radius)
+    else:
+        look("effects", 1, _explained, lambda: 1.0, unit="pair")
+    look("contrast", q * K, _contrast, lambda: f.sensitivity * f.C, part=_contrast_part)
+    look("by_site", S * q * K, _by_site, lambda: f.sensitivity * f.C, part=_by_site_part)
+    look("squares", K, _squares, lambda: f.squares_radius / (2 if K == 1 else 1),
+         shape="psd" if K > 1 else "ball", unit="pair")  # fmt: skip
+    look("kept", 1 + 2 * q + K + q**2, _kept, lambda: _kept_bound(f),
+         part=_kept_part if protected else None)  # fmt: skip
+    return table
+
+
+# -- the estimator -------------------------------------------------------------------------------
+
+
+class _Release(NamedTuple):
+    term: int
+    name: str
+    round: int
+    share: float  # of mu^2
+    size: int
+    shape: Shape
+    first: int  # place of its values in the state
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Regression:
+    """All terms of a question, asked side by side; each has 1 / Q of mu^2.
+
+    A pattern has three: `stage` "design" of all people, then "half" twice with the first one and
+    its last state as `given`: half A with all outcomes, half B with the one that half A found.
+    """
+
+    terms: tuple[Public, ...]
+    stage: Stage = "whole"
+    given: tuple[Regression, Regressed] | None = None
+
+    @property
+    def noiseless(self) -> bool:
+        return math.isinf(self.terms[0].G)
+
+    @property
+    def share(self) -> float:
+        """Share of mu^2 that the stage spends."""
+        return sum(release.share for release in _releases(self)) / len(self.terms)
+
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
+        several = len(self.terms) > 1
+        return tuple(
+            PlannedRelease(
+                size=one.size,
+                clip=UNCLIPPED if self.noiseless else 1.0,
+                shape=one.shape,
+                weight=one.share / len(self.terms),
+                round=one.round,
+                name=f"{one.term + 1}.{one.name}" if several else one.name,
+            )
+            for one in _releases(self)
+        )
+
+    def start(self, rows: int) -> Regressed:
+        releases = _releases(self)
+        return Regressed(
+            round=0,
+            values=np.zeros(sum(one.size for one in releases)),
+            noise=np.zeros(len(releases)),
+            status="waiting",
+            record=NO_STEP,
+        )
+
+    def queries(self, state: Regressed) -> tuple[SubjectQuery, ...]:
+        known = facts(self, state)
+        clip = UNCLIPPED if self.noiseless else 1.0
+        return tuple(
+            _query(one, known[one.term], _table(known[one.term])[one.name], clip)
+            for _, one in _of_round(self, state.round + 1)
+        )
+
+    def steps(
+        self, state: Regressed, means: Sequence[Array], noise_stds: Sequence[float]
+    ) -> Regressed:
+        known, values, noise = facts(self, state), state.values.copy(), state.noise.copy()
+        asked = _of_round(self, state.round + 1)
+        for (i, one), mean, std in zip(asked, means, noise_stds, strict=True):
+            f = known[one.term]
+            # People who are not asked add zeros: the mean over those who are asked is larger.
+            unit = _table(f)[one.name].bound() * f.public.everybody / max(f.M, 1)
+            values[one.first : one.first + one.size] = mean * unit
+            noise[i] = std * unit
+        record = StepRecord(
+            statistic_norm=float(np.linalg.norm(np.concatenate(means))),
+            noise_norm=math.sqrt(
+                sum(std**2 * len(mean) for mean, std in zip(means, noise_stds, strict=True))
+            ),
+            step_norm=0.0,
+        )
+        return Regressed(
+            round=state.round + 1, values=values, noise=noise, status="released", record=record
+        )
+
+    def done(self, state: Regressed) -> bool:
+        last = max((one.round for one in _releases(self)), default=0)
+        return state.round >= last or state.status == "budget_exhausted"
+
+
+def _table(f: Facts) -> dict[str, Look]:
+    return least_squares.looks(f) if math.isinf(f.public.G) else _looks(f)
+
+
+@lru_cache(maxsize=16)
+def _releases(regression: Regression) -> tuple[_Release, ...]:
+    """Return all releases by exchange, then by term."""
+    found: list[_Release] = []
+    for term, public in enumerate(regression.terms):
+        f = _no_facts(regression, public)
+        table = _table(f)
+        for one in f.plan.looks:
+            look = table[one.name]
+            found.append(_Release(term, one.name, one.round, one.share, look.size, look.shape, 0))
+    found.sort(key=lambda one: one.round)  # stable
+    ends = np.cumsum([0, *(one.size for one in found)])
+    return tuple(one._replace(first=int(first)) for one, first in zip(found, ends, strict=False))
+
+
+def _of_round(regression: Regression, number: int) -> list[tuple[int, _Release]]:
+    return [(i, one) for i, one in enumerate(_releases(regression)) if one.round == number]
+
+
+def _no_facts(regression: Regression, public: Public) -> Facts:
+    """Return the facts of a term before any release of this stage."""
+    design = facts(*regression.given)[0] if regression.given else None
+    asked = plan(public, regression.stage, design.plan if design else None)
+    return Facts(public, asked, {}, stage=regression.stage, design=design)
+
+
+@lru_cache(maxsize=8)
+def facts(regression: Regression, state: Regressed) -> tuple[Facts, ...]:
+    """Return the facts of every term.  MessageError: a state that is not of these looks."""
+    releases = _releases(regression)
+    n = sum(one.size for one in releases)
+    form = (state.values.shape, state.noise.shape)
+    if form != ((n,), (len(releases),)) or not 0 <= state.round <= releases[-1].round:
+        raise MessageError("E202", problem="a comparison in a state that no release gives")
+    known = []
+    for term, public in enumerate(regression.terms):
+        seen = {
+            one.name: Seen(state.values[one.first : one.first + one.size], float(state.noise[i]))
+            for i, one in enumerate(releases)
+            if one.term == term and one.round <= state.round
+        }
+        before = _no_facts(regression, public)
+        known.append(before.after(seen))
+    return tuple(known)
+
+
+def _query(release: _Release, f: Facts, look: Look, clip: float) -> SubjectQuery:
+    bound, part = look.bound(), look.part
+
+    def answer(stack: Data) -> Array:
+        return look.rows(f, people_of(f.public, f.stage, stack)) / bound
+
+    def of_site(stack: Data) -> Array:
+        return part(f, people_of(f.public, f.stage, stack)) / bound if part else np.zeros(0)
+
+    return SubjectQuery(
+        size=look.size,
+        clip=clip,
+        shape=look.shape,
+        answer=answer,
+        part=of_site if part else None,
+        unit=look.unit,
+    )
