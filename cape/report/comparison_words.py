@@ -71,7 +71,7 @@ def who_of(result: GroupComparison) -> str:
     question = result.asked
     whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
     parts = [f"{_count(len(result.sites), 'site')}, {result.people:,} people asked{whom}"]
-    shares = [row.observed for row in result.outcomes if row.observed is not None]
+    shares = [row.observed for row in result.effects if row.observed is not None]
     if shares:
         low, high = (round(100 * share) for share in (min(shares), max(shares)))
         parts.append(f"about {low if low == high else f'{low} to {high}'} % with a value")

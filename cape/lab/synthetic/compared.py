@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.person_outcomes import edge_names
 from cape.frozen import dataclass
+from cape.settings.measures import edge_names
 
 # Fisher z: mean over all edges; sd of the edges' means; sd over people
 MEAN, SD_OF_EDGES, SD_OF_PEOPLE = 0.25, 0.1, 0.1
