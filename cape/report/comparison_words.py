@@ -26,7 +26,7 @@ REASONS: Final = {
     "so their means cannot be compared",
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
     "ties": "too many people have the same value, such as 0",
-    "no d": "people differ far less in it than its range says",
+    "no d": "its spread is too small to be seen beside the noise",
     "lacks": "no site with people of all groups has it",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
@@ -206,7 +206,11 @@ def _size(question: Question, term: Term, row: Effect) -> str:
     if row.fits == "no d":
         cells = (f"{step * value:.3g}" for value in (row.estimate, row.low95, row.high95))
         return "{} [{}, {}]".format(*cells) + words
-    return f"size not known, {'above' if row.estimate > 0 else 'below'} zero"
+    side = "above" if row.estimate > 0 else "below"
+    first, less, second = row.contrast.partition(" - ")
+    if len(term.names) == 1 and less:
+        return f"size not known, {first} {side} {second}"
+    return f"size not known, {side} zero"
 
 
 def _excluded(question: Question, term: Term, rows: Sequence[Effect]) -> str:
