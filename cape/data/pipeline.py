@@ -135,6 +135,7 @@ class SitePass:
                 n_features=K,
                 n_timepoints=1,
                 trs=(0.0,) * len(person.runs),
+                n_volumes=(1,) * len(person.runs),
                 quality=UNREAD,
                 rank=1,
                 grid="-",

@@ -12,9 +12,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from cape.algorithms.answer import Stage, typical, variance
+from cape.algorithms.answer import typical, variance
 from cape.algorithms.design import Public
 from cape.algorithms.estimators import Array
+from cape.algorithms.regression import Regression
 from cape.algorithms.significance import Z80, power
 from cape.frozen import dataclass
 from cape.settings.question import Question, Term

@@ -131,7 +131,7 @@ def any_budget_of(
     n_sites: int,
     n_subjects: int,
     n_outcomes: int | None = None,
-    first_share: float = USUAL_SHARE,
+    share: float = USUAL_SHARE,
 ) -> PlannedRun | PlannedComparison:
     """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
     if settings.get("computation") == capecontrast.NAME:
@@ -140,7 +140,7 @@ def any_budget_of(
             n_sites=n_sites,
             n_subjects=n_subjects,
             n_outcomes=n_outcomes,
-            first_share=first_share,
+            share=share,
         )
     return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects)
 

@@ -166,6 +166,10 @@ class SiteContext(_Party):
         return self.store.card
 
     @property
+    def min_group(self) -> int:
+        return self.policy.min_group
+
+    @property
     def labels(self) -> str:
         return "" if self.store.card is None else self.store.card.labels
 
