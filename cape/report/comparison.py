@@ -32,6 +32,8 @@ from cape.settings.question import Outcome, Question, Term, parse_question
 SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
+# States of an answer (`Effect.fits`) in which the estimate is right
+ESTIMATED: Final = ("yes", "no d")
 # Settings of a question, in the order of `parse_question`
 QUESTION: Final = (
     "variables", "formula", "outcomes", "ask", "public", "among", "change", "test",
@@ -308,15 +310,18 @@ def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]
     # Sums are over people with any outcome: those without this one added zeros.
     centre = f.centre * f.scale * f.pool / observed
     noise = math.sqrt(f.first_centre[2]) * f.scale
-    error = np.sqrt(noise**2 + sd**2 / (f.M * observed))
-    H = f.public.H
+    relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative
+    error = np.sqrt(noise**2 + sd**2 / (f.M * observed) + relative * centre**2)
+    codes = f.public.H
     for k, one in enumerate(question.outcomes):
+        if found is not None and found.fits[k] not in ESTIMATED:
+            continue
         mean = float(one.middle + one.unit * centre[k])
         se, unit = float(one.unit * error[k]), one.word or None
         yield Mean(outcome=one.name, group="all", mean=mean, unit=unit, se=se)
         for level, name in enumerate(groups):
-            shift = (H[level] - f.group_share @ H) @ found.estimate[:, k] if found else 0.0
-            apart = mean + one.unit * float(shift)
+            code = codes[level] - f.group_share @ codes
+            apart = mean + one.unit * float(code @ found.estimate[:, k]) if found else mean
             yield Mean(outcome=one.name, group=name, mean=apart, unit=unit, se=None)
 
 
@@ -330,9 +335,8 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
     shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
     left = f.adjusted.error * f.q / max(float(np.trace(f.D_all)), 1e-6)
     model = columns(question)
-    steps = [
-        (text, f.public.H[b] - f.public.H[a]) for text, a, b in _pairs_of_levels(question, term)
-    ]
+    codes = f.public.H
+    steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
     if f.public.protected:
         steps = [(f"{term.text}, by its sd", np.array([math.sqrt(f.z_square)]))]
     for (text, step), (j, i) in product(steps, enumerate(f.public.x_columns)):
@@ -345,7 +349,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
             column=model[i].text,
             difference=None if unit is None else before * float(sd[j] / f.stretch[j]) * unit,
             before=before,
-            left=left,
+            left=left * float(np.linalg.norm(step)),
         )
 
 

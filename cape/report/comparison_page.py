@@ -10,7 +10,7 @@ import numpy as np
 
 from cape.frozen import dataclass
 from cape.report import plots
-from cape.report.comparison import SIGNIFICANT, WEIGHT, Effect, GroupComparison
+from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison
 from cape.report.comparison_words import per, r_line
 from cape.report.page import Values
 from cape.report.plots import Picture
@@ -30,8 +30,6 @@ PARTS: Final = {
     "shape": "values beyond the bound",
     "sites": "differences between sites",
 }
-# States in which the estimate itself is shown
-ESTIMATED: Final = ("yes", "no d")
 
 Cells = tuple[str, ...]
 
