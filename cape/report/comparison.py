@@ -32,13 +32,16 @@ from cape.settings.question import Outcome, Question, Term, parse_question
 SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
+# States of an answer (`Effect.fits`) in which the estimate is right
+ESTIMATED: Final = ("yes", "no d")
 # Settings of a question, in the order of `parse_question`
 QUESTION: Final = (
     "variables", "formula", "outcomes", "ask", "public", "among", "change", "test",
     "site_effects", "networks", "outcomes_from",
 )  # fmt: skip
-# What a matrix of regions holds, and its diagonal
+# What a matrix of regions holds, and its diagonal; of a pattern its weights alone
 MATRICES: Final = {"estimate": 0.0, "d": 0.0, "p": 1.0}
+WEIGHT: Final = "weight"
 # table -> column -> what it holds
 COLUMNS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     Path(__file__).with_name("comparison.toml").read_text(encoding="utf-8")
@@ -139,6 +142,8 @@ class Weight:
     """One row of pattern.tsv."""
 
     outcome: str
+    region_a: str | None
+    region_b: str | None
     weight: float
 
 
@@ -196,8 +201,8 @@ class GroupComparison:
 
     @property
     def outcomes(self) -> tuple[Effect, ...]:
-        """The rows of single outcomes."""
-        return self.effects[1:] if self.pattern else self.effects
+        """The rows of single outcomes; of a pattern there are none."""
+        return () if self.pattern else self.effects
 
     def of_term(self, term: str, contrast: str | None = None) -> tuple[Effect, ...]:
         """Return the rows of single outcomes of a term, or of one of its contrasts."""
@@ -210,18 +215,18 @@ class GroupComparison:
     @property
     def regions(self) -> tuple[str, ...]:
         """The ends of all outcomes if these are edges between regions, else none."""
-        ends = (end for row in self.outcomes for end in (row.region_a, row.region_b) if end)
+        ends = (end for pair in regions_of(self.asked).values() for end in pair)
         return tuple(dict.fromkeys(ends))
 
     def matrix(self, contrast: str, what: str) -> Array:
-        """Return estimate, d or p of all pairs of regions; NaN where withheld."""
+        """Return estimate, d, p or weight of all pairs of regions; NaN where withheld."""
         at = {name: i for i, name in enumerate(self.regions)}
         values = np.full((len(at), len(at)), np.nan)
-        np.fill_diagonal(values, MATRICES[what])
-        for row in self.outcomes:
-            if row.contrast == contrast and row.region_a and row.region_b:
-                i, j, value = at[row.region_a], at[row.region_b], getattr(row, what)
-                values[i, j] = values[j, i] = math.nan if value is None else value
+        np.fill_diagonal(values, MATRICES.get(what, 0.0))
+        effects_of = (row for row in self.outcomes if row.contrast == contrast)
+        for row in self.pattern if what == WEIGHT else effects_of:
+            i, j, value = at[row.region_a or ""], at[row.region_b or ""], getattr(row, what)
+            values[i, j] = values[j, i] = math.nan if value is None else value
         return values
 
 
@@ -244,30 +249,41 @@ def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
     )
     if outcome.status != "released":
         return empty
+    if outcome.score is not None and outcome.score_state is not None:
+        one, found = _of_score(question), answers(outcome.score, outcome.score_state)
+        return dataclasses.replace(
+            empty,
+            effects=tuple(_effects(one, effects(one, found))),
+            pattern=tuple(_weights(outcome)),
+            **_of_facts(outcome, None),
+        )
     found = answers(outcome.regression, outcome.state)
-    tested: tuple[Effect, ...] = ()
-    weights: tuple[Weight, ...] = ()
-    if outcome.score is not None and outcome.weights is not None:
-        score = answers(outcome.score, outcome.score_state)
-        tested = tuple(_effects(_of_score(question), effects(_of_score(question), score)))
-        pairs = zip(question.outcomes, outcome.weights.tolist(), strict=True)
-        weights = tuple(Weight(outcome=one.name, weight=w) for one, w in pairs)
     return dataclasses.replace(
         empty,
-        effects=(*tested, *_effects(question, effects(question, found))),
+        effects=tuple(_effects(question, effects(question, found))),
         omnibus=tuple(Omnibus(**_cells(Omnibus, row)) for row in omnibus(question, found)),
-        **_of_facts(outcome, found),
-        pattern=weights,
+        **_of_facts(outcome, found[0]),
     )
 
 
-def _of_facts(outcome: ContrastOutcome, found: Sequence[Answer]) -> dict[str, Any]:
-    """Return means, balance and missing values, which least squares does not release."""
+def _weights(outcome: ContrastOutcome) -> Iterator[Weight]:
+    question, ends = outcome.question, regions_of(outcome.question)
+    weights = [] if outcome.weights is None else outcome.weights.tolist()
+    for one, weight in zip(question.outcomes, weights, strict=True):
+        a, b = ends.get(one.name, (None, None))
+        yield Weight(outcome=one.name, region_a=a, region_b=b, weight=weight)
+
+
+def _of_facts(outcome: ContrastOutcome, first: Answer | None) -> dict[str, Any]:
+    """Return means, balance and missing values, which least squares does not release.
+
+    `first` is the answer to the first term; None for a pattern, whose half A has no errors.
+    """
     if outcome.regression.noiseless:
         return {}
     question, known = outcome.question, facts(outcome.regression, outcome.state)
     return {
-        "means": tuple(_means(question, known[0], found[0])),
+        "means": tuple(_means(question, known[0], first)),
         "balance": tuple(row for one in zip(question.asked, known, strict=True)
                          for row in _balance(question, *one)),
         "missing": tuple(row for one in zip(question.asked, known, strict=True)
@@ -283,24 +299,29 @@ def _pairs_of_levels(question: Question, term: Term) -> Iterator[tuple[str, int,
             yield f"{levels[b]} - {levels[a]}", a, b
 
 
-def _means(question: Question, f: Facts, found: Answer) -> Iterator[Mean]:
+def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]:
     """Yield means of everybody, and of the groups of the first term at equal columns."""
     term = question.asked[0]
     groups: list[str] = []
-    if term.public and len(term.names) == 1:
+    if found is not None and term.public and len(term.names) == 1:
         groups = list(question.variable(term.names[0]).levels)
+    observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
+    sd = np.full(f.K, f.scale) if found is None else found.sd
     # Sums are over people with any outcome: those without this one added zeros.
-    centre = f.centre * f.scale * f.pool / np.maximum(found.observed, 0.05)
+    centre = f.centre * f.scale * f.pool / observed
     noise = math.sqrt(f.first_centre[2]) * f.scale
-    error = np.sqrt(noise**2 + found.sd**2 / (f.M * np.maximum(found.observed, 0.05)))
-    share = f.group_share
+    relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative
+    error = np.sqrt(noise**2 + sd**2 / (f.M * observed) + relative * centre**2)
+    codes = f.public.H
     for k, one in enumerate(question.outcomes):
+        if found is not None and found.fits[k] not in ESTIMATED:
+            continue
         mean = float(one.middle + one.unit * centre[k])
         se, unit = float(one.unit * error[k]), one.word or None
         yield Mean(outcome=one.name, group="all", mean=mean, unit=unit, se=se)
-        for name, code in zip(groups, found.public.H, strict=False):
-            shift = float((code - share @ found.public.H) @ found.estimate[:, k])
-            apart = mean + one.unit * shift
+        for level, name in enumerate(groups):
+            code = codes[level] - f.group_share @ codes
+            apart = mean + one.unit * float(code @ found.estimate[:, k]) if found else mean
             yield Mean(outcome=one.name, group=name, mean=apart, unit=unit, se=None)
 
 
@@ -314,9 +335,8 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
     shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
     left = f.adjusted.error * f.q / max(float(np.trace(f.D_all)), 1e-6)
     model = columns(question)
-    steps = [
-        (text, f.public.H[b] - f.public.H[a]) for text, a, b in _pairs_of_levels(question, term)
-    ]
+    codes = f.public.H
+    steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
     if f.public.protected:
         steps = [(f"{term.text}, by its sd", np.array([math.sqrt(f.z_square)]))]
     for (text, step), (j, i) in product(steps, enumerate(f.public.x_columns)):
@@ -329,7 +349,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
             column=model[i].text,
             difference=None if unit is None else before * float(sd[j] / f.stretch[j]) * unit,
             before=before,
-            left=left,
+            left=left * float(np.linalg.norm(step)),
         )
 
 
@@ -434,7 +454,7 @@ def write_tables(folder: Path, result: GroupComparison) -> None:
             files.write_rows(folder / f"{name}.tsv", kind, rows)
             _describe(folder / name, COLUMNS[name])
     _write_sites(folder, result.sites)
-    if result.regions:
+    if result.regions and result.effects:
         _write_matrices(folder, result)
 
 
@@ -457,8 +477,8 @@ def _write_sites(folder: Path, rows: Sequence[SiteRow]) -> None:
 
 
 def _write_matrices(folder: Path, result: GroupComparison) -> None:
-    contrasts = dict.fromkeys(row.contrast for row in result.outcomes)
-    for contrast, (what, _) in product(contrasts, MATRICES.items()):
+    contrasts = dict.fromkeys(row.contrast for row in result.effects)
+    for contrast, what in product(contrasts, [WEIGHT] if result.pattern else MATRICES):
         name = f"matrix_{slug(contrast)}_{what}"
         values = result.matrix(contrast, what).tolist()
         rows = zip(result.regions, values, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cape.frozen import dataclass
 from cape.report import plots
-from cape.report.comparison import SIGNIFICANT, Effect, GroupComparison
+from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison
 from cape.report.comparison_words import per, r_line
 from cape.report.page import Values
 from cape.report.plots import Picture
@@ -30,8 +30,6 @@ PARTS: Final = {
     "shape": "values beyond the bound",
     "sites": "differences between sites",
 }
-# States in which the estimate itself is shown
-ESTIMATED: Final = ("yes", "no d")
 
 Cells = tuple[str, ...]
 
@@ -52,16 +50,34 @@ def answer(folder: ComparisonFolder, drawn: bool) -> Values | None:
     if not result.effects:
         return None
     question, tested = result.asked, result.tested
-    pattern = None
     if tested is not None:
         pattern = _block(question, question.asked[0], tested.contrast, [tested], None)
+        return {"pattern": pattern, "tests": (), "blocks": [_weights(result, drawn=drawn)]}
     blocks = []
     for term in question.asked:
         for contrast in result.contrasts(term.text):
             rows = result.of_term(term.text, contrast)
             picture = _picture(result, question, term, contrast) if drawn else None
             blocks.append(_block(question, term, contrast, rows, picture))
-    return {"blocks": blocks, "pattern": pattern, "tests": result.omnibus}
+    return {"blocks": blocks, "pattern": None, "tests": result.omnibus}
+
+
+def _weights(result: GroupComparison, *, drawn: bool) -> Block:
+    """Return the pattern that one half gave: the largest weights, and all of them folded."""
+    rows = sorted(result.pattern, key=lambda row: -abs(row.weight))
+    cells = tuple((row.outcome, f"{row.weight:.3f}") for row in rows)
+    picture = None
+    if drawn and result.regions:
+        alt = "Weights of the pattern; colours say the sign and the size, not that an edge differs."
+        weights = result.matrix("", WEIGHT)
+        picture = plots.draw_edges(result.regions, weights, alt, "weight in the pattern")
+    return Block(
+        title="Weights of the pattern",
+        picture=picture,
+        header=("outcome", "weight"),
+        rows=cells[:STRONGEST],
+        folded=cells if len(cells) > STRONGEST else (),
+    )
 
 
 def _block(
@@ -173,8 +189,7 @@ def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
     result = folder.results.comparison
     if not result.effects:
         return None
-    rows = [result.tested] if result.tested is not None else result.outcomes
-    parts = {}
+    rows, parts = result.effects, {}
     for part, words in PARTS.items():
         shares = [share for row in rows if (share := row.share(part)) is not None]
         if shares and np.median(shares) >= 0.005:

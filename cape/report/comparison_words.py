@@ -26,7 +26,7 @@ REASONS: Final = {
     "so their means cannot be compared",
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
     "ties": "too many people have the same value, such as 0",
-    "no d": "people differ far less in it than its range says",
+    "no d": "its spread is too small to be seen beside the noise",
     "lacks": "no site with people of all groups has it",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
@@ -71,7 +71,7 @@ def who_of(result: GroupComparison) -> str:
     question = result.asked
     whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
     parts = [f"{_count(len(result.sites), 'site')}, {result.people:,} people asked{whom}"]
-    shares = [row.observed for row in result.outcomes if row.observed is not None]
+    shares = [row.observed for row in result.effects if row.observed is not None]
     if shares:
         low, high = (round(100 * share) for share in (min(shares), max(shares)))
         parts.append(f"about {low if low == high else f'{low} to {high}'} % with a value")
@@ -206,7 +206,11 @@ def _size(question: Question, term: Term, row: Effect) -> str:
     if row.fits == "no d":
         cells = (f"{step * value:.3g}" for value in (row.estimate, row.low95, row.high95))
         return "{} [{}, {}]".format(*cells) + words
-    return f"size not known, {'above' if row.estimate > 0 else 'below'} zero"
+    side = "above" if row.estimate > 0 else "below"
+    first, less, second = row.contrast.partition(" - ")
+    if len(term.names) == 1 and less:
+        return f"size not known, {first} {side} {second}"
+    return f"size not known, {side} zero"
 
 
 def _excluded(question: Question, term: Term, rows: Sequence[Effect]) -> str:

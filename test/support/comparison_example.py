@@ -114,13 +114,16 @@ def edge_names(question: Mapping[str, str] = EDGES) -> list[str]:
     return [one.name for one in parse_question(**question).outcomes]
 
 
-def pattern(d: float, edges: float = 0.3, **question: str) -> GroupComparison:
+def pattern(d: float, **question: str) -> GroupComparison:
     """Return the record of a pattern of 15 edges whose test gave `d`."""
     asked = {**EDGES, "test": "pattern", **question}
     names = edge_names(asked)
-    weights = tuple(Weight(outcome=name, weight=len(names) ** -0.5) for name in names)
-    rows = [effect(PATTERN, d), *(effect(name, edges) for name in names)]
-    return compared(rows, asked, pattern=weights)
+    size, ends = len(names) ** -0.5, regions_of(parse_question(**asked))
+    weights = tuple(
+        Weight(outcome=name, region_a=ends[name][0], region_b=ends[name][1], weight=size)
+        for name in names
+    )
+    return compared([effect(PATTERN, d)], asked, pattern=weights)
 
 
 def three_groups(d: Sequence[float] = (-0.45, -0.05), several: bool = True) -> GroupComparison:

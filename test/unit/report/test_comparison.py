@@ -90,6 +90,12 @@ def test_edges_are_matrices_of_regions_too(tmp_path) -> None:
     assert np.diag(result.matrix("SZ - control", "p")).tolist() == [1.0] * 6
 
 
+def test_a_pattern_of_edges_is_a_matrix_of_weights(tmp_path) -> None:
+    write_tables(tmp_path, pattern(0.9))
+    assert [path.name for path in tmp_path.glob("matrix_*.tsv")] == ["matrix_SZ-control_weight.tsv"]
+    assert pattern(0.9).matrix("", "weight")[0, 1] == pytest.approx(15**-0.5)
+
+
 def test_edges_within_a_domain_stand_on_the_diagonal() -> None:
     asked = {**TWO, "outcomes": "domains", "networks": "a (V), b (V), c (M), d (M)"}
     rows = [effect(one.name, 0.3) for one in parse_question(**asked).outcomes]

@@ -57,7 +57,7 @@ def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None
     title, _, rest = text.partition("What differs")
     assert "SZ and control differ along a pattern" in title
     assert "number was tested: it is the claim of this page" in rest
-    assert "15 of 15 edges leave zero" in (tmp_path / "index.html").read_text()
+    assert "Weights of the pattern; colours say" in (tmp_path / "index.html").read_text()
     for name in ("effects.tsv", "pattern.tsv", "means.tsv", "sites.tsv", "matrix_*.tsv"):
         assert name in rest
     assert "Cox DR (1975)" in (tmp_path / "methods.md").read_text()
@@ -65,9 +65,11 @@ def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None
 
 
 def test_edges_that_do_not_leave_zero_are_not_drawn(tmp_path: Path) -> None:
-    text = page(tmp_path, pattern(0.05, edges=0.0))
+    names = example.edge_names()
+    text = page(tmp_path / "none", compared([effect(name) for name in names], EDGES))
     assert "no edge by itself leaves zero" in text
-    assert "not found again" in text
+    page(tmp_path, compared([effect(name, -0.5 * (name == names[0])) for name in names], EDGES))
+    assert "1 of 15 edges leave zero" in (tmp_path / "index.html").read_text()
 
 
 def test_long_tables_are_folded_and_show_the_strongest(tmp_path: Path) -> None:

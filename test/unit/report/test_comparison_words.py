@@ -83,7 +83,7 @@ def test_what_is_found_without_a_size_has_its_direction_or_its_unit(fits: str) -
     text = said(compared([row]))
     assert "SZ and control differ in hippocampus: " in text
     assert "d 1" not in text
-    assert ("400 [322, 478]" if fits == "no d" else "above zero") in text
+    assert ("400 [322, 478]" if fits == "no d" else "SZ above control") in text
     assert "How much hippocampus differs in standard deviations is not known: " in text
 
 
