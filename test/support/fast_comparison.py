@@ -141,7 +141,9 @@ def play(
     state = run(half_b, score, rng)
     found = answers(half_b, state)
     one = replace_outcomes(question)
-    return Found(list(effects(one, found)), list(omnibus(one, found)), found, half_b, state, weights)
+    return Found(
+        list(effects(one, found)), list(omnibus(one, found)), found, half_b, state, weights
+    )
 
 
 def replace_outcomes(question: Question) -> Question:
@@ -190,7 +192,9 @@ def run(regression: Regression, rows: list[Array], rng: np.random.Generator) -> 
                 total = total + sum(query.part(stack) for stack in stacks)
             move = 2.0 if one.shape == "ball" else math.sqrt(2.0)
             # G is of one term, which has 1 / Q of mu^2; the weight is a share of all.
-            std = 0.0 if math.isinf(G) else move / (G * math.sqrt(one.weight * terms)) * M / everybody
+            std = (
+                0.0 if math.isinf(G) else move / (G * math.sqrt(one.weight * terms)) * M / everybody
+            )
             means.append(total / everybody + std * rng.standard_normal(query.size))
             stds.append(std)
         state = regression.steps(state, means, stds)
