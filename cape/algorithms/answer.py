@@ -234,7 +234,7 @@ def _answer(f: Facts) -> Answer:
         ww=ww / square[:, None, None],
         squares=squares,
         noise=noise,
-        leak=B_error * (sd * left * observed) ** 2,
+        leak=B_error * (sd * left * observed) ** 2 + f.left,
         kept=there * J,
         shape=(SHAPE * cut_bias(f.C / math.sqrt(K), K) * sd) ** 2,
     )

@@ -314,21 +314,3 @@ def _centred(code: Array, counts: Counts) -> tuple[Array, Array]:
     g[longest < 1e-9] = 0.0  # one code, but for rounding
     scale = np.where(longest < 1e-9, 0.0, 0.5 / np.maximum(longest, 1e-9))
     return g * scale[:, None, None], g
-
-
-# -- halves --------------------------------------------------------------------------------------
-
-
-def half_of_sites(seed: bytes, sites: Sequence[str], people: Counts) -> Flags:
-    """Return which sites are in half A: by the public seed, one of each pair of similar size.
-
-    An answer for sites like these needs halves of sites: tested at the sites where it was found, a
-    pattern would show effects of these sites.  The last of an odd number of sites is in half A.
-    """
-    order = sorted(range(len(sites)), key=lambda s: (-int(people[s]), sites[s].encode()))
-    inside = np.zeros(len(sites), dtype=bool)
-    for first in range(0, len(order), 2):
-        pair = order[first : first + 2]
-        label = b"\0".join((b"cape/1/half-site", seed, sites[pair[0]].encode()))
-        inside[pair[hashlib.sha256(label).digest()[0] % len(pair)]] = True
-    return inside

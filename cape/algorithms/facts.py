@@ -32,19 +32,23 @@ from cape.algorithms.looks import (
     Stage,
     look_noise,
     moved,
+    sites_radius,
     xsites_radius,
 )
 from cape.algorithms.population import (
     BINS,
     W,
     ball,
+    careful_octave,
     octave,
     posterior,
     protected_people,
     public_people,
     radius,
+    site_means,
     solve,
     synthetic,
+    uncentred,
     unclipped,
     weight,
 )
@@ -52,7 +56,7 @@ from cape.algorithms.population import (
 # [2] Weight of the term in the look at second moments
 GAMMA = 3.0
 # Effect of a common octave: x is multiplied by 2^-(octave + .4), never by less than 1.
-XF, WIDE_X, WIDE_U = 0.4, 1.5, 1.5
+XF, WIDE_X = 0.4, 1.5
 # What covariates explain, for many outcomes: prior mean and sd
 R2_PRIOR = (0.2, 0.15)
 # G below which half A of a pattern has no site part
@@ -109,7 +113,7 @@ class Facts:
         """Log2 of the scale in public units."""
         shares, noise = self.seen("where")
         prior = (0.5, 0.7) if self.stage == "half" and self.K == 1 else (0.0, 2.0)
-        return octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior, 0.02)
+        return octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
 
     @property
     def scale(self) -> float:
@@ -135,10 +139,9 @@ class Facts:
         f = np.ones(self.p)
         if self.plan.asks("xwhere"):
             shares, noise = self.seen("xwhere")
-            for j, one in zip(
-                np.flatnonzero(self.public.ranges), shares.reshape(-1, BINS), strict=True
-            ):
-                f[j] = 2.0 ** -min(octave(one, noise, 1, (-0.3, 1.5), 0.1) + XF, 0.0)
+            columns = shares.reshape(-1, BINS)
+            for j, one in zip(np.flatnonzero(self.public.ranges), columns, strict=True):
+                f[j] = 2.0 ** -min(careful_octave(one, noise) + XF, 0.0)
         return f
 
     @cached_property
@@ -231,23 +234,17 @@ class Facts:
 
     @cached_property
     def recentred(self) -> tuple[Array, Array, float]:
-        """Centre (K,), differences of groups (L, K) and the variance of these, asked twice."""
+        """Centre (K,), differences of groups (L, K) and the variance of their noise."""
         centre, groups, variance, spread = self.first_centre
-        if self.sites_name not in self._seen or not self.centred_again:
+        if "again" not in self._seen:
             return centre, groups, spread
-        mean, noise = self.seen(self.sites_name)
-        second = self._centres(mean[: self.L * self.K], noise)
-        kept = variance / (variance + second[2])
-        w = spread / (spread + second[3])
-        return (
-            centre + kept * second[0],
-            groups + w * (second[1] - groups),
-            spread * second[3] / (spread + second[3]),
-        )
+        again = self._centres(*self.seen("again"))
+        centre = centre + variance / (variance + again[2]) * again[0]
+        return (centre, *min((groups, spread), again[1::2], key=lambda both: both[1]))
 
     @property
     def centre(self) -> Array:
-        """Centre (K,); the first one, until the look at site centres was released."""
+        """Centre (K,); the first one, until it was asked again."""
         return self.recentred[0]
 
     @cached_property
@@ -255,15 +252,18 @@ class Facts:
         return self.seen("middle").mean[: self.p] / self.pool
 
     @cached_property
-    def middle2_radius(self) -> float:
+    def far(self) -> float:
+        """How far stretched people may be from their first middle, by its noise."""
         f = self.stretch
-        far = self.seen("middle").noise * float(np.linalg.norm(f[f > WIDE_X]))
-        return 2.5 * math.sqrt(self.p) + far
+        return self.seen("middle").noise * float(np.linalg.norm(f[f > WIDE_X]))
+
+    @property
+    def middle2_radius(self) -> float:
+        return 2.5 * math.sqrt(self.p) + self.far
 
     @property
     def x_sites_radius(self) -> float:
-        wide = bool(self.stretch.max() > WIDE_X)
-        return self.middle2_radius if wide else xsites_radius(self.p)
+        return xsites_radius(self.p) + self.far
 
     @cached_property
     def middle(self) -> Array:
@@ -276,25 +276,23 @@ class Facts:
         kept = first**2 / (first**2 + noise**2)
         return np.asarray(self.first_middle + kept * second / self.pool / self.stretch)
 
-    def _shrunk(self, mean: Array, noise: float, each: bool) -> Array:
-        """Return site means (S, n) by empirical Bayes; `each` column has a variance of its own."""
-        n, n_s = mean.size // self.S, self.n_s[:, None]
-        g = mean.reshape(self.S, n) * self.M / n_s / self.pool
-        if each:
-            g = g - (n_s * g).sum(axis=0) / self.M
-        known = (noise * self.M / n_s / self.pool) ** 2 + 1.0 / n_s
-        true = (n_s * (g**2 - known)).sum(axis=0) / self.M
-        true = np.maximum(true if each else np.full(n, true.mean()), 0.0)
-        return np.asarray(g * true / (true + known))
+    def _by_site(self, mean: Array, noise: float) -> tuple[Array, Array, Array]:
+        """Return means (S, n) of sites about their own mean (n,), and the variance (S, 1)."""
+        n_s = self.n_s[:, None]
+        g = mean.reshape(self.S, -1) * self.M / n_s / self.pool
+        error = (noise * self.M / n_s / self.pool) ** 2 + 1.0 / n_s
+        middle = (self.public.people[:, None] * g).sum(axis=0) / self.M
+        return g - middle, middle, error
 
     @cached_property
-    def x_sites(self) -> Array:
-        """Site means (S, p) of stretched x."""
+    def x_sites(self) -> tuple[Array, Array]:
+        """Site means (S, p) of stretched x, and the variance of what is left of them."""
         if self.design:
             return self.design.x_sites
         if not self.plan.asks("xsites"):
-            return np.zeros((self.S, self.p))
-        return self._shrunk(*self.seen("xsites"), each=True)
+            return np.zeros((self.S, self.p)), np.full((self.S, self.p), 0.1)
+        g, _, error = self._by_site(*self.seen("xsites"))
+        return site_means(g, error, one=False)
 
     # -- round 3: second moments, site centres ---------------------------------------------------
 
@@ -344,21 +342,25 @@ class Facts:
         return self.design.partly if self.design else self._whitening[4]
 
     @property
-    def centred_again(self) -> bool:
-        """Whether the look at site centres asks the centre once more, as the unit is too wide."""
-        return self.wide > WIDE_U or self.plan.asks("again")
-
-    @property
-    def sites_name(self) -> str:
-        return next(name for name in ("sites", "late", "again") if self.plan.asks(name))
+    def u_sites_radius(self) -> float:
+        """Wider where the first centre may be far off."""
+        noise = math.sqrt(self.first_centre[2])
+        return sites_radius(self.K) + (0.5 * math.sqrt(self.K) * noise if noise > 0.3 else 0.0)
 
     @cached_property
-    def u_sites(self) -> Array:
-        """Site centres (S, K) of outcomes."""
-        if self.sites_name not in self._seen or self.centred_again:
-            return np.zeros((self.S, self.K))
-        mean, noise = self.seen(self.sites_name)
-        return self._shrunk(mean[self.L * self.K :], noise, each=False)
+    def u_sites(self) -> tuple[Array, Array, float]:
+        """Site centres (S, K), the variance (S,) of what is left, and that of their mean.
+
+        Their mean mends the first centre, which a wide unit makes noisy.
+        """
+        if "sites" not in self._seen:
+            return np.zeros((self.S, self.K)), np.full(self.S, 0.25), 0.0
+        mean, noise = self.seen("sites")
+        g, middle, error = self._by_site(mean, noise)
+        first, second = self.first_centre[2], self.S * (noise / self.pool) ** 2
+        kept = first / (first + second + 1.0 / self.M)
+        centres, variance = site_means(g + (1 - kept) * middle, error, one=True)
+        return kept * middle + centres, variance.mean(axis=1), min(first, second)
 
     # -- round 4: Gamma and effects --------------------------------------------------------------
 
@@ -568,3 +570,17 @@ class Facts:
         mean, noise = self.seen("kept")
         D = mean[1 + 2 * self.q + self.K :].reshape(self.q, self.q)
         return D * self.D_unit, noise * self.D_unit
+
+    @cached_property
+    def left(self) -> float:
+        """Variance in T of site means of w and of outcomes, beyond what the site part removes."""
+        there, B = np.zeros((self.S, 2)), self.effects[0]
+        if self.p:
+            covariates = self.x_sites[1] @ self.Li**2
+            there[:, 0] = covariates @ (self.adjusted.gamma**2).mean(axis=1)
+            there[:, 1] = covariates @ (B**2).mean(axis=1)
+        there[:, 1] += self.u_sites[1]
+        sizes, limit = np.sqrt(there), self.Y * self.C / math.sqrt(self.K)
+        share = self.public.people / self.M
+        each = [uncentred(0.85 * w, v, self.rho, limit) for w, v in sizes.tolist()]
+        return float(share**2 @ np.array(each))

@@ -18,13 +18,12 @@ Stage = Literal["whole", "design", "half"]
 
 # Up to FEW outcomes the effects of covariates are asked one by one; above, what they explain.
 FEW: Final = 8
-# [2] Looks by exchange; `sites` are asked in one of the two places.
+# [2] Looks by exchange; `again` is asked where `sites` cannot be.
 ROUNDS: Final = (
     ("where", "xwhere", "middle"),
     ("centre", "middle2", "xsites"),
     ("design", "sites", "again"),
     ("balance", "effects"),
-    ("late",),
     ("contrast", "squares", "by_site"),
     ("kept",),
 )
@@ -41,7 +40,6 @@ SHARES: Final = {
     "again": (0.015, 0.015),  # taken from `centre`
     "balance": (0.10, 0.10),
     "effects": (0.08, 0.02),
-    "late": (0.03, 0.03),
     "squares": (0.04, 0.03),
     "by_site": (0.15, 0.15),
     "kept": (0.04, 0.03),
@@ -57,7 +55,7 @@ DESIGN: Final = {
     "design": 0.09,
     "balance": 0.09,
 }
-_COVARIATES: Final = {"xwhere", "middle2", "xsites", "design", "balance", "effects", "late"}
+_COVARIATES: Final = {"xwhere", "middle2", "xsites", "design", "balance", "effects"}
 
 # [1] Radius of the site part of w; that of a protected term, and of Y in balls of v
 RHO: Final = 0.04
@@ -72,7 +70,7 @@ SMALL = 0.6
 # triangle; the radius of the circle around it, and the ramp at its middle
 RAMP_RADIUS, RAMP_MIDDLE = 0.7425, 0.6748
 # Noise of a site's mean, times S: above it, site means would cost more than they mend.
-XSITES_NOISE, SITES_NOISE = 0.5, 2.0
+SITES_NOISE: Final = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +87,6 @@ class Plan:
     """The looks of a term at a stage, by exchange."""
 
     looks: tuple[Planned, ...]
-    by_site: bool  # whether site means of covariates are taken out
 
     def share(self, name: str) -> float:
         return next((look.share for look in self.looks if look.name == name), 0.0)
@@ -114,44 +111,39 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
     shares = {name: total * pair[0 if few else 1] for name, pair in SHARES.items()}
     if stage == "design":
         shares = DESIGN
-    left_out = set() if ranges else {"xwhere", "middle2", "xsites"}
-    if not ranges or _site_noise(public, xsites_radius(p), shares["xsites"]) >= XSITES_NOISE:
+    left_out = set() if ranges else {"xwhere", "middle2"}
+    if not p or _site_noise(public, xsites_radius(p), shares["xsites"]) >= SITES_NOISE:
         left_out.add("xsites")
-    by_site = design.by_site if design else "xsites" not in left_out or not ranges
     if stage == "design":
         left_out |= {name for names in ROUNDS for name in names} - set(DESIGN)
-        return _plan(shares, left_out, by_site)
+        return _plan(shares, left_out)
     if not p:
         left_out |= _COVARIATES - ({"design"} if public.protected else set())
     if stage == "half":
         left_out |= set(DESIGN) - {"middle"}
         if K > 1:  # half A gives a direction, without errors
             left_out |= {"effects", "squares", "by_site", "kept"}
-    affordable = _site_noise(public, sites_radius(K), shares["sites"]) < SITES_NOISE
-    early, late = affordable and (by_site or not p), affordable and few and bool(p) and not by_site
-    left_out |= {
-        name
-        for name, asked in (("sites", early), ("late", late), ("by_site", public.random),
-                            ("again", not early and not late))
-        if not asked
-    }  # fmt: skip
+    sites = _site_noise(public, sites_radius(K), shares["sites"]) < SITES_NOISE
+    left_out.add("again" if sites else "sites")
+    if not public.random:
+        left_out.add("by_site")
     if "again" not in left_out:
         shares["centre"] -= shares["again"]
     if public.protected:
         shares["kept"] += PROTECTED_KEPT
     asked = [name for names in ROUNDS for name in names if name not in left_out]
     shares["contrast"] = total - sum(shares[name] for name in asked if name != "contrast")
-    return _plan(shares, left_out, by_site)
+    return _plan(shares, left_out)
 
 
-def _plan(shares: Mapping[str, float], left_out: set[str], by_site: bool) -> Plan:
+def _plan(shares: Mapping[str, float], left_out: set[str]) -> Plan:
     rounds = [[name for name in names if name not in left_out] for names in ROUNDS]
     looks = tuple(
         Planned(name=name, round=i, share=shares[name])
         for i, names in enumerate((names for names in rounds if names), start=1)
         for name in names
     )
-    return Plan(looks=looks, by_site=by_site)
+    return Plan(looks=looks)
 
 
 def _site_noise(public: Public, bound: float, share: float) -> float:

@@ -22,6 +22,8 @@ BINS = len(EDGES) + 1
 GRID = np.arange(-7.0, 7.01, 0.1)
 # [3] Variance that a normal prior of a covariate's effects may have
 PRIORS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
+# Variance that a normal prior of site means may have
+SPREADS = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
 # [3] What a cut at c scales may make of groups of other shape: a exp(-c / t) sd, (K = 1, K > 1)
 CUT = ((0.2, 1.2), (0.2, 0.7))
 
@@ -117,12 +119,31 @@ def _octaves(nu: int) -> Array:
     return np.asarray(0.5 * np.diff(np.hstack([ends, below, ends + 1]), axis=1))
 
 
-def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float], least: float) -> float:
+def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float]) -> float:
     """Return log2 of the sd behind released shares (bins,) of pairs by octave [3].
 
-    The mode of the posterior and what is near it; `prior`: mean and sd.  `least` is the smallest
-    share of people with a value.
+    The mode of the posterior and what is near it; `prior`: mean and sd.
     """
+    chance = _chances(shares, noise, nu, prior, 0.02)
+    peak = GRID[np.argmax(np.convolve(chance, np.ones(7), "same"))]
+    near = np.where(np.abs(GRID - peak) < 1.5, chance, 0.0)
+    return float(near @ GRID / near.sum())
+
+
+def careful_octave(shares: Array, noise: float) -> float:
+    """Return log2 of the sd of a covariate, rather too large than too small.
+
+    A column stretched tenfold by a mistake would hide all others: that made one answer in a
+    thousand at M 1000 epsilon 1 wrong by ten standard errors.
+    """
+    below = np.cumsum(_chances(shares, noise, 1, (-0.3, 1.5), 0.5))
+    return float(GRID[np.searchsorted(below, 0.65 * below[-1])])
+
+
+def _chances(
+    shares: Array, noise: float, nu: int, prior: tuple[float, float], least: float
+) -> Array:
+    """Return the posterior on `GRID`; at least this share of pairs have values."""
     curves = _octaves(nu)
     if shares[1:].sum() > max(0.05, 4 * noise):
         shares, curves = shares[1:], curves[:, 1:]  # pairs of equal values say nothing of the scale
@@ -130,10 +151,7 @@ def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float], lea
     rest = shares - np.clip(fitted, least, 1.05)[:, None] * curves
     log = -(rest**2).sum(axis=1) / (2 * (noise**2 + 2e-4))
     log = log - (GRID - prior[0]) ** 2 / (2 * prior[1] ** 2)
-    chance = np.exp(log - log.max())
-    peak = GRID[np.argmax(np.convolve(chance, np.ones(7), "same"))]
-    near = np.where(np.abs(GRID - peak) < 1.5, chance, 0.0)
-    return float(near @ GRID / near.sum())
+    return np.asarray(np.exp(log - log.max()))
 
 
 def octave_of(distance: Array) -> Counts:
@@ -159,6 +177,33 @@ def posterior(T: Array, error: float) -> tuple[Array, Array]:
     variance = (chance * kept * error).sum(axis=0)
     variance = variance + ((chance * kept**2).sum(axis=0) - mean**2) * T**2
     return mean * T, variance.sum(axis=0)
+
+
+def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
+    """Return mean and variance (S, n) of site means g whose errors have this variance (S, 1).
+
+    The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
+    """
+    V = SPREADS[:, None, None]
+    log = (-0.5 * np.log(V + error) - 0.5 * g**2 / (V + error)).sum(axis=1, keepdims=True)
+    log = (log.sum(axis=2, keepdims=True) if one else log) - 0.3 * np.log(V)
+    chance = np.exp(log - log.max(axis=0))
+    chance = chance / chance.sum(axis=0)
+    kept = V / (V + error)
+    mean = (chance * kept).sum(axis=0)
+    variance = (chance * kept * error).sum(axis=0)
+    return mean * g, variance + ((chance * kept**2).sum(axis=0) - mean**2) * g**2
+
+
+@lru_cache(maxsize=1)
+def _forty() -> Array:
+    return np.abs(np.sort(normals(4000, 6)[:, 0])[40::100])
+
+
+def uncentred(w: float, v: float, rho: float, Y: float) -> float:
+    """Return the mean square of w v less its site part, for means w, v of a site of these sd."""
+    a, b = w * _forty()[:, None], v * _forty()[None]
+    return float(np.mean((a * b - np.minimum(a, rho) * np.minimum(b, Y)) ** 2))
 
 
 def cut_bias(c: float, K: int) -> float:

@@ -163,7 +163,7 @@ def _stretched(f: Facts, a: People, middle: Array) -> Array:
 
 
 def _centred_x(f: Facts, a: People) -> Array:
-    return np.where(a.here[:, None], _stretched(f, a, f.middle) - f.x_sites[a.site], 0.0)
+    return np.where(a.here[:, None], _stretched(f, a, f.middle) - f.x_sites[0][a.site], 0.0)
 
 
 def _white(f: Facts, a: People) -> Array:
@@ -186,7 +186,7 @@ def _in_scales(f: Facts, a: People) -> Array:
 
 def _outcomes(f: Facts, a: People) -> Array:
     """Return outcomes (n, K) in scales, without centres."""
-    return np.where(a.there, _in_scales(f, a) - f.centre - f.u_sites[a.site], 0.0)
+    return np.where(a.there, _in_scales(f, a) - f.centre - f.u_sites[0][a.site], 0.0)
 
 
 def _rest(f: Facts, a: People) -> Array:
@@ -303,18 +303,12 @@ def _design_bound(f: Facts) -> float:
     return f.design_radius**2 + GAMMA**2 / 4 if f.p else GAMMA**2 / 8
 
 
+def _again(f: Facts, a: People) -> Array:
+    return _by_group(f, a, ball(_outcomes(f, a), sites_radius(f.K)))
+
+
 def _sites(f: Facts, a: People) -> Array:
-    """Sums by site; or once more by group, if the unit is too wide for the first centre."""
-    with_sites = not f.plan.asks("again")
-    if f.centred_again:
-        rest = np.where(a.there, _in_scales(f, a) - f.first_centre[0], 0.0)
-        rows = _by_group(f, a, ball(rest, sites_radius(f.K)))
-        return np.hstack([rows, np.zeros((len(rows), f.S * f.K * with_sites))])
-    rest = _outcomes(f, a)
-    if f.plan.asks("late"):
-        rest = np.where(a.there, rest - _white(f, a) @ f.effects[0], 0.0)
-    rows = _blocks(a.site, f.S, ball(rest, sites_radius(f.K)))
-    return np.hstack([np.zeros((len(rows), f.L * f.K)), rows])
+    return _blocks(a.site, f.S, ball(_outcomes(f, a), f.u_sites_radius))
 
 
 # -- round 4 -------------------------------------------------------------------------------------
@@ -437,8 +431,8 @@ def _looks(f: Facts) -> dict[str, Look]:
     look("xsites", S * p, _xsites, lambda: f.x_sites_radius)
     look("design", p * (p + 1) // 2 + p * q + protected, _design, lambda: _design_bound(f),
          shape="psd" if p else "ball")  # fmt: skip
-    for name, blocks in (("sites", L + S), ("late", L + S), ("again", L)):
-        look(name, blocks * K, _sites, lambda: sites_radius(K))
+    look("sites", S * K, _sites, lambda: f.u_sites_radius)
+    look("again", L * K, _again, lambda: sites_radius(K))
     look("balance", p * q, _balance, lambda: moved(f.public, "balance", f.rho) * f.b,
          part=_balance_part)  # fmt: skip
     if f.few:

@@ -133,6 +133,11 @@ class SitePolicy:
     def words(self) -> OwnWords:
         return OwnWords(**{name: getattr(self, name) for name in OWN_WORDS})
 
+    def saying(self, words: OwnWords) -> SitePolicy:
+        """Return this policy with the site's own words on its files."""
+        said = {name: getattr(words, name) for name in OWN_WORDS}
+        return dataclasses.replace(self, **said)
+
     def _checked(self) -> SitePolicy:
         if self.max_total and self.ledger_file == NO_LEDGER:
             problem = "max_total needs to know what earlier runs spent"

@@ -10,7 +10,6 @@ from cape.algorithms.design import (
     coded,
     columns,
     counts_of,
-    half_of_sites,
     pairs,
     public_of,
     public_order,
@@ -144,14 +143,3 @@ def test_a_protected_term_has_one_column_of_its_own() -> None:
     found = public(nobody_said, [[]])
     assert found.counts.tolist() == [[9]]
     assert found.M == 9
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 7])
-def test_halves_of_sites_are_of_similar_size(n) -> None:
-    names, people = [f"s{i}" for i in range(n)], np.arange(10, 10 + n)
-    inside = half_of_sites(b"seed", names, people)
-    assert inside.sum() == (n + 1) // 2
-    if n == 7:
-        assert abs(people[inside].sum() - people[~inside].sum()) <= 10 + 3
-        others = {tuple(half_of_sites(bytes([b]), names, people)) for b in range(20)}
-        assert len(others) > 3

@@ -111,9 +111,11 @@ ROWS = "participant_id\tdx\tvolume\tnote\texclude\n1\ta\t3\t\t\n2\tb\t4\t\t1\n3\
 
 def people(folder: Path, rows: bytes) -> tuple[PeopleList, Findings]:
     (folder / "participants.tsv").write_bytes(rows)
-    given = {"group": "dx: a, b", "outcomes": "volume 1", "private": False}
+    given = {"variables": "dx a/b", "formula": "dx", "public": "dx", "outcomes": "volume 1:9"}
     findings = Findings("A")
-    return read_people(folder, CapeContrastConfig.from_input(given), findings), findings
+    return read_people(
+        folder, CapeContrastConfig.from_input({**given, "private": False}), findings
+    ), findings
 
 
 def test_who_is_left_out_is_said_with_the_line(tmp_path: Path) -> None:
