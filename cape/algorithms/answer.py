@@ -202,7 +202,7 @@ def _by_group(f: Facts, observed: Array) -> Array:
 
 
 def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Array, Flags]:
-    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to be known."""
+    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know."""
     mean, noise = f.seen("squares")
     mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
     mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share

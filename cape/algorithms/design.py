@@ -136,8 +136,8 @@ def pairs(cell: Counts) -> Counts:
 class Public:
     """What is known of one asked term before the first release; S sites, K outcomes, p columns x.
 
-    A protected term has one column z, a coded column by twice its largest value; `group`, `r`, `g` and
-    `H` are then empty.
+    A protected term has one column z, a coded column by twice its largest value; `group`, `r`, `g`
+    and `H` are then empty.
     """
 
     people: Counts  # (S,) people who are asked

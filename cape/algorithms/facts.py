@@ -136,11 +136,11 @@ class Facts:
         return bool(shares[0] - 3 * noise > 0.45 * max(shares.sum(), 0.05))
 
     @cached_property
-    def ranges(self) -> Array:
+    def ranges(self) -> Counts:
         """Places of the columns of numbers; a product is made of columns that are scaled."""
         own = self.public.z_range and not self.public.z_factors
         columns = np.append(self.public.ranges, own)[: len(self.half_ranges)]
-        return np.flatnonzero(columns)
+        return np.asarray(np.flatnonzero(columns), dtype=np.int64)
 
     @cached_property
     def _octaves(self) -> tuple[Array, Array]:
@@ -285,7 +285,7 @@ class Facts:
         f, product = float(self.stretch[-1]), bool(self.public.z_factors)
         most = 6.0 if product else 2.0 * self.public.z_half * f
         far = min(self.seen("middle").noise * f, 9.0) if f > WIDE_X else 0.0
-        return min(max(0.35 / noise, 2.0), most) + far
+        return float(min(max(0.35 / noise, 2.0), most) + far)
 
     @cached_property
     def _middles(self) -> tuple[Array, float]:
