@@ -52,7 +52,7 @@ def test_a_cell_follows_from_public_columns_alone() -> None:
     question = asked("age", public="dx, sex")
     codes = {
         "dx": np.array([0.0, 2.0, np.nan, 1.0]),
-        "sex": np.array([1.0, 0.0, 1.0, np.nan]),
+        "sex": np.array([1.0, 0.0, 0.0, np.nan]),
         "age": np.full(4, np.nan),
     }
     cell = cell_of(question, codes, 4)

@@ -194,7 +194,7 @@ def test_people_of_images_are_rows_that_are_read_again_alike(study, tmp_path) ->
             nib.save(nib.Nifti1Image(values, start.affine, start.header), folder / name)
     shutil.copy(study / "templates.nii.gz", tmp_path)
     labels = sorted(path.name for path in tmp_path.glob("sub-*"))
-    table = "participant_id\tdx\n" + "".join(f"{label}\ta\n" for label in labels)
+    table = "participant_id\tdx\tN_Volumes\n" + "".join(f"{label}\ta\t7\n" for label in labels)
     (tmp_path / "participants.tsv").write_text(table)
     chosen = {
         "variables": "dx a/b, n_volumes 0:200", "formula": "dx + n_volumes", "public": "dx",
@@ -209,6 +209,7 @@ def test_people_of_images_are_rows_that_are_read_again_alike(study, tmp_path) ->
     assert np.isfinite(list(rows.values())).all()
     used = {label: 50 * row[-1] + 100 for label, row in rows.items()}
     assert used == pytest.approx(volumes)
+    assert "n_volumes of participants.tsv" in str(source._data().findings)
     again = rows_of(tmp_path, **chosen)
     np.testing.assert_array_equal(list(again.values()), list(rows.values()))
     change = rows_of(tmp_path, **chosen, change="1, 2")
