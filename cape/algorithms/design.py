@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 # Public units from the middle at which an outcome is cut: far beyond any that is right
-FAR: Final = 1e6
+_FAR: Final = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ def in_units(outcomes: Sequence[Outcome], values: Array, earlier: Array | None =
 
     with np.errstate(all="ignore"):
         numbers = scaled(values) if earlier is None else scaled(values) - scaled(earlier)
-        return np.asarray(np.clip((numbers - middle) / unit, -FAR, FAR))
+        return np.asarray(np.clip((numbers - middle) / unit, -_FAR, _FAR))
 
 
 # -- order ---------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def people_rows(
     return order, rows.astype(np.float32)
 
 
-def words_of(question: Question, row: Data) -> tuple[str | None, ...]:
+def in_words(question: Question, row: Data) -> tuple[str | None, ...]:
     """Return the variables of a row (K + 1 + C) in the words of the settings; None where missing.
 
     Numbers are as they were used, inside their range.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 import numpy as np
 
 from cape.algorithms.answer import direction
-from cape.algorithms.design import Counts, Public, counts_of, public_of, words_of
+from cape.algorithms.design import Counts, Public, counts_of, in_words, public_of
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.regression import Regressed, Regression
 from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
@@ -454,7 +454,7 @@ def _own_people(site: Site, model: ContrastModel) -> Table:
     table = []
     for label, row, values, asked in zip(labels, rows, own.tolist(), cell >= 0, strict=True):
         said = [f"{value:.6g}" if np.isfinite(value) else None for value in values]
-        table.append((label, "yes" if asked else "no", *words_of(question, row), *said))
+        table.append((label, "yes" if asked else "no", *in_words(question, row), *said))
     header = ("subject", "asked", *(one.name for one in question.variables), *names)
     return Table(name="people", title="", note="", header=header, rows=tuple(table))
 

@@ -272,7 +272,10 @@ def _person_row(line: Line, width: int) -> PersonRow:
         cells = line_cells(replace(line, quoted='"' in line.text))
         _check_width(line, cells, width)
     except UnusableFile as verdict:
-        return PersonRow(line=line, cells=(), issue=verdict.issue)
+        # A quote or a long text in one cell must not take the others: none of them has a separator.
+        cells = tuple(cell.strip('"').strip() for cell in line_cells(replace(line, quoted=False)))
+        whole = cells if len(cells) == width else ()
+        return PersonRow(line=line, cells=whole, issue=verdict.issue)
     issue = None if line.is_utf8 else Issue(IssueCode.TABLE_NOT_UTF8, str(line))
     return PersonRow(line=line, cells=cells, issue=issue)
 

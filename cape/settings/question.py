@@ -39,7 +39,7 @@ MAX_NETWORKS: Final = 200
 # Columns that are computed where outcomes are: mean framewise displacement in mm, volumes used
 OF_RUNS: Final = ("mean_fd", "n_volumes")
 # Letters of a name of a column or level
-MAX_NAME: Final = 200
+_MAX_NAME: Final = 200
 
 _VARIABLES: Final = "columns with levels or a range, such as dx control/SZ, age 18:90"
 _OUTCOMES: Final = (
@@ -280,8 +280,8 @@ def _check_name(setting: str, name: str) -> str:
     if name[:1] in tuple("=+-@") and not math.isfinite(parse_number(name)):
         allowed, do = "names that begin with another sign than = + - @", "rename it in the tables."
         raise out_of_range(setting, name[:60], allowed, do)
-    if not name or not name.isprintable() or len(name) > MAX_NAME:
-        raise out_of_range(setting, name[:60], f"names of 1 to {MAX_NAME} letters", "rename it.")
+    if not name or not name.isprintable() or len(name) > _MAX_NAME:
+        raise out_of_range(setting, name[:60], f"names of 1 to {_MAX_NAME} letters", "rename it.")
     return name
 
 

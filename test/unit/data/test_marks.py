@@ -29,7 +29,7 @@ VOLUMES = load("capecontrast").config.from_input(
         "formula": "dx",
         "public": "dx",
         "outcomes": "left 1:9",
-    }  # fmt: skip
+    }
 )
 
 
