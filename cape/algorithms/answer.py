@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms import least_squares
 from cape.algorithms.design import Flags, Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
+from cape.algorithms.least_squares import fitted
 from cape.algorithms.population import cut_bias, cut_curve
 from cape.algorithms.regression import Regressed, Regression, facts
 from cape.frozen import dataclass
@@ -92,7 +92,8 @@ class Answer:
 
 def answers(regression: Regression, state: Regressed) -> tuple[Answer, ...]:
     """Return the answer of every term, of a state with all releases."""
-    return tuple(map(_answer, facts(regression, state)))
+    one = _of_least_squares if regression.noiseless else _answer
+    return tuple(map(one, facts(regression, state)))
 
 
 def variance(public: Public, found: Measured) -> Parts:
@@ -116,7 +117,7 @@ def direction(regression: Regression, state: Regressed) -> Array:
     It is the later less the earlier group.
     """
     if regression.noiseless:
-        along = least_squares.answers(regression, state)[0].estimate[0]
+        along = answers(regression, state)[0].estimate[0]
     else:
         (f,) = facts(regression, state)
         slope = cut_curve(f.C / math.sqrt(f.K), f.K)[0] * f.pool
@@ -158,7 +159,7 @@ def _slope_of_d(f: Facts) -> tuple[Array, float]:
 def _lacking(f: Facts) -> Flags:
     """Return for which outcomes (K,) no site that has them has people of all groups."""
     if f.public.protected:
-        return ~f.public.has.any(axis=0)
+        return np.asarray(~f.public.has.any(axis=0))
     r, g, site = f.people
     by_site = np.zeros((f.S, f.q, f.q))
     np.add.at(by_site, site, r[:, :, None] * g[:, None, :] / f.M)
@@ -329,7 +330,12 @@ def _between(
     total = np.einsum("kii->ik", parts.total).mean(axis=0) + added
     least = float(there.sum()) - 1.0
     df = np.maximum(least * (total / np.maximum(added, 1e-12)) ** 2, max(least, 1.0))
-    return math.sqrt(square), added, 1 + 2.4 / df + 7 / df**2
+    return math.sqrt(square), added, _wider(df)
+
+
+def _wider(df: Array) -> Array:
+    """Return the square of the t quantile of .975 by that of the normal."""
+    return np.asarray(1 + 2.4 / df + 7 / df**2)
 
 
 def _fit(f: Facts, misfit: float) -> Fit:
@@ -342,3 +348,38 @@ def _fit(f: Facts, misfit: float) -> Fit:
     if f.ends > 0.3 and f.J < 0.9:
         return "range"
     return "large" if f.J < 0.5 else "yes"
+
+
+def _of_least_squares(f: Facts) -> Answer:
+    K, q, random = f.K, f.q, f.public.random
+    found = list(fitted(f))
+    cov, nothing = np.array([one.cov for one in found]), np.zeros((K, q, q))
+    added = np.array([one.added for one in found]) * random
+    total = np.trace(cov, axis1=1, axis2=2) / q + added
+    df = np.array([one.df for one in found])
+    sites = np.array([max(one.sites - 1.0, 1.0) for one in found])
+    with np.errstate(divide="ignore", invalid="ignore"):  # Satterthwaite
+        df = np.where(added > 0, np.minimum(df, sites * (total / added) ** 2), df)
+    sd = np.array([one.sd for one in found])
+    there = f.public.people @ f.public.has
+    return Answer(
+        public=f.public,
+        estimate=np.array([one.delta for one in found]).T,
+        parts=Parts(
+            sampling=cov,
+            privacy=nothing,
+            adjustment=nothing,
+            shape=nothing,
+            sites=np.eye(q)[None] * added[:, None, None],
+        ),
+        factor=_wider(df),
+        relative=np.zeros(K),
+        own=np.zeros((q, K)),
+        sd=sd,
+        observed=np.array([one.people for one in found]) / np.maximum(there, 1),
+        fits=tuple("lacks" if math.isnan(one) else "yes" for one in sd.tolist()),
+        J=1.0,
+        C=math.inf,
+        tau=float(np.nanmean([one.tau / one.sd for one in found])) if random else 0.0,
+        ends=0.0,
+    )

@@ -117,7 +117,7 @@ class Facts:
 
     @property
     def scale(self) -> float:
-        return 2.0**self.octave
+        return float(2.0**self.octave)
 
     @cached_property
     def ends(self) -> float:
@@ -329,6 +329,17 @@ class Facts:
         kept = max(0.0, 1 - max(self.p * self.q - 2, 0.5) * each**2 / size)
         return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), partly
 
+    @cached_property
+    def limit(self) -> float:
+        """Radius of whitened covariates in h and in effects: none, as these are linear.
+
+        A column that was stretched by mistake fills its ball; then x lies in the ball everywhere.
+        """
+        if self.design:
+            return self.design.limit
+        too_long = (self.stretch > WIDE_X) & (np.diag(self._moments[0]) > 2.5)
+        return self.b if too_long.any() else math.inf
+
     @property
     def Li(self) -> Array:
         """S^-1/2 (p, p)."""
@@ -379,7 +390,7 @@ class Facts:
 
     @cached_property
     def first_people(self) -> Array:
-        return synthetic(*self.people[:2], self._whitening[1])
+        return ball(synthetic(*self.people[:2], self._whitening[1]), self.limit)
 
     @cached_property
     def first_gamma(self) -> Array:
@@ -406,7 +417,7 @@ class Facts:
 
     @cached_property
     def x_people(self) -> Array:
-        return synthetic(*self.people[:2], self.adjusted.imbalance)
+        return ball(synthetic(*self.people[:2], self.adjusted.imbalance), self.limit)
 
     @property
     def effects_radius(self) -> float:

@@ -32,7 +32,7 @@ CUT = ((0.2, 1.2), (0.2, 0.7))
 def normals(n: int, p: int, seed: int = 0) -> Array:
     """Return standard normals (n, p), the same in every run and on every machine."""
     # The stream of RandomState is frozen; that of Generator may change with numpy.
-    return np.random.RandomState(12345 + seed).standard_normal((n, p))
+    return np.asarray(np.random.RandomState(12345 + seed).standard_normal((n, p)))
 
 
 def ball(rows: Array, radius: float) -> Array:
@@ -104,7 +104,7 @@ def solve(r: Array, x: Array, protected: bool) -> Array:
 
 def unclipped(r: Array, h: Array, w: Array) -> np.ndarray:
     """Return whose weight (n,) is r - h as it is."""
-    return np.abs(w - (r - h)).max(axis=1) < 1e-9
+    return np.asarray(np.abs(w - (r - h)).max(axis=1) < 1e-9)
 
 
 # -- octaves of differences within pairs ---------------------------------------------------------

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -109,7 +109,7 @@ class Look:
 def people_of(public: Public, stage: Stage, stack: Data) -> People:
     """Take rows (n, K + 1 + C + 1) apart.  ValueError: rows of another length."""
     K = public.has.shape[1]
-    rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), -1)
+    rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), math.prod(stack.shape[1:]))
     columns = (*public.x_columns, *public.z_columns)
     if rows.shape[1] < K + 3 + max(columns, default=-1):
         raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + 2} and all columns")
@@ -121,7 +121,7 @@ def people_of(public: Public, stage: Stage, stack: Data) -> People:
     there = np.isfinite(rows[:, :K]) & whole[:, None] & has
     if stage == "design":  # a pattern is of people with all outcomes
         there = np.repeat(there.all(axis=1, keepdims=True), K, axis=1)
-    here = there.any(axis=1)
+    here: Flags = np.asarray(there.any(axis=1))
     x = np.where(here[:, None], np.clip(x, -public.half_ranges, public.half_ranges), 0.0)
     if public.protected:
         z = np.clip(z / (2.0 * public.z_half), -0.5, 0.5)
@@ -168,7 +168,7 @@ def _centred_x(f: Facts, a: People) -> Array:
 
 def _white(f: Facts, a: People) -> Array:
     """Return covariates (n, p) of mean square 1, before the ball."""
-    return np.asarray(_centred_x(f, a) @ f.Li)
+    return ball(_centred_x(f, a) @ f.Li, f.limit)
 
 
 def _weights(f: Facts, a: People, gamma: Array | None = None) -> Array:
@@ -200,7 +200,7 @@ def _rest(f: Facts, a: People) -> Array:
 
 
 def _norm(rows: Array) -> Array:
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def _blocks(place: Counts, n_blocks: int, rows: Array) -> Array:
@@ -238,7 +238,7 @@ def _where(f: Facts, a: People) -> Array:
     both = a.there[i] & a.there[j]
     n = both.sum(axis=1)
     rms = _norm(np.where(both, a.u[i] - a.u[j], 0.0)) / np.sqrt(2 * np.maximum(n, 1))
-    return np.eye(BINS)[octave_of(rms)] * (n > 0)[:, None]
+    return np.asarray(np.eye(BINS)[octave_of(rms)] * (n > 0)[:, None])
 
 
 def _xwhere(f: Facts, a: People) -> Array:
@@ -334,7 +334,7 @@ def _explained(f: Facts, a: People) -> Array:
     x, v = ball(_white(f, a), f.b), ball(_outcomes(f, a), f.effects_radius)
     i, j = pairs(a.cell).T
     agreement = (x[i] * x[j]).sum(axis=1) * (v[i] * v[j]).sum(axis=1) / f.K
-    return np.clip(agreement, -1.0, 1.0)[:, None]
+    return np.asarray(np.clip(agreement, -1.0, 1.0)[:, None])
 
 
 # -- the last rounds -----------------------------------------------------------------------------
@@ -542,7 +542,16 @@ class Regression:
 
 
 def _table(f: Facts) -> dict[str, Look]:
-    return least_squares.looks(f) if math.isinf(f.public.G) else _looks(f)
+    if not math.isinf(f.public.G):
+        return _looks(f)
+    return {
+        name: Look(size=size, rows=partial(_nothing, size), bound=lambda: 1.0, part=part)
+        for name, (size, part) in least_squares.parts(f).items()
+    }
+
+
+def _nothing(size: int, f: Facts, a: People) -> Array:
+    return np.zeros((len(a.u), size))
 
 
 @lru_cache(maxsize=16)
@@ -568,6 +577,7 @@ def _no_facts(regression: Regression, public: Public) -> Facts:
     """Return the facts of a term before any release of this stage."""
     design = facts(*regression.given)[0] if regression.given else None
     asked = plan(public, regression.stage, design.plan if design else None)
+    asked = least_squares.PLAN if regression.noiseless else asked
     return Facts(public, asked, {}, stage=regression.stage, design=design)
 
 
