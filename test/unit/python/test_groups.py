@@ -99,6 +99,28 @@ def test_a_folder_is_compared_too(tmp_path: Path) -> None:
     assert mean.mean == pytest.approx(4200, abs=150)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("test", ["each", "pattern"])
+def test_edges_come_back_as_a_matrix(test: str) -> None:
+    names = [f"C{i} - C{j}" for i in range(1, 5) for j in range(i + 1, 5)]
+    rng, tables = np.random.default_rng(4), study(3, 1500, 0.0)
+    for table in tables.values():
+        z = rng.standard_normal((len(table["dx"]), 6)) + 0.4 * (table["dx"] == "SZ")[:, None]
+        table.update(zip(names, z.T, strict=True))
+    outcomes = dict.fromkeys(names, (-2, 2))
+    found = ask(tables, outcomes=outcomes, test=test, epsilon=8.0)
+    matrix = found.matrix()
+    assert list(matrix.columns) == list(matrix.index) == ["C1", "C2", "C3", "C4"]
+    np.testing.assert_array_equal(matrix, matrix.T)
+    if test == "each":
+        # Standard error .09: a false alarm in fewer than .001 of draws
+        assert np.abs(matrix.to_numpy()[np.triu_indices(4, 1)] - 0.4).max() < 0.35
+        return
+    assert found.comparison.tested is not None
+    assert "differ along a pattern over 6 outcomes" in found.sentence
+    assert (matrix.to_numpy() ** 2).sum() == pytest.approx(2.0)  # every edge twice
+
+
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
@@ -128,7 +150,7 @@ def test_tables_without_a_row_for_everybody_are_refused(columns) -> None:
 
 
 def test_sessions_need_names_of_people() -> None:
-    with pytest.raises(CapeError, match="add the columns participant_id"):
+    with pytest.raises(CapeError, match="sessions without names"):
         ask(study(3, 60, 0.0), change="ses-1, ses-2")
 
 
