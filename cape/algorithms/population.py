@@ -32,7 +32,7 @@ CUT = ((0.2, 1.2), (0.2, 0.7))
 def normals(n: int, p: int, seed: int = 0) -> Array:
     """Return standard normals (n, p), the same in every run and on every machine."""
     # The stream of RandomState is frozen; that of Generator may change with numpy.
-    return np.asarray(np.random.RandomState(12345 + seed).standard_normal((n, p)))
+    return np.array(np.random.RandomState(12345 + seed).standard_normal((n, p)))
 
 
 def ball(rows: Array, radius: float) -> Array:
@@ -74,7 +74,7 @@ def protected_people(n: int, mean_square: float) -> Array:
         middle = (low + high) / 2
         small = np.mean(np.clip(2.0**middle * z, -0.5, 0.5) ** 2) < mean_square
         low, high = (middle, high) if small else (low, middle)
-    return np.clip(2.0**low * z, -0.5, 0.5)
+    return np.asarray(np.clip(2.0**low * z, -0.5, 0.5))
 
 
 def synthetic(r: Array, g: Array, imbalance: Array) -> Array:

@@ -205,14 +205,16 @@ def _norm(rows: Array) -> Array:
 
 def _blocks(place: Counts, n_blocks: int, rows: Array) -> Array:
     """Return rows (n, n_blocks d), each in the block of its place."""
-    blocks = np.zeros((len(rows), n_blocks, rows.shape[1]))
-    blocks[np.arange(len(rows)), place] = rows
-    return blocks.reshape(len(rows), -1)
+    n, d = rows.shape
+    blocks = np.zeros((n, n_blocks, d))
+    blocks[np.arange(n), place] = rows
+    return blocks.reshape(n, n_blocks * d)
 
 
 def _products(one: Array, other: Array) -> Array:
     """Return the outer product of each row with that of the other, flat."""
-    return np.asarray((one[:, :, None] * other[:, None, :]).reshape(len(one), -1))
+    product = one[:, :, None] * other[:, None, :]
+    return np.asarray(product.reshape(len(one), one.shape[1] * other.shape[1]))
 
 
 def _part(f: Facts, a: People, w: Array, v: Array, there: Array, limit: float) -> Array:
@@ -244,8 +246,8 @@ def _where(f: Facts, a: People) -> Array:
 def _xwhere(f: Facts, a: People) -> Array:
     i, j = pairs(a.cell).T
     both, x = a.here[i] & a.here[j], a.x[:, f.public.ranges]
-    bins = octave_of(np.abs(x[i] - x[j]) / math.sqrt(2))
-    return np.asarray((np.eye(BINS)[bins] * both[:, None, None]).reshape(len(i), -1))
+    bins = np.eye(BINS)[octave_of(np.abs(x[i] - x[j]) / math.sqrt(2))]
+    return np.asarray((bins * both[:, None, None]).reshape(len(i), BINS * x.shape[1]))
 
 
 def _middle(f: Facts, a: People) -> Array:
