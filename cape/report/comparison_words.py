@@ -26,7 +26,7 @@ REASONS: Final = {
     "so their means cannot be compared",
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
     "ties": "too many people have the same value, such as 0",
-    "no d": "the spread of its values is too small to be seen beside the noise",
+    "no d": "the spread of their values is too small to be seen beside the noise",
     "lacks": "no site with people of all groups has it",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
