@@ -41,7 +41,11 @@ def sentences_of(result: GroupComparison) -> tuple[str, ...]:
     question = result.asked
     if result.tested is not None:
         return (_pattern_sentence(result, question, result.tested),)
-    terms = tuple(_sentence(result, question, term) for term in question.asked)
+    where = _where(result, question)
+    terms = (
+        _sentence(result, question, term, where if i == 0 else "There")
+        for i, term in enumerate(question.asked)
+    )
     silent = _by_state(result, judged=False)
     notes = (f"Nothing is said about {_some(of)}: {REASONS[fits]}." for fits, of in silent.items())
     return (*terms, *notes)
@@ -128,9 +132,9 @@ def _judged(result: GroupComparison, term: Term) -> list[Effect]:
     return [row for row in rows if row.fits in ESTIMATED or row.outcome in found]
 
 
-def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
+def _sentence(result: GroupComparison, question: Question, term: Term, where: str) -> str:
     rows, judged, found = result.of_term(term.text), _judged(result, term), _found(result, term)
-    names, where = _names(judged), _where(result, question)
+    names = _names(judged)
     if not judged:
         reasons = "; ".join(dict.fromkeys(REASONS[row.fits] for row in rows))
         return f"{where}, nothing can be said about {_any(question, _names(rows))}: {reasons}."
@@ -141,11 +145,12 @@ def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
     there = [row for row in judged if row.outcome in found]
     strongest = min(there, key=_order)
     text = _differs(question, term, which, names, strongest)
-    if len(names) > 1:
-        text += f", {'most in ' if len(which) > 1 else ''}{strongest.outcome}"
     several = len(result.contrasts(term.text)) > 1
-    if several:
-        text += f", most {strongest.contrast}"
+    if len(which) > 1:
+        text += f", most {f'{strongest.contrast} ' if several else ''}in {strongest.outcome}"
+    else:
+        text += f", {which[0]}" if len(names) > 1 else ""
+        text += f", most {strongest.contrast}" if several else ""
     text += f": {_size(question, term, strongest)}, {_p(strongest, of=len(rows))}"
     if several:
         text += f"; pairs that differ: {_pairs(there)}"

@@ -147,7 +147,10 @@ def test_products_say_what_depends_on_what(formula: str, ask: str, words: str) -
 def test_every_asked_term_has_a_sentence() -> None:
     asked = {**TWO, "formula": "dx * age + sex", "ask": "dx + age + dx:age"}
     rows = [effect("hippocampus", -0.4), slope(-0.4), slope(0.3, "dx:age", "dx:age [SZ]")]
-    assert len(sentences_of(compared(rows, asked))) == 3
+    first, second, third = sentences_of(compared(rows, asked))
+    assert first.startswith("At these 2 sites, SZ and control differ in hippocampus: ")
+    assert second.startswith("There, hippocampus falls with age: ")
+    assert third.startswith("There, the slope of age in hippocampus differs between SZ and ")
 
 
 def test_a_pattern_is_claimed_only_where_the_other_half_points_the_same_way() -> None:
