@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms import least_squares
 from cape.algorithms.design import Flags, Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
+from cape.algorithms.least_squares import fitted
 from cape.algorithms.population import cut_bias, cut_curve
 from cape.algorithms.regression import Regressed, Regression, facts
 from cape.frozen import dataclass
@@ -92,7 +92,8 @@ class Answer:
 
 def answers(regression: Regression, state: Regressed) -> tuple[Answer, ...]:
     """Return the answer of every term, of a state with all releases."""
-    return tuple(map(_answer, facts(regression, state)))
+    one = _of_least_squares if regression.noiseless else _answer
+    return tuple(map(one, facts(regression, state)))
 
 
 def variance(public: Public, found: Measured) -> Parts:
@@ -116,7 +117,7 @@ def direction(regression: Regression, state: Regressed) -> Array:
     It is the later less the earlier group.
     """
     if regression.noiseless:
-        along = least_squares.answers(regression, state)[0].estimate[0]
+        along = answers(regression, state)[0].estimate[0]
     else:
         (f,) = facts(regression, state)
         slope = cut_curve(f.C / math.sqrt(f.K), f.K)[0] * f.pool
@@ -139,26 +140,26 @@ def _slope_of_d(f: Facts) -> tuple[Array, float]:
     """Return D (q, q), of public people and of the look, and the variance of its relative error."""
     D, (look, noise) = f.D_all, f.kept_D
     size = float(np.trace(D)) / f.q
-    # How wrong the public people may be: by what adjustment took
+    # How wrong public people may be: by their z^2, or by what adjustment took
+    inside = f.J * f.pool if f.public.protected else 1.0
     if f.public.protected:
-        unsure = 9.0
+        unsure = (0.8 * f.z_square[1] + 0.05) * size * inside
     else:
         before = float(np.linalg.det(f.people[0].T @ f.people[1] / f.M))
         lost = max(1.0 - float(np.linalg.det(D)) / max(before, 1e-12), 0.0)
         unsure = (0.25 * lost + 0.01) * size
-        look = look / f.pool
-    kept = unsure**2 / (unsure**2 + noise**2)
-    D = D + kept * (look - D)
+    variance = unsure**2 + noise**2
+    found = D * inside + unsure**2 / variance * (look - D * inside)
     if f.public.protected:
-        D = np.maximum(D, 0.005)
-    size = max(abs(float(np.trace(D)) / f.q), 1e-6)
-    return D, unsure**2 * noise**2 / (unsure**2 + noise**2) / size**2
+        found = np.maximum(found, 0.5 * D * inside)
+    size = max(abs(float(np.trace(found)) / f.q), 1e-6)
+    return found / (f.J if f.public.protected else 1.0), (unsure * noise / size) ** 2 / variance
 
 
 def _lacking(f: Facts) -> Flags:
     """Return for which outcomes (K,) no site that has them has people of all groups."""
     if f.public.protected:
-        return ~f.public.has.any(axis=0)
+        return np.asarray(~f.public.has.any(axis=0))
     r, g, site = f.people
     by_site = np.zeros((f.S, f.q, f.q))
     np.add.at(by_site, site, r[:, :, None] * g[:, None, :] / f.M)
@@ -201,7 +202,7 @@ def _by_group(f: Facts, observed: Array) -> Array:
 
 
 def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Array, Flags]:
-    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to be known."""
+    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know."""
     mean, noise = f.seen("squares")
     mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
     mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
@@ -230,7 +231,7 @@ def _answer(f: Facts) -> Answer:
     B_error, R2 = f.effects[1:]
     left = f.adjusted.error if f.p else 0.0
     found = Measured(
-        D=D_k * f.z_scale,
+        D=D_k / f.z_scale,
         ww=ww / square[:, None, None],
         squares=squares,
         noise=noise,
@@ -258,7 +259,7 @@ def _answer(f: Facts) -> Answer:
         tau, sites, factor = _between(f, D, found, parts, estimate, sd)
         parts = replace(parts, sites=np.eye(q)[None] * sites[:, None, None])
     relative = (f.kept_noise / J) ** 2 + 0.02**2 + relative_D + (its_noise / observed) ** 2
-    fit = _fit(f, misfit)
+    fit = _fit(f, misfit, relative_D)
     fits = tuple(
         "lacks" if lacks else "no d" if fit == "yes" and unknown else fit
         for lacks, unknown in zip(lacking.tolist(), small.tolist(), strict=True)
@@ -313,7 +314,7 @@ def _between(
         np.bincount(site, (r * g).sum(axis=1), minlength=f.S) / f.M)  # fmt: skip
     share = np.maximum(share / share.sum(), 1e-6)[there, None, None]
     n_s = public.people[there, None, None]
-    inverse = np.linalg.pinv(D) / f.z_scale
+    inverse = np.linalg.pinv(D) * f.z_scale
     y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share + _group_effects(f)
     each = [np.einsum("kii->ik", one).mean(axis=1)[None, :, None] for one in (
         np.linalg.inv(found.D) @ found.ww @ np.swapaxes(np.linalg.inv(found.D), 1, 2),
@@ -329,11 +330,18 @@ def _between(
     total = np.einsum("kii->ik", parts.total).mean(axis=0) + added
     least = float(there.sum()) - 1.0
     df = np.maximum(least * (total / np.maximum(added, 1e-12)) ** 2, max(least, 1.0))
-    return math.sqrt(square), added, 1 + 2.4 / df + 7 / df**2
+    return math.sqrt(square), added, _wider(df)
 
 
-def _fit(f: Facts, misfit: float) -> Fit:
-    if f.partly:
+def _wider(df: Array) -> Array:
+    """Return the square of the t quantile of .975 by that of the normal."""
+    return np.asarray(1 + 2.4 / df + 7 / df**2)
+
+
+def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
+    if f.thin or (f.public.protected and relative_D > 1.0):
+        return "range"
+    if f.partly or (f.public.protected and f.z_left < 0.3):
         return "partly"
     if misfit > MISFIT[f.K > 1]:
         return "shape"
@@ -342,3 +350,38 @@ def _fit(f: Facts, misfit: float) -> Fit:
     if f.ends > 0.3 and f.J < 0.9:
         return "range"
     return "large" if f.J < 0.5 else "yes"
+
+
+def _of_least_squares(f: Facts) -> Answer:
+    K, q, random = f.K, f.q, f.public.random
+    found = list(fitted(f))
+    cov, nothing = np.array([one.cov for one in found]), np.zeros((K, q, q))
+    added = np.array([one.added for one in found]) * random
+    total = np.trace(cov, axis1=1, axis2=2) / q + added
+    df = np.array([one.df for one in found])
+    sites = np.array([max(one.sites - 1.0, 1.0) for one in found])
+    with np.errstate(divide="ignore", invalid="ignore"):  # Satterthwaite
+        df = np.where(added > 0, np.minimum(df, sites * (total / added) ** 2), df)
+    sd = np.array([one.sd for one in found])
+    there = f.public.people @ f.public.has
+    return Answer(
+        public=f.public,
+        estimate=np.array([one.delta for one in found]).T,
+        parts=Parts(
+            sampling=cov,
+            privacy=nothing,
+            adjustment=nothing,
+            shape=nothing,
+            sites=np.eye(q)[None] * added[:, None, None],
+        ),
+        factor=_wider(df),
+        relative=np.zeros(K),
+        own=np.zeros((q, K)),
+        sd=sd,
+        observed=np.array([one.people for one in found]) / np.maximum(there, 1),
+        fits=tuple("lacks" if math.isnan(one) else "yes" for one in sd.tolist()),
+        J=1.0,
+        C=math.inf,
+        tau=float(np.nanmean([one.tau / one.sd for one in found])) if random else 0.0,
+        ends=0.0,
+    )

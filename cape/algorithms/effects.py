@@ -191,15 +191,15 @@ def _contrasts(question: Question, term: Term) -> Iterator[tuple[str, Array, flo
         return
     # z is a column by its half range, from -1/2 to 1/2: 1/4 for a range, 1/2 for levels, which are
     # -1 and 1, so that two levels differ by 2
-    levels = [variable.levels[-1] for variable in variables if not variable.is_range]
+    last = [variable.levels[-1] for variable in variables if not variable.is_range]
     ranges = [variable.unit for variable in variables if variable.is_range]
     square = len(variables) < len(term.names)
-    factor = 2.0 ** len(levels) * (0.25 if ranges else 0.5)
+    factor = 2.0 ** len(last) * (0.25 if ranges else 0.5)
     if len(ranges) == 2:
         factor /= 2.0
     factor /= math.prod(ranges) ** (2 if square else 1)
-    if not ranges and len(levels) == 1:
-        name = f"{levels[0]} - {variables[0].levels[0]}"
+    if not ranges and len(last) == 1:
+        name = f"{last[0]} - {variables[0].levels[0]}"
     else:
-        name = term.text + (f" [{', '.join(levels)}]" if levels else "")
+        name = term.text + (f" [{', '.join(last)}]" if last else "")
     yield name, np.ones(1), factor

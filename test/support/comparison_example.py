@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from cape.engines.coinstac import display
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.mechanisms import plan_event
 from cape.protocol.model import Roster, RosterEntry
-from cape.protocol.outcome import Outcome
+from cape.protocol.outcome import ContrastOutcome, Outcome
 from cape.report import comparison, consortium, consortium_page, files, privacy_json
 from cape.report.comparison import (
     PATTERN,
@@ -173,6 +175,18 @@ def facts(question: Mapping[str, str], *, label: str = "dp") -> Outcome:
         trace=(),
         warnings=(),
     )  # fmt: skip
+
+
+def outcome(result: GroupComparison, monkeypatch: pytest.MonkeyPatch) -> ContrastOutcome:
+    """Return what a run hands over whose releases say `result`."""
+    monkeypatch.setattr(comparison, "comparison_of", lambda _outcome: result)
+    monkeypatch.setattr(display, "comparison_of", lambda _outcome: result)
+    made = facts(result.question)
+    fields = {one.name: getattr(made, one.name) for one in dataclasses.fields(made)}
+    nothing: Any = None
+    return ContrastOutcome(
+        **fields, question=result.asked, has=(), regression=nothing, state=nothing
+    )
 
 
 def results_of(result: GroupComparison, **other: Any) -> ComparisonResults:

@@ -27,7 +27,7 @@ from cape.algorithms.estimators import (
 from cape.algorithms.linalg import svec
 from cape.frozen import dataclass
 from cape.privacy.cost import Half
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, joined
 from cape.protocol.outcome import Outcome, Table
@@ -175,7 +175,7 @@ COMPUTATION = Computation(
     config=SeveralConfig,
     model=SeveralModel,
     table=(
-        join(NAME, plan_run, then="zero-sum"),
+        join(NAME, by_sizes(plan_run), then="zero-sum"),
         ZeroSum(
             lambda site, roster: verify_plan(
                 site, roster, stages(site.config), n_basis=roster.n_basis

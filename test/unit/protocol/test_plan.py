@@ -294,7 +294,7 @@ def test_a_site_refuses_fewer_sites_than_the_settings_allow_and_empty_ones() -> 
     # Weights of people follow from these counts, which the aggregator might make up.
     for counts in ((-1, 2), (1, honest.sites[1].n_subjects)):
         made_up = replace(honest.sites[1], counts=counts)
-        with pytest.raises(PrivacyBudgetError, match="more people in groups than it has"):
+        with pytest.raises(PrivacyBudgetError, match="more people in cells than it has"):
             verify(replace(honest, sites=(honest.sites[0], made_up, *honest.sites[2:])))
     config = replace(CONFIG, min_sites=honest.n_sites + 1)
     with pytest.raises(PrivacyBudgetError, match="4 sites joined, but min_sites is 5"):
