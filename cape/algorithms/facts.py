@@ -375,14 +375,17 @@ class Facts:
         """Li, first imbalance, its noise, relative error of Li, whether columns nearly agree."""
         S, cross, _, noise = self._moments
         w = 0.1 / (0.1 + noise**2)
-        values, Q = np.linalg.eigh(w * S + (1 - w) * 0.6 * np.eye(self.p))
-        partly = bool(values[0] < 0.1 + 0.6 * noise)
+        S = w * S + (1 - w) * 0.6 * np.eye(self.p)
+        values, Q = np.linalg.eigh(S)
+        # Short columns are no sign of columns that agree.
+        longer = np.sqrt(0.6 / np.clip(np.diag(S), 0.2, 0.6))
+        partly = np.linalg.eigvalsh(S * np.outer(longer, longer))[0] < 0.1 + 0.6 * noise
         Li = np.asarray((Q / np.sqrt(np.maximum(values, 0.08))) @ Q.T)
         cross = Li @ cross
         each = noise / (math.sqrt(2) * GAMMA) * math.sqrt(float((Li**2).sum()) / self.p)
         size = max(float((cross**2).sum()), 1e-12)
         kept = max(0.0, 1 - max(self.p * self.q - 2, 0.5) * each**2 / size)
-        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), partly
+        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), bool(partly)
 
     @cached_property
     def limit(self) -> float:
