@@ -26,7 +26,7 @@ from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import Config, Recipe
 from cape.settings.measures import UNIT_OF_Z, Measure, MeasureKind, outcome_names
 from cape.settings.question import parse_question
-from test.support.asked import rows_of, source_of
+from support.asked import rows_of, source_of
 
 RNG = np.random.default_rng(4)
 NETWORKS = ("a", "b", "c")
