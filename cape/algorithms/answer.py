@@ -140,20 +140,20 @@ def _slope_of_d(f: Facts) -> tuple[Array, float]:
     """Return D (q, q), of public people and of the look, and the variance of its relative error."""
     D, (look, noise) = f.D_all, f.kept_D
     size = float(np.trace(D)) / f.q
-    # How wrong the public people may be: by what adjustment took
+    # How wrong public people may be: by their z^2, or by what adjustment took
+    inside = f.J * f.pool if f.public.protected else 1.0
     if f.public.protected:
-        unsure = 9.0
+        unsure = (0.8 * f.z_square[1] + 0.05) * size * inside
     else:
         before = float(np.linalg.det(f.people[0].T @ f.people[1] / f.M))
         lost = max(1.0 - float(np.linalg.det(D)) / max(before, 1e-12), 0.0)
         unsure = (0.25 * lost + 0.01) * size
-        look = look / f.pool
-    kept = unsure**2 / (unsure**2 + noise**2)
-    D = D + kept * (look - D)
+    variance = unsure**2 + noise**2
+    found = D * inside + unsure**2 / variance * (look - D * inside)
     if f.public.protected:
-        D = np.maximum(D, 0.005)
-    size = max(abs(float(np.trace(D)) / f.q), 1e-6)
-    return D, unsure**2 * noise**2 / (unsure**2 + noise**2) / size**2
+        found = np.maximum(found, 0.5 * D * inside)
+    size = max(abs(float(np.trace(found)) / f.q), 1e-6)
+    return found / (f.J if f.public.protected else 1.0), (unsure * noise / size) ** 2 / variance
 
 
 def _lacking(f: Facts) -> Flags:
@@ -202,7 +202,7 @@ def _by_group(f: Facts, observed: Array) -> Array:
 
 
 def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Array, Flags]:
-    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to be known."""
+    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know."""
     mean, noise = f.seen("squares")
     mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
     mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
@@ -231,7 +231,7 @@ def _answer(f: Facts) -> Answer:
     B_error, R2 = f.effects[1:]
     left = f.adjusted.error if f.p else 0.0
     found = Measured(
-        D=D_k * f.z_scale,
+        D=D_k / f.z_scale,
         ww=ww / square[:, None, None],
         squares=squares,
         noise=noise,
@@ -259,7 +259,7 @@ def _answer(f: Facts) -> Answer:
         tau, sites, factor = _between(f, D, found, parts, estimate, sd)
         parts = replace(parts, sites=np.eye(q)[None] * sites[:, None, None])
     relative = (f.kept_noise / J) ** 2 + 0.02**2 + relative_D + (its_noise / observed) ** 2
-    fit = _fit(f, misfit)
+    fit = _fit(f, misfit, relative_D)
     fits = tuple(
         "lacks" if lacks else "no d" if fit == "yes" and unknown else fit
         for lacks, unknown in zip(lacking.tolist(), small.tolist(), strict=True)
@@ -314,7 +314,7 @@ def _between(
         np.bincount(site, (r * g).sum(axis=1), minlength=f.S) / f.M)  # fmt: skip
     share = np.maximum(share / share.sum(), 1e-6)[there, None, None]
     n_s = public.people[there, None, None]
-    inverse = np.linalg.pinv(D) / f.z_scale
+    inverse = np.linalg.pinv(D) * f.z_scale
     y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share + _group_effects(f)
     each = [np.einsum("kii->ik", one).mean(axis=1)[None, :, None] for one in (
         np.linalg.inv(found.D) @ found.ww @ np.swapaxes(np.linalg.inv(found.D), 1, 2),
@@ -338,8 +338,10 @@ def _wider(df: Array) -> Array:
     return np.asarray(1 + 2.4 / df + 7 / df**2)
 
 
-def _fit(f: Facts, misfit: float) -> Fit:
-    if f.partly:
+def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
+    if f.thin or (f.public.protected and relative_D > 1.0):
+        return "range"
+    if f.partly or (f.public.protected and f.z_left < 0.3):
         return "partly"
     if misfit > MISFIT[f.K > 1]:
         return "shape"

@@ -194,8 +194,8 @@ def pairs(cell: Counts) -> Counts:
 class Public:
     """What is known of one asked term before the first release; S sites, K outcomes, p columns x.
 
-    A protected term has one column z, its coded column scaled to [-1/2, 1/2]; `group`, `r`, `g` and
-    `H` are then empty.
+    A protected term has one column z, a coded column by twice its largest value; `group`, `r`, `g`
+    and `H` are then empty.
     """
 
     people: Counts  # (S,) people who are asked
@@ -207,6 +207,8 @@ class Public:
     x_columns: tuple[int, ...]  # coded columns for which the term is adjusted
     z_columns: tuple[int, ...]  # the coded column of a protected term
     z_half: float  # its largest absolute value
+    z_range: bool  # whether it is of numbers
+    z_factors: tuple[int, ...]  # the two columns of x of which it is the product, if one is a range
     half_ranges: Array  # (p,) of x
     ranges: Flags  # (p,) whether a column of x is of numbers
     has: Flags  # (S, K) whether a site has an outcome
@@ -262,6 +264,8 @@ def public_of(
         x_columns=x,
         z_columns=z,
         z_half=model[z[0]].half_range if z else 1.0,
+        z_range=bool(z) and model[z[0]].is_range,
+        z_factors=_factors(term, model, x) if z and model[z[0]].is_range else (),
         half_ranges=np.array([model[i].half_range for i in x], dtype=np.float64),
         ranges=np.array([model[i].is_range for i in x], dtype=bool),
         has=has,
@@ -270,6 +274,14 @@ def public_of(
         everybody=everybody,
         G=G,
     )
+
+
+def _factors(term: Term, model: Sequence[CodedColumn], x: Sequence[int]) -> tuple[int, ...]:
+    """Return the places in x of the two columns of a product of columns, levels first."""
+    if len(term.names) == 1:
+        return ()
+    of_name = {model[i].term[0]: place for place, i in enumerate(x) if len(model[i].term) == 1}
+    return tuple(sorted((of_name[n] for n in term.names), key=lambda i: model[x[i]].is_range))
 
 
 def _groups(question: Question, term: Term) -> tuple[Counts, Array]:

@@ -21,15 +21,15 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import smat
 from cape.algorithms.looks import (
     FEW,
+    PAIR,
     RAMPS,
     RHO,
     RHO_PROTECTED,
     RHO_TILT,
     SMALL,
-    Y_PROTECTED,
-    Y_PUBLIC,
     Plan,
     Stage,
+    Y,
     look_noise,
     moved,
     sites_radius,
@@ -42,6 +42,7 @@ from cape.algorithms.population import (
     careful_octave,
     octave,
     posterior,
+    protected_levels,
     protected_people,
     public_people,
     radius,
@@ -51,6 +52,7 @@ from cape.algorithms.population import (
     uncentred,
     unclipped,
     weight,
+    z_cut,
 )
 
 # [2] Weight of the term in the look at second moments
@@ -94,6 +96,8 @@ class Facts:
         self._seen = seen
         self.S, self.K = public.has.shape
         self.M, self.p, self.q = public.M, len(public.x_columns), public.q
+        # A protected z is one more column, until its covariates are taken out.
+        self.half_ranges = np.append(public.half_ranges, public.z_half)[: self.p + public.protected]
         self.few = self.K <= FEW
         # A product's groups differ in its columns, too: one centre for all.
         self.L = len(public.H) if len(public.H) == self.q + 1 else 1
@@ -132,24 +136,38 @@ class Facts:
         return bool(shares[0] - 3 * noise > 0.45 * max(shares.sum(), 0.05))
 
     @cached_property
-    def stretch(self) -> Array:
-        """Factors (p,): x is multiplied by it, where people are closer together than the range says."""
-        if self.design:
-            return self.design.stretch
-        f = np.ones(self.p)
+    def ranges(self) -> Counts:
+        """Places of the columns of numbers; a product is made of columns that are scaled."""
+        own = self.public.z_range and not self.public.z_factors
+        columns = np.append(self.public.ranges, own)[: len(self.half_ranges)]
+        return np.asarray(np.flatnonzero(columns), dtype=np.int64)
+
+    @cached_property
+    def _octaves(self) -> tuple[Array, Array]:
+        """Log2 of the sd of every column in public units, and the sd of that."""
+        found = np.zeros((2, len(self.half_ranges)))
         if self.plan.asks("xwhere"):
             shares, noise = self.seen("xwhere")
-            columns = shares.reshape(-1, BINS)
-            for j, one in zip(np.flatnonzero(self.public.ranges), columns, strict=True):
-                f[j] = 2.0 ** -min(careful_octave(one, noise) + XF, 0.0)
+            for j, one in zip(self.ranges, shares.reshape(-1, BINS), strict=True):
+                found[:, j] = careful_octave(one, noise)
+        return found[0], found[1]
+
+    @cached_property
+    def stretch(self) -> Array:
+        """Factors of all columns: for people closer together than the range says."""
+        if self.design:
+            return self.design.stretch
+        f = 2.0 ** -np.minimum(self._octaves[0] + XF, 0.0)
+        other = np.setdiff1d(np.arange(len(f)), self.ranges)
+        f[other] = 1.0
         return f
 
     @cached_property
     def middle_radius(self) -> float:
-        """bx, the largest norm of what is asked about the middle."""
-        p = 0 if self.stage == "half" else self.p
-        norm = float(np.sum(np.square(self.public.half_ranges[:p])))
-        return math.sqrt(norm + 0.25 * self.public.protected) or 0.5
+        """Largest norm of what is asked about the middle."""
+        if self.stage == "half":
+            return 0.5
+        return math.sqrt(float(np.sum(self.half_ranges**2))) or 0.5
 
     @cached_property
     def missing(self) -> tuple[float, float]:
@@ -181,15 +199,6 @@ class Facts:
         small = self.stage == "half" and self.K > 1 and self.public.G < SMALL_HALF
         wider = min(max(float(np.linalg.norm(tilt)) - 2 * noise, 0.0) * 1.2, RHO_TILT)
         return (0.0 if small else RHO) + wider
-
-    @cached_property
-    def z_middle(self) -> float:
-        return float(self.seen("middle").mean[self.p] / self.pool)
-
-    @property
-    def z_scale(self) -> float:
-        """Centred z is divided by it, so that it stays in [-1/2, 1/2]."""
-        return 1.0 + 2.0 * abs(self.z_middle) if self.public.protected else 1.0
 
     # -- round 2: centres and middles ------------------------------------------------------------
 
@@ -249,7 +258,11 @@ class Facts:
 
     @cached_property
     def first_middle(self) -> Array:
-        return self.seen("middle").mean[: self.p] / self.pool
+        """Middles of all columns; 0 for a product."""
+        middle = self.seen("middle").mean[: len(self.half_ranges)] / self.pool
+        if self.public.z_factors:
+            middle[self.p] = 0.0
+        return middle
 
     @cached_property
     def far(self) -> float:
@@ -259,22 +272,38 @@ class Facts:
 
     @property
     def middle2_radius(self) -> float:
-        return 2.5 * math.sqrt(self.p) + self.far
+        return 2.5 * math.sqrt(len(self.half_ranges)) + self.far
 
     @property
     def x_sites_radius(self) -> float:
         return xsites_radius(self.p) + self.far
 
+    @property
+    def z_sites_radius(self) -> float:
+        """As wide as planned noise allows, for site means that are far apart."""
+        noise = look_noise(self.public, 1.0, self.plan.share("zsites")) * self.S
+        f, product = float(self.stretch[-1]), bool(self.public.z_factors)
+        most = 6.0 if product else 2.0 * self.public.z_half * f
+        far = min(self.seen("middle").noise * f, 9.0) if f > WIDE_X else 0.0
+        return float(min(max(0.35 / noise, 2.0), most) + far)
+
     @cached_property
-    def middle(self) -> Array:
-        """Middles (p,)."""
-        if self.design:
-            return self.design.middle
+    def _middles(self) -> tuple[Array, float]:
+        """Middles of all columns, and the noise of the last one."""
+        first = self.seen("middle").noise * self.stretch
         if not self.plan.asks("middle2"):
-            return self.first_middle
-        first, (second, noise) = self.seen("middle").noise * self.stretch, self.seen("middle2")
-        kept = first**2 / (first**2 + noise**2)
-        return np.asarray(self.first_middle + kept * second / self.pool / self.stretch)
+            return self.first_middle, float(first[-1])
+        second, noise = self.seen("middle2")
+        step = first**2 / (first**2 + noise**2) * second / self.pool
+        middle = self.first_middle + step / self.stretch
+        if self.public.z_factors:
+            i, j = self.public.z_factors
+            middle[self.p] = step[self.p] - step[i] * step[j]
+        return middle, noise / math.sqrt(1 + (noise / first[-1]) ** 2)
+
+    @property
+    def middle(self) -> Array:
+        return self.design.middle if self.design else self._middles[0]
 
     def _by_site(self, mean: Array, noise: float) -> tuple[Array, Array, Array]:
         """Return means (S, n) of sites about their own mean (n,), and the variance (S, 1)."""
@@ -294,6 +323,12 @@ class Facts:
         g, _, error = self._by_site(*self.seen("xsites"))
         return site_means(g, error, one=False)
 
+    @cached_property
+    def z_sites(self) -> tuple[Array, Array]:
+        """Site means (S, 1) of stretched z, and the variance of what is left of them."""
+        g, _, error = self._by_site(*self.seen("zsites"))
+        return site_means(g, error, one=False)
+
     # -- round 3: second moments, site centres ---------------------------------------------------
 
     @property
@@ -302,32 +337,55 @@ class Facts:
 
     @cached_property
     def _moments(self) -> tuple[Array, Array, float, float]:
-        """S_xx (p, p), mean x r' (p, q), mean z^2 and the noise of an entry of the diagonal."""
+        """S_xx (p, p), mean x r' (p, q), mean z^2, and the noise of an entry of the diagonal."""
         mean, noise = self.seen("design")
         p, pairs = self.p, self.p * (self.p + 1) // 2
         cross = mean[pairs : pairs + p * self.q].reshape(p, self.q) / math.sqrt(2) / GAMMA
-        square = float(mean[-1]) / GAMMA**2 + (0.0 if p else 0.125)
-        square = min(max(square / self.pool, 0.01), 0.2495)
-        return smat(mean[:pairs]) / self.pool, cross / self.pool, square, noise
+        square = (
+            float(mean[-1]) / GAMMA**2 + (0.0 if p else 0.125) if self.public.protected else 0.0
+        )
+        return smat(mean[:pairs]) / self.pool, cross / self.pool, square / self.pool, noise
 
     @cached_property
-    def z_square(self) -> float:
-        """Mean z^2 of centred z."""
-        return self._moments[2]
+    def z_square(self) -> tuple[float, float]:
+        """Mean z^2, of the look and of what scaling makes it, and its relative error."""
+        public, middle, (octaves, unsure) = self.public, self.middle, self._octaves
+        level = np.maximum(1 - middle**2, 0.05)  # mean square of columns that are -1 and 1
+        scaled = 0.59 * 4.0 ** np.maximum(octaves + XF, 0.0)
+        if public.z_factors:
+            i, j = public.z_factors
+            of_first = 0.59 * (1.2 if i == j else 1.0) if public.ranges[i] else float(level[i])
+            made, error = 0.59 * of_first / 16, float(np.max(unsure[[i, j]]))
+        elif public.z_range:
+            made, error = float(scaled[-1]) / 16, float(unsure[-1])
+        else:
+            between = float(public.people @ self.z_sites[0][:, 0] ** 2) / self.M
+            made, error = max(float(level[-1]) - between, 0.05) / 16, 0.0
+        if public.z_range:
+            error = made * math.hypot(min(1.39 * error, 1.0), 0.25)
+        else:
+            error = 0.1 * made + 2 * abs(float(middle[-1])) * self._middles[1] / 16
+        look, noise = self._moments[2], self._moments[3] / GAMMA**2 / self.pool
+        precision = 1 / error**2 + 1 / noise**2
+        square = min(max((made / error**2 + look / noise**2) / precision, 0.3 * made), 0.2495)
+        return square, 1 / math.sqrt(precision) / square
 
     @cached_property
     def _whitening(self) -> tuple[Array, Array, float, float, bool]:
         """Li, first imbalance, its noise, relative error of Li, whether columns nearly agree."""
         S, cross, _, noise = self._moments
         w = 0.1 / (0.1 + noise**2)
-        values, Q = np.linalg.eigh(w * S + (1 - w) * 0.6 * np.eye(self.p))
-        partly = bool(values[0] < 0.1 + 0.6 * noise)
+        S = w * S + (1 - w) * 0.6 * np.eye(self.p)
+        values, Q = np.linalg.eigh(S)
+        # Short columns are no sign of columns that agree.
+        longer = np.sqrt(0.6 / np.clip(np.diag(S), 0.2, 0.6))
+        partly = np.linalg.eigvalsh(S * np.outer(longer, longer))[0] < 0.1 + 0.6 * noise
         Li = np.asarray((Q / np.sqrt(np.maximum(values, 0.08))) @ Q.T)
         cross = Li @ cross
         each = noise / (math.sqrt(2) * GAMMA) * math.sqrt(float((Li**2).sum()) / self.p)
         size = max(float((cross**2).sum()), 1e-12)
         kept = max(0.0, 1 - max(self.p * self.q - 2, 0.5) * each**2 / size)
-        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), partly
+        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), bool(partly)
 
     @cached_property
     def limit(self) -> float:
@@ -337,7 +395,7 @@ class Facts:
         """
         if self.design:
             return self.design.limit
-        too_long = (self.stretch > WIDE_X) & (np.diag(self._moments[0]) > 2.5)
+        too_long = (self.stretch[: self.p] > WIDE_X) & (np.diag(self._moments[0]) > 2.5)
         return self.b if too_long.any() else math.inf
 
     @property
@@ -380,8 +438,44 @@ class Facts:
         """Public r, g (M, q) and sites (M,)."""
         if not self.public.protected:
             return public_people(self.public)
-        z = protected_people(self.M, self.z_square)
+        square = self.z_square[0]
+        if self.public.z_range:
+            z = protected_people(self.M, square)
+        else:
+            share = min(max((1 + float(self.middle[-1])) / 2, 0.03), 0.97)
+            z = protected_levels(self.M, square, share)
         return z, z, np.repeat(np.arange(self.S), self.public.people)
+
+    @cached_property
+    def z_left(self) -> float:
+        """Share of mean z^2 that covariates leave."""
+        cross = self._whitening[1] if self.p else np.zeros(1)
+        return 1.0 - float((cross**2).sum()) / self.z_square[0]
+
+    @cached_property
+    def z_cut(self) -> float:
+        """Cut of a protected w, in sd of what covariates leave of z."""
+        noise = look_noise(self.public, moved(self.public, "contrast", self.rho), 0.4)
+        return z_cut(noise * 1.8 * math.sqrt(self.K), 1 / math.sqrt(self.M))
+
+    @cached_property
+    def k(self) -> float | None:
+        """Factor of a protected w."""
+        if not self.public.protected:
+            return None
+        return W / (self.z_cut * math.sqrt(self.z_square[0] * max(self.z_left, 0.15)))
+
+    @cached_property
+    def z_scale(self) -> float:
+        """Estimates are per unit of scaled z; times this, per unit of z."""
+        if not self.public.protected:
+            return 1.0
+        f, half = self.stretch, self.public.z_half
+        if self.public.z_factors:
+            i, j = self.public.z_factors
+            both = 2.0 if self.public.ranges[[i, j]].all() and i != j else 1.0
+            return 2 * half * both * float(f[i] * f[j]) / 4
+        return 2 * half * float(f[-1]) / 4
 
     @property
     def b(self) -> float:
@@ -394,7 +488,7 @@ class Facts:
 
     @cached_property
     def first_gamma(self) -> Array:
-        return solve(self.people[0], self.first_people, self.public.protected)
+        return solve(self.people[0], self.first_people, self.k)
 
     @cached_property
     def adjusted(self) -> _Adjusted:
@@ -402,18 +496,20 @@ class Facts:
         if self.design:
             return self.design.adjusted
         x, (r, _, _), gamma = self.first_people, self.people, self.first_gamma
-        w, inside = weight(r, x @ gamma, self.public.protected), ball(x, self.b)
+        w, inside = weight(r, x @ gamma, self.k), ball(x, self.b)
         shown = inside.T @ w / self.M
         mean, noise = self.seen("balance")
         _, imbalance, error, relative, _ = self._whitening
-        wrong = error**2 + relative**2 * float((gamma**2).sum())
+        k = self.k or 1.0
+        wrong = k**2 * (error**2 + relative**2 * float((gamma**2).sum()))
         kept = wrong / (wrong + noise**2)
         step = kept * (mean.reshape(self.p, self.q) - shown)
-        free, product = unclipped(r, x @ gamma, w), inside * x
-        gamma = gamma + step * self.p * self.M / max(float(product[free].sum()), 1e-9)
+        free, product = unclipped(r, x @ gamma, w, self.k), inside * x
+        gamma = gamma + step * self.p * self.M / (max(float(product[free].sum()), 1e-9) * k)
         lost = float((x**2).sum() / product.sum())
-        left = noise * math.sqrt(kept * (1 + 10 * float((gamma**2).sum()))) * lost
-        return _Adjusted(gamma, imbalance + step, left)
+        square = self.z_square[0] if self.public.protected else 0.25
+        left = noise * math.sqrt(kept * (1 + 2.5 * float((gamma**2).sum()) / square)) * lost
+        return _Adjusted(gamma, imbalance + step / k, left)
 
     @cached_property
     def x_people(self) -> Array:
@@ -454,8 +550,8 @@ class Facts:
         """Weights (M, q) of public people."""
         r = self.people[0]
         if not self.p:
-            return r
-        return weight(r, self.x_people @ self.adjusted.gamma, self.public.protected)
+            return r if self.k is None else weight(r, 0 * r, self.k)
+        return weight(r, self.x_people @ self.adjusted.gamma, self.k)
 
     @cached_property
     def expected(self) -> tuple[Array, Array]:
@@ -489,11 +585,6 @@ class Facts:
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
         return radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K) * root
-
-    @cached_property
-    def Y(self) -> float:
-        """Radius of the site part of v, as a share of that of v."""
-        return Y_PROTECTED if self.public.protected else Y_PUBLIC
 
     @cached_property
     def group_centres(self) -> Array:
@@ -569,29 +660,43 @@ class Facts:
 
     @property
     def D_unit(self) -> float:
-        """D is asked in this unit: a person moves it by SMALL, in the protected form by 1."""
-        if self.public.protected:
-            return moved(self.public, "balance", self.rho)
+        """D of public codes is asked in this unit: a person moves it by SMALL."""
         longest = float(np.sqrt((self.public.g**2).sum(axis=2)).max())
         return 2 * W * max(longest, 1e-9) / SMALL
 
     @cached_property
     def kept_D(self) -> tuple[Array, float]:
-        """D (q, q) as it was measured, and its noise."""
+        """D (q, q) as it was measured, and its noise; protected: of those inside the cut."""
+        if self.public.protected:
+            mean, noise = self.seen("slope")
+            each = self.M / self.n_pairs / self.pool
+            return (mean.reshape(1, 1) + sum(PAIR) / 2 * self.n_pairs / self.M) * each, noise * each
         mean, noise = self.seen("kept")
         D = mean[1 + 2 * self.q + self.K :].reshape(self.q, self.q)
-        return D * self.D_unit, noise * self.D_unit
+        return D * self.D_unit / self.pool, noise * self.D_unit
 
     @cached_property
     def left(self) -> float:
         """Variance in T of site means of w and of outcomes, beyond what the site part removes."""
-        there, B = np.zeros((self.S, 2)), self.effects[0]
+        there, B, w2, v2 = np.zeros((self.S, 2)), self.effects[0], 0.0, self.u_sites[2]
+        size = 0.85
+        if self.k is not None:
+            size = self.k * math.erf(self.z_cut / math.sqrt(2))
+            w2 = (size * self._middles[1] / 4) ** 2
+            there[:, 0] = self.z_sites[1][:, 0] / 16
         if self.p:
             covariates = self.x_sites[1] @ self.Li**2
-            there[:, 0] = covariates @ (self.adjusted.gamma**2).mean(axis=1)
+            there[:, 0] += covariates @ (self.adjusted.gamma**2).mean(axis=1)
             there[:, 1] = covariates @ (B**2).mean(axis=1)
-        there[:, 1] += self.u_sites[1]
-        sizes, limit = np.sqrt(there), self.Y * self.C / math.sqrt(self.K)
-        share = self.public.people / self.M
-        each = [uncentred(0.85 * w, v, self.rho, limit) for w, v in sizes.tolist()]
-        return float(share**2 @ np.array(each))
+        there[:, 0] = size**2 * there[:, 0] + w2
+        there[:, 1] += self.u_sites[1] + (v2 if self.k is not None else 0.0)
+        share, limit = self.public.people / self.M, Y * self.C / math.sqrt(self.K)
+        each = [uncentred(w, v, self.rho, limit) for w, v in np.sqrt(there).tolist()]
+        common = uncentred(math.sqrt(w2), math.sqrt(v2), self.rho, limit) if w2 else 0.0
+        return float(share**2 @ np.array(each)) + common
+
+    @cached_property
+    def thin(self) -> bool:
+        """Whether a protected column hardly moves within its range."""
+        z_octave = float(self._octaves[1][-1]) if self.public.z_range else 0.0
+        return self.public.protected and z_octave > 1.6

@@ -19,10 +19,7 @@ from cape.algorithms.linalg import smat, svec
 from cape.algorithms.looks import Plan, Planned
 
 PLAN = Plan(
-    looks=(
-        Planned(name="spread", round=1, share=0.5),
-        Planned(name="products", round=2, share=0.5),
-    )
+    looks=(Planned(name="spread", round=1, share=0.5), Planned(name="products", round=2, share=0.5))
 )
 # Largest unit of a column, in public units; an outcome is cut at 62 of them, so that sums fit.
 LARGEST: Final = 64.0
@@ -50,13 +47,13 @@ class Fitted(NamedTuple):
 def spread(f: Facts, a: Any) -> Array:
     """Return sums of squares (q + p + K,) of a site's columns about their means."""
     outcomes = (_centred(_outcome(a, k)) for k in range(f.K))
-    squares = [*(_centred(_columns(a)[a.here]) ** 2).sum(axis=0), *((y @ y) for y in outcomes)]
+    squares = [*(_centred(_columns(f, a)[a.here]) ** 2).sum(axis=0), *((y @ y) for y in outcomes)]
     return np.asarray(np.minimum(squares, LARGEST**2 * a.n))
 
 
 def products(f: Facts, a: Any) -> Array:
     """Return the cross-products of a site, of columns in the found units, and its effects."""
-    columns, units, found = _columns(a), _units(f), []
+    columns, units, found = _columns(f, a), _units(f), []
     for k, there in enumerate(a.there.T):
         values = _centred(np.column_stack([columns[there], _outcome(a, k)]) / units[k])
         moments = values.T @ values
@@ -97,8 +94,10 @@ def fitted(f: Facts) -> Iterator[Fitted]:
         )
 
 
-def _columns(a: Any) -> Array:
-    return np.hstack([a.g, a.x])
+def _columns(f: Facts, a: Any) -> Array:
+    """Return the columns of the term, then those for which it is adjusted (n, q + p)."""
+    own = a.x[:, f.p :] / (2 * f.public.z_half) if f.public.protected else a.g
+    return np.hstack([own, a.x[:, : f.p]])
 
 
 def _outcome(a: Any, k: int) -> Array:

@@ -21,11 +21,11 @@ FEW: Final = 8
 # [2] Looks by exchange; `again` is asked where `sites` cannot be.
 ROUNDS: Final = (
     ("where", "xwhere", "middle"),
-    ("centre", "middle2", "xsites"),
+    ("centre", "middle2", "xsites", "zsites"),
     ("design", "sites", "again"),
     ("balance", "effects"),
     ("contrast", "squares", "by_site"),
-    ("kept",),
+    ("kept", "slope"),
 )
 # [2] Shares of mu^2 for few and for many outcomes; `contrast` has what is left.
 SHARES: Final = {
@@ -35,6 +35,7 @@ SHARES: Final = {
     "centre": (0.04, 0.05),
     "middle2": (0.015, 0.01),
     "xsites": (0.03, 0.03),
+    "zsites": (0.06, 0.06),  # of a protected term, as `slope`
     "design": (0.08, 0.08),
     "sites": (0.03, 0.03),
     "again": (0.015, 0.015),  # taken from `centre`
@@ -43,9 +44,8 @@ SHARES: Final = {
     "squares": (0.04, 0.03),
     "by_site": (0.15, 0.15),
     "kept": (0.04, 0.03),
+    "slope": (0.06, 0.06),
 }
-# More for `kept` of a protected term, whose D comes from it alone
-PROTECTED_KEPT: Final = 0.05
 # [2] A pattern asks these of all people, once; its halves spend the rest.
 DESIGN: Final = {
     "xwhere": 0.015,
@@ -55,11 +55,11 @@ DESIGN: Final = {
     "design": 0.09,
     "balance": 0.09,
 }
-_COVARIATES: Final = {"xwhere", "middle2", "xsites", "design", "balance", "effects"}
 
-# [1] Radius of the site part of w; that of a protected term, and of Y in balls of v
-RHO: Final = 0.04
-RHO_PROTECTED, Y_PROTECTED, Y_PUBLIC = 0.14, 0.35, 0.5
+# [1] Radius of the site part of w, and of a protected term; of Y, as a share of that of v
+RHO, RHO_PROTECTED, Y = 0.04, 0.2, 0.5
+# [3] Ends of what a pair of people says about the slope of w on z
+PAIR: Final = (-0.15, 0.5)
 # Most that people missing from one group may widen it by
 RHO_TILT: Final = 1.2 * 0.08
 # [3] Factors of what the cut takes by code and along w, (public, protected)
@@ -105,20 +105,21 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
     A pattern: `design` are the looks that were asked of all people.  Their shares and those of a
     half sum to 1, because a person is in one half only.
     """
-    K, p, ranges = public.has.shape[1], len(public.x_columns), bool(public.ranges.any())
+    K, p = public.has.shape[1], len(public.x_columns)
+    ranges = bool(public.ranges.any()) or public.z_range
     few = K <= FEW
     total = 1.0 - design.total if design else 1.0
     shares = {name: total * pair[0 if few else 1] for name, pair in SHARES.items()}
     if stage == "design":
         shares = DESIGN
     left_out = set() if ranges else {"xwhere", "middle2"}
-    if not p or _site_noise(public, xsites_radius(p), shares["xsites"]) >= SITES_NOISE:
+    if not (p and ranges) or _site_noise(public, xsites_radius(p), shares["xsites"]) >= SITES_NOISE:
         left_out.add("xsites")
     if stage == "design":
         left_out |= {name for names in ROUNDS for name in names} - set(DESIGN)
         return _plan(shares, left_out)
     if not p:
-        left_out |= _COVARIATES - ({"design"} if public.protected else set())
+        left_out |= {"balance", "effects"} | (set() if public.protected else {"design"})
     if stage == "half":
         left_out |= set(DESIGN) - {"middle"}
         if K > 1:  # half A gives a direction, without errors
@@ -127,10 +128,10 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
     left_out.add("again" if sites else "sites")
     if not public.random:
         left_out.add("by_site")
+    if not public.protected:
+        left_out |= {"zsites", "slope"}
     if "again" not in left_out:
         shares["centre"] -= shares["again"]
-    if public.protected:
-        shares["kept"] += PROTECTED_KEPT
     asked = [name for names in ROUNDS for name in names if name not in left_out]
     shares["contrast"] = total - sum(shares[name] for name in asked if name != "contrast")
     return _plan(shares, left_out)
@@ -175,7 +176,6 @@ def moved(public: Public, what: Literal["balance", "contrast"], rho: float) -> f
     high, low = W + 1.25 * rho, abs(W - 1.25 * rho)
     one = what == "balance" or public.has.shape[1] == 1
     if public.protected:
-        Y = Y_PROTECTED
         if one:
             return max(high, W * (1.0 + Y))
         corner = math.sqrt(2.0 * (high**2 + low**2)) + 2.0 * W * Y

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cape.algorithms.design import Counts, Public
+from cape.algorithms.design import Counts, Flags, Public
 from cape.algorithms.estimators import Array
 
 # [1] Largest |w|; a person who looks like the other group counts W / 3 at most against it.
@@ -41,14 +41,14 @@ def ball(rows: Array, radius: float) -> Array:
     return np.asarray(rows * np.minimum(1.0, radius / np.maximum(norm, 1e-12))[:, None])
 
 
-def weight(r: Array, h: Array, protected: bool) -> Array:
+def weight(r: Array, h: Array, k: float | None) -> Array:
     """Return w (n, q): r - h, clipped.
 
-    Public, one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2, then r - h
-    in one of W.  Protected: in a ball of W.
+    Public (k None), one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2,
+    then r - h in one of W.  Protected: k (r - h), clipped to W.
     """
-    if protected:
-        return ball(r - h, W)
+    if k is not None:
+        return np.asarray(np.clip(k * (r - h), -W, W))
     if r.shape[1] == 1:
         side = np.where(r >= 0, 1.0, -1.0)
         return np.asarray(np.clip((r - h) * side, -W / 3, W) * side)
@@ -65,6 +65,13 @@ def public_people(public: Public) -> tuple[Array, Array, Counts]:
         np.repeat(np.arange(public.counts.size), public.counts.ravel()), public.counts.shape[1]
     )
     return public.r[site, cell], public.g[site, cell], site
+
+
+def protected_levels(n: int, mean_square: float, share: float) -> Array:
+    """Return z (n, 1) of mean 0 and this mean square; `share` of people have the second level."""
+    z = normals(n, 1, seed=1)
+    second = z > np.quantile(z, 1 - share)
+    return np.asarray((second - share) * math.sqrt(mean_square / (share * (1 - share))))
 
 
 def protected_people(n: int, mean_square: float) -> Array:
@@ -89,22 +96,22 @@ def synthetic(r: Array, g: Array, imbalance: Array) -> Array:
     return np.asarray(g @ shift + normals(n, p) @ root)
 
 
-def solve(r: Array, x: Array, protected: bool) -> Array:
-    """Return Gamma (p, q) with mean x w' = 0 in the people x, w = clip(r - x Gamma)."""
+def solve(r: Array, x: Array, k: float | None) -> Array:
+    """Return Gamma (p, q) with mean x w' = 0 in the people x."""
     n, gamma = len(x), np.zeros((x.shape[1], r.shape[1]))
     inverse = np.linalg.pinv(x.T @ x / n)
     for _ in range(12):
-        w = weight(r, x @ gamma, protected)
-        left = x.T @ w / n
-        gamma = gamma + inverse @ left / max(float(np.mean(unclipped(r, x @ gamma, w))), 0.4)
+        w = weight(r, x @ gamma, k)
+        left, free = x.T @ w / n, float(np.mean(unclipped(r, x @ gamma, w, k)))
+        gamma = gamma + inverse @ left / (max(free, 0.4) * (k or 1.0))
         if np.abs(left).max() < 1e-5:
             break
     return gamma
 
 
-def unclipped(r: Array, h: Array, w: Array) -> np.ndarray:
-    """Return whose weight (n,) is r - h as it is."""
-    return np.asarray(np.abs(w - (r - h)).max(axis=1) < 1e-9)
+def unclipped(r: Array, h: Array, w: Array, k: float | None) -> Flags:
+    """Return whose weight (n,) is not clipped."""
+    return np.asarray(np.abs(w - (k or 1.0) * (r - h)).max(axis=1) < 1e-9)
 
 
 # -- octaves of differences within pairs ---------------------------------------------------------
@@ -130,14 +137,16 @@ def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float]) -> 
     return float(near @ GRID / near.sum())
 
 
-def careful_octave(shares: Array, noise: float) -> float:
-    """Return log2 of the sd of a covariate, rather too large than too small.
+def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
+    """Return log2 of the sd of a covariate, rather too large than too small, and its own sd.
 
     A column stretched tenfold by a mistake would hide all others: that made one answer in a
     thousand at M 1000 epsilon 1 wrong by ten standard errors.
     """
-    below = np.cumsum(_chances(shares, noise, 1, (-0.3, 1.5), 0.5))
-    return float(GRID[np.searchsorted(below, 0.65 * below[-1])])
+    chance = _chances(shares, noise, 1, (-0.3, 1.5), 0.5)
+    below = np.cumsum(chance)
+    found = float(GRID[np.searchsorted(below, 0.65 * below[-1])])
+    return found, math.sqrt(float(chance @ (GRID - found) ** 2) / float(below[-1]))
 
 
 def _chances(
@@ -186,7 +195,7 @@ def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
     """
     V = SPREADS[:, None, None]
     log = (-0.5 * np.log(V + error) - 0.5 * g**2 / (V + error)).sum(axis=1, keepdims=True)
-    log = (log.sum(axis=2, keepdims=True) if one else log) - 0.3 * np.log(V)
+    log = log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V)
     chance = np.exp(log - log.max(axis=0))
     chance = chance / chance.sum(axis=0)
     kept = V / (V + error)
@@ -224,6 +233,21 @@ def cut_curve(c: float, K: int) -> tuple[float, float]:
     norm = _norms(K == 1)
     inside = norm <= c if K == 1 else np.minimum(1.0, c / norm)
     return float(np.mean(inside)), float(np.mean(np.minimum(norm, c) ** 2) / np.mean(norm**2))
+
+
+def z_cut(noise: float, sampling: float) -> float:
+    """Return the cut of a protected z, in sd of what covariates leave of it, by planned error.
+
+    `noise`: sd of T for w of size 1; `sampling`: that of people.
+    """
+    size, best = _norms(True), (np.inf, 1.0)
+    for c in np.arange(1.0, 2.61, 0.1).tolist():
+        cut = np.minimum(size, c)
+        error = ((2 * noise * c) ** 2 + sampling**2 * float(np.mean(cut**2))) / float(
+            np.mean(cut * size)
+        ) ** 2
+        best = min(best, (error, c))
+    return best[1]
 
 
 def radius(noise: float, sampling: float, K: int) -> float:

@@ -40,11 +40,13 @@ from cape.algorithms.estimators import (
 from cape.algorithms.facts import GAMMA, Facts, Seen
 from cape.algorithms.linalg import above_diagonal
 from cape.algorithms.looks import (
+    PAIR,
     RAMP_MIDDLE,
     RAMP_RADIUS,
     RAMPS,
     SMALL,
     Stage,
+    Y,
     moved,
     plan,
     sites_radius,
@@ -75,8 +77,8 @@ class People:
     u: Array  # (n, K) in scales
     there: Flags  # (n, K) whether outcome, covariates and z are there, and the site has the outcome
     here: Flags  # (n,) whether any outcome is there
-    x: Array  # (n, p) in public units
-    r: Array  # (n, q) codes; protected: z
+    x: Array  # (n, p) in public units, and a protected z
+    r: Array  # (n, q) codes; none of a protected term
     g: Array  # (n, q)
     asked: Flags  # (n,)
     site: Counts  # (n,)
@@ -115,24 +117,20 @@ def people_of(public: Public, stage: Stage, stack: Data) -> People:
         raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + 2} and all columns")
     site, cell = rows[:, -1].astype(np.int64), rows[:, K].astype(np.int64)
     asked = cell >= 0
-    x, z = (rows[:, [K + 1 + i for i in some]] for some in (public.x_columns, public.z_columns))
-    whole = asked & np.isfinite(x).all(axis=1) & np.isfinite(z).all(axis=1)
+    x = rows[:, [K + 1 + i for i in columns]]
+    whole = asked & np.isfinite(x).all(axis=1)
     has = public.has[site] & asked[:, None]
     there = np.isfinite(rows[:, :K]) & whole[:, None] & has
     if stage == "design":  # a pattern is of people with all outcomes
         there = np.repeat(there.all(axis=1, keepdims=True), K, axis=1)
     here: Flags = np.asarray(there.any(axis=1))
-    x = np.where(here[:, None], np.clip(x, -public.half_ranges, public.half_ranges), 0.0)
-    if public.protected:
-        z = np.clip(z / (2.0 * public.z_half), -0.5, 0.5)
-        r = g = np.where(here[:, None], z, 0.0)
-    else:
-        r, g = (np.where(asked[:, None], code[site, cell], 0.0) for code in (public.r, public.g))
+    half = np.append(public.half_ranges, public.z_half)[: len(columns)]
+    r, g = (np.where(asked[:, None], code[site, cell], 0.0) for code in (public.r, public.g))
     return People(
         u=np.where(there, np.clip(rows[:, :K], -FAR, FAR), 0.0),
         there=there,
         here=here,
-        x=x,
+        x=np.where(here[:, None], np.clip(x, -half, half), 0.0),
         r=r,
         g=g,
         asked=asked,
@@ -146,24 +144,34 @@ def people_of(public: Public, stage: Stage, stack: Data) -> People:
 # -- one person's numbers, given what was released -----------------------------------------------
 
 
-def _z(f: Facts, a: People) -> Array:
-    """Return r; a protected z centred, in [-1/2, 1/2]."""
-    if not f.public.protected:
-        return a.r
-    z = np.clip((a.r - f.z_middle) / f.z_scale, -0.5, 0.5)
-    return np.asarray(np.where(a.here[:, None], z, 0.0))
+def _stretched(f: Facts, a: People, middle: Array, sites: Array | float = 0.0) -> Array:
+    """Return all columns about a middle, stretched, less site means; a product of such columns."""
+    y = (a.x - middle) * f.stretch - sites
+    if f.public.z_factors:
+        i, j = f.public.z_factors
+        own = sites[:, -1] if isinstance(sites, np.ndarray) else sites
+        y[:, f.p] = y[:, i] * y[:, j] - middle[f.p] - own
+    return np.where(a.here[:, None], y, 0.0)
 
 
-def _g(f: Facts, a: People) -> Array:
-    return _z(f, a) if f.public.protected else a.g
-
-
-def _stretched(f: Facts, a: People, middle: Array) -> Array:
-    return np.where(a.here[:, None], (a.x - middle) * f.stretch, 0.0)
+def _columns(f: Facts, a: People) -> Array:
+    """Return all columns as they are used, (n, p), and a protected z as the last one."""
+    means = f.x_sites[0]
+    if f.public.protected:
+        means = np.hstack([means, f.z_sites[0]])
+    return _stretched(f, a, f.middle, means[a.site])
 
 
 def _centred_x(f: Facts, a: People) -> Array:
-    return np.where(a.here[:, None], _stretched(f, a, f.middle) - f.x_sites[0][a.site], 0.0)
+    return _columns(f, a)[:, : f.p]
+
+
+def _codes(f: Facts, a: People) -> tuple[Array, Array]:
+    """Return r and g (n, q); a protected z scaled, r of it in [-1/2, 1/2]."""
+    if not f.public.protected:
+        return a.r, a.g
+    z = _columns(f, a)[:, f.p :] / 4
+    return np.clip(z, -0.5, 0.5), np.clip(z, -1.0, 1.0)
 
 
 def _white(f: Facts, a: People) -> Array:
@@ -173,10 +181,12 @@ def _white(f: Facts, a: People) -> Array:
 
 def _weights(f: Facts, a: People, gamma: Array | None = None) -> Array:
     """Return w (n, q)."""
-    r = _z(f, a)
+    r = _codes(f, a)[0]
     if f.p:
         h = _white(f, a) @ (f.adjusted.gamma if gamma is None else gamma)
-        r = weight(r, h, f.public.protected)
+        r = weight(r, h, f.k)
+    elif f.k is not None:
+        r = weight(r, 0 * r, f.k)
     return np.where(a.here[:, None], r, 0.0)
 
 
@@ -245,7 +255,7 @@ def _where(f: Facts, a: People) -> Array:
 
 def _xwhere(f: Facts, a: People) -> Array:
     i, j = pairs(a.cell).T
-    both, x = a.here[i] & a.here[j], a.x[:, f.public.ranges]
+    both, x = a.here[i] & a.here[j], a.x[:, f.ranges]
     bins = np.eye(BINS)[octave_of(np.abs(x[i] - x[j]) / math.sqrt(2))]
     return np.asarray((bins * both[:, None, None]).reshape(len(i), BINS * x.shape[1]))
 
@@ -257,7 +267,6 @@ def _middle(f: Facts, a: People) -> Array:
     """
     b = f.middle_radius
     parts = [a.x if f.stage != "half" else a.x[:, :0]]
-    parts.append(a.r if f.public.protected else a.r[:, :0])
     parts.append(2 * b * np.where(a.asked, a.here - 0.5, 0.0)[:, None])
     if not f.public.protected:
         share = a.there.sum(axis=1) / np.maximum(a.has.sum(axis=1), 1)
@@ -266,9 +275,8 @@ def _middle(f: Facts, a: People) -> Array:
 
 
 def _middle_bound(f: Facts) -> float:
-    some = f.p and f.stage != "half"
-    return f.middle_radius * math.sqrt(1.0 + (1.0 if f.public.protected or some else 0.0)
-                                       + (0.0 if f.public.protected else 1.0))  # fmt: skip
+    columns = len(f.half_ranges) > 0 and f.stage != "half"
+    return f.middle_radius * math.sqrt(1 + columns + (not f.public.protected))
 
 
 # -- rounds 2 and 3 ------------------------------------------------------------------------------
@@ -287,12 +295,18 @@ def _middle2(f: Facts, a: People) -> Array:
 
 
 def _xsites(f: Facts, a: People) -> Array:
-    return _blocks(a.site, f.S, ball(_stretched(f, a, f.first_middle), f.x_sites_radius))
+    x = _stretched(f, a, f.first_middle)[:, : f.p]
+    return _blocks(a.site, f.S, ball(x, f.x_sites_radius))
+
+
+def _zsites(f: Facts, a: People) -> Array:
+    z = _stretched(f, a, f.first_middle)[:, f.p :]
+    return _blocks(a.site, f.S, ball(z, f.z_sites_radius))
 
 
 def _design(f: Facts, a: People) -> Array:
     """Second moments of covariates and code; those of public codes are known."""
-    x, r = ball(_centred_x(f, a), f.design_radius) if f.p else a.x, GAMMA * _z(f, a)
+    x, r = ball(_centred_x(f, a), f.design_radius), GAMMA * _codes(f, a)[0]
     i, j = above_diagonal(f.p)
     root = math.sqrt(2.0)
     parts = [x**2, root * x[:, i] * x[:, j], root * _products(x, r)]
@@ -323,7 +337,7 @@ def _balance(f: Facts, a: People) -> Array:
 def _balance_part(f: Facts, a: People) -> Array:
     x, w = ball(_white(f, a), f.b), _weights(f, a, f.first_gamma)
     there = np.repeat(a.here[:, None].astype(np.float64), f.p, axis=1)
-    return _part(f, a, w, x, there, f.Y * f.b).reshape(f.q, f.p).T.ravel()
+    return _part(f, a, w, x, there, Y * f.b).reshape(f.q, f.p).T.ravel()
 
 
 def _effects(f: Facts, a: People) -> Array:
@@ -348,7 +362,7 @@ def _contrast(f: Facts, a: People) -> Array:
 
 def _contrast_part(f: Facts, a: People) -> Array:
     v = ball(_rest(f, a), f.C)
-    return _part(f, a, _weights(f, a), v, a.there.astype(np.float64), f.Y * f.C)
+    return _part(f, a, _weights(f, a), v, a.there.astype(np.float64), Y * f.C)
 
 
 def _by_site(f: Facts, a: People) -> Array:
@@ -371,46 +385,47 @@ def _squares(f: Facts, a: People) -> Array:
     return rows if f.K > 1 else rows - f.squares_radius / 2
 
 
-def _kept(f: Facts, a: People) -> Array:
-    """What the cut takes, along w and by code; outcomes missing; D.
-
-    `inside` is the slope of the cut where half of what was found is taken back: of the chord.
-    """
-    rest, w, z, g = _rest(f, a), _weights(f, a), _z(f, a), _g(f, a)
-    along, C = f.direction, f.C
-    size = _norm(rest)
-    middle = rest - (g @ f.half_shift)[:, None] * along * a.there
+def _inside(f: Facts, a: People, rest: Array) -> Array:
+    """Return the slope (n,) of the cut where half of what was found is taken back: of the chord."""
+    middle = rest - (_codes(f, a)[1] @ f.half_shift)[:, None] * f.direction * a.there
     length = _norm(middle)
-    slope = np.minimum(1.0, C / np.maximum(length, 1e-12))
-    cosine = middle @ along / np.maximum(length, 1e-12)
+    slope = np.minimum(1.0, f.C / np.maximum(length, 1e-12))
+    cosine = middle @ f.direction / np.maximum(length, 1e-12)
     inside = np.where(slope < 1.0, slope * (1.0 - cosine**2 if f.K > 1 else 0.0), 1.0)
-    ramp = np.clip((size - C) / (C / 4), 0.0, 1.0)
-    lost = ramp * (rest @ along) / np.maximum(size, 1e-12)
+    return np.where(a.here, inside, 0.0)
+
+
+def _kept(f: Facts, a: People) -> Array:
+    """Slope of the cut; what it takes, along w and by code; outcomes missing; D of public codes."""
+    rest, w, (r, g) = _rest(f, a), _weights(f, a), _codes(f, a)
+    size = _norm(rest)
+    ramp = np.clip((size - f.C) / (f.C / 4), 0.0, 1.0)
+    lost = ramp * (rest @ f.direction) / np.maximum(size, 1e-12)
     one, two = RAMPS[f.public.protected]
-    missing = (~a.there & a.has) - 0.5
     parts = [
-        np.where(a.here, inside - 0.5, 0.0)[:, None],
+        (_inside(f, a, rest) - 0.5 * a.here)[:, None],
         one * w * lost[:, None],
-        two * z * (ramp - (0.0 if f.public.protected else RAMP_MIDDLE))[:, None],
-        SMALL * np.where(a.has, missing, 0.0) / math.sqrt(f.K),
-        _products(w, z if f.public.protected else g) / f.D_unit,
+        two * r * (ramp - (0.0 if f.public.protected else RAMP_MIDDLE))[:, None],
+        SMALL * np.where(a.has, ~a.there - 0.5, 0.0) / math.sqrt(f.K),
     ]
+    if not f.public.protected:
+        parts.append(_products(w, g) / f.D_unit)
     return np.hstack(parts)
 
 
-def _kept_part(f: Facts, a: People) -> Array:
-    """D of a protected term, less the part of the site."""
-    part = np.zeros(1 + 2 * f.q + f.K + f.q**2)
-    there = a.here[:, None].astype(np.float64)
-    part[-1:] = _part(f, a, _weights(f, a), _z(f, a), there, f.Y / 2) / f.D_unit
-    return part
-
-
 def _kept_bound(f: Facts) -> float:
-    """`inside` and three parts of SMALL or the triangle of ramps, and D."""
+    """Return the bound of `inside`, the two ramps, the share missing, and D of public codes."""
     if f.public.protected:
-        return 0.5 * math.sqrt(1.0 + 3 * SMALL**2 + 1.0)
+        return 0.5 * math.sqrt(1.0 + 3 * SMALL**2)
     return math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (SMALL / 2) ** 2)
+
+
+def _slope(f: Facts, a: People) -> Array:
+    """D of a protected term, inside the cut: products of differences, without site means."""
+    w, g = _weights(f, a)[:, 0] * _inside(f, a, _rest(f, a)), _codes(f, a)[1][:, 0]
+    i, j = pairs(a.cell).T
+    product = np.clip((w[i] - w[j]) * (g[i] - g[j]) / 2, *PAIR)
+    return np.asarray(np.where(a.here[i] & a.here[j], product, 0.0)[:, None] - sum(PAIR) / 2)
 
 
 # -- the table of looks --------------------------------------------------------------------------
@@ -419,7 +434,7 @@ def _kept_bound(f: Facts) -> float:
 def _looks(f: Facts) -> dict[str, Look]:
     """Return every look of a term [2, 4]; `looks.plan` says which are asked, and when."""
     S, K, p, q, L = f.S, f.K, f.p, f.q, f.L
-    protected, ranges = f.public.protected, int(f.public.ranges.sum())
+    protected, ranges = f.public.protected, len(f.ranges)
     table: dict[str, Look] = {}
 
     def look(name: str, size: int, rows: Rows, bound: Callable[[], float], **how: Any) -> None:
@@ -427,10 +442,12 @@ def _looks(f: Facts) -> dict[str, Look]:
 
     look("where", BINS, _where, lambda: 1.0, shape="psd", unit="pair")
     look("xwhere", BINS * ranges, _xwhere, lambda: math.sqrt(ranges), shape="psd", unit="pair")
-    look("middle", (p if f.stage != "half" else 0) + 1 + q, _middle, lambda: _middle_bound(f))
+    n = len(f.half_ranges) if f.stage != "half" else 0
+    look("middle", n + 1 + (0 if protected else q), _middle, lambda: _middle_bound(f))
     look("centre", L * K, _centre, lambda: f.centre_radius)
-    look("middle2", p, _middle2, lambda: f.middle2_radius)
+    look("middle2", n, _middle2, lambda: f.middle2_radius)
     look("xsites", S * p, _xsites, lambda: f.x_sites_radius)
+    look("zsites", S, _zsites, lambda: f.z_sites_radius)
     look("design", p * (p + 1) // 2 + p * q + protected, _design, lambda: _design_bound(f),
          shape="psd" if p else "ball")  # fmt: skip
     look("sites", S * K, _sites, lambda: f.u_sites_radius)
@@ -445,8 +462,8 @@ def _looks(f: Facts) -> dict[str, Look]:
     look("by_site", S * q * K, _by_site, lambda: f.sensitivity * f.C, part=_by_site_part)
     look("squares", K, _squares, lambda: f.squares_radius / (2 if K == 1 else 1),
          shape="psd" if K > 1 else "ball", unit="pair")  # fmt: skip
-    look("kept", 1 + 2 * q + K + q**2, _kept, lambda: _kept_bound(f),
-         part=_kept_part if protected else None)  # fmt: skip
+    look("kept", 1 + 2 * q + K + (0 if protected else q**2), _kept, lambda: _kept_bound(f))
+    look("slope", 1, _slope, lambda: (PAIR[1] - PAIR[0]) / 2, unit="pair")
     return table
 
 

@@ -32,6 +32,8 @@ from cape.settings.question import Outcome, Question, Term, parse_question
 SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
+# Standard deviations of noise from which people missing by group are said
+CLEAR: Final = 3.0
 # States of an answer (`Effect.fits`) in which the estimate is right
 ESTIMATED: Final = ("yes", "no d")
 # Settings of a question, in the order of `parse_question`
@@ -338,7 +340,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
     codes = f.public.H
     steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
     if f.public.protected:
-        steps = [(f"{term.text}, by its sd", np.array([math.sqrt(f.z_square)]))]
+        steps = [(f"{term.text}, by its sd", np.sqrt((g**2).mean(axis=0)))]
     for (text, step), (j, i) in product(steps, enumerate(f.public.x_columns)):
         before, unit = float(step @ shift[:, j]), None
         if len(model[i].term) == 1:
@@ -354,9 +356,9 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
 
 
 def _missing(question: Question, term: Term, f: Facts) -> Iterator[Missing]:
-    """Yield differences above two standard deviations of their noise; of two groups."""
+    """Yield differences above `CLEAR` standard deviations of their noise; of two groups."""
     tilt, noise = f.tilt
-    if f.public.protected or f.q > 1 or abs(float(tilt[0])) < 2 * noise:
+    if f.public.protected or f.q > 1 or abs(float(tilt[0])) < CLEAR * noise:
         return
     r, g, _ = f.people
     for text, a, b in _pairs_of_levels(question, term):

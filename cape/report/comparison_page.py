@@ -148,11 +148,11 @@ def _number(value: float | None) -> str:
 def _picture(
     result: GroupComparison, question: Question, term: Term, contrast: str
 ) -> Picture | None:
+    if result.regions:
+        return _matrix(result, question, contrast, result.of_term(term.text, contrast))
     rows = [row for row in result.of_term(term.text, contrast) if row.d is not None]
     if not rows:
         return None
-    if result.regions:
-        return _matrix(result, contrast, rows)
     step, words = per(question, term)
     shown = rows if len(rows) <= MAX_DRAWN_EFFECTS else sorted(rows, key=_p)[:MAX_DRAWN_EFFECTS]
     values = np.array([(row.d, row.d_low95, row.d_high95) for row in shown], dtype=np.float64)
@@ -168,21 +168,26 @@ def _picture(
     )
 
 
-def _matrix(result: GroupComparison, contrast: str, rows: Sequence[Effect]) -> Picture | None:
+def _matrix(
+    result: GroupComparison, question: Question, contrast: str, rows: Sequence[Effect]
+) -> Picture | None:
     """Draw the edges that leave zero; the others are grey."""
-    leave = [row for row in rows if row.q_bh is not None and row.q_bh < SIGNIFICANT]
+    # Edges of maps have one unit; those of a table are compared in sd.
+    what, unit = ("d", "difference (d)") if question.measure is None else ("estimate", "Fisher z")
+    judged = [row for row in rows if row.p is not None]
+    leave = [row for row in judged if row.q_bh is not None and row.q_bh < SIGNIFICANT]
     if not leave:
         return None
-    regions, d = result.regions, result.matrix(contrast, "d")
-    kept = np.full_like(d, np.nan)
+    regions, values = result.regions, result.matrix(contrast, what)
+    kept = np.full_like(values, np.nan)
     for row in leave:
         i, j = regions.index(row.region_a or ""), regions.index(row.region_b or "")
-        kept[[i, j], [j, i]] = d[i, j]
+        kept[[i, j], [j, i]] = values[i, j]
     alt = (
-        f"{contrast}: {len(leave)} of {len(rows)} edges leave zero (Benjamini and Hochberg, .05). "
-        "The others are grey: nothing is claimed of them."
+        f"{contrast}: {len(leave)} of {len(judged)} edges leave zero (Benjamini and Hochberg, "
+        ".05). The others are grey: nothing is claimed of them."
     )
-    return plots.draw_edges(regions, kept, alt)
+    return plots.draw_edges(regions, kept, alt, unit)
 
 
 def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:
