@@ -491,19 +491,24 @@ class Facts:
         return solve(self.people[0], self.first_people, self.k)
 
     @cached_property
+    def shown(self) -> Array:
+        """Imbalance (p, q) of w and whitened covariates in their ball, of the first people."""
+        w = weight(self.people[0], self.first_people @ self.first_gamma, self.k)
+        return np.asarray(ball(self.first_people, self.b).T @ w / self.M)
+
+    @cached_property
     def adjusted(self) -> _Adjusted:
         """Gamma after one step from what was measured to what synthetic people show."""
         if self.design:
             return self.design.adjusted
         x, (r, _, _), gamma = self.first_people, self.people, self.first_gamma
         w, inside = weight(r, x @ gamma, self.k), ball(x, self.b)
-        shown = inside.T @ w / self.M
         mean, noise = self.seen("balance")
         _, imbalance, error, relative, _ = self._whitening
         k = self.k or 1.0
         wrong = k**2 * (error**2 + relative**2 * float((gamma**2).sum()))
         kept = wrong / (wrong + noise**2)
-        step = kept * (mean.reshape(self.p, self.q) - shown)
+        step = kept * (mean.reshape(self.p, self.q) - self.shown)
         free, product = unclipped(r, x @ gamma, w, self.k), inside * x
         gamma = gamma + step * self.p * self.M / (max(float(product[free].sum()), 1e-9) * k)
         lost = float((x**2).sum() / product.sum())

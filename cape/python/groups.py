@@ -79,8 +79,8 @@ class GroupResult:
             CAPE-E015: pandas is not installed, CAPE-E011: another name.
         """
         pd = pandas_for("tables of a comparison")
-        if name not in TABLES:
-            raise out_of_range("name", name, ", ".join(TABLES))
+        if name not in _TABLES:
+            raise out_of_range("name", name, ", ".join(_TABLES))
         rows = getattr(self.comparison, name)
         return pd.DataFrame(
             [{field: getattr(row, field) for field in row.__slots__} for row in rows]
@@ -126,7 +126,7 @@ class GroupResult:
         return f"<GroupResult {self.sentence} {privacy}>"
 
 
-TABLES = ("effects", "omnibus", "means", "balance", "pattern", "sites", "networks")
+_TABLES = ("effects", "omnibus", "means", "balance", "pattern", "sites", "networks")
 
 
 def compare_groups(

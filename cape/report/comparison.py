@@ -45,7 +45,7 @@ QUESTION: Final = (
 MATRICES: Final = {"estimate": 0.0, "d": 0.0, "p": 1.0}
 WEIGHT: Final = "weight"
 # table -> column -> what it holds
-COLUMNS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+COLUMN_TEXTS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     Path(__file__).with_name("comparison.toml").read_text(encoding="utf-8")
 )
 
@@ -140,7 +140,7 @@ class Missing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Weight:
+class PatternWeight:
     """One row of pattern.tsv."""
 
     outcome: str
@@ -182,7 +182,7 @@ class GroupComparison:
     means: tuple[Mean, ...]
     balance: tuple[Balance, ...]
     missing: tuple[Missing, ...]
-    pattern: tuple[Weight, ...]
+    pattern: tuple[PatternWeight, ...]
     sites: tuple[SiteRow, ...]
     networks: tuple[Network, ...]
 
@@ -268,12 +268,12 @@ def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
     )
 
 
-def _weights(outcome: ContrastOutcome) -> Iterator[Weight]:
+def _weights(outcome: ContrastOutcome) -> Iterator[PatternWeight]:
     question, ends = outcome.question, regions_of(outcome.question)
     weights = [] if outcome.weights is None else outcome.weights.tolist()
     for one, weight in zip(question.outcomes, weights, strict=True):
         a, b = ends.get(one.name, (None, None))
-        yield Weight(outcome=one.name, region_a=a, region_b=b, weight=weight)
+        yield PatternWeight(outcome=one.name, region_a=a, region_b=b, weight=weight)
 
 
 def _of_facts(outcome: ContrastOutcome, first: Answer | None) -> dict[str, Any]:
@@ -449,12 +449,12 @@ def write_tables(folder: Path, result: GroupComparison) -> None:
         ("omnibus", Omnibus, result.omnibus),
         ("means", Mean, result.means),
         ("balance", Balance, result.balance),
-        ("pattern", Weight, result.pattern),
+        ("pattern", PatternWeight, result.pattern),
         ("networks", Network, result.networks),
     ):
         if rows:
             files.write_rows(folder / f"{name}.tsv", kind, rows)
-            _describe(folder / name, COLUMNS[name])
+            _describe(folder / name, COLUMN_TEXTS[name])
     _write_sites(folder, result.sites)
     if result.regions and result.effects:
         _write_matrices(folder, result)
@@ -473,7 +473,7 @@ def _write_sites(folder: Path, rows: Sequence[SiteRow]) -> None:
         for row in rows
     )
     files.write_table(folder / "sites.tsv", header, (list(map(files.cell, row)) for row in table))
-    texts = COLUMNS["sites"]
+    texts = COLUMN_TEXTS["sites"]
     counts = {cell: texts["counts"].format(cell=cell) for cell in cells}
     _describe(folder / "sites", {name: {**texts, **counts}[name] for name in header})
 
@@ -486,8 +486,11 @@ def _write_matrices(folder: Path, result: GroupComparison) -> None:
         rows = zip(result.regions, values, strict=True)
         lines = ([region, *map(files.cell, row)] for region, row in rows)
         files.write_table(folder / f"{name}.tsv", ("region", *result.regions), lines)
-        text = COLUMNS["matrix"][what].format(contrast=contrast)
-        columns = {"region": COLUMNS["matrix"]["region"], **dict.fromkeys(result.regions, text)}
+        text = COLUMN_TEXTS["matrix"][what].format(contrast=contrast)
+        columns = {
+            "region": COLUMN_TEXTS["matrix"]["region"],
+            **dict.fromkeys(result.regions, text),
+        }
         _describe(folder / name, columns)
 
 

@@ -18,7 +18,7 @@ from cape.settings.question import Question, Term, term_text
 # At most so many outcomes are named in a sentence; effects.tsv holds all.
 MAX_NAMED: Final = 3
 # State of an answer (`Effect.fits`) -> why something is withheld
-REASONS: Final = {
+WITHHELD: Final = {
     "range": "most values lie outside the stated range or in a small part of it; "
     "state another range and ask again",
     "large": "most values of one side lie beyond the bound, so only the direction is known",
@@ -47,14 +47,14 @@ def sentences_of(result: GroupComparison) -> tuple[str, ...]:
         for i, term in enumerate(question.asked)
     )
     silent = _by_state(result, judged=False)
-    notes = (f"Nothing is said about {_some(of)}: {REASONS[fits]}." for fits, of in silent.items())
+    notes = (f"Nothing is said about {_some(of)}: {WITHHELD[fits]}." for fits, of in silent.items())
     return (*terms, *notes)
 
 
 def notes_of(result: GroupComparison) -> tuple[str, ...]:
     """Return a sentence for each state in which the size in sd is withheld, but not the answer."""
     return tuple(
-        f"The size in standard deviations of {_some(of)} is not known: {REASONS[fits]}."
+        f"The size in standard deviations of {_some(of)} is not known: {WITHHELD[fits]}."
         for fits, of in _by_state(result, judged=True).items()
     )
 
@@ -136,7 +136,7 @@ def _sentence(result: GroupComparison, question: Question, term: Term, where: st
     rows, judged, found = result.of_term(term.text), _judged(result, term), _found(result, term)
     names = _names(judged)
     if not judged:
-        reasons = "; ".join(dict.fromkeys(REASONS[row.fits] for row in rows))
+        reasons = "; ".join(dict.fromkeys(WITHHELD[row.fits] for row in rows))
         return f"{where}, nothing can be said about {_any(question, _names(rows))}: {reasons}."
     which = [name for name in names if name in found]
     if not which:
@@ -250,7 +250,7 @@ def _pattern_sentence(result: GroupComparison, question: Question, row: Effect) 
     half = "at half of the sites" if question.random else "in half of the people"
     rest = "at the others" if question.random else "in the other half"
     if row.p is None or row.fits != "yes":
-        return f"{where}, nothing can be said about a pattern over {of}: {REASONS[row.fits]}."
+        return f"{where}, nothing can be said about a pattern over {of}: {WITHHELD[row.fits]}."
     levels = _and(_levels(question, term.names[0]))
     # A pattern of opposite sign in the other half was not found again.
     if row.p < 0.05 and row.estimate is not None and row.estimate > 0:

@@ -23,7 +23,7 @@ def test_two_commands_lead_from_images_to_an_answer(tmp_path: Path, monkeypatch)
     Path("policy.toml").write_text(POLICY)
     budget = "--policy policy.toml --epsilon 300 --delta 1e-5 --quiet"
     assert main(f"simulate study --out out {budget}".split()) == 0
-    again = "--computation capecontrast --maps out/consortium --out answer"
+    again = "--computation capecontrast --set test=each --maps out/consortium --out answer"
     assert main(f"simulate study {again} {budget}".split()) == 0
     maps = json.loads(Path("out/consortium/results.json").read_text())
     assert maps["computation"] == "capegica"

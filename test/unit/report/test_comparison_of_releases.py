@@ -1,6 +1,7 @@
 """What the report makes of released states: rows, means, balance, missing values, shares of sites.
 
 Runs are played in floats (`support.fast_comparison`); their data are known.
+Belongs to `cape/report/comparison.py`.
 """
 
 from __future__ import annotations

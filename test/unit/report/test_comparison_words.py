@@ -9,7 +9,7 @@ import pytest
 
 from cape.report.comparison import PATTERN, GroupComparison
 from cape.report.comparison_words import (
-    REASONS,
+    WITHHELD,
     notes_of,
     p_text,
     per,
@@ -66,15 +66,15 @@ def test_a_null_is_said_by_intervals_and_never_as_no_difference() -> None:
         assert word not in several
 
 
-@pytest.mark.parametrize("fits", [fits for fits in REASONS if fits != "no d"])
+@pytest.mark.parametrize("fits", [fits for fits in WITHHELD if fits != "no d"])
 def test_where_an_answer_is_withheld_there_is_no_size_and_no_null(fits: str) -> None:
     text = said(compared([withheld("hippocampus", fits)]))
-    assert text.endswith(f"nothing can be said about hippocampus: {REASONS[fits]}.")
+    assert text.endswith(f"nothing can be said about hippocampus: {WITHHELD[fits]}.")
     assert not re.search(r"\bd -?\d|was found|not found|exclude|\d sd", text)
     rows = [*(effect(name, -0.5) for name in NAMES[:4]), withheld("pallidum", fits)]
     among = said(compared(rows, FIVE))
     assert "differ in all 4 outcomes" in among
-    assert f"Nothing is said about pallidum: {REASONS[fits]}." in among
+    assert f"Nothing is said about pallidum: {WITHHELD[fits]}." in among
 
 
 @pytest.mark.parametrize("fits", ["large", "no d"])
