@@ -374,12 +374,15 @@ class Facts:
     def _whitening(self) -> tuple[Array, Array, float, float, bool]:
         """Li, first imbalance, its noise, relative error of Li, whether columns nearly agree."""
         S, cross, _, noise = self._moments
-        w = 0.1 / (0.1 + noise**2)
+        w = 0.1 / (0.1 + noise**2 * max(self.p, 3) / 3)
         S = w * S + (1 - w) * 0.6 * np.eye(self.p)
         values, Q = np.linalg.eigh(S)
         # Short columns are no sign of columns that agree.
         longer = np.sqrt(0.6 / np.clip(np.diag(S), 0.2, 0.6))
-        partly = np.linalg.eigvalsh(S * np.outer(longer, longer))[0] < 0.1 + 0.6 * noise
+        # The least eigenvalue of 1 % of columns that do not agree, by simulation
+        likely = 0.6 - w * noise * (math.sqrt(2 * self.p) + 0.25 + 0.17 * self.p)
+        least = np.linalg.eigvalsh(S * np.outer(longer, longer))[0]
+        partly = least < min(0.1 + 0.6 * noise, likely)
         Li = np.asarray((Q / np.sqrt(np.maximum(values, 0.08))) @ Q.T)
         cross = Li @ cross
         each = noise / (math.sqrt(2) * GAMMA) * math.sqrt(float((Li**2).sum()) / self.p)
