@@ -12,12 +12,14 @@ import math
 
 import numpy as np
 
+from cape.algorithms.adjusted import GAMMA
 from cape.algorithms.answer import Parts, answer_of
 from cape.algorithms.design import Public
 from cape.algorithms.estimators import Array
-from cape.algorithms.facts import GAMMA, Facts, Seen
+from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import svec
 from cape.algorithms.looks import PAIR, SMALL, Stage, look_noise, plan
+from cape.algorithms.placed import Seen
 from cape.algorithms.population import GRID, cut_curve, inside, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
@@ -43,7 +45,7 @@ def typical(public: Public, stage: Stage = "whole", design: Facts | None = None)
     seen: dict[str, Seen] = {}
     for look in asked.looks:
         planned = table_of(f)[look.name]
-        noise = look_noise(public, planned.bound(), look.share, psd=planned.shape == "psd")
+        noise = look_noise(public, planned.bound(f), look.share, psd=planned.shape == "psd")
         seen[look.name] = Seen(_value(f, look.name, planned.size, noise), noise)
         f = f.after(seen)
     return f
