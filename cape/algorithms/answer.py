@@ -46,7 +46,7 @@ class Parts:
     def total(self) -> Array:
         return np.asarray(self.sampling + self.privacy + self.adjustment + self.shape + self.sites)
 
-    def times(self, factor: float) -> Parts:
+    def times(self, factor: float | Array) -> Parts:
         return Parts(**{name: factor * getattr(self, name) for name in _SOURCES})
 
 
@@ -92,7 +92,7 @@ class Answer:
 
 def answers(regression: Regression, state: Regressed) -> tuple[Answer, ...]:
     """Return the answer of every term, of a state with all releases."""
-    one = _of_least_squares if regression.noiseless else _answer
+    one = _of_least_squares if regression.noiseless else answer_of
     return tuple(map(one, facts(regression, state)))
 
 
@@ -214,7 +214,7 @@ def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Ar
     return squares / observed * share, mean < low
 
 
-def _answer(f: Facts) -> Answer:
+def answer_of(f: Facts) -> Answer:
     public, K, q = f.public, f.K, f.q
     (T, noise), along, J = f.T, f.direction, f.J
     share = np.maximum(public.people @ public.has / f.M, 1e-6)

@@ -375,14 +375,17 @@ class Facts:
         """Li, first imbalance, its noise, relative error of Li, whether columns nearly agree."""
         S, cross, _, noise = self._moments
         w = 0.1 / (0.1 + noise**2)
-        values, Q = np.linalg.eigh(w * S + (1 - w) * 0.6 * np.eye(self.p))
-        partly = bool(values[0] < 0.1 + 0.6 * noise)
+        S = w * S + (1 - w) * 0.6 * np.eye(self.p)
+        values, Q = np.linalg.eigh(S)
+        # Short columns are no sign of columns that agree.
+        longer = np.sqrt(0.6 / np.clip(np.diag(S), 0.2, 0.6))
+        partly = np.linalg.eigvalsh(S * np.outer(longer, longer))[0] < 0.1 + 0.6 * noise
         Li = np.asarray((Q / np.sqrt(np.maximum(values, 0.08))) @ Q.T)
         cross = Li @ cross
         each = noise / (math.sqrt(2) * GAMMA) * math.sqrt(float((Li**2).sum()) / self.p)
         size = max(float((cross**2).sum()), 1e-12)
         kept = max(0.0, 1 - max(self.p * self.q - 2, 0.5) * each**2 / size)
-        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), partly
+        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), bool(partly)
 
     @cached_property
     def limit(self) -> float:
@@ -488,19 +491,24 @@ class Facts:
         return solve(self.people[0], self.first_people, self.k)
 
     @cached_property
+    def shown(self) -> Array:
+        """Imbalance (p, q) of w and whitened covariates in their ball, of the first people."""
+        w = weight(self.people[0], self.first_people @ self.first_gamma, self.k)
+        return np.asarray(ball(self.first_people, self.b).T @ w / self.M)
+
+    @cached_property
     def adjusted(self) -> _Adjusted:
         """Gamma after one step from what was measured to what synthetic people show."""
         if self.design:
             return self.design.adjusted
         x, (r, _, _), gamma = self.first_people, self.people, self.first_gamma
         w, inside = weight(r, x @ gamma, self.k), ball(x, self.b)
-        shown = inside.T @ w / self.M
         mean, noise = self.seen("balance")
         _, imbalance, error, relative, _ = self._whitening
         k = self.k or 1.0
         wrong = k**2 * (error**2 + relative**2 * float((gamma**2).sum()))
         kept = wrong / (wrong + noise**2)
-        step = kept * (mean.reshape(self.p, self.q) - shown)
+        step = kept * (mean.reshape(self.p, self.q) - self.shown)
         free, product = unclipped(r, x @ gamma, w, self.k), inside * x
         gamma = gamma + step * self.p * self.M / (max(float(product[free].sum()), 1e-9) * k)
         lost = float((x**2).sum() / product.sum())

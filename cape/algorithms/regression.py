@@ -529,7 +529,7 @@ class Regression:
         known = facts(self, state)
         clip = UNCLIPPED if self.noiseless else 1.0
         return tuple(
-            _query(one, known[one.term], _table(known[one.term])[one.name], clip)
+            _query(one, known[one.term], table_of(known[one.term])[one.name], clip)
             for _, one in _of_round(self, state.round + 1)
         )
 
@@ -541,7 +541,7 @@ class Regression:
         for (i, one), mean, std in zip(asked, means, noise_stds, strict=True):
             f = known[one.term]
             # People who are not asked add zeros: the mean over those who are asked is larger.
-            unit = _table(f)[one.name].bound() * f.public.everybody / max(f.M, 1)
+            unit = table_of(f)[one.name].bound() * f.public.everybody / max(f.M, 1)
             values[one.first : one.first + one.size] = mean * unit
             noise[i] = std * unit
         record = StepRecord(
@@ -560,7 +560,7 @@ class Regression:
         return state.round >= last or state.status == "budget_exhausted"
 
 
-def _table(f: Facts) -> dict[str, Look]:
+def table_of(f: Facts) -> dict[str, Look]:
     if not math.isinf(f.public.G):
         return _looks(f)
     return {
@@ -579,7 +579,7 @@ def _releases(regression: Regression) -> tuple[_Release, ...]:
     found: list[_Release] = []
     for term, public in enumerate(regression.terms):
         f = _no_facts(regression, public)
-        table = _table(f)
+        table = table_of(f)
         for one in f.plan.looks:
             look = table[one.name]
             found.append(_Release(term, one.name, one.round, one.share, look.size, look.shape, 0))

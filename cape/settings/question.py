@@ -308,6 +308,9 @@ def _variable(part: str) -> Variable:
     ranged = _ranged("variables", part)
     if ranged:
         name, low, high = ranged
+        if re.fullmatch(r"\w+\(.*\)", name):
+            do = "state the column itself; log() stands in outcomes."
+            raise out_of_range("variables", part[:60], _VARIABLES, do)
         return Variable(name=_check_name("variables", _unquoted(name)), low=low, high=high)
     name, levels = _named_levels(part)
     for one in (name, *levels):
@@ -365,7 +368,7 @@ _WAYS: Final = (
           "these, change = for sessions of a person."),
     ("(", "name the column alone: variables says its levels or range; the one square is I(age^2), "
           "and log() stands in outcomes."),
-    ("^", "write products with : and *, and a square as I(age^2)."),
+    ("^", "write a square as I(age^2)."),
     ("%", "write products with : and *."),
     ("/", "write products with : and *."),
     ("-", "leave the column out; put a name with signs in quotes."),

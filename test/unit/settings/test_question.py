@@ -78,6 +78,7 @@ BAD = [
     ("variables", "blood group A/B", 'write "blood group" A/B or blood "group A"/B'),
     ("variables", "dx a/", "allowed columns with levels"),
     ("variables", "age 1e-10:2e-10", "4e-9 to 4e9 wide"),
+    ("variables", "log(age) 1:4", r"log\(\) stands in outcomes"),
     ("variables", "age 18:90,", "allowed columns with levels"),
     ("outcomes", "hippocampus", "range of most people"),
     ("outcomes", "score 10", "write score -20:20"),
@@ -176,12 +177,12 @@ def test_columns_have_names_of_all_kinds(name) -> None:
     q = quoted(name)
     question = parse_question(
         variables=f"{q} a/b, {quoted(name + '2')} 1:2",
-        formula=q,
+        formula=f"{q} + I({quoted(name + '2')}^2)",
         public=q,
         outcomes=f"{quoted(name + '3')} 1:2, log({quoted(name + '4')}) 1:2",
     )
     assert question.public == (name,)
-    assert question.model == ((name,),)
+    assert question.model == ((name,), (name + "2",) * 2, (name + "2",))
     assert [one.name for one in question.outcomes] == [name + "3", name + "4"]
 
 
