@@ -46,7 +46,7 @@ class Parts:
     def total(self) -> Array:
         return np.asarray(self.sampling + self.privacy + self.adjustment + self.shape + self.sites)
 
-    def times(self, factor: float) -> Parts:
+    def times(self, factor: float | Array) -> Parts:
         return Parts(**{name: factor * getattr(self, name) for name in _SOURCES})
 
 
@@ -92,7 +92,7 @@ class Answer:
 
 def answers(regression: Regression, state: Regressed) -> tuple[Answer, ...]:
     """Return the answer of every term, of a state with all releases."""
-    one = _of_least_squares if regression.noiseless else _answer
+    one = _of_least_squares if regression.noiseless else answer_of
     return tuple(map(one, facts(regression, state)))
 
 
@@ -214,7 +214,7 @@ def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Ar
     return squares / observed * share, mean < low
 
 
-def _answer(f: Facts) -> Answer:
+def answer_of(f: Facts) -> Answer:
     public, K, q = f.public, f.K, f.q
     (T, noise), along, J = f.T, f.direction, f.J
     share = np.maximum(public.people @ public.has / f.M, 1e-6)
@@ -258,6 +258,8 @@ def _answer(f: Facts) -> Answer:
     if public.random:
         tau, sites, factor = _between(f, D, found, parts, estimate, sd)
         parts = replace(parts, sites=np.eye(q)[None] * sites[:, None, None])
+    # At equal covariates: without what their effects explain, or what errors of effects add
+    people = sd * math.sqrt(1.0 - R2) if R2 else np.sqrt(np.maximum(sd**2 - B_error, sd**2 / 2))
     relative = (f.kept_noise / J) ** 2 + 0.02**2 + relative_D + (its_noise / observed) ** 2
     fit = _fit(f, misfit, relative_D)
     fits = tuple(
@@ -271,7 +273,7 @@ def _answer(f: Facts) -> Answer:
         factor=factor,
         relative=relative,
         own=own * f.scale,
-        sd=sd * math.sqrt(1.0 - R2) * f.scale,
+        sd=people * f.scale,
         observed=observed,
         fits=fits,
         J=J,

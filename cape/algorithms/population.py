@@ -118,7 +118,7 @@ def unclipped(r: Array, h: Array, w: Array, k: float | None) -> Flags:
 
 
 @lru_cache(maxsize=4)
-def _octaves(nu: int) -> Array:
+def octave_shares(nu: int) -> Array:
     """Return shares (grid, bins) of pairs by the octave of their rms over nu normal numbers."""
     z = np.sort(np.log2(np.sqrt((normals(4000, 6)[:, :nu] ** 2).mean(axis=1))))
     below = np.searchsorted(z, EDGES[None] - GRID[:, None]) / len(z)
@@ -153,7 +153,7 @@ def _chances(
     shares: Array, noise: float, nu: int, prior: tuple[float, float], least: float
 ) -> Array:
     """Return the posterior on `GRID`; at least this share of pairs have values."""
-    curves = _octaves(nu)
+    curves = octave_shares(nu)
     if shares[1:].sum() > max(0.05, 4 * noise):
         shares, curves = shares[1:], curves[:, 1:]  # pairs of equal values say nothing of the scale
     fitted = curves @ shares / np.maximum((curves**2).sum(axis=1), 1e-3)
@@ -233,6 +233,11 @@ def cut_curve(c: float, K: int) -> tuple[float, float]:
     norm = _norms(K == 1)
     inside = norm <= c if K == 1 else np.minimum(1.0, c / norm)
     return float(np.mean(inside)), float(np.mean(np.minimum(norm, c) ** 2) / np.mean(norm**2))
+
+
+def inside(c: float) -> float:
+    """Return the share of people with many outcomes whom a cut at c sqrt K scales leaves as is."""
+    return float(np.mean(_norms(False) <= c))
 
 
 def z_cut(noise: float, sampling: float) -> float:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 import numpy as np
 
 from cape.algorithms.answer import direction
-from cape.algorithms.design import Counts, Public, counts_of, in_words, public_of
+from cape.algorithms.design import Counts, Flags, Public, counts_of, in_words, public_of
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.regression import Regressed, Regression
 from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
@@ -69,7 +69,9 @@ TABLE_DEFAULTS: Final[Mapping[str, object]] = {
 # Fewest sites whose spread can be estimated (site_effects = random)
 MIN_RANDOM_SITES = 8
 # Stages in order; their names are those of phases
-DESIGN, WHOLE, SCORE = "design", "contrast", "score"
+DESIGN: Final = "design"
+WHOLE: Final = "contrast"
+SCORE: Final = "score"
 Stage = Literal["design", "contrast", "score"]
 
 
@@ -201,9 +203,11 @@ def cells_of(question: Question, entry: RosterEntry) -> tuple[int, ...]:
     return entry.counts if question.public else (entry.n_subjects,)
 
 
-def has_of(question: Question, entry: RosterEntry) -> tuple[bool, ...]:
-    """Return which outcomes a site has, by its own words."""
-    return tuple(outcome.name not in entry.lacks for outcome in question.outcomes)
+def has_of(question: Question, entries: Entries, *, together: bool = False) -> Flags:
+    """Return which site has which outcome (S, K), by its own words; `together`: has all, (S, 1)."""
+    names = [outcome.name for outcome in question.outcomes]
+    has = np.array([[name not in entry.lacks for name in names] for entry in entries])
+    return np.asarray(has.all(axis=1, keepdims=True) if together else has)
 
 
 def asked_counts(question: Question, entries: Entries, part: Half, seed: str) -> Counts:
@@ -224,9 +228,7 @@ def terms_of(
     """Return the public numbers of each asked term in a stage; `seed` draws halves."""
     question, part = config.asked, part_of(config, stage)
     counts = asked_counts(question, entries, part, seed)
-    has = np.array([has_of(question, entry) for entry in entries])
-    if stage == SCORE:
-        has = has.all(axis=1, keepdims=True)
+    has = has_of(question, entries, together=stage == SCORE)
     return tuple(
         public_of(
             question,
@@ -387,9 +389,9 @@ def rows_for(site: Site, model: ContrastModel, *, stage: Stage = WHOLE) -> Stack
     rows, labels, cell = people_at(site, roster.space)
     own = [entry.site for entry in roster.sites].index(site.id)
     _check_counts(site, roster.sites[own], cell)
-    u = rows[:, :K]
+    u = rows[:, :K].astype(np.float64)
     if stage == SCORE:
-        u = u.astype(np.float64) @ pattern_weights(config, model)[:, None]
+        u = u @ pattern_weights(config, model)[:, None]
     place = np.full(len(rows), own)
     people = np.column_stack([u, cell, rows[:, K + 1 :], place]).astype(np.float32)
     return Stacks(arrays=(people[:, :, None],), labels=(labels,))
@@ -427,7 +429,7 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
         status=status,
         reason=_REASONS[status],
         question=question,
-        has=tuple(has_of(question, entry) for entry in joined(model).sites),
+        has=tuple(map(tuple, has_of(question, joined(model).sites).tolist())),
         regression=question_of(config, model),
         state=state,
         score=question_of(config, model, stage=SCORE) if pattern else None,
@@ -524,9 +526,8 @@ def check_people(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...
             do = "correct variables or the tables, or leave the level out of variables."
             raise ConfigError("E150", problem=problem, do=do)
     notes = []
-    has = np.array([has_of(question, entry) for entry in entries])
     # A pattern leaves out sites that lack an outcome.
-    has = has.all(axis=1, keepdims=True) if question.pattern else has
+    has = has_of(question, entries, together=question.pattern)
     for term, public in zip(question.asked, terms_of(config, entries, DESIGN, ""), strict=True):
         apart = np.ones(len(entries), dtype=bool)
         if term.public:

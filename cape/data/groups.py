@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -84,6 +85,10 @@ def read_compared(
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue)
             places = {}
+        for name in question.of_runs:
+            with suppress(UnusableFile):
+                (place,) = tables_with(base, words, [name])
+                findings.add(IssueCode.COLUMN_OF_RUNS, f"{name} of {place}")
         for name, own in places.items():
             try:
                 table = _Table(base, name, words, listed, findings)

@@ -87,6 +87,7 @@ class IssueCode(Enum):
     VALUE_NONE = (38, "W", "People have no value in a column of the comparison; an outcome of theirs is left out, or, of a column of the formula, they are", "", "fill the cells if the values are known")
     OUTCOME_NONE = (38, "W", "A person's time courses give no outcome: one is constant, or the repetition time is too long or not known; the person stays counted and adds zeros", "", "look at the images")
     VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells")
+    COLUMN_OF_RUNS = (38, "W", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
     COVARIATE_CLIPPED = (38, "W", "Values of a column lie outside the range of the settings and count as its end", "", "correct the cells, or ask the owner for a wider range")
     # ---- several of one
     NAMES_CONTRADICT = (65, "E", "Folder and name of a file say different things", "one label and one session, in the folder as in the name", "rename the one that is wrong")

@@ -399,9 +399,9 @@ class _Reader:
         """Return the people of the site's table of outcomes; None after noting that it has none."""
         name = ""
         try:
-            self.before_tables()
             name = table_of_outcomes(self.base, self.words, question)
             path = self.base / name
+            self.before_tables()
             labels = read_gift_names(path) if question.of_gift else read_labels(path)
             own = [normal(label) for label in labels]
             stands_for = one_label_each(set(own), self.words)

@@ -1,22 +1,22 @@
 """Forecast of the smallest effect that a comparison can find, before it is run, in sd of people.
 
-It is the error of the answer itself (`cape.algorithms.answer.variance`) for typical facts: groups
-differ by .2 to .4 sd in covariates, which explain a few percent of an outcome.  No unit enters and
-nothing is drawn.  `bench/contrast.py` compares it with runs.
+The error is that of the answer for what typical people would release (`cape.algorithms.typical`).
+No unit enters, and nothing is drawn.  `bench/contrast.py` compares it with runs.
 """
 
 from __future__ import annotations
 
-from itertools import combinations
+import math
 from statistics import NormalDist
 
 import numpy as np
 
-from cape.algorithms.answer import typical, variance
-from cape.algorithms.design import Public
+from cape.algorithms.answer import Parts
+from cape.algorithms.effects import contrasts
 from cape.algorithms.estimators import Array
 from cape.algorithms.regression import Regression
 from cape.algorithms.significance import Z80, power
+from cape.algorithms.typical import errors
 from cape.frozen import dataclass
 from cape.settings.question import Question, Term
 
@@ -25,6 +25,10 @@ EFFECTS = (0.2, 0.3, 0.5, 0.8)
 # A plan whose smallest difference is at most the first is good; one whose is larger than the second
 # is refused unless the owner accepts it.
 GOOD, MAX_USEFUL = 0.5, 0.8
+
+# Share of people with the second of two levels: .40 on average if shares are .5 with an sd of .12
+# between sites.  Equal groups would promise too much.
+USUAL_SHARE = 0.4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,49 +46,48 @@ class TermForecast:
 def forecast(question: Question, tested: Regression) -> tuple[TermForecast, ...]:
     """Return the forecast of every asked term, from the estimator that tests it."""
     return tuple(
-        _forecast(question, term, public)
-        for term, public in zip(question.asked, tested.terms, strict=True)
+        _forecast(question, term, parts)
+        for term, parts in zip(question.asked, errors(tested), strict=True)
     )
 
 
-def _forecast(question: Question, term: Term, public: Public, stage: Stage) -> TermForecast:
-    parts = variance(public, typical(public, stage))
-    text, contrasts = contrast_of(question, term, public.H)
+def _forecast(question: Question, term: Term, parts: Parts) -> TermForecast:
+    text, c = _contrasts(question, term)
 
-    def mean(part: Array) -> float:
-        each = np.einsum("ci,kij,cj->ck", contrasts, part, contrasts)
-        return float(np.mean(each))
+    def squared(part: Array) -> float:
+        return float(np.median(np.einsum("ci,kij,cj->ck", c, part, c)))
 
-    total, K = mean(parts.total), public.has.shape[1]
-    se = float(np.sqrt(total))
-    z = NormalDist().inv_cdf(1 - 0.025 / K)
+    z = NormalDist().inv_cdf(1 - 0.025 / len(parts.total))
+    total = squared(parts.total)
+    se = math.sqrt(total)
     return TermForecast(
         term=term.text,
         text=text,
         se=se,
         smallest=(z + Z80) * se,
         power=tuple(power(effect, se) for effect in EFFECTS),
-        privacy=(mean(parts.privacy) + mean(parts.adjustment)) / total,
+        privacy=(squared(parts.privacy) + squared(parts.adjustment)) / total,
     )
 
 
-def contrast_of(question: Question, term: Term, H: Array) -> tuple[str, Array]:
-    """Return in words the difference that is forecast, and its contrasts (n, q) of delta.
+def _contrasts(question: Question, term: Term) -> tuple[str, Array]:
+    """Return what the forecast difference is of, in words, and its contrasts (n, q) of delta.
 
     Ranges: by a sd of people, a quarter of the range.
     """
-    columns = [question.variable(name) for name in term.names]
-    ranges = sum(one.is_range for one in columns)
-    if term.public:
-        several = len(term.names) == 1 and term.q > 1
-        if several:
-            pairs = combinations(range(len(H)), 2)
-            return f"a pair of {term.text}", np.array([H[b] - H[a] for a, b in pairs])
-        return term.text, np.eye(term.q)
-    if not ranges:
-        return term.text, np.array([[1.0 if len(columns) == 1 else 2.0]])
-    if ranges == 1 and len(columns) == 2:
-        return f"slopes of {term.text}, a sd", np.array([[0.5]])
-    if ranges == 1 or term.names[0] == term.names[-1]:
-        return f"a sd of {term.text}", np.array([[0.25]])
-    return f"{term.text}, a sd of each", np.array([[0.125]])
+    ranges = [question.variable(name).unit for name in term.names
+              if question.variable(name).is_range]  # fmt: skip
+    each = [factor * math.prod(ranges) * c for _, c, factor in contrasts(question, term)]
+    text = term.text
+    if len(each) > 1:
+        text = f"a pair of {text}"
+    if ranges and len(term.names) > len(ranges):
+        text = f"slopes of {text}"
+    return text + (", a sd" if ranges else ""), np.array(each)
+
+
+def usual_shares(n_levels: int, second: float = USUAL_SHARE) -> Array:
+    """Return the shares of people with each level; of two, `second` have the second."""
+    if n_levels == 2:
+        return np.array([1.0 - second, second])
+    return np.full(n_levels, 1.0 / n_levels)

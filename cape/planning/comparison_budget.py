@@ -17,7 +17,14 @@ import numpy as np
 from cape.computations import capecontrast
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.errors import ConfigError
-from cape.forecast.comparison import EFFECTS, GOOD, MAX_USEFUL, TermForecast
+from cape.forecast.comparison import (
+    EFFECTS,
+    GOOD,
+    MAX_USEFUL,
+    USUAL_SHARE,
+    TermForecast,
+    usual_shares,
+)
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Viewer, total_of
@@ -35,9 +42,6 @@ USUAL: Mapping[str, str] = {
     "formula": "group + age + motion + sex",
     "public": "group",
 }
-# Share of a site's people who have the second of two levels: .40 on average if shares are .5 with
-# an sd of .12 between sites.  Equal groups would promise too much.
-USUAL_SHARE = 0.4
 OTHER_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 Verdict = Literal["yes", "only large ones", "no"]
@@ -182,8 +186,7 @@ def usual_sites(
     """Return sites of equal size whose people have each level as often as usual."""
     question, entries = config.asked, []
     levels = [question.variable(name).levels for name in question.public]
-    parts = [np.array([1 - share, share]) if len(one) == 2 else np.full(len(one), 1 / len(one))
-             for one in levels]  # fmt: skip
+    parts = [usual_shares(len(one), share) for one in levels]
     cells = np.array([math.prod(cell) for cell in product(*parts)])
     for s in range(n_sites):
         people = n_subjects // n_sites + (s < n_subjects % n_sites)

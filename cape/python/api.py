@@ -28,10 +28,11 @@ from cape.computations import load, planner_of
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
+from cape.forecast.comparison import USUAL_SHARE
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
-from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison
+from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import proposed
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace

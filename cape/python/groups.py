@@ -14,7 +14,7 @@ from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.python.people import pandas_for
 from cape.report import files
-from cape.report.comparison import MATRICES, GroupComparison
+from cape.report.comparison import MATRICES, WEIGHT, GroupComparison
 from cape.report.results import ComparisonFolder, read_folder, sentence
 from cape.settings.option import out_of_range
 from cape.settings.question import quoted
@@ -79,20 +79,20 @@ class GroupResult:
             CAPE-E015: pandas is not installed, CAPE-E011: another name.
         """
         pd = pandas_for("tables of a comparison")
-        if name not in TABLES:
-            raise out_of_range("name", name, ", ".join(TABLES))
+        if name not in _TABLES:
+            raise out_of_range("name", name, ", ".join(_TABLES))
         rows = getattr(self.comparison, name)
         return pd.DataFrame(
             [{field: getattr(row, field) for field in row.__slots__} for row in rows]
         )
 
-    def matrix(self, what: str = "d", contrast: str = "") -> Any:
+    def matrix(self, what: str = "", contrast: str = "") -> Any:
         """Return a contrast of edges as a DataFrame (regions x regions), such as nilearn draws.
 
         Parameters
         ----------
         what : str
-            estimate, d or p.
+            d, which is meant without it, estimate or p; of a pattern weight.
         contrast : str
             As in `effects`; the first without it.
 
@@ -108,16 +108,17 @@ class GroupResult:
             are not the edges of some regions.
         """
         pd = pandas_for("matrix")
-        contrasts = list(dict.fromkeys(row.contrast for row in self.comparison.outcomes))
+        contrasts = list(dict.fromkeys(row.contrast for row in self.comparison.effects))
+        kinds = (WEIGHT,) if self.comparison.pattern else ("d", *MATRICES)
         regions = list(self.comparison.regions)
         if not regions:
             problem = "outcomes that are not all edges between regions"
             raise ConfigError("E284", problem=problem, do="use effects.")
-        if what not in MATRICES:
-            raise out_of_range("what", what, ", ".join(MATRICES))
+        if (what or kinds[0]) not in kinds:
+            raise out_of_range("what", what, ", ".join(dict.fromkeys(kinds)))
         if (contrast or contrasts[0]) not in contrasts:
             raise out_of_range("contrast", contrast, ", ".join(contrasts))
-        values = self.comparison.matrix(contrast or contrasts[0], what)
+        values = self.comparison.matrix(contrast or contrasts[0], what or kinds[0])
         return pd.DataFrame(values, index=regions, columns=regions)
 
     def __repr__(self) -> str:
@@ -125,7 +126,7 @@ class GroupResult:
         return f"<GroupResult {self.sentence} {privacy}>"
 
 
-TABLES = ("effects", "omnibus", "means", "balance", "pattern", "sites", "networks")
+_TABLES = ("effects", "omnibus", "means", "balance", "pattern", "sites", "networks")
 
 
 def compare_groups(

@@ -32,6 +32,8 @@ from cape.settings.question import Outcome, Question, Term, parse_question
 SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
+# Standard deviations of noise from which people missing by group are said
+CLEAR: Final = 3.0
 # States of an answer (`Effect.fits`) in which the estimate is right
 ESTIMATED: Final = ("yes", "no d")
 # Settings of a question, in the order of `parse_question`
@@ -43,7 +45,7 @@ QUESTION: Final = (
 MATRICES: Final = {"estimate": 0.0, "d": 0.0, "p": 1.0}
 WEIGHT: Final = "weight"
 # table -> column -> what it holds
-COLUMNS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+COLUMN_TEXTS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     Path(__file__).with_name("comparison.toml").read_text(encoding="utf-8")
 )
 
@@ -138,7 +140,7 @@ class Missing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Weight:
+class PatternWeight:
     """One row of pattern.tsv."""
 
     outcome: str
@@ -180,7 +182,7 @@ class GroupComparison:
     means: tuple[Mean, ...]
     balance: tuple[Balance, ...]
     missing: tuple[Missing, ...]
-    pattern: tuple[Weight, ...]
+    pattern: tuple[PatternWeight, ...]
     sites: tuple[SiteRow, ...]
     networks: tuple[Network, ...]
 
@@ -266,12 +268,12 @@ def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
     )
 
 
-def _weights(outcome: ContrastOutcome) -> Iterator[Weight]:
+def _weights(outcome: ContrastOutcome) -> Iterator[PatternWeight]:
     question, ends = outcome.question, regions_of(outcome.question)
     weights = [] if outcome.weights is None else outcome.weights.tolist()
     for one, weight in zip(question.outcomes, weights, strict=True):
         a, b = ends.get(one.name, (None, None))
-        yield Weight(outcome=one.name, region_a=a, region_b=b, weight=weight)
+        yield PatternWeight(outcome=one.name, region_a=a, region_b=b, weight=weight)
 
 
 def _of_facts(outcome: ContrastOutcome, first: Answer | None) -> dict[str, Any]:
@@ -338,7 +340,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
     codes = f.public.H
     steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
     if f.public.protected:
-        steps = [(f"{term.text}, by its sd", np.array([math.sqrt(f.z_square)]))]
+        steps = [(f"{term.text}, by its sd", np.sqrt((g**2).mean(axis=0)))]
     for (text, step), (j, i) in product(steps, enumerate(f.public.x_columns)):
         before, unit = float(step @ shift[:, j]), None
         if len(model[i].term) == 1:
@@ -354,9 +356,9 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
 
 
 def _missing(question: Question, term: Term, f: Facts) -> Iterator[Missing]:
-    """Yield differences above two standard deviations of their noise; of two groups."""
+    """Yield differences above `CLEAR` standard deviations of their noise; of two groups."""
     tilt, noise = f.tilt
-    if f.public.protected or f.q > 1 or abs(float(tilt[0])) < 2 * noise:
+    if f.public.protected or f.q > 1 or abs(float(tilt[0])) < CLEAR * noise:
         return
     r, g, _ = f.people
     for text, a, b in _pairs_of_levels(question, term):
@@ -447,12 +449,12 @@ def write_tables(folder: Path, result: GroupComparison) -> None:
         ("omnibus", Omnibus, result.omnibus),
         ("means", Mean, result.means),
         ("balance", Balance, result.balance),
-        ("pattern", Weight, result.pattern),
+        ("pattern", PatternWeight, result.pattern),
         ("networks", Network, result.networks),
     ):
         if rows:
             files.write_rows(folder / f"{name}.tsv", kind, rows)
-            _describe(folder / name, COLUMNS[name])
+            _describe(folder / name, COLUMN_TEXTS[name])
     _write_sites(folder, result.sites)
     if result.regions and result.effects:
         _write_matrices(folder, result)
@@ -471,7 +473,7 @@ def _write_sites(folder: Path, rows: Sequence[SiteRow]) -> None:
         for row in rows
     )
     files.write_table(folder / "sites.tsv", header, (list(map(files.cell, row)) for row in table))
-    texts = COLUMNS["sites"]
+    texts = COLUMN_TEXTS["sites"]
     counts = {cell: texts["counts"].format(cell=cell) for cell in cells}
     _describe(folder / "sites", {name: {**texts, **counts}[name] for name in header})
 
@@ -484,8 +486,11 @@ def _write_matrices(folder: Path, result: GroupComparison) -> None:
         rows = zip(result.regions, values, strict=True)
         lines = ([region, *map(files.cell, row)] for region, row in rows)
         files.write_table(folder / f"{name}.tsv", ("region", *result.regions), lines)
-        text = COLUMNS["matrix"][what].format(contrast=contrast)
-        columns = {"region": COLUMNS["matrix"]["region"], **dict.fromkeys(result.regions, text)}
+        text = COLUMN_TEXTS["matrix"][what].format(contrast=contrast)
+        columns = {
+            "region": COLUMN_TEXTS["matrix"]["region"],
+            **dict.fromkeys(result.regions, text),
+        }
         _describe(folder / name, columns)
 
 

@@ -35,7 +35,7 @@ Cells = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class EffectTable:
     """One contrast: its picture, and its table; `folded` has all rows if `rows` has not."""
 
     title: str
@@ -45,24 +45,24 @@ class Block:
     folded: tuple[Cells, ...]
 
 
-def answer(folder: ComparisonFolder, drawn: bool) -> Values | None:
+def what_differs(folder: ComparisonFolder, drawn: bool) -> Values | None:
     result = folder.results.comparison
     if not result.effects:
         return None
     question, tested = result.asked, result.tested
     if tested is not None:
-        pattern = _block(question, question.asked[0], tested.contrast, [tested], None)
+        pattern = _table_of(question, question.asked[0], tested.contrast, [tested], None)
         return {"pattern": pattern, "tests": (), "blocks": [_weights(result, drawn=drawn)]}
     blocks = []
     for term in question.asked:
         for contrast in result.contrasts(term.text):
             rows = result.of_term(term.text, contrast)
             picture = _picture(result, question, term, contrast) if drawn else None
-            blocks.append(_block(question, term, contrast, rows, picture))
+            blocks.append(_table_of(question, term, contrast, rows, picture))
     return {"blocks": blocks, "pattern": None, "tests": result.omnibus}
 
 
-def _weights(result: GroupComparison, *, drawn: bool) -> Block:
+def _weights(result: GroupComparison, *, drawn: bool) -> EffectTable:
     """Return the pattern that one half gave: the largest weights, and all of them folded."""
     rows = sorted(result.pattern, key=lambda row: -abs(row.weight))
     cells = tuple((row.outcome, f"{row.weight:.3f}") for row in rows)
@@ -71,7 +71,7 @@ def _weights(result: GroupComparison, *, drawn: bool) -> Block:
         alt = "Weights of the pattern; colours say the sign and the size, not that an edge differs."
         weights = result.matrix("", WEIGHT)
         picture = plots.draw_edges(result.regions, weights, alt, "weight in the pattern")
-    return Block(
+    return EffectTable(
         title="Weights of the pattern",
         picture=picture,
         header=("outcome", "weight"),
@@ -80,9 +80,9 @@ def _weights(result: GroupComparison, *, drawn: bool) -> Block:
     )
 
 
-def _block(
+def _table_of(
     question: Question, term: Term, contrast: str, rows: Sequence[Effect], picture: Picture | None
-) -> Block:
+) -> EffectTable:
     step, words = per(question, term)
     logs = {one.name for one in question.outcomes if one.log}
     unit = rows[0].unit if len({row.unit for row in rows}) == 1 and not logs else None
@@ -100,7 +100,7 @@ def _block(
             *((row.fits,) if fits else ()),
         )
 
-    return Block(
+    return EffectTable(
         title=f"{contrast}{words}",
         picture=picture,
         header=(
@@ -148,11 +148,11 @@ def _number(value: float | None) -> str:
 def _picture(
     result: GroupComparison, question: Question, term: Term, contrast: str
 ) -> Picture | None:
+    if result.regions:
+        return _matrix(result, question, contrast, result.of_term(term.text, contrast))
     rows = [row for row in result.of_term(term.text, contrast) if row.d is not None]
     if not rows:
         return None
-    if result.regions:
-        return _matrix(result, contrast, rows)
     step, words = per(question, term)
     shown = rows if len(rows) <= MAX_DRAWN_EFFECTS else sorted(rows, key=_p)[:MAX_DRAWN_EFFECTS]
     values = np.array([(row.d, row.d_low95, row.d_high95) for row in shown], dtype=np.float64)
@@ -168,21 +168,26 @@ def _picture(
     )
 
 
-def _matrix(result: GroupComparison, contrast: str, rows: Sequence[Effect]) -> Picture | None:
+def _matrix(
+    result: GroupComparison, question: Question, contrast: str, rows: Sequence[Effect]
+) -> Picture | None:
     """Draw the edges that leave zero; the others are grey."""
-    leave = [row for row in rows if row.q_bh is not None and row.q_bh < SIGNIFICANT]
+    # Edges of maps have one unit; those of a table are compared in sd.
+    what, unit = ("d", "difference (d)") if question.measure is None else ("estimate", "Fisher z")
+    judged = [row for row in rows if row.p is not None]
+    leave = [row for row in judged if row.q_bh is not None and row.q_bh < SIGNIFICANT]
     if not leave:
         return None
-    regions, d = result.regions, result.matrix(contrast, "d")
-    kept = np.full_like(d, np.nan)
+    regions, values = result.regions, result.matrix(contrast, what)
+    kept = np.full_like(values, np.nan)
     for row in leave:
         i, j = regions.index(row.region_a or ""), regions.index(row.region_b or "")
-        kept[[i, j], [j, i]] = d[i, j]
+        kept[[i, j], [j, i]] = values[i, j]
     alt = (
-        f"{contrast}: {len(leave)} of {len(rows)} edges leave zero (Benjamini and Hochberg, .05). "
-        "The others are grey: nothing is claimed of them."
+        f"{contrast}: {len(leave)} of {len(judged)} edges leave zero (Benjamini and Hochberg, "
+        ".05). The others are grey: nothing is claimed of them."
     )
-    return plots.draw_edges(regions, kept, alt)
+    return plots.draw_edges(regions, kept, alt, unit)
 
 
 def sure(folder: ComparisonFolder, drawn: bool) -> Values | None:

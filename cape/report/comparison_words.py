@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cape.report.comparison import Effect, GroupComparison
+from cape.report.comparison import ESTIMATED, Effect, GroupComparison
 from cape.settings.question import Question, Term, term_text
 
 # At most so many outcomes are named in a sentence; effects.tsv holds all.
 MAX_NAMED: Final = 3
 # State of an answer (`Effect.fits`) -> why something is withheld
-REASONS: Final = {
+WITHHELD: Final = {
     "range": "most values lie outside the stated range or in a small part of it; "
     "state another range and ask again",
     "large": "most values of one side lie beyond the bound, so only the direction is known",
@@ -26,7 +26,7 @@ REASONS: Final = {
     "so their means cannot be compared",
     "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
     "ties": "too many people have the same value, such as 0",
-    "no d": "its spread is too small to be seen beside the noise",
+    "no d": "the spread of their values is too small to be seen beside the noise",
     "lacks": "no site with people of all groups has it",
 }
 # What outcomes are called, by the measure of maps; those of a table: outcomes
@@ -34,36 +34,42 @@ _NOUNS: Final = {"fnc": "connections", "domains": "connections of domains"}
 
 
 def sentences_of(result: GroupComparison) -> tuple[str, ...]:
-    """Return a sentence for each asked term, then what is withheld and why.
+    """Return a sentence for each asked term, then of which outcomes nothing is said, and why.
 
     The part of the first sentence before its colon is the headline of the page.
     """
     question = result.asked
     if result.tested is not None:
         return (_pattern_sentence(result, question, result.tested),)
-    terms = tuple(_sentence(result, question, term) for term in question.asked)
-    return (*terms, *notes_of(result))
+    where = _where(result, question)
+    terms = (
+        _sentence(result, question, term, where if i == 0 else "There")
+        for i, term in enumerate(question.asked)
+    )
+    silent = _by_state(result, judged=False)
+    notes = (f"Nothing is said about {_some(of)}: {WITHHELD[fits]}." for fits, of in silent.items())
+    return (*terms, *notes)
 
 
 def notes_of(result: GroupComparison) -> tuple[str, ...]:
-    """Return a sentence for each state in which an answer, or its size, is withheld."""
-    silent: dict[str, list[str]] = {}
-    unsized: dict[str, list[str]] = {}
-    for term in result.asked.asked:
-        judged = _judged(result, term)
-        # Where nothing is judged the sentence of the term says why.
-        for row in result.of_term(term.text) if judged else ():
-            if row.fits != "yes":
-                names = (unsized if row in judged else silent).setdefault(row.fits, [])
-                names += [] if row.outcome in names else [row.outcome]
-    return (
-        *(f"Nothing is said about {_some(of)}: {REASONS[fits]}." for fits, of in silent.items()),
-        *(
-            f"How much {_some(of)} {'differs' if len(of) == 1 else 'differ'} in standard "
-            f"deviations is not known: {REASONS[fits]}."
-            for fits, of in unsized.items()
-        ),
+    """Return a sentence for each state in which the size in sd is withheld, but not the answer."""
+    return tuple(
+        f"The size in standard deviations of {_some(of)} is not known: {WITHHELD[fits]}."
+        for fits, of in _by_state(result, judged=True).items()
     )
+
+
+def _by_state(result: GroupComparison, *, judged: bool) -> dict[str, list[str]]:
+    """Return the outcomes without a size, by state; those that are judged, or the others."""
+    found: dict[str, list[str]] = {}
+    for term in result.asked.asked:
+        said = _judged(result, term)
+        # Where nothing is judged the sentence of the term says why.
+        for row in result.of_term(term.text) if said else ():
+            if row.fits != "yes" and (row in said) == judged:
+                names = found.setdefault(row.fits, [])
+                names += [] if row.outcome in names else [row.outcome]
+    return found
 
 
 def who_of(result: GroupComparison) -> str:
@@ -122,14 +128,15 @@ def _found(result: GroupComparison, term: Term) -> set[str]:
 def _judged(result: GroupComparison, term: Term) -> list[Effect]:
     """Return the rows of which something is said."""
     found = _found(result, term)
-    return [row for row in result.of_term(term.text) if row.fits == "yes" or row.outcome in found]
+    rows = result.of_term(term.text)
+    return [row for row in rows if row.fits in ESTIMATED or row.outcome in found]
 
 
-def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
+def _sentence(result: GroupComparison, question: Question, term: Term, where: str) -> str:
     rows, judged, found = result.of_term(term.text), _judged(result, term), _found(result, term)
-    names, where = _names(judged), _where(result, question)
+    names = _names(judged)
     if not judged:
-        reasons = "; ".join(dict.fromkeys(REASONS[row.fits] for row in rows))
+        reasons = "; ".join(dict.fromkeys(WITHHELD[row.fits] for row in rows))
         return f"{where}, nothing can be said about {_any(question, _names(rows))}: {reasons}."
     which = [name for name in names if name in found]
     if not which:
@@ -138,11 +145,12 @@ def _sentence(result: GroupComparison, question: Question, term: Term) -> str:
     there = [row for row in judged if row.outcome in found]
     strongest = min(there, key=_order)
     text = _differs(question, term, which, names, strongest)
-    if len(names) > 1:
-        text += f", {'most in ' if len(which) > 1 else ''}{strongest.outcome}"
     several = len(result.contrasts(term.text)) > 1
-    if several:
-        text += f", most {strongest.contrast}"
+    if len(which) > 1:
+        text += f", most {f'{strongest.contrast} ' if several else ''}in {strongest.outcome}"
+    else:
+        text += f", {which[0]}" if len(names) > 1 else ""
+        text += f", most {strongest.contrast}" if several else ""
     text += f": {_size(question, term, strongest)}, {_p(strongest, of=len(rows))}"
     if several:
         text += f"; pairs that differ: {_pairs(there)}"
@@ -218,7 +226,9 @@ def _excluded(question: Question, term: Term, rows: Sequence[Effect]) -> str:
     ends = [step * abs(end) for row in rows for end in (row.d_low95, row.d_high95) if end]
     if len(rows) == 1 and rows[0].p is not None:
         return f"{_size(question, term, rows[0])}, {p_text(rows[0].p)}"
-    return f"the intervals of 95 % exclude any beyond {max(ends, default=math.nan):.2f} sd{words}"
+    if not ends:
+        return "how large one may be is in effects.tsv, in the units of the outcomes"
+    return f"the intervals of 95 % exclude any beyond {max(ends):.2f} sd{words}"
 
 
 def _p(row: Effect, *, of: int) -> str:
@@ -240,7 +250,7 @@ def _pattern_sentence(result: GroupComparison, question: Question, row: Effect) 
     half = "at half of the sites" if question.random else "in half of the people"
     rest = "at the others" if question.random else "in the other half"
     if row.p is None or row.fits != "yes":
-        return f"{where}, nothing can be said about a pattern over {of}: {REASONS[row.fits]}."
+        return f"{where}, nothing can be said about a pattern over {of}: {WITHHELD[row.fits]}."
     levels = _and(_levels(question, term.names[0]))
     # A pattern of opposite sign in the other half was not found again.
     if row.p < 0.05 and row.estimate is not None and row.estimate > 0:

@@ -395,7 +395,7 @@ MAP_CHAPTERS: page.Outline[MapFolder] = (
 )
 
 GROUP_CHAPTERS: page.Outline[ComparisonFolder] = (
-    ("comparison/answer", "What differs", comparison_page.answer),
+    ("comparison/answer", "What differs", comparison_page.what_differs),
     ("comparison/sure", "How sure is this?", comparison_page.sure),
     ("comparison/balance", "Were the groups alike?", comparison_page.balance),
     ("comparison/people", "Who was asked", comparison_page.people),

@@ -76,8 +76,7 @@ class Config:
     (2.0, True)
     """
 
-    # Settings that a form shows, in this order; all others are for experts.  Empty: as their options
-    # say
+    # Settings that a form shows, in this order; all others are for experts.  Empty: as options say
     SHOWN: ClassVar[tuple[str, ...]] = ()
 
     epsilon: float = option(low=1e-4, high=1000.0, group="Privacy")

@@ -18,7 +18,7 @@ from cape.data.groups import read_compared
 from cape.data.issues import Findings
 from cape.settings.own_words import OwnWords
 from cape.settings.question import quoted
-from test.support.asked import GIVEN, config_of, rows_of, source_of
+from support.asked import GIVEN, config_of, rows_of, source_of
 
 Rows = dict[str, np.ndarray]
 Columns = dict[str, list[Any]]

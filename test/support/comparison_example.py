@@ -24,8 +24,8 @@ from cape.report.comparison import (
     GroupComparison,
     Mean,
     Omnibus,
+    PatternWeight,
     SiteRow,
-    Weight,
     regions_of,
 )
 from cape.report.results import ComparisonResults, Round, RunSettings
@@ -122,7 +122,7 @@ def pattern(d: float, **question: str) -> GroupComparison:
     names = edge_names(asked)
     size, ends = len(names) ** -0.5, regions_of(parse_question(**asked))
     weights = tuple(
-        Weight(outcome=name, region_a=ends[name][0], region_b=ends[name][1], weight=size)
+        PatternWeight(outcome=name, region_a=ends[name][0], region_b=ends[name][1], weight=size)
         for name in names
     )
     return compared([effect(PATTERN, d)], asked, pattern=weights)

@@ -30,7 +30,7 @@ _MIN_EIGENVALUE: Final = 0.05
 
 _COLUMNS: Final = ("participant_id", "dx", "age", "sex", "fd_mean")
 # The question in words of the settings
-VARIABLES: Final = "dx control/patient, age 18:90, sex female/male, fd_mean 0:.5"
+COMPARED_COLUMNS: Final = "dx control/patient, age 18:90, sex female/male, fd_mean 0:.5"
 FORMULA: Final = "dx + age + sex + fd_mean"
 
 

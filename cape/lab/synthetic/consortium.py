@@ -31,7 +31,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.lab.synthetic import volumes
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
-from cape.lab.synthetic.compared import FORMULA, VARIABLES, TwoGroups, draw_two_groups
+from cape.lab.synthetic.compared import COMPARED_COLUMNS, FORMULA, TwoGroups, draw_two_groups
 from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
@@ -70,7 +70,7 @@ DEFAULTS: dict[str, tuple[int, int, int]] = {
     "groups": (240, 100, 6),
     **dict.fromkeys(TWO_SIDED, (60, 150, 20)),
     **dict.fromkeys(PRESETS, (128, 250, 20)),
-    **dict.fromkeys(GROUPS_OF_VOLUMES, (2000, 1, len(volumes.VOLUMES))),
+    **dict.fromkeys(GROUPS_OF_VOLUMES, (2000, 1, len(volumes.BRAIN_VOLUMES))),
     "records": (4000, 1, 3),
 }
 
@@ -128,7 +128,7 @@ class Request:
         if self.preset in _NAMED:
             return tuple(NETWORKS)[: self.n_networks]
         if self.preset in GROUPS_OF_VOLUMES:
-            return tuple(volume.name for volume in volumes.VOLUMES[: self.n_networks])
+            return tuple(volume.name for volume in volumes.BRAIN_VOLUMES[: self.n_networks])
         letter = {"records": "P", **dict.fromkeys(TWO_SIDED, "N")}.get(self.preset, "S")
         return tuple(f"{letter}{k:02d}" for k in range(1, self.n_networks + 1))
 
@@ -196,7 +196,7 @@ def _check(request: Request, out: Path) -> None:
     n, tables = request.n_networks, request.preset in _TABLES
     largest = {
         **dict.fromkeys(_NAMED, len(NETWORKS)),
-        **dict.fromkeys(GROUPS_OF_VOLUMES, len(volumes.VOLUMES)),
+        **dict.fromkeys(GROUPS_OF_VOLUMES, len(volumes.BRAIN_VOLUMES)),
         "records": min(N_X, N_Y),
         "paper": 24,
     }.get(request.preset, 50)
@@ -337,7 +337,7 @@ def _write_volumes(out: Path, request: Request, progress: OnWritten) -> Array:
         members = [m for m, owner in enumerate(request.owners) if owner == site]
         cohort.write_table(out / f"local{site}", members)
         progress(members[-1] + 1, len(request.owners))
-    return np.array([volume.differences[: n_groups - 1] for volume in volumes.VOLUMES[:K]])
+    return np.array([volume.differences[: n_groups - 1] for volume in volumes.BRAIN_VOLUMES[:K]])
 
 
 WRITERS = {
@@ -403,12 +403,12 @@ def _write_texts(out: Path, request: Request) -> None:
         "edge": IMAGE_EDGE,
         "n_basis": IMAGE_BASIS,
         "n_parcels": N_PARCELS,
-        "variables": VARIABLES,
+        "variables": COMPARED_COLUMNS,
         "formula": FORMULA,
         "groups_of_volumes": GROUPS_OF_VOLUMES,
         "levels": "/".join(volumes.GROUPS[: GROUPS_OF_VOLUMES.get(request.preset, 0)]),
         "covariates": volumes.COVARIATES,
-        "volumes": volumes.VOLUMES[: request.n_networks],
+        "volumes": volumes.BRAIN_VOLUMES[: request.n_networks],
         "space": SPACE,
     }
     for name in ("settings.toml", "README.txt"):

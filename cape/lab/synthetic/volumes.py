@@ -36,7 +36,7 @@ class Volume:
         return ":".join(map(str, ends))
 
 
-VOLUMES: Final = (
+BRAIN_VOLUMES: Final = (
     Volume(name="hippocampus", mean=4000, sd=400, differences=(-0.46, -0.23)),
     Volume(name="amygdala", mean=1600, sd=200, differences=(-0.31, -0.11)),
     Volume(name="thalamus", mean=7200, sd=650, differences=(-0.31, -0.15)),
@@ -50,25 +50,25 @@ VOLUMES: Final = (
 _SLOPES: Final = np.array([-0.15, 0.1, 0.5])
 # Standard deviation over sites of their offsets, in `sd`
 _SITES: Final = 0.5
-MISSING: Final = 0.1
+MISSING_SHARE: Final = 0.1
 AGE, ICV = (40.0, 13.0), (1500.0, 140.0)  # mean and sd: years, ml
 _COLUMNS: Final = ("participant_id", "dx", "age", "sex", "ICV")
 COVARIATES: Final = "age 18:90, sex F/M, ICV 1000:2100"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Cohort:
+class VolumeStudy:
     """All people of a study, in the order of their numbers."""
 
     group: Array  # (M,): index into `GROUPS`
     age: Array  # (M,): years
     male: Array  # (M,): 1 or 0
     icv: Array  # (M,): ml
-    volumes: Array  # (M, K): mm3, the first K of `VOLUMES`, NaN where missing
+    volumes: Array  # (M, K): mm3, the first K of `BRAIN_VOLUMES`, NaN where missing
 
     def write_table(self, folder: Path, members: Sequence[int]) -> None:
         """Write the ``participants.tsv`` of people with these numbers, from 0."""
-        names = (volume.name for volume in VOLUMES[: self.volumes.shape[1]])
+        names = (volume.name for volume in BRAIN_VOLUMES[: self.volumes.shape[1]])
         lines = ["\t".join((*_COLUMNS, *names))]
         for m in members:
             values = ("n/a" if np.isnan(v) else f"{v:.0f}" for v in self.volumes[m])
@@ -78,10 +78,10 @@ class Cohort:
         (folder / "participants.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def draw_cohort(owners: Sequence[int], seed: int, *, n_groups: int, n_volumes: int) -> Cohort:
+def draw_cohort(owners: Sequence[int], seed: int, *, n_groups: int, n_volumes: int) -> VolumeStudy:
     """Draw people of the sites `owners`; 35 to 65 % at every site are controls."""
     rng = np.random.default_rng([seed, 6])
-    site, M, K = np.array(owners), len(owners), len(VOLUMES)
+    site, M, K = np.array(owners), len(owners), len(BRAIN_VOLUMES)
     group, age = np.zeros(M), np.zeros(M)
     offsets = np.zeros((M, K))
     for s in np.unique(site):
@@ -97,9 +97,9 @@ def draw_cohort(owners: Sequence[int], seed: int, *, n_groups: int, n_volumes: i
     x = np.stack([(age - AGE[0]) / 10, male - 0.5, (icv - ICV[0]) / ICV[1]], axis=1)
     slopes = np.tile(_SLOPES, (K, 1))
     slopes[-1, 0] = 0.4
-    differences = np.array([(0.0, *volume.differences) for volume in VOLUMES]).T
+    differences = np.array([(0.0, *volume.differences) for volume in BRAIN_VOLUMES]).T
     u = offsets + x @ slopes.T + differences[group.astype(int)] + rng.standard_normal((M, K))
-    u[rng.random((M, K)) < MISSING] = np.nan
-    mean, sd = (np.array([getattr(v, name) for v in VOLUMES]) for name in ("mean", "sd"))
+    u[rng.random((M, K)) < MISSING_SHARE] = np.nan
+    mean, sd = (np.array([getattr(v, name) for v in BRAIN_VOLUMES]) for name in ("mean", "sd"))
     volumes = (mean + sd * u)[:, :n_volumes]
-    return Cohort(group=group, age=age, male=male, icv=icv, volumes=volumes)
+    return VolumeStudy(group=group, age=age, male=male, icv=icv, volumes=volumes)

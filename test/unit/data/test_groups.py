@@ -221,6 +221,7 @@ def test_a_column_of_outcomes_is_there_or_stated_as_lacking(tmp_path) -> None:
 TWICE = """participant_id\tsession_id\tleft\tright\twmh\tage
 sub-01\tses-1\t3000\t10\t1\t30
 sub-01\t2\t4000\tn/a\t10\t31
+sub-01\tses-1\tn/a\t10\t\t30
 sub-02\tses-2\t5000\t12\t1\t41
 sub-02\tses-1\t4000\t13\t2\t40
 sub-03\tses-1\t4000\t13\t2\t50

@@ -5,10 +5,12 @@ Belongs to `cape/data/groups.py`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 
@@ -24,6 +26,7 @@ from cape.lab.synthetic.consortium import Request, write_consortium
 from cape.settings.config import Config, Recipe
 from cape.settings.measures import UNIT_OF_Z, Measure, MeasureKind, outcome_names
 from cape.settings.question import parse_question
+from support.asked import rows_of, source_of
 
 RNG = np.random.default_rng(4)
 NETWORKS = ("a", "b", "c")
@@ -175,3 +178,41 @@ def test_images_become_courses_on_the_road_of_all_images(study) -> None:
     np.testing.assert_allclose(
         people[0][1], courses(X, maps / maps.std(axis=0)), rtol=1e-3, atol=1e-5
     )
+
+
+def test_people_of_images_are_rows_that_are_read_again_alike(study, tmp_path) -> None:
+    """Of two sessions a person has differences; who has one session has none."""
+    volumes = {}
+    for k, path in enumerate(sorted(study.glob("sub-*.nii.gz"))):
+        label, start = path.name.partition("_")[0], nib.load(path)
+        folder = tmp_path / label
+        folder.mkdir()
+        volumes[label] = start.shape[3] * (1 + bool(k))
+        for session in ("1", "2") if k else ("1",):
+            name = f"{label}_ses-{session}_task-rest_bold.nii.gz"
+            values = np.asarray(start.dataobj)[..., :: 1 if session == "1" else -1]
+            nib.save(nib.Nifti1Image(values, start.affine, start.header), folder / name)
+    shutil.copy(study / "templates.nii.gz", tmp_path)
+    labels = sorted(path.name for path in tmp_path.glob("sub-*"))
+    table = "participant_id\tdx\tN_Volumes\n" + "".join(f"{label}\ta\t7\n" for label in labels)
+    (tmp_path / "participants.tsv").write_text(table)
+    chosen = {
+        "variables": "dx a/b, n_volumes 0:200", "formula": "dx + n_volumes", "public": "dx",
+        "outcomes": "fnc", "networks": "a, b, c", "mask": "MNI152-10mm", "min_timepoints": 20,
+        "bids_filter": "task-rest",
+    }  # fmt: skip
+    source = source_of(tmp_path, **chosen)
+    rows = {label: row[:, 0] for label, row in source.reduced(3)}
+    assert sorted(rows) == labels
+    assert {row.shape for row in rows.values()} == {(3 + 1 + 2,)}
+    assert source.space.n_templates == 3
+    assert np.isfinite(list(rows.values())).all()
+    used = {label: 50 * row[-1] + 100 for label, row in rows.items()}
+    assert used == pytest.approx(volumes)
+    assert "n_volumes of participants.tsv" in str(source._data().findings)
+    again = rows_of(tmp_path, **chosen)
+    np.testing.assert_array_equal(list(again.values()), list(rows.values()))
+    change = rows_of(tmp_path, **chosen, change="1, 2")
+    assert np.isnan(change[labels[0]][:3]).all()
+    # Connectivity is that of the same volumes in reversed order.
+    np.testing.assert_allclose([change[label][:3] for label in labels[1:]], 0.0, atol=1e-3)

@@ -46,7 +46,7 @@ def test_the_sentence_comes_first_then_who_was_asked(tmp_path: Path) -> None:
     assert "3 sites, 550 people asked, about 90 % with a value; adjusted for age, sex and" in title
     whole = (tmp_path / "index.html").read_text()
     assert "SZ - control: 5 of 5 outcomes; blue differs from zero after Holm." in whole
-    assert "36 % the choice of people, 50 % privacy noise and 14 % what adjusting" in rest
+    assert "36 % is the choice of people, 50 % privacy noise and 14 % what adjusting" in rest
     assert "car::Anova(lm(y ~ dx + age + sex + site), type = 2)" in rest
     assert "People of one group only, so nothing to compare within the site: local2." in rest
     assert "the same dx" in rest  # what is protected

@@ -9,7 +9,7 @@ import pytest
 
 from cape.report.comparison import PATTERN, GroupComparison
 from cape.report.comparison_words import (
-    REASONS,
+    WITHHELD,
     notes_of,
     p_text,
     per,
@@ -66,15 +66,15 @@ def test_a_null_is_said_by_intervals_and_never_as_no_difference() -> None:
         assert word not in several
 
 
-@pytest.mark.parametrize("fits", REASONS)
+@pytest.mark.parametrize("fits", [fits for fits in WITHHELD if fits != "no d"])
 def test_where_an_answer_is_withheld_there_is_no_size_and_no_null(fits: str) -> None:
     text = said(compared([withheld("hippocampus", fits)]))
-    assert text.endswith(f"nothing can be said about hippocampus: {REASONS[fits]}.")
+    assert text.endswith(f"nothing can be said about hippocampus: {WITHHELD[fits]}.")
     assert not re.search(r"\bd -?\d|was found|not found|exclude|\d sd", text)
     rows = [*(effect(name, -0.5) for name in NAMES[:4]), withheld("pallidum", fits)]
     among = said(compared(rows, FIVE))
     assert "differ in all 4 outcomes" in among
-    assert f"Nothing is said about pallidum: {REASONS[fits]}." in among
+    assert f"Nothing is said about pallidum: {WITHHELD[fits]}." in among
 
 
 @pytest.mark.parametrize("fits", ["large", "no d"])
@@ -84,7 +84,20 @@ def test_what_is_found_without_a_size_has_its_direction_or_its_unit(fits: str) -
     assert "SZ and control differ in hippocampus: " in text
     assert "d 1" not in text
     assert ("400 [322, 478]" if fits == "no d" else "SZ above control") in text
-    assert "How much hippocampus differs in standard deviations is not known: " in text
+    (note,) = notes_of(compared([row]))
+    assert note.startswith("The size in standard deviations of hippocampus is not known: ")
+
+
+def test_a_null_without_a_size_is_said_in_its_unit() -> None:
+    """The spread is not known, but nothing was cut: the estimate and its interval hold."""
+    row = withheld("hippocampus", "no d", p=0.4, p_holm=0.4, estimate=20.0, low95=-9, high95=49)
+    assert said(compared([row])).endswith("was found in hippocampus: 20 [-9, 49], p 0.40.")
+    rows = [dataclasses.replace(row, outcome=name) for name in NAMES]
+    assert "was found in any of 5 outcomes: how large one may be is in" in said(
+        compared(rows, FIVE)
+    )
+    one = [*rows[:4], effect("pallidum", 0.05)]
+    assert "exclude any beyond 0.25 sd" in said(compared(one, FIVE))
 
 
 def test_of_several_groups_the_omnibus_decides_and_pairs_follow() -> None:
@@ -134,7 +147,10 @@ def test_products_say_what_depends_on_what(formula: str, ask: str, words: str) -
 def test_every_asked_term_has_a_sentence() -> None:
     asked = {**TWO, "formula": "dx * age + sex", "ask": "dx + age + dx:age"}
     rows = [effect("hippocampus", -0.4), slope(-0.4), slope(0.3, "dx:age", "dx:age [SZ]")]
-    assert len(sentences_of(compared(rows, asked))) == 3
+    first, second, third = sentences_of(compared(rows, asked))
+    assert first.startswith("At these 2 sites, SZ and control differ in hippocampus: ")
+    assert second.startswith("There, hippocampus falls with age: ")
+    assert third.startswith("There, the slope of age in hippocampus differs between SZ and ")
 
 
 def test_a_pattern_is_claimed_only_where_the_other_half_points_the_same_way() -> None:
@@ -171,7 +187,7 @@ def test_who_was_asked_is_said_with_what_was_adjusted_for() -> None:
 
 def test_notes_name_three_outcomes_and_count_the_rest() -> None:
     rows = [effect("hippocampus"), *(withheld(name, "ties") for name in NAMES[1:])]
-    (note,) = notes_of(compared(rows, FIVE))
+    note = sentences_of(compared(rows, FIVE))[-1]
     assert "amygdala, thalamus, caudate and 1 more: too many people" in note
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,7 @@ BAD = [
     ("variables", "blood group A/B", 'write "blood group" A/B or blood "group A"/B'),
     ("variables", "dx a/", "allowed columns with levels"),
     ("variables", "age 1e-10:2e-10", "4e-9 to 4e9 wide"),
+    ("variables", "log(age) 1:4", r"log\(\) stands in outcomes"),
     ("variables", "age 18:90,", "allowed columns with levels"),
     ("outcomes", "hippocampus", "range of most people"),
     ("outcomes", "score 10", "write score -20:20"),
@@ -176,12 +178,12 @@ def test_columns_have_names_of_all_kinds(name) -> None:
     q = quoted(name)
     question = parse_question(
         variables=f"{q} a/b, {quoted(name + '2')} 1:2",
-        formula=q,
+        formula=f"{q} + I({quoted(name + '2')}^2)",
         public=q,
         outcomes=f"{quoted(name + '3')} 1:2, log({quoted(name + '4')}) 1:2",
     )
     assert question.public == (name,)
-    assert question.model == ((name,),)
+    assert question.model == ((name,), (name + "2",) * 2, (name + "2",))
     assert [one.name for one in question.outcomes] == [name + "3", name + "4"]
 
 
@@ -247,6 +249,23 @@ def test_networks_have_names_and_domains() -> None:
     for kind in ("falff", "hippocampus 1:2"):
         with pytest.raises(ConfigError, match="outcomes_from=gift"):
             asked(outcomes=kind, networks="a, b", outcomes_from="gift")
+
+
+def test_a_remedy_that_is_typed_is_taken() -> None:
+    """Also where names need quotes."""
+
+    def remedy(**settings: str) -> str:
+        with pytest.raises(ConfigError) as refused:
+            asked(variables='dx a/b, "b:m i" 1:60', **{"formula": '"b:m i" + dx', **settings})
+        return re.split("write |formula: ", refused.value.public)[-1].rstrip(".")
+
+    named = remedy(ask='dx:"b:m i"').split(" + ")[0]
+    square = remedy(formula=f"{named}:{named}")
+    given = {"variables": 'dx a/b, "b:m i" 1:60', "formula": f"dx + {square}"}
+    assert asked(**given, ask=square).asked[0].names == ("b:m i",) * 2
+    with pytest.raises(ConfigError, match='write "b:m i" 1:60') as refused:
+        asked(variables='"b:m i" 60:1')
+    assert refused.value.code == "CAPE-E011"
 
 
 def test_too_many_columns_or_cells_are_refused() -> None:

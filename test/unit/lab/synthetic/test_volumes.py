@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cape.lab.synthetic.consortium import Request, write_consortium
-from cape.lab.synthetic.volumes import MISSING, VOLUMES, draw_cohort
+from cape.lab.synthetic.volumes import BRAIN_VOLUMES, MISSING_SHARE, draw_cohort
 
 OWNERS = (0,) * 6000 + (1,) * 4000
 
@@ -21,19 +21,19 @@ def test_groups_differ_as_planted_at_equal_covariates_within_sites(n_groups: int
     site = np.array(OWNERS)
     columns = [*groups, people.age, people.male, people.icv, site == 0, site == 1]
     X = np.stack(columns, axis=1).astype(np.float64)
-    for k, volume in enumerate(VOLUMES):
+    for k, volume in enumerate(BRAIN_VOLUMES):
         seen = np.isfinite(people.volumes[:, k])
         found, (rest,) = np.linalg.lstsq(X[seen], people.volumes[seen, k], rcond=None)[:2]
         planted = volume.differences[: n_groups - 1]
         # Standard error .027 at most: false alarm of one in 10,000 over all.
         np.testing.assert_allclose(found[: n_groups - 1] / volume.sd, planted, atol=0.12)
         assert np.sqrt(rest / seen.sum()) / volume.sd == pytest.approx(1, abs=0.04)
-    assert np.isnan(people.volumes).mean() == pytest.approx(MISSING, abs=0.01)
+    assert np.isnan(people.volumes).mean() == pytest.approx(MISSING_SHARE, abs=0.01)
 
 
 def test_almost_everybody_lies_in_the_stated_ranges_and_nobody_below_zero() -> None:
     people = draw_cohort(OWNERS, 1, n_groups=2, n_volumes=8)
-    for k, volume in enumerate(VOLUMES):
+    for k, volume in enumerate(BRAIN_VOLUMES):
         low, high = map(float, volume.range.split(":"))
         values = people.volumes[np.isfinite(people.volumes[:, k]), k]
         assert np.mean((low < values) & (values < high)) > 0.95
