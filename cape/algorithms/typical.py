@@ -9,6 +9,7 @@ Noise is as planned; a value that is shrunk by its noise has the size it has wit
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from cape.algorithms.population import GRID, cut_curve, inside, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
 EXPLAINED, APART, SITES_APART = 0.15, 0.45, 0.3
+# G of hardly any noise
+HARDLY_ANY = 1e9
 # log2 of the sd of a covariate, in public units
 OCTAVE_OF_X = -0.4
 
@@ -40,6 +43,8 @@ def errors(regression: Regression) -> tuple[Parts, ...]:
 
 def typical(public: Public, stage: Stage = "whole", design: Facts | None = None) -> Facts:
     """Return the facts after all looks of a stage; `design`: those of a pattern's first stage."""
+    if math.isinf(public.G):  # least squares has the error of looks with hardly any noise
+        public, stage = replace(public, G=HARDLY_ANY), "whole"
     asked = plan(public, stage, design.plan if design else None)
     f = Facts(public, asked, {}, stage=stage, design=design)
     seen: dict[str, Seen] = {}
