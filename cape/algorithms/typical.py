@@ -84,8 +84,9 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return np.full(size, (kept - (f.squares_radius / 2 if K == 1 else 0.0)) * f.n_pairs / f.M)
     if name == "by_site":
         square = f.square * cut_curve(f.C / math.sqrt(K), K)[1]
-        each = np.sqrt(square * f.n_s / f.M**2 + noise**2) * np.where(np.arange(f.S) % 2, -1, 1)
-        return np.repeat(each, size // f.S)
+        by_site = np.sqrt(square * f.n_s / f.M**2 + noise**2)
+        by_site = by_site * np.where(np.arange(f.S) % 2, -1, 1)
+        return np.repeat(by_site, size // f.S)
     if name not in ("slope", "kept"):  # centres and the contrast
         return np.zeros(size)
     c = f.C / math.sqrt(K)
