@@ -258,6 +258,8 @@ def answer_of(f: Facts) -> Answer:
     if public.random:
         tau, sites, factor = _between(f, D, found, parts, estimate, sd)
         parts = replace(parts, sites=np.eye(q)[None] * sites[:, None, None])
+    # At equal covariates: without what their effects explain, or what errors of effects add
+    people = sd * math.sqrt(1.0 - R2) if R2 else np.sqrt(np.maximum(sd**2 - B_error, sd**2 / 2))
     relative = (f.kept_noise / J) ** 2 + 0.02**2 + relative_D + (its_noise / observed) ** 2
     fit = _fit(f, misfit, relative_D)
     fits = tuple(
@@ -271,7 +273,7 @@ def answer_of(f: Facts) -> Answer:
         factor=factor,
         relative=relative,
         own=own * f.scale,
-        sd=sd * math.sqrt(1.0 - R2) * f.scale,
+        sd=people * f.scale,
         observed=observed,
         fits=fits,
         J=J,

@@ -564,17 +564,10 @@ def check_precision(config: CapeContrastConfig, entries: Entries) -> tuple[str, 
 
 def forecast_of(config: CapeContrastConfig, entries: Entries) -> tuple[TermForecast, ...]:
     """Return the forecast of each asked term; for a pattern, of its test in half B."""
-    from cape.forecast.comparison import forecast, led
+    from cape.forecast.comparison import forecast
 
-    question, tested = config.asked, []
-    stage: Stage = SCORE if question.pattern else WHOLE
-    for side in (-1, 1):  # the mean of both has nothing of the direction of noise
-        given = None
-        if DESIGN in chain(config):
-            given = led(question, regression_of(config, entries, DESIGN), side)
-        asked = regression_of(config, entries, stage, "", given)
-        tested.append((asked, led(question, asked, side)))
-    return forecast(question, tested)
+    stage: Stage = SCORE if config.asked.pattern else WHOLE
+    return forecast(config.asked, regression_of(config, entries, stage))
 
 
 # Epsilons and multiples of people that are tried as a way out

@@ -408,7 +408,7 @@ def _terms(setting: str, part: str, text: str, known: Mapping[str, Variable]) ->
         do = "leave out the product of three."
         raise out_of_range(setting, part[:60], "at most two columns in a term", do)
     if len(set(names)) < len(names):
-        do = f"write I({names[0]}^2)." if known[names[0].lower()].is_range else "name it once."
+        do = f"write {typed(names)}." if known[names[0].lower()].is_range else "name it once."
         raise out_of_range(setting, part[:60], "products of two different columns", do)
     each: Terms = tuple((name,) for name in names) if len(_split(part, "*")) > 1 else ()
     return (*each, names)
@@ -444,7 +444,7 @@ def _ask(
         (asked,) = _terms("ask", part, text, known)
         there = next((term for term in model if asked in (term, term[::-1])), None)
         if there is None:
-            do = f"ask for terms of formula: {' + '.join(map(term_text, model))}."
+            do = f"ask for terms of formula: {' + '.join(map(typed, model))}."
             raise out_of_range("ask", term_text(asked), "terms of formula", do)
         terms.append(there)
     _check_once("ask", list(map(term_text, terms)), len(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,23 @@ def test_networks_have_names_and_domains() -> None:
     for kind in ("falff", "hippocampus 1:2"):
         with pytest.raises(ConfigError, match="outcomes_from=gift"):
             asked(outcomes=kind, networks="a, b", outcomes_from="gift")
+
+
+def test_a_remedy_that_is_typed_is_taken() -> None:
+    """Also where names need quotes."""
+
+    def remedy(**settings: str) -> str:
+        with pytest.raises(ConfigError) as refused:
+            asked(variables='dx a/b, "b:m i" 1:60', **{"formula": '"b:m i" + dx', **settings})
+        return re.split("write |formula: ", refused.value.public)[-1].rstrip(".")
+
+    named = remedy(ask='dx:"b:m i"').split(" + ")[0]
+    square = remedy(formula=f"{named}:{named}")
+    given = {"variables": 'dx a/b, "b:m i" 1:60', "formula": f"dx + {square}"}
+    assert asked(**given, ask=square).asked[0].names == ("b:m i",) * 2
+    with pytest.raises(ConfigError, match='write "b:m i" 1:60') as refused:
+        asked(variables='"b:m i" 60:1')
+    assert refused.value.code == "CAPE-E011"
 
 
 def test_too_many_columns_or_cells_are_refused() -> None:
