@@ -31,6 +31,8 @@ from cape.algorithms.population import BINS, careful_octave, octave, site_means
 
 # Effect of a common octave: x is multiplied by 2^-(octave + .4), never by less than 1.
 XF, WIDE_X = 0.4, 1.5
+# log2 of the scale of a pattern's score, before it is asked
+PATTERN_OCTAVE = 0.5
 # G below which half A of a pattern has no site part
 SMALL_HALF = 270.0
 # Released values are cut here, so that no broadcast makes a number that is not finite.
@@ -82,13 +84,25 @@ class Placed:
     @cached_property
     def octave(self) -> float:
         """Log2 of the scale in public units."""
+        if self.design and not self.plan.asks("where"):
+            return self.design.octave
         shares, noise = self.seen("where")
-        prior = (0.5, 0.7) if self.stage == "half" and self.K == 1 else (0.0, 2.0)
+        prior = (PATTERN_OCTAVE, 0.7) if self.half_b else (0.0, 2.0)
         return octave(shares, noise, 1 if self.K == 1 else 3 if self.few else 6, prior)
 
     @property
     def scale(self) -> float:
         return float(2.0**self.octave)
+
+    @property
+    def half_b(self) -> bool:
+        """Whether the outcome is what half A of a pattern found."""
+        return self.stage == "half" and self.K == 1
+
+    @property
+    def centre_unit(self) -> float:
+        """The scale when the centre is asked: half B asks it together with the scale."""
+        return 2.0**PATTERN_OCTAVE if self.half_b else self.scale
 
     @cached_property
     def ends(self) -> float:
@@ -176,7 +190,8 @@ class Placed:
 
     @property
     def centre_radius(self) -> float:
-        return (2.0 if self.K == 1 else 1.35 * math.sqrt(self.K)) * max(1.0, self.wide)
+        wide = 1.0 if self.half_b else max(1.0, self.wide)
+        return (2.0 if self.K == 1 else 1.35 * math.sqrt(self.K)) * wide
 
     @cached_property
     def group_share(self) -> Array:
@@ -202,7 +217,9 @@ class Placed:
 
     @cached_property
     def first_centre(self) -> tuple[Array, Array, float, float]:
-        centre, groups, variance, spread = self._centres(*self.seen("centre"))
+        mean, noise = self.seen("centre")
+        unit = self.centre_unit / self.scale
+        centre, groups, variance, spread = self._centres(mean * unit, noise * unit)
         if self.K > 2:  # James and Stein
             noise = (self.K - 2) * variance * self.pool**2
             centre = centre * max(0.0, 1 - noise / max(float(centre @ centre), 1e-12))

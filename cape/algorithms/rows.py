@@ -235,7 +235,7 @@ def _by_group(f: Facts, a: People, rows: Array) -> Array:
 
 
 def centre_rows(f: Facts, a: People) -> Array:
-    return _by_group(f, a, ball(_in_scales(f, a), f.centre_radius))
+    return _by_group(f, a, ball(a.u / f.centre_unit, f.centre_radius))
 
 
 def middle2_rows(f: Facts, a: People) -> Array:
