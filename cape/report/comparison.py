@@ -119,7 +119,7 @@ class Mean:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Balance:
+class BalanceRow:
     """One row of balance.tsv: how groups differ within sites in a column that was adjusted for."""
 
     term: str
@@ -180,7 +180,7 @@ class GroupComparison:
     effects: tuple[Effect, ...]
     omnibus: tuple[Omnibus, ...]
     means: tuple[Mean, ...]
-    balance: tuple[Balance, ...]
+    balance: tuple[BalanceRow, ...]
     missing: tuple[Missing, ...]
     pattern: tuple[PatternWeight, ...]
     sites: tuple[SiteRow, ...]
@@ -309,9 +309,11 @@ def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]
         groups = list(question.variable(term.names[0]).levels)
     observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
     sd = np.full(f.K, f.scale) if found is None else found.sd
+    sites, _, variance = f.u_sites
+    centre = f.centre + f.public.people @ sites / f.M
     # Sums are over people with any outcome: those without this one added zeros.
-    centre = f.centre * f.scale * f.pool / observed
-    noise = math.sqrt(f.first_centre[2]) * f.scale
+    centre = centre * f.scale * f.pool / observed
+    noise = math.sqrt(variance or f.first_centre[2]) * f.scale
     relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative
     error = np.sqrt(noise**2 + sd**2 / (f.M * observed) + relative * centre**2)
     codes = f.public.H
@@ -327,7 +329,7 @@ def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]
             yield Mean(outcome=one.name, group=name, mean=apart, unit=unit, se=None)
 
 
-def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
+def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
     if not f.p:
         return
     r, g, _ = f.people
@@ -345,7 +347,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
         before, unit = float(step @ shift[:, j]), None
         if len(model[i].term) == 1:
             unit = question.variable(model[i].term[0]).unit if model[i].is_range else 0.5
-        yield Balance(
+        yield BalanceRow(
             term=term.text,
             contrast=text,
             column=model[i].text,
@@ -448,7 +450,7 @@ def write_tables(folder: Path, result: GroupComparison) -> None:
         ("effects", Effect, result.effects),
         ("omnibus", Omnibus, result.omnibus),
         ("means", Mean, result.means),
-        ("balance", Balance, result.balance),
+        ("balance", BalanceRow, result.balance),
         ("pattern", PatternWeight, result.pattern),
         ("networks", Network, result.networks),
     ):
