@@ -149,9 +149,9 @@ def _slope_of_d(f: Facts) -> tuple[Array, float]:
         lost = max(1.0 - float(np.linalg.det(D)) / max(before, 1e-12), 0.0)
         unsure = (0.25 * lost + 0.01) * size
     variance = unsure**2 + noise**2
-    found = D * inside + unsure**2 / variance * (look - D * inside)
-    if f.public.protected:
-        found = np.maximum(found, 0.5 * D * inside)
+    step = unsure**2 / variance * (look - D * inside)
+    most = 0.5 * float(np.linalg.svd(D * inside, compute_uv=False)[-1])
+    found = D * inside + step * min(1.0, most / max(float(np.linalg.norm(step, 2)), 1e-12))
     size = max(abs(float(np.trace(found)) / f.q), 1e-6)
     return found / (f.J if f.public.protected else 1.0), (unsure * noise / size) ** 2 / variance
 
@@ -222,7 +222,7 @@ def answer_of(f: Facts) -> Answer:
     D, relative_D = _slope_of_d(f)
     D_k, ww = f.expected
     D_k = D_k @ np.linalg.pinv(f.D_all) @ D
-    D_k[lacking], ww[lacking] = D, f.square * np.eye(q)
+    D_k[lacking] = ww[lacking] = np.eye(q)  # not shown
     square = np.trace(ww, axis1=1, axis2=2) / q
     observed, its_noise = _observed(f, share)
     there = (observed / f.pool if public.protected else observed) * _by_group(f, observed)

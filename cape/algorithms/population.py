@@ -145,7 +145,7 @@ def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
     """
     chance = _chances(shares, noise, 1, (-0.3, 1.5), 0.5)
     below = np.cumsum(chance)
-    found = float(GRID[np.searchsorted(below, 0.65 * below[-1])])
+    found = float(GRID[np.searchsorted(below, 0.5 * below[-1])])
     return found, math.sqrt(float(chance @ (GRID - found) ** 2) / float(below[-1]))
 
 

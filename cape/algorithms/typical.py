@@ -9,6 +9,7 @@ Noise is as planned; a value that is shrunk by its noise has the size it has wit
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from cape.algorithms.population import GRID, cut_curve, inside, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
 EXPLAINED, APART, SITES_APART = 0.15, 0.45, 0.3
+# G of hardly any noise
+HARDLY_ANY = 1e9
 # log2 of the sd of a covariate, in public units
 OCTAVE_OF_X = -0.4
 
@@ -40,6 +43,8 @@ def errors(regression: Regression) -> tuple[Parts, ...]:
 
 def typical(public: Public, stage: Stage = "whole", design: Facts | None = None) -> Facts:
     """Return the facts after all looks of a stage; `design`: those of a pattern's first stage."""
+    if math.isinf(public.G):  # least squares has the error of looks with hardly any noise
+        public, stage = replace(public, G=HARDLY_ANY), "whole"
     asked = plan(public, stage, design.plan if design else None)
     f = Facts(public, asked, {}, stage=stage, design=design)
     seen: dict[str, Seen] = {}
@@ -79,8 +84,9 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return np.full(size, (kept - (f.squares_radius / 2 if K == 1 else 0.0)) * f.n_pairs / f.M)
     if name == "by_site":
         square = f.square * cut_curve(f.C / math.sqrt(K), K)[1]
-        each = np.sqrt(square * f.n_s / f.M**2 + noise**2) * np.where(np.arange(f.S) % 2, -1, 1)
-        return np.repeat(each, size // f.S)
+        by_site = np.sqrt(square * f.n_s / f.M**2 + noise**2)
+        by_site = by_site * np.where(np.arange(f.S) % 2, -1, 1)
+        return np.repeat(by_site, size // f.S)
     if name not in ("slope", "kept"):  # centres and the contrast
         return np.zeros(size)
     c = f.C / math.sqrt(K)

@@ -19,8 +19,8 @@ from cape.settings.question import Question, Term, term_text
 MAX_NAMED: Final = 3
 # State of an answer (`Effect.fits`) -> why something is withheld
 WITHHELD: Final = {
-    "range": "most values lie outside the stated range or in a small part of it; "
-    "state another range and ask again",
+    "range": "most of its values, or of those of a column that is asked, lie outside the stated "
+    "range or in a small part of it; state another range and ask again",
     "large": "most values of one side lie beyond the bound, so only the direction is known",
     "shape": "groups differ in how many of their values lie beyond the bound, "
     "so their means cannot be compared",

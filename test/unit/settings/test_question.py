@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from typing import Any
 
@@ -275,3 +276,23 @@ def test_too_many_columns_or_cells_are_refused() -> None:
         asked(variables=ranges, formula=" + ".join(names), public="")
     with pytest.raises(ConfigError, match="at most 64 crossed levels"):
         asked(variables="a 1/2/3/4/5, b 1/2/3/4/5, c 1/2/3", formula="c", public="a, b, c")
+
+
+def test_whatever_is_typed_is_a_question_or_is_refused() -> None:
+    rng = random.Random(4)
+    right = {
+        "variables": 'dx control/SZ/BD, age 18:90, "a b" 1:2', "ask": "dx, age", "public": "dx",
+        "formula": 'dx * age + I(age^2) + "a b"', "outcomes": "h 1:2, log(w) .1:10",
+        "among": "dx SZ/BD", "change": "ses-1, 2", "networks": "a (x), b (y)",
+    }  # fmt: skip
+    taken = 0
+    for _ in range(3000):
+        given, setting = dict(right), rng.choice(list(right))
+        text, at = right[setting], rng.randint(0, len(right[setting]))
+        sign = rng.choice('"`+-*:/()^~|,. I1x\n\t\0é年=@')
+        given[setting] = text[:at] + sign + text[at + rng.randint(0, 2) :]
+        try:
+            taken += bool(parse_question(**given))
+        except ConfigError:
+            continue
+    assert 300 < taken < 2700
