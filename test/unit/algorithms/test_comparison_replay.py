@@ -182,9 +182,9 @@ def of_any_sign(f: Any, people: Any, asked: Any = rows.squares_rows) -> Array:
 MISTAKES = [
     (rows, "contrast_rows", own_median, "two groups, age", "contrast reads others"),
     (design, "public_order", by_table, "two groups, age", "where reads others"),
-    (design, "cell_of", with_values, "two groups, age", "public numbers"),
+    (design, "cell_of", with_values, "two groups, 3 outcomes", "public numbers"),
     (rows, "pairs", overlapping, "a number alone", "reads others"),
-    (rows, "squares_rows", of_any_sign, "four groups, 3 outcomes", "squares moves by more"),
+    (rows, "squares_rows", of_any_sign, "two groups, 3 outcomes", "squares moves by more"),
 ]
 
 
