@@ -21,7 +21,7 @@ from cape.privacy.halves import halves
 from cape.settings.question import Question, parse_question
 
 FEW, MANY = "dx control/SZ, ", "dx control/SZ/BD/MDD, "
-REST = "sex F/M, hand left/right, age 0:80, iq 40:160"
+VARIABLES = "sex F/M, hand left/right, age 0:80, iq 40:160"
 
 # formula, ask, public, levels of dx, number of outcomes, more settings
 KINDS: dict[str, tuple[str, str, str, str, int, dict[str, str]]] = {
@@ -94,7 +94,7 @@ class Study:
 def question_of(kind: str) -> Question:
     formula, ask, public, levels, K, more = KINDS[kind]
     return parse_question(
-        variables=levels + REST,
+        variables=levels + VARIABLES,
         formula=formula,
         ask=ask,
         public=public,
