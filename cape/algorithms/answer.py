@@ -217,8 +217,8 @@ def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Ar
 def answer_of(f: Facts) -> Answer:
     public, K, q = f.public, f.K, f.q
     (T, noise), along, J = f.T, f.direction, f.J
-    share = np.maximum(public.people @ public.has / f.M, 1e-6)
-    lacking = _lacking(f)
+    share, lacking = public.people @ public.has / f.M, _lacking(f)
+    share = np.where(lacking, 1.0, share)
     D, relative_D = _slope_of_d(f)
     D_k, ww = f.expected
     D_k = D_k @ np.linalg.pinv(f.D_all) @ D

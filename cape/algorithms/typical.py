@@ -29,9 +29,14 @@ OCTAVE_OF_X = -0.4
 
 
 def errors(public: Public) -> Parts:
-    """Return the expected errors of an answer (K, q, q), in squared sd of people."""
-    answer = answer_of(typical(public, plan(public)))
-    return answer.parts.times((1.0 / answer.sd**2)[:, None, None])
+    """Return the expected errors of an answer (K, q, q), in squared sd of people.
+
+    They are for a difference of levels, and for one sd of a column of numbers.
+    """
+    f = typical(public, plan(public))
+    answer = answer_of(f)
+    step = f.z_sd if public.z_range else 1.0
+    return answer.parts.times((step**2 / answer.sd**2)[:, None, None])
 
 
 def typical(public: Public, asked: Plan) -> Facts:
