@@ -178,11 +178,6 @@ class Adjusted(Placed):
         return 2 * half * float(f[-1]) / 4
 
     @property
-    def z_sd(self) -> float:
-        """Standard deviation within sites of a protected z, as people have it."""
-        return math.sqrt(self.z_square[0]) / self.z_scale
-
-    @property
     def b(self) -> float:
         """Radius of whitened covariates."""
         return math.sqrt(self.p + 3.3)

@@ -9,16 +9,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array
+from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
-from cape.settings.question import HALF_RANGE, Question, Term, Variable, term_text
+from cape.settings.question import HALF_RANGE, Outcome, Question, Term, Variable, term_text
 
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
+
+# Public units from the middle at which an outcome is cut: far beyond any that is right
+_FAR: Final = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +87,25 @@ def _contrasts(variable: Variable, code: Array) -> Array:
     return np.where(np.isnan(code)[:, None], np.nan, 2.0 * (code[:, None] == levels) - 1.0)
 
 
+def in_units(outcomes: Sequence[Outcome], values: Array, earlier: Array | None = None) -> Array:
+    """Return outcomes (n, K) in public units, float64; of a change, `values` less the `earlier`.
+
+    NaN where a number is missing, not finite or has no logarithm.  Cut at +-1e6, so that no later
+    arithmetic overflows.
+    """
+    logs = np.array([one.log for one in outcomes])
+    unit = np.array([one.unit for one in outcomes])
+    middle = np.array([one.middle for one in outcomes])
+
+    def scaled(values: Array) -> Array:
+        finite = np.where(np.isfinite(values), values, np.nan)
+        return np.where(logs, np.log(np.where(finite > 0.0, finite, np.nan)), finite)
+
+    with np.errstate(all="ignore"):
+        numbers = scaled(values) if earlier is None else scaled(values) - scaled(earlier)
+        return np.asarray(np.clip((numbers - middle) / unit, -_FAR, _FAR))
+
+
 # -- order ---------------------------------------------------------------------------------------
 
 
@@ -114,6 +137,41 @@ def public_order(names: Sequence[str], cell: Counts) -> Counts:
     digests = [hashlib.sha256(name.encode()).digest() for name in names]
     order = sorted(range(len(names)), key=lambda i: (int(cell[i]), digests[i]))
     return np.array(order, dtype=np.int64)
+
+
+def people_rows(
+    question: Question, names: Sequence[str], u: Array, codes: Mapping[str, Array]
+) -> tuple[Counts, Data]:
+    """Return the order (n,) and the rows (n, K + 1 + C) of a site's people, in public order.
+
+    A row is the outcomes u in public units, the cell, and the coded columns; NaN where missing.
+    """
+    cell = cell_of(question, codes, len(names))
+    order = public_order(names, cell)
+    rows = np.column_stack([u, cell, coded(question, codes)])[order]
+    return order, rows.astype(np.float32)
+
+
+def in_words(question: Question, row: Data) -> tuple[str | None, ...]:
+    """Return the variables of a row (K + 1 + C) in the words of the settings; None where missing.
+
+    Numbers are as they were used, inside their range.
+    """
+    K, model = len(question.outcomes), columns(question)
+    cell, values = int(row[K]), row[K + 1 :]
+    found: list[str | None] = []
+    for one in question.variables:
+        own = [float(values[c]) for c, column in enumerate(model) if column.term == (one.name,)]
+        if one.name in question.public:
+            place = question.public.index(one.name)
+            found.append(None if cell < 0 else question.cells[cell][place])
+        elif not np.isfinite(own).all():
+            found.append(None)
+        elif one.is_range:
+            found.append(f"{own[0] * one.unit + one.middle:.6g}")
+        else:
+            found.append(one.levels[own.index(1.0) + 1 if 1.0 in own else 0])
+    return tuple(found)
 
 
 def pairs(cell: Counts) -> Counts:
@@ -268,21 +326,3 @@ def _centred(code: Array, counts: Counts) -> tuple[Array, Array]:
     g[longest < 1e-9] = 0.0  # one code, but for rounding
     scale = np.where(longest < 1e-9, 0.0, 0.5 / np.maximum(longest, 1e-9))
     return g * scale[:, None, None], g
-
-
-# -- halves --------------------------------------------------------------------------------------
-
-
-def half_of_sites(seed: bytes, sites: Sequence[str], people: Counts) -> Flags:
-    """Return which sites are in half A: by the public seed, one of each pair of similar size.
-
-    An answer for sites like these needs halves of sites: tested at the sites where it was found, a
-    pattern would show effects of these sites.  The last of an odd number of sites is in half A.
-    """
-    order = sorted(range(len(sites)), key=lambda s: (-int(people[s]), sites[s].encode()))
-    inside = np.zeros(len(sites), dtype=bool)
-    for first in range(0, len(order), 2):
-        pair = order[first : first + 2]
-        label = b"\0".join((b"cape/1/half-site", seed, sites[pair[0]].encode()))
-        inside[pair[hashlib.sha256(label).digest()[0] % len(pair)]] = True
-    return inside

@@ -120,8 +120,8 @@ def _adjusted(method: object, p: Array) -> Array:
 
 
 def _effects_of(question: Question, term: Term, answer: Answer) -> Iterator[EffectRow]:
-    names, contrasts, factors = zip(*_contrasts(question, term), strict=True)
-    c = np.array(contrasts)  # (n, q)
+    names, vectors, factors = zip(*contrasts(question, term), strict=True)
+    c = np.array(vectors)  # (n, q)
     units = np.array([one.unit for one in question.outcomes])
     size = np.outer(factors, units)  # (n, K), of a value in the outcome's unit
 
@@ -167,7 +167,7 @@ def _effects_of(question: Question, term: Term, answer: Answer) -> Iterator[Effe
         )
 
 
-def _contrasts(question: Question, term: Term) -> Iterator[tuple[str, Array, float]]:
+def contrasts(question: Question, term: Term) -> Iterator[tuple[str, Array, float]]:
     """Yield name, c (q,) and factor: the contrast is factor c'delta, for units of the columns."""
     variables = [question.variable(name) for name in dict.fromkeys(term.names)]
     if term.public:

@@ -235,6 +235,11 @@ def cut_curve(c: float, K: int) -> tuple[float, float]:
     return float(np.mean(inside)), float(np.mean(np.minimum(norm, c) ** 2) / np.mean(norm**2))
 
 
+def inside(c: float) -> float:
+    """Return the share of people with many outcomes whom a cut at c sqrt K scales leaves as is."""
+    return float(np.mean(_norms(False) <= c))
+
+
 def z_cut(noise: float, sampling: float) -> float:
     """Return the cut of a protected z, in sd of what covariates leave of it, by planned error.
 

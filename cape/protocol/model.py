@@ -35,6 +35,7 @@ class RosterEntry:
     n_subjects: int
     commitment: str = field(default="", metadata={"omittable": True})
     counts: tuple[int, ...] = field(default=(), metadata={"omittable": True})
+    lacks: tuple[str, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

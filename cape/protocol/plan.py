@@ -186,7 +186,7 @@ def verify_plan(
     if min(entry.n_subjects for entry in roster.sites) < 1:
         raise refuse("a site has no subjects")
     if any(min(s.counts, default=0) < 0 or sum(s.counts) > s.n_subjects for s in roster.sites):
-        raise refuse("a site has more people in groups than it has people, or fewer than none")
+        raise refuse("a site has more people in cells than it has people, or fewer than none")
     for event in roster.plan:
         release, part = expected[event.phase, event.round, event.field]
         # A release that asks all people and charges one half would be free for the other half.

@@ -26,7 +26,7 @@ from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery
 from cape.errors import DataError, MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
-from cape.privacy.halves import halves
+from cape.privacy.halves import half_of_sites, halves
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
@@ -189,10 +189,10 @@ class Release(Generic[M]):
         except PrivacyBudgetError:
             return None
         if events[0].private:
-            for i, event in enumerate(events):
-                entropy = noise_stream(site, event, question or site.transcript, totals[i])
-                noise = discrete_gaussian(event.variance, totals[i].size, entropy)
-                totals[i] = totals[i] + noise
+            transcript = question or site.transcript
+            for i, (event, total) in enumerate(zip(events, totals, strict=True)):
+                entropy = noise_stream(site, event, transcript, total)
+                totals[i] = total + discrete_gaussian(event.variance, total.size, entropy)
         return np.concatenate(totals)
 
     def masked_sum(self, site: Site, model: M) -> Masked:
@@ -491,12 +491,10 @@ def _settle(site: Site, event: Event, digest: bytes) -> None:
 
 def site_is_asked(site: str, model: Model, event: Event) -> bool:
     """Tell whether a release to half of the sites asks this one."""
-    from cape.algorithms.group_design import half_of_sites  # no other round pays for it
-
     entries = joined(model).sites
     names, people = zip(*((entry.site, entry.n_subjects) for entry in entries), strict=True)
-    first = half_of_sites(model.fingerprint.encode(), names, np.array(people))
-    return bool(first[names.index(site)]) == (event.part == "A")
+    first = half_of_sites(model.fingerprint, names, people)
+    return first[names.index(site)] == (event.part == "A")
 
 
 def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:

@@ -81,9 +81,8 @@ def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
         consortium_page.write_methods(folder, results)
     if isinstance(outcome, IcaOutcome) and isinstance(results, MapResults):
         _write_maps(folder, outcome, results.separation)
-    if isinstance(outcome, ContrastOutcome):
-        _, tables = comparison.comparison_of(outcome)
-        comparison.write_tables(folder, tables, outcome.names)
+    if isinstance(results, ComparisonResults):
+        comparison.write_tables(folder, results.comparison)
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last: the page is made from the files alone.
@@ -157,8 +156,7 @@ def results_of(outcome: Outcome) -> MapResults | TableResults | ComparisonResult
     if isinstance(outcome, IcaOutcome):
         return map_results_of(outcome)
     if isinstance(outcome, ContrastOutcome):
-        result, _ = comparison.comparison_of(outcome)
-        return ComparisonResults(**_facts(outcome), comparison=result)
+        return ComparisonResults(**_facts(outcome), comparison=comparison.comparison_of(outcome))
     tables = tuple(
         TableFile(file=f"{table.name}.csv", title=table.title, note=table.note)
         for table in outcome.tables

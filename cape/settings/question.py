@@ -36,8 +36,10 @@ MAX_COLUMNS: Final = 12
 MAX_CELLS: Final = 64
 # Maximum of maps whose time courses are compared
 MAX_NETWORKS: Final = 200
+# Columns that are computed where outcomes are: mean framewise displacement in mm, volumes used
+OF_RUNS: Final = ("mean_fd", "n_volumes")
 # Letters of a name of a column or level
-MAX_NAME: Final = 200
+_MAX_NAME: Final = 200
 
 _VARIABLES: Final = "columns with levels or a range, such as dx control/SZ, age 18:90"
 _OUTCOMES: Final = (
@@ -138,6 +140,12 @@ class Question:
         """Whether no series are read, and the rows of a table or of GIFT are the people."""
         return self.measure is None or self.of_gift
 
+    @property
+    def of_runs(self) -> tuple[str, ...]:
+        """Variables that follow from the runs whose outcomes are compared, not from tables."""
+        names = () if self.of_tables else (one.name for one in self.variables)
+        return tuple(name for name in names if name.lower() in OF_RUNS)
+
     def variable(self, name: str) -> Variable:
         return next(one for one in self.variables if one.name == name)
 
@@ -146,6 +154,11 @@ def term_text(names: Sequence[str]) -> str:
     """Return a term as R writes it."""
     square = len(names) == 2 and names[0] == names[1]
     return f"I({names[0]}^2)" if square else ":".join(names)
+
+
+def typed(names: Sequence[str]) -> str:
+    """Return a term as it may stand in formula and ask."""
+    return term_text([quoted(name) for name in names])
 
 
 def quoted(name: str) -> str:
@@ -267,8 +280,8 @@ def _check_name(setting: str, name: str) -> str:
     if name[:1] in tuple("=+-@") and not math.isfinite(parse_number(name)):
         allowed, do = "names that begin with another sign than = + - @", "rename it in the tables."
         raise out_of_range(setting, name[:60], allowed, do)
-    if not name or not name.isprintable() or len(name) > MAX_NAME:
-        raise out_of_range(setting, name[:60], f"names of 1 to {MAX_NAME} letters", "rename it.")
+    if not name or not name.isprintable() or len(name) > _MAX_NAME:
+        raise out_of_range(setting, name[:60], f"names of 1 to {_MAX_NAME} letters", "rename it.")
     return name
 
 
@@ -295,6 +308,9 @@ def _variable(part: str) -> Variable:
     ranged = _ranged("variables", part)
     if ranged:
         name, low, high = ranged
+        if re.fullmatch(r"\w+\(.*\)", name):
+            do = "state the column itself; log() stands in outcomes."
+            raise out_of_range("variables", part[:60], _VARIABLES, do)
         return Variable(name=_check_name("variables", _unquoted(name)), low=low, high=high)
     name, levels = _named_levels(part)
     for one in (name, *levels):
@@ -352,7 +368,7 @@ _WAYS: Final = (
           "these, change = for sessions of a person."),
     ("(", "name the column alone: variables says its levels or range; the one square is I(age^2), "
           "and log() stands in outcomes."),
-    ("^", "write products with : and *, and a square as I(age^2)."),
+    ("^", "write a square as I(age^2)."),
     ("%", "write products with : and *."),
     ("/", "write products with : and *."),
     ("-", "leave the column out; put a name with signs in quotes."),
@@ -392,7 +408,7 @@ def _terms(setting: str, part: str, text: str, known: Mapping[str, Variable]) ->
         do = "leave out the product of three."
         raise out_of_range(setting, part[:60], "at most two columns in a term", do)
     if len(set(names)) < len(names):
-        do = f"write I({names[0]}^2)." if known[names[0].lower()].is_range else "name it once."
+        do = f"write {typed(names)}." if known[names[0].lower()].is_range else "name it once."
         raise out_of_range(setting, part[:60], "products of two different columns", do)
     each: Terms = tuple((name,) for name in names) if len(_split(part, "*")) > 1 else ()
     return (*each, names)
@@ -428,7 +444,7 @@ def _ask(
         (asked,) = _terms("ask", part, text, known)
         there = next((term for term in model if asked in (term, term[::-1])), None)
         if there is None:
-            do = f"ask for terms of formula: {' + '.join(map(term_text, model))}."
+            do = f"ask for terms of formula: {' + '.join(map(typed, model))}."
             raise out_of_range("ask", term_text(asked), "terms of formula", do)
         terms.append(there)
     _check_once("ask", list(map(term_text, terms)), len(model))

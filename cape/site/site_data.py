@@ -16,7 +16,6 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.errors import DataError, SubjectsWarning
 from cape.frozen import dataclass
-from cape.protocol.ports import Stacks
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.site.policy import SitePolicy
@@ -68,7 +67,6 @@ class FileSource:
         self._accepted: SiteData | None = None
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
-        self._lacking: set[str] = set()  # people without an outcome of maps
 
     def count(self) -> int:
         """Return the number of listed people, from names alone."""
@@ -125,39 +123,31 @@ class FileSource:
 
     def _with_outcomes(self, accepted: SiteData) -> SiteData:
         """Compute outcomes from the time courses if the settings ask for outcomes of maps."""
-        comparison = self.config.comparison
-        if comparison is None or comparison.measure is None:
+        question, people = self.config.question, accepted.people
+        if question is None or question.measure is None or question.of_gift or people is None:
             return accepted
+        from cape.data.groups import of_images
         from cape.data.issues import Findings, IssueCode
 
-        findings = Findings(self._site)
-        self._reduced = list(self._measured(accepted, iter(self._reduced)))
-        self._lacking = {label for label, u in self._reduced if not u.shape[1]}
-        for label in sorted(self._lacking.difference(accepted.failed)):
-            findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
-        return dataclasses.replace(accepted, findings=(*accepted.findings, *findings.listing()))
+        findings, passed = Findings(self._site), {subject.label for subject in accepted.subjects}
+        courses, self._reduced = self._reduced, []
+        people = of_images(
+            people, question, question.measure, accepted.subjects, courses, self.config
+        )
+        for label, u in zip(people.labels, people.u, strict=True):
+            if label in passed and np.isnan(u).all():
+                findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
+        found = (*accepted.findings, *findings.listing())
+        return dataclasses.replace(accepted, people=people, findings=found)
 
-    def _measured(
-        self, accepted: SiteData, courses: Iterator[tuple[str, Data]]
-    ) -> Iterator[tuple[str, Data]]:
-        """Yield the outcomes of all people, or the courses unchanged without outcomes of maps."""
-        comparison = self.config.comparison
-        if comparison is None or comparison.measure is None:
-            return courses
-        from cape.data.groups import measured, repetition_times
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Outcomes that the site states it does not have, which it says to all."""
+        from cape.data.folders import words_beside
+        from cape.data.person_tables import lacking
 
-        trs = repetition_times(accepted.subjects, self.config.tr)
-        return measured(courses, trs, comparison.measure)
-
-    def compared(self) -> Stacks:
-        """Return covariates and groups of all listed people: one array (n, p + 1, 1).
-
-        No array if the settings do not compare groups.
-        """
-        people = self._data().people
-        if people is None:
-            return Stacks(arrays=(), labels=())
-        return Stacks(arrays=(people.rows[:, :, None],), labels=(people.subjects,))
+        words = words_beside(self._base) if self._words is None else self._words
+        return lacking(self.config.question, words) if self.config.question else ()
 
     @property
     def contents(self) -> str:
@@ -170,9 +160,7 @@ class FileSource:
         from cape.data.issues import in_full
 
         data = self._data()
-        failed = {*data.failed, *self._lacking}
-        for rows in self.compared().arrays:  # or are in neither group, or lack a covariate
-            failed |= {data.listed[m] for m in np.flatnonzero(np.isnan(rows).any(axis=(1, 2)))}
+        failed = {*data.failed, *self._without_rows(data)}
         n_failed, n_listed = len(failed), len(data.listed)
         if not n_failed:
             return ""
@@ -188,19 +176,31 @@ class FileSource:
         )
         return f"{head}\n{rule}\n\n{in_full(data.findings)}\n"
 
+    def _without_rows(self, data: SiteData) -> Iterator[str]:
+        """Yield who is not asked, has no outcome or lacks a column of the formula."""
+        question = self.config.question
+        if question is None or data.people is None:
+            return
+        labels, rows = data.people.rows(question)
+        K = len(question.outcomes)
+        without = np.isnan(rows[:, :K]).all(axis=1) | np.isnan(rows[:, K + 1 :]).any(axis=1)
+        for label, adds_nothing in zip(labels, without | (rows[:, K] < 0), strict=True):
+            if adds_nothing:
+                yield label
+
     @property
     def people(self) -> list[ListedPerson]:
         """Names and digests of files; never leave the site."""
         from cape.data.names import bare, likeness
         from cape.site.ledger_file import ListedPerson
 
-        people, data, comparison = [], self._data(), self.config.comparison
+        people, data, question = [], self._data(), self.config.question
         # Including people who failed: noisy sums depend on that, which costs their budget.
         for label, digests in zip(data.listed, data.digests, strict=True):
             # Without confounds: the owner chooses them, and could otherwise turn the same data into
             # new people with a new budget.
             files = tuple(digest.partition("+")[0] for digest in digests)
-            if comparison and comparison.of_tables:
+            if question and question.of_tables:
                 # No digest of a row: it may be a single small number, which others share and which
                 # a reader of the ledger could guess.
                 files = ()
@@ -225,8 +225,15 @@ class FileSource:
         return self._data().n_subjects
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again."""
+        """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again.
+
+        In a comparison a subject is its row (K + 1 + C, 1), and people come in public order.
+        """
         accepted = self._data()
+        if self.config.question is not None and accepted.people is not None:
+            labels, rows = accepted.people.rows(self.config.question)
+            yield from zip(labels, rows[:, :, None], strict=True)
+            return
         first_pass, self._reduced = self._reduced[::-1], []
         if first_pass and n_basis == widest_basis(resolve(self.config), self.space):
             # Yielded one by one, so that the caller's stacks do not hold the data twice.
@@ -236,7 +243,7 @@ class FileSource:
         from cape.data.pipeline import reduce_again
 
         B = public_basis(resolve(self.config), self.space, n_basis)
-        yield from self._measured(accepted, reduce_again(accepted, B, self.config))
+        yield from reduce_again(accepted, B, self.config)
 
     def private_summary(
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]

@@ -27,7 +27,7 @@ from cape.privacy.ledger import by_exchange
 from cape.privacy.mechanisms import overflow_bound
 from cape.privacy.noise import SecureNoise
 from cape.protocol import secure_sum, wire
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace, Masked
 from cape.protocol.model import Model, joined
 from cape.protocol.phases import Computation, prefix_of
@@ -293,7 +293,7 @@ CANARY = Computation(
     config=CanaryConfig,
     model=CanaryModel,
     table=(
-        join("canary", _plan, then="zero-sum"),
+        join("canary", by_sizes(_plan), then="zero-sum"),
         ZeroSum(
             lambda site, roster: verify_plan(
                 site, roster, _stages(site.config, roster.n_basis), n_basis=roster.n_basis

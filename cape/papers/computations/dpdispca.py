@@ -29,7 +29,7 @@ from cape.errors import MessageError
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED
 from cape.papers.algorithms.covariance import leading_factor
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace, Refusal
 from cape.protocol.model import joined, own_subjects, settings_of
 from cape.protocol.outcome import Outcome
@@ -135,7 +135,7 @@ COMPUTATION = Computation(
     config=DpDisPcaConfig,
     model=PcaModel,
     table=(
-        join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join("dpdispca", by_sizes(_plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
         replace(MOMENT, carrier=_carrier),  # Reduced -> Principal
         report(nothing_for_sites, _outcome),  # Done -> Closing

@@ -10,8 +10,10 @@ from cape.algorithms.design import (
     coded,
     columns,
     counts_of,
-    half_of_sites,
+    in_units,
+    in_words,
     pairs,
+    people_rows,
     public_of,
     public_order,
 )
@@ -50,7 +52,7 @@ def test_a_cell_follows_from_public_columns_alone() -> None:
     question = asked("age", public="dx, sex")
     codes = {
         "dx": np.array([0.0, 2.0, np.nan, 1.0]),
-        "sex": np.array([1.0, 0.0, 1.0, np.nan]),
+        "sex": np.array([1.0, 0.0, 0.0, np.nan]),
         "age": np.full(4, np.nan),
     }
     cell = cell_of(question, codes, 4)
@@ -77,6 +79,31 @@ def test_pairs_are_of_one_cell_in_an_order_that_no_data_decide() -> None:
     again = public_order([names[i] for i in mixed], cell[mixed])
     assert [names[mixed[i]] for i in again] == [names[i] for i in order]
     assert pairs(np.zeros(0, dtype=np.int64)).shape == pairs(np.array([-1, -1, 0])).shape == (0, 2)
+
+
+def test_numbers_are_in_public_units_before_they_are_cut() -> None:
+    outcomes = parse_question(
+        variables="a 1:2", formula="a", outcomes="v 1e8:100000004, log(w) 1:81"
+    )
+    values = np.array([[1e8 + 3, 81.0], [np.inf, 0.0], [1e308, -1.0], [np.nan, 9.0]])
+    found = in_units(outcomes.outcomes, values)
+    np.testing.assert_allclose(found, [[1, 2], [np.nan] * 2, [1e6, np.nan], [np.nan, 0]])
+    change = in_units(outcomes.outcomes, values[3:], np.array([[1.0, 3.0]]))
+    np.testing.assert_allclose(change[0, 1], np.log(3) / (np.log(81) / 4) - 2)
+
+
+def test_a_row_is_said_in_the_words_of_its_owner() -> None:
+    question = asked("dx + age", public="dx, sex")
+    codes = {
+        "dx": np.array([2.0, np.nan]), "age": np.array([0.5, np.nan]), "sex": np.array([1.0, 1.0]),
+    }  # fmt: skip
+    order, rows = people_rows(question, ["a", "b"], np.array([[1.0], [2.0]]), codes)
+    assert order.tolist() == [1, 0]
+    assert in_words(question, rows[0]) == (None, None, None)
+    assert in_words(question, rows[1]) == ("BD", "25", "M")
+    hidden = asked("sex + age", public="")
+    _, rows = people_rows(hidden, ["a", "b"], np.array([[1.0], [2.0]]), codes)
+    assert sorted(map(str, (in_words(hidden, row)[0] for row in rows))) == ["M", "M"]
 
 
 def public(question: Question, counts: list[list[int]], term: int = 0):
@@ -144,14 +171,3 @@ def test_a_protected_term_has_one_column_of_its_own() -> None:
     found = public(nobody_said, [[]])
     assert found.counts.tolist() == [[9]]
     assert found.M == 9
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 7])
-def test_halves_of_sites_are_of_similar_size(n) -> None:
-    names, people = [f"s{i}" for i in range(n)], np.arange(10, 10 + n)
-    inside = half_of_sites(b"seed", names, people)
-    assert inside.sum() == (n + 1) // 2
-    if n == 7:
-        assert abs(people[inside].sum() - people[~inside].sum()) <= 10 + 3
-        others = {tuple(half_of_sites(bytes([b]), names, people)) for b in range(20)}
-        assert len(others) > 3

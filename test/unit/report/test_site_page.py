@@ -388,22 +388,27 @@ def test_connectivity_is_ordered_by_network_and_only_maps_with_a_name_have_one(t
     assert "default mode" not in page
 
 
-def test_a_comparison_shows_a_site_its_own_people_and_who_added_zeros(tmp_path):
+def test_a_comparison_shows_a_site_its_own_people_and_who_lacks_a_value(tmp_path):
     made = example.outcome()
-    rows = (("sub-1", "patient", 61.0), ("sub-2", "control", None), ("sub-3", None, 12.5))
-    table = Table(
-        name="people", title="", note="", header=("subject", "dx", "hippocampus"), rows=rows
+    header = ("subject", "asked", "dx", "hippocampus")
+    rows = (
+        ("sub-1", "yes", "SZ", 61.0),
+        ("sub-2", "yes", "control", None),
+        ("sub-3", "no", None, 12.5),
     )
+    table = Table(name="people", title="", note="", header=header, rows=rows)
     site = SiteOutcome(
         site="local0", outcome_status="done", names=(), time_courses=iter(()), ledger=made.ledger,
         people=lambda: table,
     )  # fmt: skip
     cape.report.write_site(tmp_path, site)
     private = tmp_path / "private"
-    assert (private / "people.tsv").read_text().splitlines()[2] == "sub-2\tcontrol\tn/a"
+    assert (private / "people.tsv").read_text().splitlines()[2] == "sub-2\tyes\tcontrol\tn/a"
     page = " ".join((private / "index.html").read_text().split())
-    assert "2 of 3 added zeros" in page
-    assert "sub-2, sub-3" in page
+    assert "2 of 3 lack a value: sub-2, sub-3." in page
+    assert "whom the question is about: 1." in page
+    # Each comparison of tables said so, because no series were read.
+    assert "NOBODY" not in page
     cape.report.write_site(tmp_path / "none", dataclasses.replace(site, people=None))
     assert "Outcomes of single people" not in (tmp_path / "none/private/index.html").read_text()
     empty = dataclasses.replace(table, rows=())

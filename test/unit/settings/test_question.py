@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import re
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,7 @@ BAD = [
     ("variables", "blood group A/B", 'write "blood group" A/B or blood "group A"/B'),
     ("variables", "dx a/", "allowed columns with levels"),
     ("variables", "age 1e-10:2e-10", "4e-9 to 4e9 wide"),
+    ("variables", "log(age) 1:4", r"log\(\) stands in outcomes"),
     ("variables", "age 18:90,", "allowed columns with levels"),
     ("outcomes", "hippocampus", "range of most people"),
     ("outcomes", "score 10", "write score -20:20"),
@@ -176,12 +179,12 @@ def test_columns_have_names_of_all_kinds(name) -> None:
     q = quoted(name)
     question = parse_question(
         variables=f"{q} a/b, {quoted(name + '2')} 1:2",
-        formula=q,
+        formula=f"{q} + I({quoted(name + '2')}^2)",
         public=q,
         outcomes=f"{quoted(name + '3')} 1:2, log({quoted(name + '4')}) 1:2",
     )
     assert question.public == (name,)
-    assert question.model == ((name,),)
+    assert question.model == ((name,), (name + "2",) * 2, (name + "2",))
     assert [one.name for one in question.outcomes] == [name + "3", name + "4"]
 
 
@@ -249,6 +252,23 @@ def test_networks_have_names_and_domains() -> None:
             asked(outcomes=kind, networks="a, b", outcomes_from="gift")
 
 
+def test_a_remedy_that_is_typed_is_taken() -> None:
+    """Also where names need quotes."""
+
+    def remedy(**settings: str) -> str:
+        with pytest.raises(ConfigError) as refused:
+            asked(variables='dx a/b, "b:m i" 1:60', **{"formula": '"b:m i" + dx', **settings})
+        return re.split("write |formula: ", refused.value.public)[-1].rstrip(".")
+
+    named = remedy(ask='dx:"b:m i"').split(" + ")[0]
+    square = remedy(formula=f"{named}:{named}")
+    given = {"variables": 'dx a/b, "b:m i" 1:60', "formula": f"dx + {square}"}
+    assert asked(**given, ask=square).asked[0].names == ("b:m i",) * 2
+    with pytest.raises(ConfigError, match='write "b:m i" 1:60') as refused:
+        asked(variables='"b:m i" 60:1')
+    assert refused.value.code == "CAPE-E011"
+
+
 def test_too_many_columns_or_cells_are_refused() -> None:
     names = [f"c{i}" for i in range(14)]
     ranges = ", ".join(f"{name} 0:1" for name in names)
@@ -256,3 +276,23 @@ def test_too_many_columns_or_cells_are_refused() -> None:
         asked(variables=ranges, formula=" + ".join(names), public="")
     with pytest.raises(ConfigError, match="at most 64 crossed levels"):
         asked(variables="a 1/2/3/4/5, b 1/2/3/4/5, c 1/2/3", formula="c", public="a, b, c")
+
+
+def test_whatever_is_typed_is_a_question_or_is_refused() -> None:
+    rng = random.Random(4)
+    right = {
+        "variables": 'dx control/SZ/BD, age 18:90, "a b" 1:2', "ask": "dx, age", "public": "dx",
+        "formula": 'dx * age + I(age^2) + "a b"', "outcomes": "h 1:2, log(w) .1:10",
+        "among": "dx SZ/BD", "change": "ses-1, 2", "networks": "a (x), b (y)",
+    }  # fmt: skip
+    taken = 0
+    for _ in range(3000):
+        given, setting = dict(right), rng.choice(list(right))
+        text, at = right[setting], rng.randint(0, len(right[setting]))
+        sign = rng.choice('"`+-*:/()^~|,. I1x\n\t\0é年=@')
+        given[setting] = text[:at] + sign + text[at + rng.randint(0, 2) :]
+        try:
+            taken += bool(parse_question(**given))
+        except ConfigError:
+            continue
+    assert 300 < taken < 2700
