@@ -69,10 +69,10 @@ TABLE_DEFAULTS: Final[Mapping[str, object]] = {
 # Fewest sites whose spread can be estimated (site_effects = random)
 MIN_RANDOM_SITES = 8
 # Stages in order; their names are those of phases
-DESIGN: Final = "design"
-WHOLE: Final = "contrast"
-SCORE: Final = "score"
-Stage = Literal["design", "contrast", "score"]
+_DESIGN: Final = "design"
+_WHOLE: Final = "contrast"
+_SCORE: Final = "score"
+_Stage = Literal["design", "contrast", "score"]
 
 
 # -- settings ------------------------------------------------------------------------------------
@@ -182,20 +182,20 @@ class ContrastModel(Model):
 # -- what is asked: one description for the planner and for every site's own check ---------------
 
 
-def chain(config: CapeContrastConfig) -> tuple[Stage, ...]:
+def chain(config: CapeContrastConfig) -> tuple[_Stage, ...]:
     """Return the stages of a run, in order."""
     question = config.asked
     if not question.pattern:
-        return (WHOLE,)
+        return (_WHOLE,)
     # Without noise halves share nothing; nor is there anything to share without covariates.
     adjusted = config.private and any(term.nuisance for term in question.asked)
-    return (DESIGN, WHOLE, SCORE) if adjusted else (WHOLE, SCORE)
+    return (_DESIGN, _WHOLE, _SCORE) if adjusted else (_WHOLE, _SCORE)
 
 
-def part_of(config: CapeContrastConfig, stage: Stage) -> Half:
-    if not config.asked.pattern or stage == DESIGN:
+def part_of(config: CapeContrastConfig, stage: _Stage) -> Half:
+    if not config.asked.pattern or stage == _DESIGN:
         return ""
-    return "A" if stage == WHOLE else "B"
+    return "A" if stage == _WHOLE else "B"
 
 
 def cells_of(question: Question, entry: RosterEntry) -> tuple[int, ...]:
@@ -223,12 +223,12 @@ def asked_counts(question: Question, entries: Entries, part: Half, seed: str) ->
 
 
 def terms_of(
-    config: CapeContrastConfig, entries: Entries, stage: Stage, seed: str
+    config: CapeContrastConfig, entries: Entries, stage: _Stage, seed: str
 ) -> tuple[Public, ...]:
     """Return the public numbers of each asked term in a stage; `seed` draws halves."""
     question, part = config.asked, part_of(config, stage)
     counts = asked_counts(question, entries, part, seed)
-    has = has_of(question, entries, together=stage == SCORE)
+    has = has_of(question, entries, together=stage == _SCORE)
     return tuple(
         public_of(
             question,
@@ -261,26 +261,26 @@ def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> floa
 def regression_of(
     config: CapeContrastConfig,
     entries: Entries,
-    stage: Stage,
+    stage: _Stage,
     seed: str = "",
     given: Regressed | None = None,
 ) -> Regression:
     """Return the estimator of a stage; `given`: the last state of `design`, None for its plan."""
-    if stage == DESIGN or not config.asked.pattern:
-        kind: Literal["whole", "design"] = "design" if stage == DESIGN else "whole"
+    if stage == _DESIGN or not config.asked.pattern:
+        kind: Literal["whole", "design"] = "design" if stage == _DESIGN else "whole"
         return Regression(terms=terms_of(config, entries, stage, seed), stage=kind)
     before = None
-    if DESIGN in chain(config):
-        design = regression_of(config, entries, DESIGN)
+    if _DESIGN in chain(config):
+        design = regression_of(config, entries, _DESIGN)
         before = (design, design.start(0) if given is None else given)
     return Regression(terms=terms_of(config, entries, stage, seed), stage="half", given=before)
 
 
 def question_of(
-    config: CapeContrastConfig, model: ContrastModel, *, stage: Stage = WHOLE
+    config: CapeContrastConfig, model: ContrastModel, *, stage: _Stage = _WHOLE
 ) -> Regression:
     """Return the estimator of a stage in a run."""
-    given = None if stage == DESIGN else model.design
+    given = None if stage == _DESIGN else model.design
     seed = model.fingerprint if part_of(config, stage) else ""
     return regression_of(config, joined(model).sites, stage, seed, given)
 
@@ -382,7 +382,7 @@ def cell_by_person(site: Site, model: Model) -> dict[str, str]:
     return dict(zip(labels, map(str, cell.tolist()), strict=True))
 
 
-def rows_for(site: Site, model: ContrastModel, *, stage: Stage = WHOLE) -> Stacks:
+def rows_for(site: Site, model: ContrastModel, *, stage: _Stage = _WHOLE) -> Stacks:
     """Return the people as a stage asks them: outcomes, cell, coded columns, index of the site."""
     config, roster = settings_of(CapeContrastConfig, site.config), joined(model)
     K = len(config.asked.outcomes)
@@ -390,7 +390,7 @@ def rows_for(site: Site, model: ContrastModel, *, stage: Stage = WHOLE) -> Stack
     own = [entry.site for entry in roster.sites].index(site.id)
     _check_counts(site, roster.sites[own], cell)
     u = rows[:, :K].astype(np.float64)
-    if stage == SCORE:
+    if stage == _SCORE:
         u = u @ pattern_weights(config, model)[:, None]
     place = np.full(len(rows), own)
     people = np.column_stack([u, cell, rows[:, K + 1 :], place]).astype(np.float32)
@@ -432,7 +432,7 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
         has=tuple(map(tuple, has_of(question, joined(model).sites).tolist())),
         regression=question_of(config, model),
         state=state,
-        score=question_of(config, model, stage=SCORE) if pattern else None,
+        score=question_of(config, model, stage=_SCORE) if pattern else None,
         score_state=score,
         weights=pattern_weights(config, model) if pattern else None,
     )
@@ -477,7 +477,7 @@ class _AskedStage(SecureSum[ContrastModel]):
         return SecureSum.phases(replace(self, successors=later), config)
 
 
-def _stage(stage: Stage, *successors: SecureSum[ContrastModel]) -> _AskedStage:
+def _stage(stage: _Stage, *successors: SecureSum[ContrastModel]) -> _AskedStage:
     return _AskedStage(
         name=stage,
         state=Regressed,
@@ -491,9 +491,9 @@ def _stage(stage: Stage, *successors: SecureSum[ContrastModel]) -> _AskedStage:
     )
 
 
-SCORED = _stage(SCORE)
-CONTRAST = _stage(WHOLE, SCORED)
-DESIGNED = _stage(DESIGN, CONTRAST, SCORED)
+SCORED = _stage(_SCORE)
+CONTRAST = _stage(_WHOLE, SCORED)
+DESIGNED = _stage(_DESIGN, CONTRAST, SCORED)
 
 
 def planned(config: CapeContrastConfig, entries: Entries, space: FeatureSpace) -> RunPlan:
@@ -528,7 +528,7 @@ def check_people(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...
     notes = []
     # A pattern leaves out sites that lack an outcome.
     has = has_of(question, entries, together=question.pattern)
-    for term, public in zip(question.asked, terms_of(config, entries, DESIGN, ""), strict=True):
+    for term, public in zip(question.asked, terms_of(config, entries, _DESIGN, ""), strict=True):
         apart = np.ones(len(entries), dtype=bool)
         if term.public:
             apart = np.abs(public.g).max(axis=(1, 2)) > 0
@@ -566,7 +566,7 @@ def forecast_of(config: CapeContrastConfig, entries: Entries) -> tuple[TermForec
     """Return the forecast of each asked term; for a pattern, of its test in half B."""
     from cape.forecast.comparison import forecast
 
-    stage: Stage = SCORE if config.asked.pattern else WHOLE
+    stage: _Stage = _SCORE if config.asked.pattern else _WHOLE
     return forecast(config.asked, regression_of(config, entries, stage))
 
 
