@@ -237,14 +237,13 @@ def answer_of(f: Facts) -> Answer:
     there = (observed / f.pool if public.protected else observed) * _by_group(f, observed)
     squares, squares_error, small = _squares(f, share, observed)
     sd = np.sqrt(squares / (square * observed * J**1.7))
-    B_error, R2 = f.effects[1:]
-    left = f.adjusted.error if f.p else 0.0
+    _, B_error, leak, R2 = f.effects
     found = Measured(
         D=D_k / f.z_scale,
         ww=ww / square[:, None, None],
         squares=squares,
         noise=noise,
-        leak=B_error * (sd * left * observed) ** 2 + f.left,
+        leak=leak * (sd * observed) ** 2 + f.left,
         kept=there * J,
         shape=(SHAPE * cut_bias(f.C / math.sqrt(K), K) * sd) ** 2,
     )
