@@ -64,7 +64,7 @@ def people_of(public: Public, stage: Stage, stack: Data) -> People:
     if rows.shape[1] < K + 3 + max(columns, default=-1):
         raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + 2} and all columns")
     site, cell = rows[:, -1].astype(np.int64), rows[:, K].astype(np.int64)
-    asked = cell >= 0
+    asked = (cell >= 0) & (public.people > 0)[site]
     x = rows[:, [K + 1 + i for i in columns]]
     whole = asked & np.isfinite(x).all(axis=1)
     has = public.has[site] & asked[:, None]

@@ -38,7 +38,7 @@ def errors(regression: Regression) -> tuple[Parts, ...]:
         asked, _ = regression.given
         design = typical(asked.terms[0], asked.stage)
     found = [answer_of(typical(public, regression.stage, design)) for public in regression.terms]
-    return tuple(one.parts.times((one.factor / one.sd**2)[:, None, None]) for one in found)
+    return tuple(one.parts.times((1.0 / one.sd**2)[:, None, None]) for one in found)
 
 
 def typical(public: Public, stage: Stage = "whole", design: Facts | None = None) -> Facts:
