@@ -8,71 +8,20 @@ Belongs to `cape/computations/capecontrast.py`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cape.algorithms.design import people_rows
 from cape.algorithms.estimators import SubjectQuery
-from cape.computations import load
 from cape.errors import ConfigError
 from cape.privacy.cost import Event
 from cape.protocol import secure_sum, wire
-from cape.protocol.messages import FeatureSpace
 from cape.simulation import memory
 from cape.simulation.memory import MemoryTransport
-from cape.site.policy import SitePolicy
 from support import say
-from support.neighbours import KINDS, VARIABLES, Study, Table, draw, neighbour
-
-
-@dataclass(frozen=True)
-class TableSource:
-    """People of a table, as a site reads them."""
-
-    study: Study
-    table: Table
-    lacks: tuple[str, ...]
-
-    @property
-    def space(self) -> FeatureSpace:
-        names = tuple(one.name for one in self.study.question.outcomes)
-        return FeatureSpace.of_matrix(self.study.K, (), names)
-
-    @property
-    def n_subjects(self) -> int:
-        return len(self.table.names)
-
-    def reduced(self, n_basis: int) -> Iterator[tuple[str, np.ndarray]]:
-        table, question = self.table, self.study.question
-        u = np.where(np.isfinite(table.u), np.clip(table.u, -1e6, 1e6), np.nan)
-        missing = [one.name in self.lacks for one in question.outcomes]
-        u[:, missing] = np.nan
-        order, rows = people_rows(question, table.names, u, table.codes)
-        for i, row in zip(order.tolist(), rows, strict=True):
-            yield table.names[i], row[:, None]
-
-
-def run_of(kind: str, study: Study, epsilon: float) -> MemoryTransport:
-    formula, ask, public, levels, K, more = KINDS[kind]
-    settings = {
-        "epsilon": epsilon, "delta": 1e-5, "n_sites": len(study.tables), "min_sites": 2,
-        "formula": formula, "ask": ask, "public": public, "variables": levels + VARIABLES,
-        "outcomes": ", ".join(f"o{k} -2:2" for k in range(K)), "accept_low_quality": True, **more,
-    }  # fmt: skip
-    computation = load("capecontrast")
-    names = [one.name for one in study.question.outcomes]
-    sources = {
-        f"site{s}": TableSource(study, table, tuple(np.array(names)[~study.has[s]].tolist()))
-        for s, table in enumerate(study.tables)
-    }
-    config = computation.config.from_input(settings)
-    policy = SitePolicy.of_simulation(simulation_seed=3)
-    return MemoryTransport(computation, config, sources, policy, None)
-
+from support.neighbours import KINDS, draw, neighbour
+from support.table_runs import run_of
 
 Said = tuple[dict[str, bytes], list[tuple[SubjectQuery, Event, np.ndarray]]]
 
@@ -102,7 +51,7 @@ def compare(kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
     """Play both studies; return the largest move over its bound, or -1 if nobody may ask this."""
     first, second = neighbour(draw(kind, rng), rng)
     epsilon = float(rng.choice([0.5, 4.0, 30.0]))
-    runs = run_of(kind, first, epsilon), run_of(kind, second, epsilon)
+    runs = run_of(kind, first, epsilon, seed=3), run_of(kind, second, epsilon, seed=3)
     largest = 0.0
     while runs[0].outcome is None:
         try:
