@@ -179,7 +179,7 @@ def test_an_outcome_that_one_site_lacks_is_answered_by_the_others() -> None:
                   {name: one for name, one in sites.items() if name != "site 0"}, epsilon=6.0,
                   rng=np.random.default_rng(2))  # fmt: skip
     assert alone.effects[0].fits == others.effects[0].fits == "yes"
-    assert alone.effects[0].se == pytest.approx(others.effects[0].se, rel=0.1)
+    assert alone.effects[0].se == pytest.approx(others.effects[0].se, rel=0.2)
     nobody = fast(settings, sites, epsilon=6.0, rng=np.random.default_rng(2),
                   lacks={name: {"u"} for name in sites})  # fmt: skip
     assert nobody.effects[0].fits == "lacks"
