@@ -246,7 +246,7 @@ def answer_of(f: Facts) -> Answer:
         noise=noise,
         leak=leak * (sd * observed) ** 2 + f.left,
         kept=there * J,
-        shape=(SHAPE * cut_bias(f.C / math.sqrt(K), K) * sd) ** 2,
+        shape=(_shape(f) * sd) ** 2,
     )
     parts = variance(public, found)
     inverse = np.linalg.inv(found.D)
@@ -292,6 +292,13 @@ def answer_of(f: Facts) -> Answer:
         tau=tau,
         ends=f.ends,
     )
+
+
+def _shape(f: Facts) -> float:
+    """Return what the cut may have made of groups of other shape, in sd."""
+    c = f.C / math.sqrt(f.K)
+    of_skew = 0.8 * cut_bias(c, f.K, f.skew) if f.skew > 0.1 else 0.0
+    return math.hypot(SHAPE * cut_bias(c, f.K), of_skew)
 
 
 def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array, Array]:
