@@ -111,7 +111,7 @@ def play(
         cells = [stack[:, K].astype(int) for stack in stacks]
         counts = np.array([design.counts_of(question, one) for one in cells])
         everybody = sum(len(stack) for stack in rows)
-        M = share * counts.sum()
+        M = share * (counts * design.sites_asked(question, has)[:, None]).sum()
         honest = 1.0 if math.isinf(mu) else (S - colluders) / S
         G = M * mu / math.sqrt(len(question.asked)) * math.sqrt(honest)
         return tuple(
