@@ -261,8 +261,8 @@ def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> floa
         return np.inf
     question, S = config.asked, len(entries)
     asked = sites_asked(question, has_of(question, entries))
-    M = sum(sum(cells_of(question, entry)) for entry, a in zip(entries, asked, strict=True) if a)
-    M /= 2 if part else 1
+    counts = np.array([sum(cells_of(question, entry)) for entry in entries])
+    M = counts[sites_asked(question, has_of(question, entries))].sum() / (2 if part else 1)
     mu = Budget.of(epsilon=config.epsilon, delta=config.delta).mu
     return float(M * mu * np.sqrt(noise_shares_of(config, S) / S / len(question.asked)))
 
