@@ -109,8 +109,8 @@ def _moments(f: Facts, size: int, noise: float) -> Array:
     p, q = f.p, f.q
     S = np.diag(np.where(f.public.ranges, 0.6, 1.0))
     if f.public.protected:
-        square = 0.7 / 16 if f.public.z_range else 1 / 16
-        apart = 0.76 * math.sqrt(square)
+        square, alike = (0.7 / 16, 0.38) if f.public.z_range else (1 / 16, 0.76)
+        apart = alike * math.sqrt(square)
     else:
         apart = float(np.trace(f.people[0].T @ f.people[1])) / f.M / q
     cross = np.zeros((p, q))
