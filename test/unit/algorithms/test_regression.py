@@ -12,7 +12,7 @@ from cape.algorithms.answer import answers
 from cape.algorithms.facts import Facts
 from cape.algorithms.looks import plan
 from cape.algorithms.placed import Seen
-from cape.algorithms.regression import Regressed, facts
+from cape.algorithms.regression import Regressed, facts_of
 from cape.algorithms.typical import errors, typical
 from cape.errors import MessageError
 from support.fast_comparison import fast, run
@@ -287,4 +287,4 @@ def test_facts_are_computed_once_for_a_state() -> None:
         question, draw_rows(question, [9, 9], np.random.default_rng(1)), 99.0
     )
     state = regression.start(0)
-    assert facts(regression, state) is facts(regression, state)
+    assert facts_of(regression, state) is facts_of(regression, state)
