@@ -269,7 +269,7 @@ def test_protected_people_have_the_mean_square_asked_for() -> None:
 
 @pytest.mark.parametrize("kind", ["two groups", "five outcomes", "three groups", "age", "slopes"])
 def test_the_forecast_is_near_the_error_of_a_run(kind: str) -> None:
-    """The median of five runs lies within a quarter; five in other order do so in 999 of 1000."""
+    """The median of five runs lies within a quarter."""
     question = question_of(kind)
     rows = draw_rows(question, [500, 500, 500, 500], np.random.default_rng(1))
     regression = regression_of(question, rows, 1500.0)
