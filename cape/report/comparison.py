@@ -347,7 +347,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
         return
     r, g, _ = f.people
     root = np.linalg.inv(f.Li)
-    sd = np.sqrt((root**2).sum(axis=1))
+    sd = np.sqrt(np.diag(root.T @ f.moments[0] @ root))  # of stretched columns
     # Shift of each column for a unit of g, in sd
     shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
     # What is left of directions of mean square 1, as columns in sd
