@@ -17,7 +17,7 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.least_squares import fitted
 from cape.algorithms.population import cut_bias, cut_curve
-from cape.algorithms.regression import Regressed, Regression, facts
+from cape.algorithms.regression import Regressed, Regression, facts_of
 from cape.frozen import dataclass
 
 Fit = Literal["yes", "range", "large", "shape", "partly", "ties", "no d", "lacks"]
@@ -69,7 +69,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Answer:
+class TermAnswer:
     """Estimates of one term for K outcomes, in their public units; q columns."""
 
     public: Public
@@ -93,10 +93,10 @@ class Answer:
         return self.parts.total
 
 
-def answers(regression: Regression, state: Regressed) -> tuple[Answer, ...]:
+def answers(regression: Regression, state: Regressed) -> tuple[TermAnswer, ...]:
     """Return the answer of every term, of a state with all releases."""
     one = _of_least_squares if regression.noiseless else answer_of
-    return tuple(map(one, facts(regression, state)))
+    return tuple(map(one, facts_of(regression, state)))
 
 
 def variance(public: Public, found: Measured) -> Parts:
@@ -126,7 +126,7 @@ def direction(regression: Regression, state: Regressed) -> Array:
     if regression.noiseless:
         along = answers(regression, state)[0].estimate[0]
     else:
-        (f,) = facts(regression, state)
+        (f,) = facts_of(regression, state)
         slope = cut_curve(f.C / math.sqrt(f.K), f.K)[0] * f.pool
         found = np.linalg.pinv(f.D_all) @ f.T[0] / slope
         along = ((found + _group_effects(f)) * f.scale)[0]
@@ -228,7 +228,7 @@ def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Fla
     return squares / observed * share, error, shrunk < low
 
 
-def answer_of(f: Facts) -> Answer:
+def answer_of(f: Facts) -> TermAnswer:
     public, K, q = f.public, f.K, f.q
     (T, noise), along, J = f.T, f.direction, f.J
     share, lacking = public.people @ public.has / f.M, _lacking(f)
@@ -280,7 +280,7 @@ def answer_of(f: Facts) -> Answer:
         "lacks" if lacks else "no d" if fit == "yes" and unknown else fit
         for lacks, unknown in zip(lacking.tolist(), small.tolist(), strict=True)
     )
-    return Answer(
+    return TermAnswer(
         public=public,
         estimate=estimate * f.scale,
         parts=parts.times(f.scale**2),
@@ -376,7 +376,7 @@ def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
     return "large" if f.J < 0.5 else "yes"
 
 
-def _of_least_squares(f: Facts) -> Answer:
+def _of_least_squares(f: Facts) -> TermAnswer:
     K, q, random = f.K, f.q, f.public.random
     found = list(fitted(f))
     cov, nothing = np.array([one.cov for one in found]), np.zeros((K, q, q))
@@ -388,7 +388,7 @@ def _of_least_squares(f: Facts) -> Answer:
         df = np.where(added > 0, np.minimum(df, sites * (total / added) ** 2), df)
     sd = np.array([one.sd for one in found])
     there = f.public.people @ f.public.has
-    return Answer(
+    return TermAnswer(
         public=f.public,
         estimate=np.array([one.delta for one in found]).T,
         parts=Parts(

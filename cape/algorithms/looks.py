@@ -77,7 +77,7 @@ RHO_TILT: Final = 1.2 * 0.08
 # [3] Factors of what the cut takes by code and along w, (public, protected)
 RAMPS = ((1.3, 2.2), (0.6, 0.6))
 # Size of the parts of `kept` that are no share of people
-SMALL = 0.6
+PART = 0.6
 # With the ramp at 0 and 1 and either sign of the cosine, the two parts are the corners of a
 # triangle; the radius of the circle around it, and the ramp at its middle
 RAMP_RADIUS, RAMP_MIDDLE = 0.7425, 0.6748
@@ -97,7 +97,7 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Looks:
     """The looks of a term at a stage, by exchange."""
 
     looks: tuple[Planned, ...]
@@ -113,7 +113,7 @@ class Plan:
         return sum(look.share for look in self.looks)
 
 
-def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> Plan:
+def plan(public: Public, stage: Stage = "whole", design: Looks | None = None) -> Looks:
     """Return the looks of a term.  The shares of a whole question sum to 1.
 
     A pattern: `design` are the looks that were asked of all people.  Their shares and those of a
@@ -152,14 +152,16 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
     return _plan(rounds, shares, left_out)
 
 
-def _plan(rounds: Sequence[Sequence[str]], shares: Mapping[str, float], left_out: set[str]) -> Plan:
+def _plan(
+    rounds: Sequence[Sequence[str]], shares: Mapping[str, float], left_out: set[str]
+) -> Looks:
     asked = [[name for name in names if name not in left_out] for names in rounds]
     looks = tuple(
         Planned(name=name, round=i, share=shares[name])
         for i, names in enumerate((names for names in asked if names), start=1)
         for name in names
     )
-    return Plan(looks=looks)
+    return Looks(looks=looks)
 
 
 def _site_noise(public: Public, bound: float, share: float) -> float:

@@ -248,7 +248,7 @@ def _skewed_shares() -> Array:
     return np.array(found)
 
 
-def skewness(shares: Array, noise: float) -> float:
+def skew_of_pairs(shares: Array, noise: float) -> float:
     """Return log sd of the lognormal outcome whose pairs look like these shares (bins,) [3].
 
     0 where noise hides it: nothing is known of it at M 1000 and epsilon 1.
