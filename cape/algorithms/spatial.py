@@ -9,13 +9,14 @@ data-free surrogates of `sparseness`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from cape.algorithms.claims import Claims
+from cape.algorithms.claims import Claims, SplitHalf
 from cape.algorithms.estimators import (
     Array,
     PlannedRelease,
@@ -26,6 +27,7 @@ from cape.algorithms.estimators import (
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.linalg import polar, smat, top_eigenspace
 from cape.algorithms.pca import ProjectorPca, Subspace, leading_projector
+from cape.algorithms.soft_projector import soft_projector
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -270,6 +272,8 @@ class SpatialComponents:
     mirrored: bool  # whether maps are of the mirrored mean
     claims: Claims | None  # in the order of `mixing`; None unless the test is clear
     record: StepRecord
+    # In the order of `mixing`; None with noise, or unless the test is clear
+    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -283,6 +287,17 @@ class MirroredPca(ProjectorPca):
 
     def matrix(self, Y: Array) -> Array:
         return leading_projector(np.concatenate([Y, self.J @ Y], axis=1), self.n_components)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class SoftPca(ProjectorPca):
+    """`ProjectorPca` without privacy: a subject answers with all directions above its own noise."""
+
+    J: Array | None  # (d, d): the public mirror (``symmetry=assume``)
+
+    def matrix(self, Y: Array) -> Array:
+        both = Y if self.J is None else np.concatenate([Y, self.J @ Y], axis=1) / math.sqrt(2.0)
+        return soft_projector(both)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -300,9 +315,11 @@ class SpatialIca:
 
     @property
     def _pca(self) -> ProjectorPca:
+        if not self.private:
+            return SoftPca(n_components=self.n_components, private=False, J=self.J)
         if self.J is None:
-            return ProjectorPca(n_components=self.n_components, private=self.private)
-        return MirroredPca(n_components=self.n_components, private=self.private, J=self.J)
+            return ProjectorPca(n_components=self.n_components, private=True)
+        return MirroredPca(n_components=self.n_components, private=True, J=self.J)
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         return self._pca.schedule(rows)

@@ -98,7 +98,7 @@ def _by_word(folder: Path) -> Iterator[str]:
             continue
         counted.add((word, row.name))
         names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {row.label or ''}".strip())
-    words = ("yes", "likely", "uncertain", "image")
+    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe")
     names_by_word.pop("", None)
     if names_by_word:
         yield ""

@@ -56,7 +56,7 @@ from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import Basis, basis_kind, project, widest_basis
+from cape.space.public_basis import Basis, project, widest_basis
 
 # Called with (subjects done, subjects in all).
 OnSubjectDone = Callable[[int, int], None]
@@ -374,7 +374,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     if space is not None and site_pass.accepted and not in_memory:
         how = listing.how
         n_basis = widest_basis(how, space)
-        wide = how.brains and basis_kind(how, space) == "kernel"
+        wide = how.brains and how.basis == "kernel"
         needs = estimate_resources(site_pass.accepted, space, n_basis, working, wide=wide)
         check_room(needs, findings)
     accepted, error = None, None

@@ -34,7 +34,7 @@ from cape.protocol.sizes import Weight, breaks_first, check_weight
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.settings.words import parse_shape
-from cape.space.public_basis import basis_kind, basis_memory
+from cape.space.public_basis import basis_memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -307,7 +307,7 @@ def _needs(
     of_one_person = 4 * space.n_features * (USUAL_VOLUMES + VOLUMES)
     in_basis = 4 * n_basis * people * USUAL_VOLUMES
     how = resolve(config)
-    wide = how.brains and basis_kind(how, space) == "kernel"
+    wide = how.brains and how.basis == "kernel"
     basis = basis_memory(space, n_basis, wide=wide)
     images = space.kind == "mask" or config.feature_space == "atlas"
     return SiteNeeds(
