@@ -61,6 +61,8 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
     if isinstance(results, MapResults) and results.verdict and not results.verdict.confirmed:
         headline = f"{headline} {next_step(results)}"
     yield from textwrap.wrap(headline, TEXT_WIDTH)
+    if results.counted is not None:
+        yield from textwrap.wrap(results.counted.sentence, TEXT_WIDTH)
     if isinstance(results, MapResults):
         yield from _by_word(folder)
     size = f"{results.n_subjects} people, {results.n_sites} site{'s' * (results.n_sites != 1)}"

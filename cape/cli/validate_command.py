@@ -168,6 +168,8 @@ def _quality(subject: Subject) -> tuple[str, str, str]:
 
 def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, strict: bool) -> None:
     if not quiet:
+        if not checked.counted.all:
+            say(checked.counted.sentence, style="bold")
         _print_settings(owner)
         for check in checked.sites:
             table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))

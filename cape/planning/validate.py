@@ -22,6 +22,7 @@ from cape.planning.consortium_folder import OwnerSettings, read_settings, settin
 from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare_cards, make_card
 from cape.protocol.messages import SiteCard
 from cape.protocol.model import Roster
+from cape.protocol.outcome import CountedPeople, counted_together
 from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
@@ -59,6 +60,11 @@ class FolderCheck:
     @property
     def findings(self) -> tuple[Finding, ...]:
         return (*(f for site in self.sites for f in site.findings), *self.handshake)
+
+    @property
+    def counted(self) -> CountedPeople:
+        """The people of all sites who count."""
+        return counted_together(check.inspection.counted for check in self.sites)
 
     @property
     def accepted(self) -> dict[str, SiteData]:

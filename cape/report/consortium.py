@@ -21,6 +21,7 @@ from cape.errors import ConfigError
 from cape.protocol.model import Roster
 from cape.protocol.outcome import (
     ContrastOutcome,
+    CountedPeople,
     IcaOutcome,
     Outcome,
     SpatialSet,
@@ -68,10 +69,18 @@ from cape.space.public_basis import Basis, public_basis
 Components = tuple[Component, ...]
 
 
-def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
-    """Write the files of a run; without `page`, index.html and its figures are left to `render`."""
+def write_results(
+    folder: Path, outcome: Outcome, *, page: bool = True, counted: CountedPeople | None = None
+) -> None:
+    """Write the files of a run; without `page`, index.html and its figures are left to `render`.
+
+    `counted`: where the caller has the data of all sites and somebody does not count.
+    """
     # Compute all figures before writing: a failure must not leave half a result.
-    results, privacy = results_of(outcome), privacy_json.statement(outcome)
+    results, privacy = (
+        replace(results_of(outcome), counted=counted),
+        privacy_json.statement(outcome),
+    )
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "results.json", results)
     files.write_json(folder / "privacy.json", privacy)
@@ -93,13 +102,19 @@ def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
 
 
 def add_score(
-    folder: Path, *, q_ngi: float | None, map_correlation: float | None, synthetic: bool = False
+    folder: Path,
+    *,
+    q_ngi: float | None,
+    map_correlation: float | None,
+    counted: CountedPeople | None = None,
+    synthetic: bool = False,
 ) -> None:
     """Mark a simulation and add how close its maps are to the planted ones.
 
-    `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.
+    `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
+    if somebody does not count.
     """
-    results = replace(read_results(folder), simulation=True, synthetic=synthetic)
+    results = replace(read_results(folder), simulation=True, synthetic=synthetic, counted=counted)
     if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)

@@ -12,6 +12,7 @@ from cape.algorithms.estimators import Array
 from cape.delimited import split_lines
 from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
+from cape.protocol.outcome import CountedPeople
 from cape.report import files
 from cape.report.comparison import GroupComparison, Tables, read_tables, sentence_of
 from cape.report.maps import Component
@@ -57,6 +58,9 @@ class Results:
     private: bool
     seeded: bool
     simulation: bool = False
+    # Of a simulation, whose user has the data of all sites, if somebody does not count; in a real
+    # run each site alone knows
+    counted: CountedPeople | None = None
     # Data are known to be synthetic only by a planted truth beside the sites.
     synthetic: bool = False
     computation: str

@@ -8,7 +8,7 @@ import secrets
 import shlex
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,9 @@ from cape.errors import (
 )
 from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
-from cape.report import add_score
+from cape.protocol.outcome import CountedPeople, counted_together
+from cape.report import add_score, files
+from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
@@ -133,7 +135,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         empty(work)
         try:
             way.play(Play(setup=setup, sites=sites, work=work, options=options))
-            _score(directory, work / "remote" / "transfer")
+            _score(directory, work / "remote" / "transfer", _counted(work, sites))
             _collect(work, out, list(sites))
             setup.write(out)
         except BaseException:  # passed on
@@ -153,13 +155,24 @@ def _leave_run(work: Path, sites: Mapping[str, Path]) -> None:
             leave_run(site, data, journal.parent, SitePlaces())
 
 
-def _score(directory: Path, consortium: Path) -> None:
+def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
+    """Return how many people count; None if all do, or a site wrote no private results."""
+    paths = [work / site / "output" / "private" / "site.json" for site in sites]
+    if not all(path.is_file() for path in paths):
+        return None
+    each = [files.read_record(path, SiteFacts).counted for path in paths]
+    counted = counted_together(one for one in each if one is not None)
+    return None if counted.all else counted
+
+
+def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> None:
     truth = directory / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
     add_score(
         consortium,
         q_ngi=q_ngi,
         map_correlation=correlation,
+        counted=counted,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.errors import DataError, SubjectsWarning
+from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.protocol.ports import Stacks
 from cape.settings.config import Config
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from cape.data.checks import Subject
     from cape.data.pipeline import SiteData
     from cape.data.runs import SiteRun
+    from cape.protocol.outcome import CountedPeople
     from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords
@@ -38,7 +38,8 @@ class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
     `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
-    run (E100); the site's policy must allow that.  `store`: folder of data read by earlier runs.
+    run (E100), and with `stop_if_most_fail` more than half by one rule; the site's policy must
+    allow both.  `store`: folder of data read by earlier runs.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class FileSource:
         working: Path | None = None,
         *,
         strict: bool = False,
+        stop_if_most_fail: bool = True,
         store: Path | None = None,
         words: OwnWords | None = None,
         maps: Path | None = None,
@@ -58,7 +60,7 @@ class FileSource:
         self._maps = maps or base
         self._store = store
         self._base, self._site, self._working = base, site, working
-        self._strict, self._words = strict, words
+        self._strict, self._stop, self._words = strict, stop_if_most_fail, words
         # Called with "read" or "report", and how many subjects were read so far
         self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
@@ -104,6 +106,8 @@ class FileSource:
                     site=self._site,
                     working=self._working,
                     strict=self._strict,
+                    # Later rounds read the people that `join` accepted.
+                    stop_if_most_fail=self._stop and self._expected is None,
                     store=None if self._store is None else DataStore.open(self._store),
                     before_records=opened,
                     before_reading=reading,
@@ -176,7 +180,10 @@ class FileSource:
         n_failed, n_listed = len(failed), len(data.listed)
         if not n_failed:
             return ""
-        head = f"{n_failed} of {n_listed} people that site {self._site} lists count as zeros."
+        # People without an outcome or a group have findings of their own, and no rule here.
+        head = f"Site {self._site}: {self.counted.sentence}"
+        if n_failed > len(data.failed):
+            head = f"{n_failed} of {n_listed} people that site {self._site} lists count as zeros."
         if n_failed == n_listed:
             head = (
                 f"NOBODY of site {self._site} takes part: all {n_listed} people that it lists fail "
@@ -187,6 +194,10 @@ class FileSource:
             "stop_for_data = true in site-policy.toml ends such a run here."
         )
         return f"{head}\n{rule}\n\n{in_full(data.findings)}\n"
+
+    @property
+    def counted(self) -> CountedPeople:
+        return self._data().counted
 
     @property
     def people(self) -> list[ListedPerson]:
@@ -279,6 +290,7 @@ class FileSource:
         return PrivateSummary(
             subjects=subjects,
             failed=data.failed,
+            counted=data.counted,
             checks=tuple(checks),
             policy={**fields, "digest": digest},
             sent=tuple(replies),
@@ -317,25 +329,35 @@ class ArraySource:
     def of(
         cls, site: str, arrays: Sequence[Array | SiteRun], space: FeatureSpace, config: Config
     ) -> Self:
-        """Check the arrays (D, T_m) or runs of a site as `load_site` does; warn of findings.
+        """Check the arrays (D, T_m) or runs of a site as `load_site` does.
 
-        DataError if nobody passes.
+        DataError if nobody passes, or more than half fail by one rule.
         """
         from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
 
         found = pass_over_arrays(site, arrays, space, config)
         for _ in accepted_subjects(found):
             pass
-        accepted = accepted_site(conclude(found))
+        inspection = conclude(found)
+        if (stopped := inspection.error) is not None:
+            stopped.explain(file=False)  # there is no site-error.txt, and the caller has the data
+        accepted = accepted_site(inspection)
         if not accepted.subjects:
-            # There is no site-error.txt, and the caller has the data.
             detail = "\n".join(finding.private for finding in accepted.findings)
             stop = DataError("E100", site=site, detail=detail)
             stop.explain(file=False)
             raise stop
-        for finding in accepted.findings:
-            warnings.warn(f"site {site}: {finding.private}", SubjectsWarning, stacklevel=4)
         return cls(site=accepted, config=config)
+
+    @property
+    def notice(self) -> str:
+        """All findings, for the caller, who has the data; "" without any."""
+        findings = (f"site {self.site.site}: {finding.private}" for finding in self.site.findings)
+        return "\n".join(findings)
+
+    @property
+    def counted(self) -> CountedPeople:
+        return self.site.counted
 
     @property
     def space(self) -> FeatureSpace:
