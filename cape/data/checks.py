@@ -57,6 +57,7 @@ class Subject:
     left_out: tuple[int, ...] = ()
     seconds: float = 0.0
     mean_fd: float | None = None
+    turned: tuple[str, ...] = ()  # of the images that are turned against their headers, how
     content: str = ""  # SHA-256 of X_m; empty if it was not read, or is a row of a table
 
 
@@ -87,6 +88,8 @@ def _faults(subject: Subject, config: Config) -> Iterator[Issue]:
         # Reported alone: after too much motion no other finding matters.
         yield Issue(IssueCode.MOTION_HIGH, f"{subject.mean_fd:.2f} mm", {"most": limit})
         return
+    for way in subject.turned:
+        yield Issue(IssueCode.IMAGE_TURNED, f"{way}")
     yield from _length(subject, config)
     if config.tr:
         # To the ms: headers keep float32.  It never leaves its site.

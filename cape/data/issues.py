@@ -215,6 +215,7 @@ class IssueCode(Enum):
     TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
     DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
+    IMAGE_TURNED = (21, "X", "An image is turned, and its header does not say so", "a mean image that fits the mask as the header says", "export it again with its right orientation, and look whether left and right are: that cannot be told here")
     # ---- the site as a whole
     NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
     SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
