@@ -32,6 +32,8 @@ REFERENCE_BASIS = 64  # d at which the last term of `strict` is 0
 MIRROR_PAIR = 0.7  # minimum |r| of a map with the mirror image of its pair
 MIN_MAPS = 50  # needed to state a share: its standard error is then at most .07
 IMAGE_Z = 4.0  # minimum z at which the weaker map of a pair is an image of the other
+# |z| below which two maps that mirror each other are two networks (39 of 40 pairs of real people)
+TWO_Z = 3.0
 
 # Without noise: |r| between halves of the people from which a map is found again, or may be.  Of
 # 1,060 maps of 53 cohorts .99 and .97 were networks there; of 240 maps of 40 real people .99 and
@@ -205,7 +207,8 @@ def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[lis
     """Return the pair of each map (d, k), from 1, or 0, and whether the map is an image.
 
     ``z = (c'Fc - d'Fd) / (sqrt 2 noise_std)`` with d = Jc.  Maps follow from the even part of F and
-    z from the odd part, whose noise is independent: z of a network on both sides is N(0, 1).
+    z from the odd part, whose noise is independent: z of a network on both sides is N(0, 1).  Two
+    maps that mirror each other with a small z are two networks, and no pair.
     """
     c = unit_columns(C)
     likeness = np.abs(c.T @ J @ c)
@@ -214,10 +217,11 @@ def mirror_pairs(C: Array, F: Array, J: Array, *, noise_std: float) -> tuple[lis
     z = np.sum(c * ((F - J @ F @ J) @ c), axis=0) / (math.sqrt(2.0) * noise_std)
     pair, image = _no_pairs(len(best))
     for k, other in enumerate(best.tolist()):
-        if best[other] == k and likeness[k, other] >= MIRROR_PAIR:
+        size = float(z[k] - z[other]) / 2.0  # the two z have opposite signs
+        alike = best[other] == k and likeness[k, other] >= MIRROR_PAIR
+        if alike and abs(size) >= TWO_Z:
             pair[k] = other + 1
-            # The two z have opposite signs.
-            image[k] = bool((z[k] - z[other]) / 2.0 <= -IMAGE_Z)
+            image[k] = size <= -IMAGE_Z
     return pair, image
 
 

@@ -191,6 +191,11 @@ class ModelFigures:
         return self.kind == "spatial" or (self.spatial is not None and self.spatial.recipe)
 
     @property
+    def counts(self) -> bool:
+        """Whether the maps of the run are counted by what is claimed of them."""
+        return self.kind == "spatial" and (self.claims or self.halves) is not None
+
+    @property
     def found_free(self) -> bool:
         """Whether the free spatial set exceeds smooth noise; only then its maps get names."""
         sparse = self.spatial is not None and bool(self.spatial.fits)
