@@ -24,6 +24,7 @@ import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
+from cape.algorithms.spatial import kurtosis
 from cape.computations import load, planner_of
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
@@ -32,7 +33,7 @@ from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison
-from cape.planning.consortium_folder import proposed
+from cape.planning.consortium_folder import has_settings, proposed
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
@@ -187,6 +188,25 @@ class Result:
         return maps_figure(self.maps, self.outcome.space)
 
 
+# Excess kurtosis from which the spatial maps of a matrix are sparse: at the median over the maps,
+# sparse ones of planted matrices had 4, dense ones -1.
+SPARSE = 1.0
+FITS_BETTER = (
+    "the time courses separate nothing here, and the maps are sparse: this is the result of "
+    "computation='capegica' (computation='capedjica' gives the other)"
+)
+
+
+def _is_sparse(outcome: Outcome, settings: Mapping[str, object]) -> bool:
+    """Whether spatial ICA fits the matrix of a temporal run that did not converge."""
+    if not isinstance(outcome, IcaOutcome) or outcome.kind != "temporal" or outcome.spatial is None:
+        return False
+    if outcome.space.kind != "matrix" or outcome.status == "converged":
+        return False
+    sparse = float(np.median(kurtosis(outcome.spatial.A))) > SPARSE
+    return sparse and has_settings("capegica", settings)
+
+
 def _result(outcome: Outcome, truth: Array | None, counted: CountedPeople) -> Result:
     figures = privacy_json.figures(outcome)
     ica = outcome if isinstance(outcome, IcaOutcome) else None
@@ -302,6 +322,8 @@ class Consortium:
             ``False``: a run without noise, which is not private.
         computation : str, optional
             None: capegica for images and parcels, capedjica for matrices and for its own settings.
+            Without noise a warning says if capegica fits a matrix better, and its result is
+            returned.
         settings : mapping, optional
             Those of docs/config.md.
         seed : int, optional
@@ -333,6 +355,7 @@ class Consortium:
         }
         arguments = {"epsilon": epsilon, "private": private}
         values |= {name: value for name, value in arguments.items() if value is not None}
+        asked = computation
         computation = computation or proposed(
             {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
         )
@@ -369,6 +392,18 @@ class Consortium:
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
         self.config = config
+        # Without noise a second look costs nobody anything.
+        if asked is None and not config.private and _is_sparse(transport.outcome, settings or {}):
+            warnings.warn(FITS_BETTER, CapeWarning, stacklevel=2)
+            return self.run(
+                epsilon=epsilon,
+                delta=delta,
+                private=private,
+                computation="capegica",
+                settings=settings,
+                seed=seed,
+                on_progress=on_progress,
+            )
         return _result(transport.outcome, self._truth, counted)
 
     def budget(

@@ -301,3 +301,23 @@ def test_every_example_runs(path, capsys) -> None:
     assert len(printed.splitlines()) > 2
     if path.stem == "three_hospitals":
         assert "correlation with the true maps 0." in printed
+
+
+def test_without_noise_a_matrix_gets_the_model_that_fits_and_is_told() -> None:
+    """Sparse maps with Gaussian courses: temporal ICA gave r .67, spatial ICA .96."""
+    maps, people = np.zeros((60, 3)), []
+    for k in range(3):
+        maps[20 * k : 20 * k + 8, k] = 1.0
+    rng = np.random.default_rng(4)
+    for _ in range(12):
+        courses = rng.standard_normal((80, 3))
+        people.append(courses @ maps.T + 0.7 * rng.standard_normal((80, 60)))
+    consortium = cape.Consortium({s: people[i::3] for i, s in enumerate("abc")}, truth=maps)
+    settings = {"n_components": 3, "min_timepoints": 40}
+    with pytest.warns(CapeWarning, match="this is the result of computation='capegica'"):
+        result = consortium.run(private=False, settings=settings)
+    assert result.outcome.computation == "capegica"
+    assert result.map_correlation > 0.95
+    named = consortium.run(private=False, settings=settings, computation="capedjica")
+    assert named.outcome.computation == "capedjica"
+    assert named.map_correlation < result.map_correlation
