@@ -19,7 +19,7 @@ from cape.arrays import MAX_KEPT_BYTES, max_unpacked
 from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, content_word, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
-from cape.data.orientation import in_mni, turned
+from cape.data.orientation import in_mni, way_turned
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
 from cape.data.runs import MAX_TR, Series, SiteRun, unread
 from cape.data.space import (
@@ -135,7 +135,7 @@ def read_image(
                 mean = _Mean(layout) if grid is not None and in_mni(grid) else None
                 values = _read_volumes(stream.read, b"" if pair else head, layout, pick, grid, mean)
                 if grid is not None and mean is not None:
-                    way = turned(mean.volume(), alignment.affine, grid)
+                    way = way_turned(mean.volume(), alignment.affine, grid)
                 # Only the check sum at the end of a gzip file shows damage.
                 while compressed and stream.read(1 << 20):
                     pass

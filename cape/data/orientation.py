@@ -36,11 +36,11 @@ BRIGHT: Final = 0.75  # quantile of the signal that counts as 1
 
 
 def in_mni(grid: Grid) -> bool:
-    """Whether a grid is that of a mask in MNI space, where `turned` tells."""
+    """Whether a grid is that of a mask in MNI space, where `way_turned` tells."""
     return is_mni(grid.template_space) and grid.sizes.size == grid.parcel.size
 
 
-def turned(mean: Array, affine: Array, grid: Grid) -> str:
+def way_turned(mean: Array, affine: Array, grid: Grid) -> str:
     """Return in which way a mean image (x, y, z) is turned; "" as stored, or if it cannot be told.
 
     `affine` (4, 4) is the image's own; `grid` that of a mask in MNI space.

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from cape.algorithms.bagging import bagged, sampling_root, split_half_of
+from cape.algorithms.claims import MOST_PEOPLE, SplitHalf
 from cape.algorithms.component_order import above_background
-from cape.algorithms.left_right import mirrored, mirrored_where_noisy
+from cape.algorithms.left_right import LeftRight, Mirror, mirrored, mirrored_where_noisy
 from cape.algorithms.linalg import smat
 from cape.algorithms.soft_projector import MAX_RANK, soft_projector, soft_root
+from cape.computations.ica.recipe import rotated
 
 D = 30
 
@@ -90,3 +92,22 @@ def test_background_is_shrunk_and_peaks_are_kept() -> None:
     assert np.all(shown[:5] > 0.95 * z[:5])
     assert np.std(shown[5:]) < 0.6
     assert np.array_equal(above_background(np.zeros((9, 2))), np.zeros((9, 2)))
+
+
+def test_words_of_halves_begin_at_what_was_measured() -> None:
+    said = SplitHalf(r=(0.9, 0.7, 0.69, 0.5, 0.49))
+    assert said.words == ("in halves", "in halves", "maybe", "maybe", "")
+
+
+def test_in_more_people_than_were_measured_nothing_is_said() -> None:
+    rng = np.random.default_rng(9)
+    V = np.linalg.qr(rng.standard_normal((D, 4)))[0]
+    J = np.diag(np.where(np.arange(D) % 2, 1.0, -1.0))
+    clear = LeftRight(z=9.0, statistic=0.5, null=0.1, null_std=0.1)
+    for n_subjects, said in ((MOST_PEOPLE, True), (MOST_PEOPLE + 1, False)):
+        found = rotated(
+            V @ V.T, None, 4, noise_std=0.0, mirror=Mirror(J=J, weighed=J), test=clear, q=0.0,
+            rank=4, symmetry="auto", voxels=True, n_subjects=n_subjects,
+        )  # fmt: skip
+        assert (found.split_half is not None) == said
+        assert found.claims is None

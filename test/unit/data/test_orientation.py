@@ -64,25 +64,25 @@ def mean_image(
 def test_every_turn_is_told_and_no_right_image_is_accused(kind: str, mm: float) -> None:
     mean, affine = mean_image(mm, kind, seed=7, scale=900.0)
     mask = grid(10 if kind == "EPI" else 4)
-    assert orientation.turned(mean, affine, mask) == ""
+    assert orientation.way_turned(mean, affine, mask) == ""
     for word, axes in TURNS.items():
-        assert orientation.turned(np.flip(mean, axes), affine, mask) == word
+        assert orientation.way_turned(np.flip(mean, axes), affine, mask) == word
 
 
 def test_left_and_right_cannot_be_told() -> None:
     mean, affine = mean_image(4.0, "T1", seed=8)
-    assert orientation.turned(np.flip(mean, 0), affine, grid(10)) == ""
+    assert orientation.way_turned(np.flip(mean, 0), affine, grid(10)) == ""
 
 
 def test_what_is_no_brain_or_no_number_tells_nothing() -> None:
     rng, mask = np.random.default_rng(9), grid(10)
     noise = rng.standard_normal(mask.shape)
     for odd in (noise, np.zeros(mask.shape), np.full(mask.shape, np.nan), noise * 1e300):
-        assert orientation.turned(odd, mask.affine, mask) == ""
+        assert orientation.way_turned(odd, mask.affine, mask) == ""
     ball = replace(mask, inside=np.zeros(mask.shape, dtype=bool))
     ball.inside[8:13, 10:15, 8:13] = True
     mean, affine = mean_image(4.0, "T1", seed=8)
-    assert orientation.turned(mean[:, ::-1], affine, ball) == ""
+    assert orientation.way_turned(mean[:, ::-1], affine, ball) == ""
 
 
 def write_site(folder: Path, turned: int, n: int = 6) -> Path:
