@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.counting import CountedPeople
 from cape.data.checks import (
     RunShape,
     Subject,
@@ -53,7 +54,6 @@ from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
 from cape.errors import DataError
 from cape.frozen import dataclass
-from cape.protocol.outcome import CountedPeople
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.space.feature_space import FeatureSpace

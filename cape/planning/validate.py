@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
 from cape.data.folders import sites_below, words_beside
@@ -22,7 +23,6 @@ from cape.planning.consortium_folder import OwnerSettings, read_settings, settin
 from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare_cards, make_card
 from cape.protocol.messages import SiteCard
 from cape.protocol.model import Roster
-from cape.protocol.outcome import CountedPeople, counted_together
 from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -29,38 +28,6 @@ if TYPE_CHECKING:  # a round of another computation need not import the estimato
     from cape.settings.comparison import Covariate, Levels
 
 Cell = str | int | float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CountedPeople:
-    """How many of the listed people count; the others add zeros to every sum.  Private to a site.
-
-    `why`: rules, with their limits, and how many people fail by each.
-    """
-
-    listed: int
-    counted: int
-    why: Mapping[str, int]
-
-    @property
-    def all(self) -> bool:
-        return self.counted == self.listed
-
-    @property
-    def sentence(self) -> str:
-        reasons = "; ".join(f"{n}: {reason}" for reason, n in self.why.items())
-        return f"{self.counted} of {self.listed} people count{f' ({reasons})' if reasons else ''}."
-
-
-def counted_together(sites: Iterable[CountedPeople]) -> CountedPeople:
-    each, why = list(sites), Counter[str]()
-    for site in each:
-        why.update(site.why)
-    return CountedPeople(
-        listed=sum(site.listed for site in each),
-        counted=sum(site.counted for site in each),
-        why=dict(why.most_common()),
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

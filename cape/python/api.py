@@ -26,6 +26,7 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
 from cape.computations import load, planner_of
+from cape.counting import CountedPeople, counted_together
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
@@ -37,13 +38,7 @@ from cape.planning.consortium_folder import has_settings, proposed
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
-from cape.protocol.outcome import (
-    CountedPeople,
-    IcaOutcome,
-    Outcome,
-    component_names,
-    counted_together,
-)
+from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.python.people import features_of, pandas_for
 from cape.report import privacy_json, write_results
 from cape.settings.config import ALONE, ONE_SITE, Config

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from cape.protocol.outcome import CountedPeople, IcaOutcome, Outcome
+from cape.counting import CountedPeople
+from cape.protocol.outcome import IcaOutcome, Outcome
 from cape.report.consortium import components_of, results_of
 from cape.report.plots import has_matplotlib, png_of
 from cape.report.results import sentence

@@ -17,11 +17,11 @@ from cape.algorithms.component_order import above_background, z_scores
 from cape.algorithms.estimators import Array
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
+from cape.counting import CountedPeople
 from cape.errors import ConfigError
 from cape.protocol.model import Roster
 from cape.protocol.outcome import (
     ContrastOutcome,
-    CountedPeople,
     IcaOutcome,
     Outcome,
     SpatialSet,

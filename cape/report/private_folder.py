@@ -15,8 +15,9 @@ import numpy as np
 from cape.algorithms import subjects
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
+from cape.counting import CountedPeople
 from cape.frozen import dataclass
-from cape.protocol.outcome import CountedPeople, SiteOutcome
+from cape.protocol.outcome import SiteOutcome
 from cape.report import derivatives, files, labels, maps, methods
 from cape.report.derivatives import RunFacts
 from cape.report.page import text_of

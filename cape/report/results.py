@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import CountedPeople
 from cape.delimited import split_lines
 from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
-from cape.protocol.outcome import CountedPeople
 from cape.report import files
 from cape.report.comparison import GroupComparison, Tables, read_tables, sentence_of
 from cape.report.maps import Component

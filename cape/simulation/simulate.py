@@ -17,6 +17,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured, planner_of
+from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
 from cape.data.templates import file_of_maps, number_of_maps
 from cape.engines.coinstac.site import leave_run
@@ -31,7 +32,6 @@ from cape.errors import (
 )
 from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
-from cape.protocol.outcome import CountedPeople, counted_together
 from cape.report import add_score, files
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config

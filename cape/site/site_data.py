@@ -24,10 +24,10 @@ from cape.space.public_basis import public_basis, widest_basis
 
 # A round with existing working arrays reads no data, so it loads neither readers nor report.
 if TYPE_CHECKING:
+    from cape.counting import CountedPeople
     from cape.data.checks import Subject
     from cape.data.pipeline import SiteData
     from cape.data.runs import SiteRun
-    from cape.protocol.outcome import CountedPeople
     from cape.report.derivatives import RunFacts
     from cape.report.private_folder import PrivateSummary
     from cape.settings.own_words import OwnWords

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import cape
 from cape.cli import app
+from cape.counting import CountedPeople, counted_together
 from cape.data.issues import LEAST_OF_A_SITE, Findings, IssueCode
 from cape.errors import DataError, SubjectsWarning
-from cape.protocol.outcome import CountedPeople, counted_together
 from cape.report import files
 from support.simulation import simulate
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import cape
+from cape.counting import CountedPeople
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.outcome import CountedPeople
 from cape.python.api import _result
 from support import report_example as example
 
