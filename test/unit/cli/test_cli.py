@@ -587,6 +587,18 @@ def test_what_would_change_an_answer_can_be_typed(capsys: pytest.CaptureFixture[
     assert "Will it work?  Yes" in capsys.readouterr().out
 
 
+def test_of_an_atlas_the_table_of_voxels_promises_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """At G 75 it promised 9 of 12 networks, and an atlas gave 6."""
+    size = ["budget", "--subjects", "256", "--sites", "4", "--epsilon", "2"]
+    assert cli.main([*size, "--set", "computation=capegica", "--set", "feature_space=atlas"]) == 0
+    said = capsys.readouterr().out
+    assert "Will it work?  Yes: G is 111, and spatial components need 90." in said
+    assert "maps are expected to be networks" not in said
+    assert "12 of 15" not in said
+
+
 def test_more_assumed_colluders_cost_quality_not_epsilon(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
