@@ -311,15 +311,16 @@ class SpatialIca:
     n_components: int  # R
     private: bool  # false: bounds only serve the integers of the secure sum
     J: Array | None = None  # (d, d): mirror of subjects before they answer
+    soft: bool = False  # whether subjects answer with soft projectors: without privacy only
     within_bound: ClassVar[bool] = True  # as in `ProjectorPca`
 
     @property
     def _pca(self) -> ProjectorPca:
-        if not self.private:
+        if self.soft:
             return SoftPca(n_components=self.n_components, private=False, J=self.J)
         if self.J is None:
-            return ProjectorPca(n_components=self.n_components, private=True)
-        return MirroredPca(n_components=self.n_components, private=True, J=self.J)
+            return ProjectorPca(n_components=self.n_components, private=self.private)
+        return MirroredPca(n_components=self.n_components, private=self.private, J=self.J)
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         return self._pca.schedule(rows)

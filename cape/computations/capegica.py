@@ -70,7 +70,8 @@ def _estimator(config: CapeGicaConfig, model: GicaModel | None = None) -> Spatia
         roster = joined(model)
         mirror = mirror_of(config, roster.space, roster.n_basis)
         J = None if mirror is None else mirror.J
-    return SpatialIca(n_components=config.n_components, private=config.private, J=J)
+    private = config.private
+    return SpatialIca(n_components=config.n_components, private=private, J=J, soft=not private)
 
 
 def _sized(config: CapeGicaConfig, model: GicaModel) -> CapeGicaConfig:

@@ -52,7 +52,7 @@ PAGE = "consortium/page.html.j2"
 MAX_DRAWN_EFFECTS = 30
 
 # Claims on single maps, best first; "" is no claim
-CLAIM_WORDS = ("", "yes", "likely", "uncertain", "image")
+CLAIM_WORDS = ("in halves", "maybe", "", "yes", "likely", "uncertain", "image")
 
 
 def render(path: Path) -> Path:

@@ -1,4 +1,7 @@
-"""Maps without noise: soft answers, sampling error, and a mirror that ends where noise does."""
+"""Maps without noise: soft answers, sampling error, and a mirror that ends where noise does.
+
+Belongs to `cape/algorithms/soft_projector.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How many people count is said first, by rule; a rule that most people fail stops their site.
 
 In a study of 60 people 32 had fewer volumes than min_timepoints: they became zeros, and every
-figure spoke of 60.
+figure spoke of 60.  Belongs to `cape/data/issues.py`.
 """
 
 from __future__ import annotations
