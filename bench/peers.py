@@ -266,7 +266,7 @@ def main() -> int:
         return 0
     if given.quick:
         given.studies, given.people, given.seeds = ("named",), (8,), (1,)
-        given.timepoints, given.tasks = 100, TASKS[:4]
+        given.timepoints, given.components, given.tasks = 100, 6, TASKS[:4]
     rows = measure(given) if given.real is None else measure_real(given)
     sys.stdout.write(json.dumps(rows) + "\n" if given.json else summary(rows))
     return 0
