@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from cape.frozen import dataclass
 
@@ -27,6 +28,12 @@ class CountedPeople:
     def sentence(self) -> str:
         reasons = "; ".join(f"{n}: {reason}" for reason, n in self.why.items())
         return f"{self.counted} of {self.listed} people count{f' ({reasons})' if reasons else ''}."
+
+    def without(self, reasons: Iterable[str]) -> CountedPeople:
+        """Return the same with fewer who count: one for each of `reasons`."""
+        more = Counter(reasons)
+        why = dict((Counter(dict(self.why)) + more).most_common())
+        return replace(self, counted=self.counted - more.total(), why=why)
 
 
 def counted_together(sites: Iterable[CountedPeople]) -> CountedPeople:

@@ -52,7 +52,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E165": "Site {site} has not confirmed whose files these are; run cape people there.",
     "E167": "Site {site} lacks the package that confound_strategy needs; install the extra 'confounds' there.",
     "E168": "Site {site} does not publish the counts of {column}; add public_counts = "
-    '["{column}"] to its own site policy, or ask with labels=protected.',
+    '["{column}"] to its own site policy, or leave it out of public.',
     # 2nn: protocol
     "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",
     "E202": "message refused: {problem}.",

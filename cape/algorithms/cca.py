@@ -16,6 +16,7 @@ from cape.algorithms.estimators import (
     NO_STEP,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     ReleaseStatus,
     StepRecord,
@@ -101,7 +102,7 @@ class CanonicalState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecondMomentCca:
+class SecondMomentCca(OneRelease[CanonicalState]):
     """Canonical pairs of all subjects from one release: the mean of [z ; c] [z ; c]'."""
 
     low: tuple[float, ...]  # (D,) public ranges of the columns of both views

@@ -2,13 +2,15 @@
 
 Estimators such as PCA, whitening and solvers differ in the question and the step only.  An
 estimator knows no site, phase, noise generator or budget: `cape.protocol` sums the clipped answers,
-adds the noise, and passes the noisy mean to `Estimator.step`.
+adds the noise, and passes the noisy means to `Estimator.steps`.  Questions that do not depend on
+each other's answers form a round: they are asked in one exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +43,9 @@ class PlannedRelease:
     # Maximum distance of two answers: 2 C ("ball"), or sqrt(2) C ("psd": svec of PSD matrices)
     shape: _Shape
     weight: float  # share of the estimator's mu^2, relative to its other releases
+    # Exchange of the estimator that carries it, from 1; 0: the i-th release has the i-th exchange
+    round: int = 0
+    name: str = "total"  # tells the releases of an exchange apart
 
     def query(self, answer: Callable[[Data], Array]) -> SubjectQuery:
         """Return a question whose answers are as planned."""
@@ -61,6 +66,10 @@ class SubjectQuery:
     # A term that is no sum over subjects: ``part(stack) -> (size,)`` of all subjects of a site.
     # One subject changes the sum of the answers plus this by at most 2 C, up to rounding.
     part: Callable[[Data], Array] | None = None
+    # "pair": ``answer`` gets all people of a site in one stack, in their public order, and returns
+    # (n_pairs, size), n_pairs <= n_subjects // 2.  Which rows form pairs is public, and each person
+    # is in one pair at most, so that a replaced person changes one row, as with "person".
+    unit: Literal["person", "pair"] = "person"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,14 +147,38 @@ class Estimator(Protocol[S]):
     def start(self, rows: int) -> S:
         """Return the state before the first release, for subjects with `rows` rows."""
 
-    def query(self, state: S) -> SubjectQuery:
-        """Return the next question, from public values only."""
+    def queries(self, state: S) -> tuple[SubjectQuery, ...]:
+        """Return the questions of the next round, from public values only.
 
-    def step(self, state: S, mean: Array, noise_std: float) -> S:
-        """Return the state after a release; this is post-processing and costs no budget.
+        One for each planned release of the round, in the order of `schedule`.
+        """
 
-        `mean` has shape (size,); `noise_std` is the true std of the noise on each entry.
+    def steps(self, state: S, means: Sequence[Array], noise_stds: Sequence[float]) -> S:
+        """Return the state after a round; this is post-processing and costs no budget.
+
+        One mean (size,) for each of `queries`, and the true std of the noise on its entries.
         """
 
     def done(self, state: S) -> bool:
         """Return whether all planned releases were made, from public counters only."""
+
+
+class OneRelease(ABC, Generic[S]):
+    """Base of estimators whose rounds have one release each."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def query(self, state: S) -> SubjectQuery:
+        """Return the next question, from public values only."""
+
+    @abstractmethod
+    def step(self, state: S, mean: Array, noise_std: float) -> S:
+        """Return the state after a release: `Estimator.steps` of its mean (size,)."""
+
+    def queries(self, state: S) -> tuple[SubjectQuery, ...]:
+        return (self.query(state),)
+
+    def steps(self, state: S, means: Sequence[Array], noise_stds: Sequence[float]) -> S:
+        (mean,), (noise_std,) = means, noise_stds
+        return self.step(state, mean, noise_std)

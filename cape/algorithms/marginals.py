@@ -18,6 +18,7 @@ from cape.algorithms.estimators import (
     NO_STEP,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     ReleaseStatus,
     StepRecord,
@@ -40,7 +41,7 @@ class ColumnStatistic:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnMean:
+class ColumnMean(OneRelease[ColumnStatistic]):
     """Mean of each column: one release of D numbers.
 
     Answers lie in [-1, 1]^D, in units of half the range: the norm is at most sqrt(D) without a
@@ -74,7 +75,7 @@ class ColumnMean:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnHistogram:
+class ColumnHistogram(OneRelease[ColumnStatistic]):
     """Histogram of each column: one release of D (n_bins + 2) fractions of a subject's time points.
 
     Fractions of a column are >= 0 with sum 1.  Hence norms are at most sqrt(D), inner products of

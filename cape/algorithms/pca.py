@@ -21,6 +21,7 @@ from cape.algorithms.estimators import (
     UNCLIPPED,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
@@ -188,7 +189,7 @@ def _leading(gram: Array, n_components: int) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectorPca:
+class ProjectorPca(OneRelease[Subspace]):
     """Leading eigenvectors of the noisy mean of projectors on each subject's own top-R subspace.
 
     Deviation: replaces the second moments of Alg. 3 (Imtiaz et al.), whose eigenvalues span a

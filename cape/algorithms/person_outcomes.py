@@ -14,29 +14,12 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.subjects import connectivity, fisher, spectrum
-from cape.settings.comparison import Measure
+from cape.settings.measures import POWER_BANDS, Measure, outcome_names
 
 # Hz; fALFF is the share of slow amplitudes in those up to MAX_HZ (Zou et al. 2008, J. Neurosci.
 # Methods 172)
 SLOW: Final = (0.01, 0.08)
 MAX_HZ: Final = 0.25
-
-# Hz: two bands that a repetition time of 2 s reaches
-POWER_BANDS: Final = ((0.01, 0.1), (0.1, 0.25))
-
-
-def outcome_names(measure: Measure) -> tuple[str, ...]:
-    """Return the names of the K outcomes."""
-    networks = measure.networks
-    if measure.kind == "fnc":
-        return edge_names(networks)
-    if measure.kind == "domains":
-        n_edges = len(networks) * (len(networks) - 1) // 2
-        return domain_means(np.zeros(n_edges), measure.domains)[0]
-    if measure.kind == "power":
-        spans = [f"{low:g}-{high:g} Hz" for low, high in POWER_BANDS]
-        return tuple(f"{name} {span}" for name in networks for span in spans)
-    return networks
 
 
 def outcomes_of_person(measure: Measure, S: Array, tr: float) -> Array:
@@ -46,7 +29,7 @@ def outcomes_of_person(measure: Measure, S: Array, tr: float) -> Array:
     if measure.kind == "fnc":
         return edges(S)
     if measure.kind == "domains":
-        return domain_means(edges(S), measure.domains)[1]
+        return domain_means(edges(S), measure.domains)
     if measure.kind == "power":
         return log_band_power(S, tr, POWER_BANDS).ravel()
     return falff(S, tr) if measure.kind == "falff" else log_amplitudes(S)
@@ -74,30 +57,19 @@ def edges(S: Array) -> Array:
     return np.asarray(z[np.triu_indices(len(z), 1)])
 
 
-def edge_names(names: Sequence[str]) -> tuple[str, ...]:
-    rows, columns = np.triu_indices(len(names), 1)
-    return tuple(
-        f"{names[i]} - {names[j]}" for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
-    )
+def domain_means(z: Array, domains: Sequence[str]) -> Array:
+    """Return means of edges z (see `edges`) within and between domains, as `domain_names` has them.
 
-
-def domain_means(z: Array, domains: Sequence[str]) -> tuple[tuple[str, ...], Array]:
-    """Return names and means of edges z (see `edges`) within and between named domains.
-
-    Domains are in the order of their first network; a domain of one network has no edges within.
+    A domain of one network has no edges within.
     """
     named = list(dict.fromkeys(domains))
     domain_of = np.array([named.index(domain) for domain in domains])
     rows, columns = np.triu_indices(len(domains), 1)
     ends = np.sort(np.stack([domain_of[rows], domain_of[columns]]), axis=0)
-    names, means = [], []
     firsts, seconds = np.triu_indices(len(named))
-    for i, j in zip(firsts.tolist(), seconds.tolist(), strict=True):
-        block = z[(ends[0] == i) & (ends[1] == j)]
-        if block.size:
-            names.append(named[i] if i == j else f"{named[i]} - {named[j]}")
-            means.append(block.mean())
-    return tuple(names), np.array(means)
+    pairs = zip(firsts.tolist(), seconds.tolist(), strict=True)
+    blocks = (z[(ends[0] == i) & (ends[1] == j)] for i, j in pairs)
+    return np.array([block.mean() for block in blocks if block.size])
 
 
 def log_band_power(S: Array, tr: float, bands: Sequence[tuple[float, float]]) -> Array:

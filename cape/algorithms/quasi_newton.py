@@ -27,6 +27,7 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     Floats,
+    OneRelease,
     PlannedRelease,
     SubjectQuery,
     aligned,
@@ -256,7 +257,7 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QuasiNewton:
+class QuasiNewton(OneRelease[Unmixing]):
     """Rotations by noisy Newton steps: of annealed length, or of a filter after a spatial start."""
 
     n_rounds: int  # J, a public constant

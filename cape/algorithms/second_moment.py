@@ -14,6 +14,7 @@ from cape.algorithms.estimators import (
     NO_STEP,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     ReleaseStatus,
     StepRecord,
@@ -39,7 +40,7 @@ class Principal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecondMomentPca:
+class SecondMomentPca(OneRelease[Principal]):
     """Leading eigenvectors of the mean over subjects of X_m X_m' / T_m, columns bounded."""
 
     n_components: int  # K

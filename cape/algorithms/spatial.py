@@ -19,6 +19,7 @@ import numpy as np
 from cape.algorithms.claims import Claims, SplitHalf
 from cape.algorithms.estimators import (
     Array,
+    OneRelease,
     PlannedRelease,
     ReleaseStatus,
     StepRecord,
@@ -301,7 +302,7 @@ class SoftPca(ProjectorPca):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class SpatialIca:
+class SpatialIca(OneRelease[SpatialComponents]):
     """One release of the mean of projectors; all other steps are post-processing.
 
     The sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite

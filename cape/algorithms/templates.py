@@ -16,6 +16,7 @@ from cape.algorithms.estimators import (
     UNCLIPPED,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     ReleaseStatus,
     StepRecord,
@@ -98,7 +99,7 @@ class TemplateMaps:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class TemplateRegression:
+class TemplateRegression(OneRelease[TemplateMaps]):
     """Mean deviation of the subjects' regressed maps from the centre: one release.
 
     Sensitivity: each subject's deviation is clipped to a ball of radius c, so replacing one subject

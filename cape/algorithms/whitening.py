@@ -19,6 +19,7 @@ from cape.algorithms.estimators import (
     UNCLIPPED,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
@@ -88,7 +89,7 @@ def whiten(U: Array, Z0: Data) -> Data:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LogEuclidean:
+class LogEuclidean(OneRelease[Whitener]):
     """Whitening by the mean logarithm of the subjects' covariances."""
 
     n_looks: int  # L releases, each on the data as whitened so far

@@ -145,7 +145,7 @@ def budget_command(
     from cape.planning.comparison_budget import PlannedComparison
 
     plan = any_budget_of(
-        values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
+        values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share
     )
     result(dataclasses.asdict(plan), as_json=as_json)
     if as_json:

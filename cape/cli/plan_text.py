@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cape.cli.common import duration, say, table
+from cape.forecast.comparison import TermForecast
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.planning.comparison_budget import DetectableEffect, PlannedComparison
 from cape.protocol.sizes import MAX_SITES
@@ -77,25 +78,31 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
 
 def print_comparison(plan: PlannedComparison) -> None:
     plural = "s" * (plan.n_outcomes != 1)
-    question = "along a pattern of" if plan.pattern else "in"
+    question = "a pattern of " if plan.pattern else ""
+    terms = ", ".join(term.term for term in plan.terms)
     say(
-        f"{plan.n_subjects} subjects at {plan.n_sites} sites, {100 * plan.first_share:.0f} % of "
-        f"them in the first group: do groups differ {question} {plan.n_outcomes} outcome{plural}? "
-        f"Assumed colluders: {plan.colluders}"
+        f"{plan.n_subjects} subjects at {plan.n_sites} sites: {terms} in {question}"
+        f"{plan.n_outcomes} outcome{plural}. Assumed colluders: {plan.colluders}"
     )
     say("")
     _print_epsilon(plan)
     say("")
     say(
-        "Expected results, in standard deviations over people: the standard error of a difference; "
-        "the smallest difference found with power .8; the chance to find a difference of "
-        f"{', '.join(f'{effect:g}' for effect in plan.effects)}; the share of squared "
+        "Expected results, in standard deviations of people within sites and groups: the standard "
+        "error of a difference; the same if this term were asked alone; the smallest difference "
+        "found with power .8, after Holm; the chance to find one of "
+        f"{', '.join(f'{effect:g}' for effect in plan.effects)} by itself; the share of squared "
         "error that is privacy noise."
     )
     table(
-        "The plan, other budgets, more people",
-        ("people", "epsilon", "error", "sees", *(f"{d:g}" for d in plan.effects), "noise"),
-        [_seen(row) for row in (plan.seen, *plan.others)],
+        "What is asked",
+        ("difference", "error", "alone", "finds", *(f"{d:g}" for d in plan.effects), "noise"),
+        [_term(term, alone) for term, alone in zip(plan.terms, plan.alone, strict=True)],
+    )
+    table(
+        "Other budgets, more people: the term with the largest error",
+        ("people", "epsilon", "difference", "error", "finds", "noise"),
+        [_other(row) for row in plan.others],
     )
     exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
     say(
@@ -104,15 +111,28 @@ def print_comparison(plan: PlannedComparison) -> None:
     )
     say("")
     say(f"Will it work?  {plan.answer}", style="bold" if plan.usable else "bold red")
+    if plan.helps:
+        say(f"What would do, each by itself: {', '.join(plan.helps)}")
 
 
-def _seen(seen: DetectableEffect) -> tuple[str, ...]:
+def _term(term: TermForecast, alone: float) -> tuple[str, ...]:
+    return (
+        term.text,
+        f"{term.se:.3f}",
+        f"{alone:.3f}",
+        f"{term.smallest:.2f}",
+        *(f"{power:.2f}" for power in term.power),
+        f"{100 * term.privacy:.0f} %",
+    )
+
+
+def _other(seen: DetectableEffect) -> tuple[str, ...]:
     return (
         str(seen.n_subjects),
         f"{seen.epsilon:g}",
+        seen.term,
         f"{seen.se:.3f}",
         f"{seen.smallest:.2f}",
-        *(f"{power:.2f}" for power in seen.power),
         f"{100 * seen.privacy:.0f} %",
     )
 

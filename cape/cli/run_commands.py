@@ -37,7 +37,7 @@ PresetName = Literal[
     "brain", "groups", "two-sided", "smooth", "paper", "realistic",
     "weak", "heavy", "gaussian", "gaussian-het", "sub-gaussian",
     "correlated", "jitter", "fields", "gaussian-fields", "lengths", "smooth-courses", "noisy",
-    "sites", "spikes", "subgroups", "records",
+    "sites", "spikes", "subgroups", "volumes", "volumes-bd", "records",
 ]  # fmt: skip
 LayoutName = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 
@@ -184,7 +184,8 @@ def synth_command(
         PresetName,
         typer.Option(
             help="brain: NIfTI in MNI space; groups: patients and controls; two-sided, "
-            "smooth: for spatial maps, with and without networks; records: tables; all others: "
+            "smooth: for spatial maps, with and without networks; volumes: tables of brain "
+            "volumes of patients and controls; records: tables; all others: "
             "matrices of images, realistic and its variants (see docs)."
         ),
     ] = "brain",

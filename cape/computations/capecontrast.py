@@ -1,68 +1,62 @@
-"""Do two groups of people differ? A private comparison with covariates, intervals and p-values.
+"""Do people differ? One private linear model: groups, continuous columns, products, change.
 
-Patients and controls, or any two levels of a column, are compared in outcomes of each person.  A
-planned question tests every outcome.  With many outcomes, one half of the people gives the pattern
-along which groups differ, and the other half tests it with one number.  The number of people by
-site and group is public unless labels = protected.
+The owner states columns, a formula and which of its terms are asked.  Every term is answered for
+every outcome, with the other terms held equal and site by site; or, of many outcomes, one half of
+the people gives the pattern along which groups differ, and the other half tests it with one number.
+The number of people by site is public, and so are those by level of the columns that the owner
+names as public; all other columns are data.
 
-Design, formulas and measurements: docs/group-comparison.md; the estimator is
-`cape.algorithms.contrast`.  Read the table at the bottom first.
+Question and grammar: `cape.settings.question`; estimator and answer: `cape.algorithms.regression`,
+`cape.algorithms.answer`; docs/group-comparison.md.  Read the table at the bottom first.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, cast
 
 import numpy as np
 
-from cape.algorithms.contrast import MAX_PLANNED, Contrast, Contrasted, estimates
-from cape.algorithms.estimators import Array
-from cape.algorithms.group_design import Groups, half_of_sites, weights
-from cape.algorithms.person_outcomes import outcome_names
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.algorithms.answer import direction
+from cape.algorithms.design import Counts, Flags, Public, counted, counts_of, in_words, public_of
+from cape.algorithms.estimators import Array, Data
+from cape.algorithms.regression import Regressed, Regression
+from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Half
-from cape.privacy.halves import size_of_half
+from cape.privacy.halves import half_of_sites, size_of_half
+from cape.privacy.ledger import Budget
 from cape.protocol import subject_views
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import Entries, RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, RosterEntry, joined, settings_of
-from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table, component_names
+from cape.protocol.outcome import ContrastOutcome, Outcome, SiteOutcome, Table
 from cape.protocol.phases import AnyPhase, Computation
-from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_plan
+from cape.protocol.plan import (
+    PROTECTS_NOBODY,
+    PlannedStage,
+    make_plan,
+    noise_shares_of,
+    verify_plan,
+)
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import facts, nothing_for_sites, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.comparison import (
-    MAX_OUTCOMES,
-    OF_GIFT,
-    UNITS,
-    Column,
-    Comparison,
-    Covariate,
-    Levels,
-    Measure,
-    MeasureKind,
-    Range,
-    check_question,
-    parse_covariates,
-    parse_outcomes,
-    parse_question,
-)
 from cape.settings.config import Config, Recipe
+from cape.settings.measures import UNITS
 from cape.settings.option import option, out_of_range
+from cape.settings.question import Question, parse_question, typed
 
 if TYPE_CHECKING:
-    from cape.forecast.contrast import ContrastForecast
+    from cape.forecast.comparison import TermForecast
 
 NAME = "capecontrast"
 
-# Maximum of maps whose time courses are compared
-MAX_NETWORKS: Final = 200
 # Defaults of common settings when outcomes come from a table
 TABLE_DEFAULTS: Final[Mapping[str, object]] = {
     "feature_space": "matrix",
@@ -72,11 +66,13 @@ TABLE_DEFAULTS: Final[Mapping[str, object]] = {
     "standardize": "none",
 }
 
-# Sites needed to estimate the spread between them (sites = random)
+# Fewest sites whose spread can be estimated (site_effects = random)
 MIN_RANDOM_SITES = 8
-# Cells of people for counts and halves: their groups
-FIRST, SECOND, NEITHER = "first", "second", "neither"
-CELLS = (FIRST, SECOND, NEITHER)
+# Stages in order; their names are those of phases
+_DESIGN: Final = "design"
+_WHOLE: Final = "contrast"
+_SCORE: Final = "score"
+_Stage = Literal["design", "contrast", "score"]
 
 
 # -- settings ------------------------------------------------------------------------------------
@@ -86,15 +82,22 @@ CELLS = (FIRST, SECOND, NEITHER)
 class CapeContrastConfig(Config):
     """Settings of capecontrast."""
 
-    group: str = option("")
-    covariates: str = option("")
+    SHOWN: ClassVar = (
+        "epsilon", "delta", "n_sites",
+        "variables", "formula", "ask", "outcomes", "public", "networks",
+    )  # fmt: skip
+
+    variables: str = option("")
+    formula: str = option("")
+    ask: str = option("")
     outcomes: str = option("")
-    question: Literal["auto", "planned", "pattern"] = option("auto")
-    sites: Literal["these", "random"] = option("these", expert=True)
-    labels: Literal["public", "protected"] = option("public", group="Privacy")
+    public: str = option("", group="Privacy")
+    networks: str = option("")
+    among: str = option("", expert=True)
+    change: str = option("", expert=True)
+    test: Literal["each", "pattern"] = option("each", expert=True)
+    site_effects: Literal["fixed", "random"] = option("fixed", expert=True)
     outcomes_from: Literal["auto", "gift"] = option("auto", group="Data", expert=True)
-    n_networks: int = option(0, low=0, high=MAX_NETWORKS, group="Data", expert=True)
-    domains: str = option("", group="Data", expert=True)
     min_timepoints: int = option(100, low=1, group="Data")  # tables: 1
 
     @classmethod
@@ -107,76 +110,52 @@ class CapeContrastConfig(Config):
         return super(CapeContrastConfig, cls).from_input(given)  # noqa: UP008
 
     def recipe(self) -> Recipe:
-        if self.measure is None:
+        question = self.question
+        if question is None or question.measure is None or self.of_gift:
             return Config.recipe(self)
-        n = len(self.measure.networks)
+        n = len(question.measure.networks)
         return Recipe(templates=True, courses=True, widest=n, max_components=0)
 
     def check(self) -> None:
         Config.check(self)
-        if not (self.group.strip() and self.outcomes.strip()):
-            return  # an empty form is allowed; its use raises E013
-        check_question(self.asked_group, self.asked_covariates)
-        if isinstance(self.asked_group, Range) and not self.strict:
-            do = 'name two levels, such as "dx: patient, control", or set labels = "protected".'
-            raise out_of_range("group", self.group, "two groups with labels = public", do)
-        self._check_measure()
-        self._check_outcomes(len(self.asked_outcomes))
-
-    def _check_measure(self) -> None:
-        """ConfigError for outcomes that cannot be computed from images."""
-        measure, domains = self.asked_measure, self.named_domains
-        if self.of_gift and (measure is None or measure.kind not in OF_GIFT):
-            raise out_of_range(
-                "outcomes", self.outcomes[:60], f"{', '.join(OF_GIFT)} with outcomes_from=gift"
-            )
-        if measure is None:
+        question = self.question  # raises what is wrong with its texts
+        if question is None or question.measure is None:
             return
-        n = len(measure.networks)
-        if n < 2:
-            do = "say how many maps there are (cape simulate --maps counts them)."
-            raise ConfigError("E013", setting="n_networks", do=do)
-        if measure.kind == "domains" and not domains:
-            do = "name the domain of every map, such as visual, visual, motor."
-            raise ConfigError("E013", setting="domains", do=do)
-        if domains and self.n_networks not in (0, len(domains)):
-            allowed = f"{len(domains)}, as domains has"
-            raise out_of_range("n_networks", self.n_networks, allowed, "count the maps.")
-        if self.low_pass and measure.kind in ("power", "falff"):
-            do = "leave the upper frequencies in."
-            raise out_of_range("low_pass", self.low_pass, f"0 with outcomes={measure.kind}", do)
-        K = len(outcome_names(measure))
-        if K > MAX_OUTCOMES:
-            allowed = f"at most {MAX_OUTCOMES} outcomes"
-            do = 'take means of domains (outcomes = "domains"), or fewer maps.'
-            raise out_of_range("outcomes", f"{K} of {n} maps", allowed, do)
-
-    def _check_outcomes(self, n_outcomes: int) -> None:
-        """ConfigError for a question that does not suit the number of outcomes."""
-        if self.question == "pattern" and n_outcomes < 2:
-            raise out_of_range("question", "pattern", "planned", "one outcome has no pattern.")
-        if self.strict and (self.is_pattern(n_outcomes) or n_outcomes > MAX_PLANNED):
-            allowed, do = f"1 to {MAX_PLANNED} with labels = protected", "ask for fewer."
-            raise out_of_range("outcomes", n_outcomes, allowed, do)
-        if self.sites == "random" and (
-            self.strict or (n_outcomes > 1 and not self.is_pattern(n_outcomes))
-        ):
-            do = "leave the answer to these sites."
-            raise out_of_range(
-                "sites", "random", "these, but for one outcome or a pattern of public groups", do
-            )
+        if self.low_pass and question.measure.kind in ("power", "falff"):
+            allowed, do = f"0 with outcomes={question.measure.kind}", "leave the upper ones in."
+            raise out_of_range("low_pass", self.low_pass, allowed, do)
 
     @property
-    def asked_group(self) -> Covariate:
-        return parse_question(self._required("group"))
+    def question(self) -> Question | None:
+        """What is asked; None for a form that nobody filled."""
+        if not (self.variables.strip() and self.formula.strip() and self.outcomes.strip()):
+            return None
+        return parse_question(
+            variables=self.variables,
+            formula=self.formula,
+            ask=self.ask,
+            outcomes=self.outcomes,
+            public=self.public,
+            among=self.among,
+            change=self.change,
+            test=self.test,
+            site_effects=self.site_effects,
+            networks=self.networks,
+            outcomes_from=self.outcomes_from,
+        )
 
     @property
-    def asked_covariates(self) -> tuple[Covariate, ...]:
-        return parse_covariates(self.covariates)
-
-    @property
-    def named_domains(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.domains.split(",") if self.domains)
+    def asked(self) -> Question:
+        """The question; ConfigError E013 for an empty form."""
+        if (question := self.question) is None:
+            needed = {
+                "variables": self.variables,
+                "formula": self.formula,
+                "outcomes": self.outcomes,
+            }
+            missing = next(name for name, text in needed.items() if not text.strip())
+            raise ConfigError("E013", setting=missing, do="the owner says what is compared.")
+        return question
 
     @property
     def of_gift(self) -> bool:
@@ -184,63 +163,8 @@ class CapeContrastConfig(Config):
         return self.outcomes_from == "gift"
 
     @property
-    def measure(self) -> Measure | None:
-        """The measure of the time courses of public maps; None for tables."""
-        return None if self.of_gift else self.asked_measure
-
-    @property
-    def asked_measure(self) -> Measure | None:
-        """The measure of maps or of GIFT's results; None for columns of a table."""
-        kind = self.outcomes.strip()
-        if kind not in UNITS:
-            return None
-        domains = self.named_domains
-        networks = component_names(len(domains) or self.n_networks)
-        return Measure(kind=cast(MeasureKind, kind), networks=networks, domains=domains)
-
-    @property
-    def asked_outcomes(self) -> tuple[Column, ...]:
-        if (measure := self.asked_measure) is None:
-            return parse_outcomes(self._required("outcomes"))
-        _, unit, middle = UNITS[measure.kind]
-        names = outcome_names(measure)
-        return tuple(Column(column=name, unit=unit, middle=middle) for name in names)
-
-    @property
-    def outcome_units(self) -> tuple[str, ...]:
-        """The unit of every outcome, as a word."""
-        word = "" if self.asked_measure is None else UNITS[self.asked_measure.kind][0]
-        return (word,) * len(self.asked_outcomes)
-
-    def _required(self, setting: str) -> str:
-        if not (text := str(getattr(self, setting))).strip():
-            raise ConfigError("E013", setting=setting, do="the owner says what is compared.")
-        return text
-
-    @property
-    def strict(self) -> bool:
-        return self.labels == "protected"
-
-    def is_pattern(self, n_outcomes: int) -> bool:
-        return self.question == "pattern" or (self.question == "auto" and n_outcomes > MAX_PLANNED)
-
-    @property
-    def comparison(self) -> Comparison | None:
-        if not (self.group.strip() and self.outcomes.strip()):
-            return None
-        measure = self.measure
-        columns = () if measure else tuple(outcome.column for outcome in self.asked_outcomes)
-        return Comparison(
-            group=self.asked_group,
-            covariates=self.asked_covariates,
-            outcomes=columns,
-            measure=measure,
-            of_gift=self.asked_measure if self.of_gift else None,
-        )
-
-    @property
     def counted(self) -> tuple[str, ...]:
-        return () if self.strict else (self.asked_group.column,)
+        return () if self.question is None else self.question.public
 
 
 # -- the public model ----------------------------------------------------------------------------
@@ -250,220 +174,237 @@ class CapeContrastConfig(Config):
 class ContrastModel(Model):
     """States of the estimators, which all parties hold; None before their first release."""
 
-    contrast: Contrasted | None = None  # all outcomes
-    score: Contrasted | None = None  # the pattern, tested in half B
-
-
-# -- people of a site: rows and cells ------------------------------------------------------------
-
-
-class ComparedSource(Protocol):
-    """A source of subjects that also gives covariates and groups."""
-
-    def compared(self) -> Stacks:
-        """Return covariates and, last, g of all listed people: one array (n, p + 1, 1).
-
-        Values are in public units, NaN where missing.  g is 1 in the first group and 0 in the
-        second, or the value of a continuous question in public units.
-        """
-
-
-def comparison_rows(site: Site, space: FeatureSpace) -> Stacks:
-    """Return [K outcomes, p covariates, g] of all listed people: one array (n, K + p + 1, 1).
-
-    Missing outcomes are NaN.
-    """
-    K = len(settings_of(CapeContrastConfig, site.config).asked_outcomes)
-
-    def build() -> Stacks:
-        u: dict[str, Array] = {}
-        outcomes = subject_views.prepared(site, space)
-        for array, labels in zip(outcomes.arrays, outcomes.labels, strict=True):
-            nothing = np.full((len(array), K), np.nan)
-            u |= dict(zip(labels, array[:, :, 0] if array.shape[2] else nothing, strict=True))
-        compared = cast(ComparedSource, site.source).compared()
-        (array,), (labels,) = compared.arrays, compared.labels
-        values = np.array([u[label] for label in labels]).reshape(len(labels), -1)
-        return _one_stack(np.hstack([values, array[:, :, 0]]), labels)
-
-    return site.cached("people", site.config.digest(), build)
-
-
-def _one_stack(rows: Array, labels: tuple[str, ...]) -> Stacks:
-    with np.errstate(over="ignore"):  # overflow gives inf: that person then adds zeros
-        people = rows[:, :, None].astype(np.float32)
-    return Stacks(arrays=(people,), labels=(labels,))
-
-
-def cell_by_person(site: Site, space: FeatureSpace) -> dict[str, str]:
-    """Return the group of every person, by label.
-
-    A site pins the groups in `join` (E161): after a change of groups, newly drawn halves would
-    overlap the earlier ones.
-    """
-    people = comparison_rows(site, space)
-    named = {1.0: FIRST, 0.0: SECOND}
-    cells = [named.get(g, NEITHER) for g in people.arrays[0][:, -1, 0].tolist()]
-    return dict(zip(people.labels[0], cells, strict=True))
-
-
-def counts(site: Site, space: FeatureSpace | None = None) -> tuple[int, ...]:
-    """Return the numbers of people in the first and the second group."""
-    groups = list(cell_by_person(site, space or site.source.space).values())
-    return groups.count(FIRST), groups.count(SECOND)
+    design: Regressed | None = None  # of a pattern: what all people say of columns and groups
+    contrast: Regressed | None = None  # all outcomes; of a pattern, in half A
+    score: Regressed | None = None  # the pattern, tested in half B
 
 
 # -- what is asked: one description for the planner and for every site's own check ---------------
 
 
-def _question(config: CapeContrastConfig, *, score: bool = False, **public: Any) -> Contrast:
-    scales = (1.0,) if score else tuple(one.unit for one in config.asked_outcomes)
-    return Contrast(
-        scales=scales,
-        covariates=tuple(one.max_value for one in config.asked_covariates),
-        found=score,
-        strict=config.strict,
-        random=config.sites == "random" and len(scales) == 1,
-        **public,
+def chain(config: CapeContrastConfig) -> tuple[_Stage, ...]:
+    """Return the stages of a run, in order."""
+    question = config.asked
+    if not question.pattern:
+        return (_WHOLE,)
+    # Without noise halves share nothing; nor is there anything to share without covariates.
+    adjusted = config.private and any(term.nuisance for term in question.asked)
+    return (_DESIGN, _WHOLE, _SCORE) if adjusted else (_WHOLE, _SCORE)
+
+
+def part_of(config: CapeContrastConfig, stage: _Stage) -> Half:
+    if not config.asked.pattern or stage == _DESIGN:
+        return ""
+    return "A" if stage == _WHOLE else "B"
+
+
+def cells_of(question: Question, entry: RosterEntry) -> tuple[int, ...]:
+    """Return the people of each public cell at a site; without public columns all are in one."""
+    return entry.counts if question.public else (entry.n_subjects,)
+
+
+def has_of(question: Question, entries: Entries, *, together: bool = False) -> Flags:
+    """Return which site has which outcome (S, K), by its own words; `together`: has all, (S, 1)."""
+    names = [outcome.name for outcome in question.outcomes]
+    has = np.array([[name not in entry.lacks for name in names] for entry in entries])
+    return np.asarray(has.all(axis=1, keepdims=True) if together else has)
+
+
+def asked_counts(question: Question, entries: Entries, part: Half, seed: str) -> Counts:
+    """Return how many people of each cell a release asks at each site, (S, cells)."""
+    counts = np.array([cells_of(question, entry) for entry in entries])
+    if part and question.random:
+        names, people = zip(*((entry.site, entry.n_subjects) for entry in entries), strict=True)
+        first = np.array(half_of_sites(seed, names, people))
+        return np.where((first == (part == "A"))[:, None], counts, 0)
+    for entry, row in zip(entries, counts, strict=True):
+        row[:] = [size_of_half(seed, entry.site, str(i), int(n), part) for i, n in enumerate(row)]
+    return counts
+
+
+def terms_of(
+    config: CapeContrastConfig, entries: Entries, stage: _Stage, seed: str
+) -> tuple[Public, ...]:
+    """Return the public numbers of each asked term in a stage; `seed` draws halves."""
+    question, part = config.asked, part_of(config, stage)
+    counts = asked_counts(question, entries, part, seed)
+    has = has_of(question, entries, together=stage == _SCORE)
+    return tuple(
+        public_of(
+            question,
+            term,
+            counts=counts,
+            people=counts.sum(axis=1),
+            has=has,
+            everybody=sum(entry.n_subjects for entry in entries),
+            G=_precision(config, entries, part),
+        )
+        for term in question.asked
     )
 
 
-def stages(config: CapeContrastConfig) -> tuple[PlannedStage, ...]:
-    # Looks and their shares do not depend on the number of people.
-    groups = Groups(people=np.zeros(1, dtype=np.int64), cases=None)
+def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> float:
+    """Return G = M mu sqrt(h / S) of a term, in a half of M / 2 people; inf without noise.
 
-    def planned(phase: str, *, score: bool) -> PlannedStage:
-        releases = _question(config, score=score, groups=groups, everybody=0).schedule(0)
-        part = part_of(config, score=score)
-        return PlannedStage(phase=phase, releases=releases, mu2_weight=1.0, part=part)
+    The plan of a stage hangs on it, and so it must not depend on how halves are drawn.
+    """
+    if not config.private:
+        return np.inf
+    question, S = config.asked, len(entries)
+    M = sum(sum(cells_of(question, entry)) for entry in entries) / (2 if part else 1)
+    mu = Budget.of(epsilon=config.epsilon, delta=config.delta).mu
+    return float(M * mu * np.sqrt(noise_shares_of(config, S) / S / len(question.asked)))
 
-    first = planned("contrast", score=False)
-    return (first, planned("score", score=True)) if first.part else (first,)
+
+# Parties ask for it in every exchange, and what it knows of a state is kept with it.
+@functools.lru_cache(maxsize=16)
+def regression_of(
+    config: CapeContrastConfig,
+    entries: Entries,
+    stage: _Stage,
+    seed: str = "",
+    given: Regressed | None = None,
+) -> Regression:
+    """Return the estimator of a stage; `given`: the last state of `design`, None for its plan."""
+    if stage == _DESIGN or not config.asked.pattern:
+        kind: Literal["whole", "design"] = "design" if stage == _DESIGN else "whole"
+        return Regression(terms=terms_of(config, entries, stage, seed), stage=kind)
+    before = None
+    if _DESIGN in chain(config):
+        design = regression_of(config, entries, _DESIGN)
+        before = (design, design.start(0) if given is None else given)
+    return Regression(terms=terms_of(config, entries, stage, seed), stage="half", given=before)
 
 
-def plan_run(
-    config: CapeContrastConfig, n_sites: int, n_subjects: int, space: FeatureSpace
-) -> RunPlan:
-    """Return the plan that the aggregator makes in `join`; ConfigError if no plan exists."""
-    if config.sites == "random" and n_sites < MIN_RANDOM_SITES:
-        do = "leave the answer to these sites (sites = these)."
-        raise out_of_range(
-            "sites", f"random with {n_sites} sites", f"{MIN_RANDOM_SITES} and more", do
+def question_of(
+    config: CapeContrastConfig, model: ContrastModel, *, stage: _Stage = _WHOLE
+) -> Regression:
+    """Return the estimator of a stage in a run."""
+    given = None if stage == _DESIGN else model.design
+    seed = model.fingerprint if part_of(config, stage) else ""
+    return regression_of(config, joined(model).sites, stage, seed, given)
+
+
+def stages(config: CapeContrastConfig, entries: Entries) -> tuple[PlannedStage, ...]:
+    planned = []
+    for stage in chain(config):
+        asked = regression_of(config, entries, stage)
+        planned.append(
+            PlannedStage(
+                phase=stage,
+                releases=asked.schedule(0),
+                mu2_weight=asked.share,
+                part=part_of(config, stage),
+            )
         )
+    return tuple(planned)
+
+
+def plan_run(config: CapeContrastConfig, entries: Entries, space: FeatureSpace) -> RunPlan:
+    """Return the plan of a run; ConfigError if there is none."""
+    question, n_sites = config.asked, len(entries)
+    if question.random and n_sites < MIN_RANDOM_SITES:
+        got, allowed = f"random with {n_sites} sites", f"{MIN_RANDOM_SITES} and more"
+        do = "leave the answer to these sites (site_effects = fixed)."
+        raise out_of_range("site_effects", got, allowed, do)
     if config.survivors(n_sites) < n_sites:
         # Weights, halves and D count all people of the roster: no site may drop out.
         allowed = f"all-sites, or secagg with min_survivors={n_sites}"
         raise out_of_range("aggregation", config.aggregation, allowed, "no site may drop out here.")
-    plan = make_plan(config, stages(config), n_sites=n_sites, n_subjects=n_subjects)
+    n_subjects = sum(entry.n_subjects for entry in entries)
+    plan = make_plan(config, stages(config, entries), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if config.private else (PROTECTS_NOBODY,)
     return RunPlan(releases=plan, n_basis=_n_basis(config, space), warnings=warnings)
 
 
 def _n_basis(config: CapeContrastConfig, space: FeatureSpace) -> int:
     """Return the numbers per row or volume of a person; ConfigError: another number of maps."""
-    if config.measure is None:
+    question = config.asked
+    if question.of_tables or question.measure is None:
         return space.n_features
-    n = len(config.measure.networks)
+    n = len(question.measure.networks)
     # The owner's plan is made before maps are read.
     if space.n_templates not in (0, n):
-        raise out_of_range("n_networks", n, f"{space.n_templates}, the maps there", "count them.")
+        raise out_of_range("networks", f"{n} names", f"{space.n_templates}, one for each map there")
     return n
 
 
 def verify(site: Site, roster: Roster) -> None:
     # The roster is not trusted: the site makes the same plan again from its own inputs.
     config = settings_of(CapeContrastConfig, site.config)
-    verify_plan(site, roster, stages(config), n_basis=_n_basis(config, roster.space))
-    if not config.strict:
-        own = next(entry for entry in roster.sites if entry.site == site.id)
-        if own.counts != counts(site, roster.space):
-            problem = "the roster has other counts of this site's groups than it said"
-            raise PrivacyBudgetError("E231", site=site.id, problem=problem)
+    own = next(entry for entry in roster.sites if entry.site == site.id)
+    if {"counts": own.counts, "lacks": own.lacks} != said_of(site, roster.space):
+        problem = "the roster says other things of this site's people than it said"
+        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
+    n_basis = _n_basis(config, roster.space)
+    verify_plan(site, roster, stages(config, roster.sites), n_basis=n_basis)
 
 
-def part_of(config: CapeContrastConfig, *, score: bool) -> Half:
-    if not config.is_pattern(len(config.asked_outcomes)):
-        return ""
-    return "B" if score else "A"
+# -- people of a site ----------------------------------------------------------------------------
 
 
-def asked_of(config: CapeContrastConfig, seed: str, entry: RosterEntry, part: Half) -> list[int]:
-    """Return the numbers of the first and second group that a release uses at a site."""
-    if config.sites == "random":
-        return list(entry.counts)  # halves are whole sites
-    return [
-        size_of_half(seed, entry.site, cell, n, part)
-        for cell, n in zip(CELLS, entry.counts, strict=False)
-    ]
+class ComparedSource(Protocol):
+    """A source whose subjects are rows: outcomes, public cell, coded columns."""
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Names of outcomes that the site states it does not have."""
 
 
-def groups_of(config: CapeContrastConfig, seed: str, roster: Roster, part: Half) -> Groups:
-    """Return the public numbers of people in a release."""
-    entries = roster.sites
-    if config.strict:
-        return Groups(people=np.array([entry.n_subjects for entry in entries]), cases=None)
-    if part and config.sites == "random":
-        names, people = [entry.site for entry in entries], [entry.n_subjects for entry in entries]
-        first = half_of_sites(seed.encode(), names, np.array(people))
-        entries = tuple(
-            entry for entry, a in zip(entries, first, strict=True) if a == (part == "A")
-        )
-    counts = np.array([asked_of(config, seed, entry, part) for entry in entries])
-    return Groups(people=counts.sum(axis=1), cases=counts[:, 0])
+def people_at(site: Site, space: FeatureSpace) -> tuple[Data, tuple[str, ...], Counts]:
+    """Return rows (n, K + 1 + C) of all listed people in public order, their labels and cells (n,).
+
+    The cell is -1 for people who are not asked, among them those of a cell with fewer people than
+    the site says.  A site pins its people in `join` (E161): after a change of cells, newly drawn
+    halves would overlap the earlier ones.
+    """
+    question = settings_of(CapeContrastConfig, site.config).asked
+    people = subject_views.prepared(site, space)
+    rows, labels = people.arrays[0][:, :, 0], people.labels[0]
+    cell, _ = counted(question, rows[:, len(question.outcomes)].astype(np.int64), site.min_group)
+    return rows, labels, cell
 
 
-def question_of(config: CapeContrastConfig, model: Model, *, score: bool = False) -> Contrast:
-    """Return the estimator of a stage, with its planned noise."""
-    return _asked(config, joined(model), model.fingerprint, score=score)
+def said_of(site: Site, space: FeatureSpace | None = None) -> dict[str, Any]:
+    """Return what the card says of this site alone: people by public cell, missing outcomes."""
+    question = settings_of(CapeContrastConfig, site.config).asked
+    _, _, cell = people_at(site, space or site.source.space)
+    counts = counts_of(question, cell) if question.public else ()
+    return {"counts": counts, "lacks": cast(ComparedSource, site.source).lacks}
 
 
-def _asked(config: CapeContrastConfig, roster: Roster, seed: str, *, score: bool) -> Contrast:
-    phase = "score" if score else "contrast"
-    events = [event for event in roster.plan if event.phase == phase]
-    sizes = roster.n_sites, roster.n_subjects
-    return _question(
-        config,
-        score=score,
-        groups=groups_of(config, seed, roster, part_of(config, score=score)),
-        everybody=roster.n_subjects,
-        noise=tuple(event.noise_std(*sizes) for event in events),
-    )
+def cell_by_person(site: Site, model: Model) -> dict[str, str]:
+    """Return the public cell of every person, by label."""
+    _, labels, cell = people_at(site, joined(model).space)
+    return dict(zip(labels, map(str, cell.tolist()), strict=True))
+
+
+def rows_for(site: Site, model: ContrastModel, *, stage: _Stage = _WHOLE) -> Stacks:
+    """Return the people as a stage asks them: outcomes, cell, coded columns, index of the site."""
+    config, roster = settings_of(CapeContrastConfig, site.config), joined(model)
+    K = len(config.asked.outcomes)
+    rows, labels, cell = people_at(site, roster.space)
+    own = [entry.site for entry in roster.sites].index(site.id)
+    _check_counts(site, roster.sites[own], cell)
+    u = rows[:, :K].astype(np.float64)
+    if stage == _SCORE:
+        u = u @ pattern_weights(config, model)[:, None]
+    place = np.full(len(rows), own)
+    people = np.column_stack([u, cell, rows[:, K + 1 :], place]).astype(np.float32)
+    return Stacks(arrays=(people[:, :, None],), labels=(labels,))
+
+
+def _check_counts(site: Site, entry: RosterEntry, cell: Counts) -> None:
+    """Raise DataError (E161) unless the public cells are those of before, on which bounds rely."""
+    question = settings_of(CapeContrastConfig, site.config).asked
+    if question.public and counts_of(question, cell) != entry.counts:
+        detail = "the people of the public cells are not those of before"
+        raise DataError("E161", site=site.id, detail=detail)
 
 
 def pattern_weights(config: CapeContrastConfig, model: ContrastModel) -> Array:
-    """Return w (K,), per outcome in its unit: the unit vector estimated by half A."""
-    question = question_of(config, model)
-    beta = estimates(question, CONTRAST.released(model)).estimate / np.array(question.scales)
-    return np.asarray(beta / max(float(np.linalg.norm(beta)), 1e-300) / np.array(question.scales))
-
-
-# -- what a site adds ----------------------------------------------------------------------------
-
-
-def _weighed(site: Site, model: ContrastModel, *, score: bool = False) -> Stacks:
-    """Return [outcomes, covariates, r] of all people; r is NaN for those in neither group."""
-    config = settings_of(CapeContrastConfig, site.config)
-    roster = joined(model)
-    people = comparison_rows(site, roster.space)
-    rows, K = people.arrays[0][:, :, 0].astype(np.float64), len(config.asked_outcomes)
-    middles = [one.middle for one in config.asked_outcomes]
-    u, x, g = rows[:, :K] - middles, rows[:, K:-1], rows[:, -1]
-    if score:
-        u = (u @ pattern_weights(config, model))[:, None]
-    if config.strict:
-        r = g / 4 if isinstance(config.asked_group, Range) else g - 0.5
-    else:
-        own = next(entry for entry in roster.sites if entry.site == site.id)
-        part = part_of(config, score=score)
-        first, second = asked_of(config, model.fingerprint, own, part)
-        # Weights of the half in this release; they sum to 0
-        each = weights(np.array([1] * first + [0] * second))
-        r = np.full(len(g), np.nan)
-        if first:
-            r[g == 1.0] = each[0]
-        if second:
-            r[g == 0.0] = each[-1]
-    return _one_stack(np.column_stack([u, x, r]), people.labels[0])
+    """Return w (K,), of outcomes in their public units: the unit vector that half A estimates."""
+    return direction(question_of(config, model), CONTRAST.released(model))
 
 
 # -- the result ----------------------------------------------------------------------------------
@@ -476,24 +417,19 @@ _REASONS = {
 
 def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
     config = settings_of(CapeContrastConfig, party.config)
-    pattern = config.is_pattern(len(config.asked_outcomes))
-    state: Contrasted = CONTRAST.released(model)
-    score: Contrasted | None = SCORE.released(model) if pattern else None
-    asked_score = question_of(config, model, score=True) if pattern else None
+    question, pattern = config.asked, config.asked.pattern
+    state: Regressed = CONTRAST.released(model)
+    score: Regressed | None = SCORED.released(model) if pattern else None
     status = (score or state).status
-    names = tuple(one.column for one in config.asked_outcomes)
     return ContrastOutcome(
         **facts(NAME, party, model),
         status=status,
         reason=_REASONS[status],
-        group=config.asked_group,
-        covariates=config.asked_covariates,
-        names=names,
-        units=config.outcome_units,
-        middles=tuple(one.middle for one in config.asked_outcomes),
-        question=question_of(config, model),
+        question=question,
+        has=tuple(map(tuple, has_of(question, joined(model).sites).tolist())),
+        regression=question_of(config, model),
         state=state,
-        score=asked_score,
+        score=question_of(config, model, stage=_SCORE) if pattern else None,
         score_state=score,
         weights=pattern_weights(config, model) if pattern else None,
     )
@@ -505,100 +441,171 @@ def of_site(site: Site, model: ContrastModel) -> SiteOutcome:
 
 def _own_people(site: Site, model: ContrastModel) -> Table:
     """Return the table that a site sees: the values used of each of its own people."""
-    config = settings_of(CapeContrastConfig, site.config)
-    people, covariates = comparison_rows(site, joined(model).space), config.asked_covariates
-    columns = (*covariates, config.asked_group)
-    rows = []
-    for label, row in zip(people.labels[0], people.arrays[0][:, :, 0].tolist(), strict=True):
-        coded = row[-len(columns) :]
-        # g codes the groups as 1 and 0; `cell` expects the coding of covariates, 1 and -1.
-        if isinstance(config.asked_group, Levels):
-            coded[-1] = 2 * coded[-1] - 1
-        cells = [column.cell(value) for column, value in zip(columns, coded, strict=True)]
-        values = [f"{value:.6g}" if np.isfinite(value) else None for value in row[: -len(columns)]]
-        rows.append((label, cells[-1], *cells[:-1], *values))
-    names = [one.column for one in (config.asked_group, *covariates, *config.asked_outcomes)]
-    return Table(name="people", title="", note="", header=("subject", *names), rows=tuple(rows))
+    question = settings_of(CapeContrastConfig, site.config).asked
+    rows, labels, cell = people_at(site, joined(model).space)
+    names = [outcome.name for outcome in question.outcomes]
+    units = np.array([outcome.unit for outcome in question.outcomes])
+    middles = np.array([outcome.middle for outcome in question.outcomes])
+    own = rows[:, : len(names)].astype(np.float64) * units + middles
+    own[:, [outcome.log for outcome in question.outcomes]] = np.exp(
+        own[:, [outcome.log for outcome in question.outcomes]]
+    )
+    table = []
+    for label, row, values, asked in zip(labels, rows, own.tolist(), cell >= 0, strict=True):
+        said = [f"{value:.6g}" if np.isfinite(value) else None for value in values]
+        table.append((label, "yes" if asked else "no", *in_words(question, row), *said))
+    header = ("subject", "asked", *(one.name for one in question.variables), *names)
+    return Table(name="people", title="", note="", header=header, rows=tuple(table))
 
 
 # -- the protocol --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _QuestionStage(SecureSum[ContrastModel]):
-    """A stage that ends the run unless the question is a pattern."""
+class _AskedStage(SecureSum[ContrastModel]):
+    """A stage that some questions do not have (`chain`)."""
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        own = settings_of(CapeContrastConfig, config)
-        if own.is_pattern(len(own.asked_outcomes)):
-            return SecureSum.phases(self, config)
-        # Without successors a stage opens `report`.  A planned question has no score stage.
-        return SecureSum.phases(replace(self, successors=()), config) if self.successors else ()
+        asked = chain(settings_of(CapeContrastConfig, config))
+        if self.name not in asked:
+            return ()
+        later = tuple(one for one in self.successors if one.name in asked)
+        # Without successors a stage opens `report`.
+        return SecureSum.phases(replace(self, successors=later), config)
 
 
-SCORE = _QuestionStage(
-    name="score",
-    state=Contrasted,
-    model_field="score",
-    estimator=partial(question_of, score=True),
-    rows=lambda model: joined(model).space.n_features,
-    input=partial(_weighed, score=True),
-    cells=lambda site, model: cell_by_person(site, joined(model).space),
-    by_site=lambda config: config.sites == "random",
-)
-CONTRAST = replace(
-    SCORE,
-    name="contrast",
-    model_field="contrast",
-    estimator=question_of,
-    input=_weighed,
-    successors=(SCORE,),
-)
+def _stage(stage: _Stage, *successors: SecureSum[ContrastModel]) -> _AskedStage:
+    return _AskedStage(
+        name=stage,
+        state=Regressed,
+        model_field=stage,
+        estimator=partial(question_of, stage=stage),
+        rows=lambda model: joined(model).space.n_features,
+        input=partial(rows_for, stage=stage),
+        cells=cell_by_person,
+        by_site=lambda config: config.asked.random,
+        successors=successors,
+    )
 
 
-def _join() -> AnyPhase:
-    """Return `join`, which refuses a question that could only detect large differences."""
-    phase = join(NAME, plan_run, then="zero-sum", counts=counts)
-
-    def combine(party: Aggregator, cards: Mapping[str, Any], model: Model) -> Any:
-        roster, then = phase.combine(party, cards, model)
-        return with_forecast(settings_of(CapeContrastConfig, party.config), roster), then
-
-    return replace(phase, combine=combine)
+SCORED = _stage(_SCORE)
+CONTRAST = _stage(_WHOLE, SCORED)
+DESIGNED = _stage(_DESIGN, CONTRAST, SCORED)
 
 
-def with_forecast(config: CapeContrastConfig, roster: Roster) -> Roster:
-    """Return the roster with the forecast's warnings; ConfigError for too little power."""
-    notes = []
-    if not config.strict:
-        alone = [entry.site for entry in roster.sites if 0 in entry.counts]
-        if alone:
-            notes.append(f"People of one group only, who add nothing to it: {', '.join(alone)}.")
-        pattern = config.is_pattern(len(config.asked_outcomes))
-        needed = 2 if pattern and config.sites == "these" else 1  # one of each group per half
-        if max(min(entry.counts) for entry in roster.sites) < needed:
-            problem = f"no site has {needed} or more people of both groups"
-            raise ConfigError("E150", problem=problem, do="look at the levels of group.")
+def planned(config: CapeContrastConfig, entries: Entries, space: FeatureSpace) -> RunPlan:
+    """Return the plan that the aggregator makes in `join`, with what the owner must know.
+
+    ConfigError (E150) for a question without an answer, or one that could only find large
+    differences.
+    """
+    notes = check_people(config, entries)
+    run_plan = plan_run(config, entries, space)
     if config.private:
-        from cape.forecast.contrast import MAX_USEFUL  # imported in this exchange only
-
-        precision = forecast_of(config, roster)
-        if not precision.usable:
-            text = f"too few people: only a difference of {precision.smallest:.1f} sd would be seen"
-            if not config.accept_low_quality:
-                do = "ask more people, fewer outcomes, or set accept_low_quality."
-                raise ConfigError("E150", problem=f"{text}, {MAX_USEFUL} at most", do=do)
-            notes.append(f"{text[0].upper()}{text[1:]}.")
-    return replace(roster, warnings=(*roster.warnings, *notes))
+        notes += check_precision(config, entries)
+    return replace(run_plan, warnings=(*run_plan.warnings, *notes))
 
 
-def forecast_of(config: CapeContrastConfig, roster: Roster) -> ContrastForecast:
-    """Return the forecast of a roster's question; for a pattern, of its test in half B."""
-    from cape.forecast.contrast import forecast
+def check_people(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...]:
+    """Return warnings; ConfigError (E150) if a level, a group or an outcome is nowhere."""
+    question = config.asked
+    known = {outcome.name for outcome in question.outcomes}
+    if strange := [entry.site for entry in entries if not known.issuperset(entry.lacks)]:
+        problem = f"{', '.join(strange)}: others than are asked"
+        raise ConsortiumError("E204", field="outcomes that a site lacks", sites=problem)
+    cells, there = question.cells, np.zeros(len(question.cells), dtype=np.int64)
+    for entry in entries:
+        there = there + cells_of(question, entry)
+    for place, name in enumerate(question.public):
+        levels = {cell[place] for cell, n in zip(cells, there, strict=True) if n}
+        if absent := [one for one in question.variable(name).levels if one not in levels]:
+            problem = f"nobody has {name} {' or '.join(absent)}"
+            do = "correct variables or the tables, or leave the level out of variables."
+            raise ConfigError("E150", problem=problem, do=do)
+    notes = []
+    # A pattern leaves out sites that lack an outcome.
+    has = has_of(question, entries, together=question.pattern)
+    for term, public in zip(question.asked, terms_of(config, entries, _DESIGN, ""), strict=True):
+        apart = np.ones(len(entries), dtype=bool)
+        if term.public:
+            apart = np.abs(public.g).max(axis=(1, 2)) > 0
+        if not apart.any():
+            problem = f"no site has people of several levels of {term.text}"
+            raise ConfigError("E150", problem=problem, do="look at variables and the tables.")
+        if not (answered := (has & apart[:, None]).any(axis=0)).all():
+            one = question.outcomes[int(np.argmin(answered))].name
+            wanted = "all outcomes" if question.pattern else one
+            problem = f"no site has {wanted} and people of several levels of {term.text}"
+            raise ConfigError("E150", problem=problem, do=f"leave {one} out of outcomes.")
+        if not apart.all():
+            names = [entry.site for entry, a in zip(entries, apart, strict=True) if not a]
+            text = f"People of one level of {term.text} only, who add nothing to it"
+            notes.append(f"{text}: {', '.join(names)}.")
+    return tuple(notes)
 
-    # Halves are drawn later; their sizes are already known to within one person.
-    pattern = config.is_pattern(len(config.asked_outcomes))
-    return forecast(_asked(config, roster, "", score=pattern))
+
+def check_precision(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...]:
+    """Return a warning for a question that would only find large differences; else E150."""
+    from cape.forecast.comparison import MAX_USEFUL  # imported in this exchange only
+
+    worst = max(forecast_of(config, entries), key=lambda one: one.smallest)
+    if worst.smallest <= MAX_USEFUL:
+        return ()
+    text = f"of {worst.text} only a difference of {worst.smallest:.1f} sd would be found"
+    if not config.accept_low_quality:
+        ways = (*remedies(config, entries), "accept_low_quality = true")
+        problem = f"{text}, {MAX_USEFUL} at most"
+        raise ConfigError("E150", problem=problem, do=f"take {', or '.join(ways)}.")
+    return (f"{text[0].upper()}{text[1:]}.",)
+
+
+def forecast_of(config: CapeContrastConfig, entries: Entries) -> tuple[TermForecast, ...]:
+    """Return the forecast of each asked term; for a pattern, of its test in half B."""
+    from cape.forecast.comparison import forecast
+
+    stage: _Stage = _SCORE if config.asked.pattern else _WHOLE
+    return forecast(config.asked, regression_of(config, entries, stage))
+
+
+# Epsilons and multiples of people that are tried as a way out
+WAYS_EPSILON = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+WAYS_PEOPLE = (1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 20.0)
+
+
+def remedies(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...]:
+    """Return what would make a question useful, each by itself: settings as they are typed."""
+    from cape.forecast.comparison import MAX_USEFUL
+
+    def useful(entries: Entries = entries, **changed: Any) -> bool:
+        try:
+            asked = replace(config, **changed)
+            return max(one.smallest for one in forecast_of(asked, entries)) <= MAX_USEFUL
+        except ConfigError:  # such a question cannot be asked
+            return False
+
+    found, question = [], config.asked
+    people = sum(entry.n_subjects for entry in entries)
+    times = (t for t in WAYS_PEOPLE if useful(tuple(more_people(one, t) for one in entries)))
+    if more := next(times, 0.0):
+        found.append(f"{math.ceil(people * more / 10) * 10} people")
+    epsilons = (e for e in WAYS_EPSILON if e > config.epsilon and useful(epsilon=e))
+    if epsilon := next(epsilons, 0.0):
+        found.append(f"epsilon = {epsilon:g}")
+    if len(question.asked) > 1:
+        terms = (typed(term.names) for term in question.asked)
+        found += [f"ask = {term}" for term in terms if useful(ask=term)][:1]
+    if question.measure and question.measure.kind == "fnc" and useful(outcomes="domains"):
+        found.append("outcomes = domains")
+    if not question.pattern and useful(test="pattern"):
+        found.append("test = pattern")
+    return tuple(found)
+
+
+def more_people(entry: RosterEntry, times: float) -> RosterEntry:
+    """Return a site with so many times its people."""
+    counts = tuple(math.ceil(n * times) for n in entry.counts)
+    rest = math.ceil((entry.n_subjects - sum(entry.counts)) * times)
+    return replace(entry, n_subjects=sum(counts) + rest, counts=counts)
 
 
 COMPUTATION = Computation(
@@ -606,10 +613,11 @@ COMPUTATION = Computation(
     config=CapeContrastConfig,
     model=ContrastModel,
     table=(
-        _join(),  # SiteCard -> Roster
-        ZeroSum(verify, then="contrast"),  # PublicKey -> KeyBook; probe -> Fingerprint
-        CONTRAST,  # Masked -> Contrasted
-        SCORE,  # Masked -> Contrasted
+        join(NAME, planned, then="zero-sum", more=said_of),  # SiteCard -> Roster
+        ZeroSum(verify, then=lambda config: chain(config)[0]),  # PublicKey -> KeyBook; Fingerprint
+        DESIGNED,  # Masked -> Regressed
+        CONTRAST,  # Masked -> Regressed
+        SCORED,  # Masked -> Regressed
         report(of_site, outcome),  # Done -> Closing
     ),
 )

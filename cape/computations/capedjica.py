@@ -34,7 +34,7 @@ from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import join
+from cape.protocol.join import by_sizes, join
 from cape.protocol.model import joined, n_basis, settings_of
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
@@ -360,7 +360,7 @@ COMPUTATION = Computation(
     config=CapeDjicaConfig,
     model=IcaModel,
     table=(
-        join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(NAME, by_sizes(PLANNER.plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
         PCA,  # Masked -> Subspace
         WHITENING,  # Masked -> Whitener

@@ -25,7 +25,7 @@ from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import join
+from cape.protocol.join import by_sizes, join
 from cape.protocol.model import Model, joined, n_basis
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.phases import Computation
@@ -185,7 +185,7 @@ COMPUTATION = Computation(
     config=CapeDualRegConfig,
     model=DualRegModel,
     table=(
-        join(NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(NAME, by_sizes(PLANNER.plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="template"),  # PublicKey -> KeyBook; probe -> Fingerprint
         TEMPLATE_STAGE,  # Masked -> TemplateMaps
         ica_report(NAME, (TEMPLATE_STAGE,), final_state, template_reading=template_reading),

@@ -27,7 +27,7 @@ from cape.errors import ConfigError
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import join
+from cape.protocol.join import by_sizes, join
 from cape.protocol.model import Model, joined, n_basis
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.phases import Computation
@@ -244,7 +244,7 @@ COMPUTATION = Computation(
     config=CapeGicaConfig,
     model=GicaModel,
     table=(
-        join(_NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(_NAME, by_sizes(PLANNER.plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="spatial"),  # PublicKey -> KeyBook; probe -> Fingerprint
         SPATIAL,  # Masked -> SpatialComponents
         ica_report(_NAME, (SPATIAL,), final_state, spatial_set=spatial_set),  # Done -> Closing

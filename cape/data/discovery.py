@@ -72,6 +72,8 @@ def list_site(
 def _said_space(people: PeopleList, config: Config, findings: Findings) -> FeatureSpace | None:
     """Return the space of matrices by settings or a table of records; None if neither says it."""
     names = people.columns
+    if question := config.question:  # also of a site that lacks some
+        names = tuple(one.name for one in question.outcomes)
     n_features = config.declared_features or len(names)
     if n_features == 0:
         return None

@@ -10,19 +10,17 @@ site names the rows in a table beside the file.
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.algorithms.person_outcomes import POWER_BANDS, domain_means, log_shares, outcome_names
+from cape.algorithms.person_outcomes import domain_means, log_shares
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.matrices import read_variable
-from cape.data.tables import Records, places_of, read_records, rows_of_people
-from cape.settings.comparison import Measure
-from cape.settings.resolved import Reading
+from cape.data.tables import places_of, rows_of_people
+from cape.settings.measures import POWER_BANDS, Measure
 
 CONNECTIVITY: Final = "fnc_corrs_all"
 SPECTRA: Final = "spectra_tc_all"
@@ -34,44 +32,30 @@ def names_beside(table: str) -> str:
     return table.removesuffix(".mat") + ".tsv"
 
 
-def read_people_rows(path: Path, how: Reading) -> Records:
-    """Return people and their numbers from a table, or from GIFT's results; UnusableFile, OSError.
-
-    A fault of GIFT's file or of the names stops the site; a person's numbers never do.
-    """
+def read_gift_names(path: Path) -> tuple[str, ...]:
+    """Return whose each row of GIFT's results `path` is; `UnusableFile`, OSError."""
     names = path.with_name(names_beside(path.name))
-    if how.of_gift is not None and not names.is_file():
+    if not names.is_file():
         raise UnusableFile(IssueCode.GIFT_NAMES, f"no {names.name}", names=names.name)
-    states = [file.stat() for file in (path, *([names] if how.of_gift else []))]
-    stamps = tuple((state.st_mtime_ns, state.st_size) for state in states)
-    return _read(path, how.columns, how.of_gift, stamps)
-
-
-# Each person asks for the file; times and sizes are in the key, so new content is read again.
-@functools.lru_cache(maxsize=8)
-def _read(
-    path: Path, columns: tuple[str, ...], measure: Measure | None, _stamps: object
-) -> Records:
-    if measure is None:
-        return read_records(path, columns)
-    labels = _labels(path.with_name(names_beside(path.name)))
-    with np.errstate(all="ignore"):  # a person without finite numbers adds zeros
-        values = _outcomes(path, measure, len(labels)).astype(np.float32)
-    return Records(names=outcome_names(measure), labels=labels, values=values, problems={})
-
-
-def _labels(path: Path) -> tuple[str, ...]:
     # By its order the table says whose each row is, so that a broken row is one of the table.
-    header, rows = rows_of_people(path)
+    header, rows = rows_of_people(names)
     person, _ = places_of(header, ())
     labels = tuple(row.cell(person) for row in rows)
     if not all(labels):
-        raise UnusableFile(IssueCode.GIFT_NAMES, "a row without a name", names=path.name)
+        raise UnusableFile(IssueCode.GIFT_NAMES, "a row without a name", names=names.name)
     return labels
 
 
+def read_gift(path: Path, measure: Measure, n: int) -> Array:
+    """Return the outcomes (n, K) of all people, in natural units; `UnusableFile`, OSError.
+
+    A fault of the file stops the site; a person's numbers never do.
+    """
+    with np.errstate(all="ignore"):  # a person without finite numbers adds zeros
+        return _outcomes(path, measure, n)
+
+
 def _outcomes(path: Path, measure: Measure, n: int) -> Array:
-    """Return the outcomes (n, K) of all people, in natural units."""
     content, R = path.read_bytes(), len(measure.networks)
     if measure.kind == "power":
         frequency = _variable(content, FREQUENCIES).ravel()
@@ -82,7 +66,7 @@ def _outcomes(path: Path, measure: Measure, n: int) -> Array:
     rows, columns = np.triu_indices(R, 1)
     z = _of_people(content, CONNECTIVITY, n, (R, R))[:, rows, columns]
     if measure.kind == "domains":
-        return np.stack([domain_means(edges, measure.domains)[1] for edges in z])
+        return np.stack([domain_means(edges, measure.domains) for edges in z])
     return z
 
 

@@ -1,11 +1,8 @@
-"""Groups, covariates and outcomes of every person of a site, for a comparison; private.
+"""Variables and outcomes of every person of a site, for a comparison; private.
 
-People are rows, in the order of the site's list.  Outcomes are in natural units (Fisher z, ml);
-public units and ranges are in `cape.settings.comparison`.
-
-A cell that cannot be read or understood counts as missing: its person stays counted and adds zeros,
-and only the site learns of it.  Faults of a table itself stop the site: a column that no table or
-several have, or names that fit no person.
+A cell that cannot be read or understood is missing: its person stays counted, and only the site
+learns of it.  Faults of a table itself stop the site: a column that no table or several have, or
+names that fit no person.
 """
 
 from __future__ import annotations
@@ -14,176 +11,395 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
+from cape.algorithms.design import Counts, cell_of, coded, counted, counts_of, in_units, people_rows
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.person_outcomes import outcome_names, outcomes_of_person
+from cape.algorithms.person_outcomes import outcomes_of_person
 from cape.data.checks import Subject
-from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
+from cape.data.gift import read_gift, read_gift_names
+from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.names import bare, likeness, one_label_each
-from cape.data.person_tables import tables_with
-from cape.data.tables import MISSING_CELLS, places_of, rows_of_people
+from cape.data.person_tables import lacking, table_of_outcomes, tables_with
+from cape.data.tables import (
+    MISSING_CELLS,
+    SESSION,
+    PersonRow,
+    column_names,
+    places_of,
+    read_labels,
+    rows_of_people,
+)
 from cape.frozen import dataclass
-from cape.settings.comparison import Comparison, Covariate, Measure, Range
+from cape.settings.config import Config
+from cape.settings.measures import Measure, outcome_names
 from cape.settings.own_words import OwnWords
+from cape.settings.question import Question, Variable, parse_number, plain
+
+# People named where a column is told to its site
+SHOWN: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class People:
-    """Groups and covariates of the people whom a site lists."""
+class Compared:
+    """Variables and outcomes of the people whom a site lists, in the order of its list."""
 
-    subjects: tuple[str, ...]  # labels, as the site lists them
-    # (people,): 1 for the first level, 0 for the second, else NaN; for a continuous question the
-    # value in public units
-    group: Array
-    covariates: Array  # (people, P) in public units, inside their ranges; NaN where missing
+    labels: tuple[str, ...]
+    codes: Mapping[str, Array]  # by variable, (people,) as `Variable.code` gives them
+    u: Array  # (people, K) outcomes in public units, NaN where missing
 
-    @property
-    def rows(self) -> Data:
-        """Covariates and, last, the group: (people, P + 1)."""
-        return np.column_stack([self.covariates, self.group]).astype(np.float32)
+    def rows(self, question: Question) -> tuple[tuple[str, ...], Data]:
+        """Return labels and rows (people, K + 1 + C) in public order."""
+        names = [bare(label) for label in self.labels]
+        order, rows = people_rows(question, names, self.u, self.codes)
+        return tuple(self.labels[i] for i in order), rows
+
+    def said(self, question: Question, least: int) -> tuple[Counts, tuple[int, ...]]:
+        """Return the public cells (people,) and the counts that the site says (`counted`)."""
+        return counted(question, cell_of(question, self.codes, len(self.labels)), least)
+
+    def note_few(self, question: Question, least: int, findings: Findings) -> None:
+        """Note the public cells with fewer people than the site says."""
+        cell = cell_of(question, self.codes, len(self.labels))
+        for levels, n in zip(question.cells, counts_of(question, cell), strict=True):
+            if question.public and 0 < n < least:
+                names = " ".join(map(" ".join, zip(question.public, levels, strict=True)))
+                findings.add(IssueCode.GROUP_FEW, f"{names}: {n}, min_group = {least}")
+
+    def adds_nothing(
+        self, question: Question, least: int, *, measured: bool = True
+    ) -> dict[str, str]:
+        """Return who adds only zeros, and why: not asked, no column of the formula, no outcome.
+
+        `least`: min_group.  `measured`: whether outcomes of images are here; without them nobody is
+        said to have none.
+        """
+        cell, asked = cell_of(question, self.codes, len(self.labels)), self.said(question, least)[0]
+        no_column = np.isnan(coded(question, self.codes)).any(axis=1)
+        no_outcome = np.isnan(self.u).all(axis=1) & (measured or question.of_tables)
+        # The first of these that holds for a person is said.
+        reasons = {
+            "no level of a public column": cell < 0,
+            f"fewer than {least} people of one public level; min_group": asked < 0,
+            "a column of the formula is missing": no_column,
+            "no outcome": no_outcome,
+        }
+        said: dict[str, str] = {}
+        for reason, people in reasons.items():
+            for m in np.flatnonzero(people).tolist():
+                said.setdefault(self.labels[m], reason)
+        return said
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of labels, groups and covariates; never leaves the site."""
-        return hashlib.sha256(json.dumps(self.subjects).encode() + self.rows.tobytes()).digest()
+        """SHA-256 of all that is read here; never leaves the site."""
+        content = hashlib.sha256(json.dumps(self.labels).encode())
+        for values in (*self.codes.values(), self.u):
+            content.update(np.ascontiguousarray(values).tobytes())
+        return content.digest()
 
 
-def read_groups(
-    base: Path, words: OwnWords, comparison: Comparison, listed: Sequence[str], findings: Findings
-) -> People:
-    """Return groups and covariates of the people whom a site lists, from its tables of people.
+def read_compared(
+    base: Path, words: OwnWords, question: Question, listed: Sequence[str], findings: Findings
+) -> Compared:
+    """Return variables and outcomes of the people whom a site lists, from its tables or GIFT.
 
-    Faults go to `findings`, which are the site's own; without a usable table all values are NaN.
+    Outcomes of images are NaN here (`of_images`).  Faults go to `findings`, which are the site's
+    own; without a usable table all values are NaN.
     """
-    group, covariates = comparison.group, comparison.covariates
-    wanted = (group.column, *(covariate.column for covariate in covariates))
-    cells = _cells_by_column(base, words, wanted, listed, findings)
-    groups = np.full(len(listed), np.nan)
-    x = np.full((len(listed), len(covariates)), np.nan)
-    for m, label in enumerate(listed):
-        if (cell := cells[group.column].get(bare(label))) is not None:
-            groups[m] = _group_of(group, label, cell, findings)
-        for p, covariate in enumerate(covariates):
-            if (cell := cells[covariate.column].get(bare(label))) is not None:
-                x[m, p] = _value_of(covariate, label, cell, findings)
-    return People(subjects=tuple(listed), group=groups, covariates=x)
-
-
-def _group_of(group: Covariate, label: str, cell: str, findings: Findings) -> float:
-    """Return 1 or 0 by level, or the value of a `Range` in public units; NaN if neither."""
-    if isinstance(group, Range):
-        return _value_of(group, label, cell, findings)
-    level = group.which(cell)
-    if level < 0:
-        findings.add(IssueCode.GROUP_NONE, f"'{label}': {group.column} '{cell[:20]}'")
-    return (1.0, 0.0, math.nan)[level]
-
-
-def _value_of(covariate: Covariate, label: str, cell: str, findings: Findings) -> float:
-    """Return a cell in public units; NaN, with a finding, if it holds no usable value."""
-    value, was_clipped = covariate.public(cell)
-    place = f"'{label}': {covariate.column} '{cell[:20]}'"
-    if np.isnan(value):
-        missing = cell.strip().lower() in MISSING_CELLS
-        findings.add(IssueCode.VALUE_NONE if missing else IssueCode.VALUE_UNCLEAR, place)
-    elif was_clipped:
-        findings.add(IssueCode.COVARIATE_CLIPPED, place)
-    return value
-
-
-def _cells_by_column(
-    base: Path, words: OwnWords, columns: Sequence[str], listed: Sequence[str], findings: Findings
-) -> Mapping[str, Mapping[str, str]]:
-    """Return the cells of each column by label, after noting what cannot be used."""
-    found: dict[str, Mapping[str, str]] = {column: {} for column in columns}
-    if not listed:
-        return found
-    try:
-        places = tables_with(base, words, columns)
-    except UnusableFile as verdict:
-        findings.add_issue(verdict.issue)
-        return found
-    for name, own in places.items():
+    columns = [one.name for one in question.variables if one.name not in question.of_runs]
+    cells = dict.fromkeys(columns, [""] * len(listed))
+    u = np.full((len(listed), len(question.outcomes)), np.nan)
+    if listed:
         try:
-            found |= _cells_of_table(base, name, words, own, listed, findings)
+            places = tables_with(base, words, columns)
         except UnusableFile as verdict:
-            findings.add_issue(verdict.issue, name)
-    return found
-
-
-def _cells_of_table(
-    base: Path,
-    name: str,
-    words: OwnWords,
-    columns: Sequence[str],
-    listed: Sequence[str],
-    findings: Findings,
-) -> dict[str, dict[str, str]]:
-    """Return the cells of some columns by label; `UnusableFile` for the table itself.
-
-    Each cell by itself: whether one can be read must not decide what another one says.
-    """
-    header, each = rows_of_people(base / name)
-    person, places = places_of(header, columns)
-    rows = [(bare(row.label(name, person)), row) for row in each]
-    stands_for = one_label_each({label for label, _ in rows}, words)
-    own_labels = {bare(label): label for label in listed}
-    there = set(stands_for.values())
-    if not there & own_labels.keys():
-        shown = next(iter(stands_for), "nobody")
-        observed = f"{len(there)} names such as '{shown}', none of {len(listed)} people here"
-        raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
-    found: dict[str, dict[str, str]] = {column: {} for column in columns}
-    unclear: set[tuple[str, str]] = set()
-    for label, row in rows:
-        label = stands_for[label]
-        for column, place in zip(columns, places, strict=True) if label in own_labels else ():
-            shown = f"'{own_labels[label]}': {column}"
+            findings.add_issue(verdict.issue)
+            places = {}
+        for name in question.of_runs:
+            with suppress(UnusableFile):
+                (place,) = tables_with(base, words, [name])
+                findings.add(IssueCode.COLUMN_OF_RUNS, f"{name} of {place}")
+        for name, own in places.items():
             try:
-                cell = row.cell(place).strip()
+                table = _Table(base, name, words, listed, findings)
+                cells |= _cells(table, own, question)
             except UnusableFile as verdict:
-                unclear.add((column, label))
-                findings.add_issue(Issue(IssueCode.VALUE_UNCLEAR, verdict.issue.observed), shown)
+                findings.add_issue(verdict.issue, name)
+        if question.of_tables:
+            u = _outcomes(base, words, question, listed, findings)
+    codes = {}
+    for one in question.variables:
+        codes[one.name] = one.code(cells.get(one.name, [""] * len(listed)))
+    for name in columns:
+        _note_variable(question.variable(name), cells[name], listed, findings)
+    return Compared(labels=tuple(listed), codes=codes, u=u)
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+class _Table:
+    """A table of people, read row by row for the people who are listed."""
+
+    def __init__(
+        self, base: Path, name: str, words: OwnWords, listed: Sequence[str], findings: Findings
+    ) -> None:
+        self.name, self.path, self.listed, self.findings = name, base / name, listed, findings
+        own, here = list(map(bare, read_labels(self.path))), list(map(bare, listed))
+        stands_for = one_label_each({*own, *here}, words)
+        index = {stands_for[label]: m for m, label in enumerate(here)}
+        self._people = [index.get(stands_for[label]) for label in own]
+        there = {stands_for[label]: label for label in own}
+        if not there.keys() & index.keys():
+            observed = f"{len(there)} names such as '{own[0]}', none of {len(listed)} people here"
+            raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
+        near_names = {likeness(label): label for label in there.values()}
+        for label, name_here in zip(listed, here, strict=True):
+            if stands_for[name_here] not in there:
+                other = near_names.get(likeness(name_here))
+                hint = f" (did you mean '{other}' there?)" if other else ""
+                findings.add(IssueCode.PERSON_NOWHERE, f"'{label}': not in {name}{hint}")
+
+    def places(self, columns: Sequence[str]) -> list[int]:
+        header, _ = rows_of_people(self.path, comments=True)
+        return places_of(header, columns)[1]
+
+    def rows(self, question: Question) -> Iterator[tuple[int, str, PersonRow, int]]:
+        """Yield whose each row is (an index), its session as `plain` gives it, itself, its width.
+
+        The session is empty unless the question is of a change and the row is of one of its two.
+        """
+        header, each = rows_of_people(self.path, comments=True)
+        names, width = column_names(header), len(header)
+        wanted = [plain(name) for name in question.change or ()]
+        place = names.index(SESSION) if wanted and SESSION in names else None
+        for m, row in zip(self._people, each, strict=True):
+            if m is None:
                 continue
-            # A table of sessions has several rows of a person, which must agree.
-            if found[column].setdefault(label, cell) != cell:
-                unclear.add((column, label))
-                findings.add(IssueCode.GROUP_TWICE, shown)
-    for column, label in unclear:
-        found[column].pop(label, None)
-    near_names = {likeness(label): label for label in stands_for}
-    for label, own_label in own_labels.items():
-        if label not in there:
-            other = near_names.get(likeness(label))
-            hint = f" (did you mean '{other}' there?)" if other else ""
-            findings.add(IssueCode.PERSON_NOWHERE, f"'{own_label}': not in {name}{hint}")
+            session = ""
+            if place is not None:
+                cell = row.known_cell(place, width, lambda cell: _session(cell) in wanted)
+                session = _session(cell)
+            yield m, session, row, width
+
+
+def _session(cell: str) -> str:
+    return plain(cell.strip().removeprefix("ses-"))
+
+
+def _cells(table: _Table, columns: Sequence[str], question: Question) -> dict[str, list[str]]:
+    """Return the cells of some columns, one a person; "" where missing or contradictory.
+
+    Of a change, rows of the earlier session decide where a person has one; else all rows of a
+    person must agree.  What is said of a public column hangs on its own cells alone.
+    """
+    first = plain(question.change[0]) if question.change else None
+    n = len(table.listed)
+    said: dict[str, list[dict[str, str]]] = {name: [{} for _ in range(n)] for name in columns}
+    early: dict[str, list[dict[str, str]]] = {name: [{} for _ in range(n)] for name in columns}
+    has_first = [False] * n
+    places = table.places(columns)
+    for m, session, row, width in table.rows(question):
+        is_first = session == first
+        has_first[m] |= is_first
+        for name, place in zip(columns, places, strict=True):
+            cell = _cell(row, place, width, question.variable(name), public=name in question.public)
+            if cell:
+                said[name][m][plain(cell)] = cell
+                if is_first:
+                    early[name][m][plain(cell)] = cell
+    found = {}
+    for name in columns:
+        each = [early[name][m] if has_first[m] else said[name][m] for m in range(n)]
+        found[name] = [next(iter(one.values())) if len(one) == 1 else "" for one in each]
+        twice = [label for label, one in zip(table.listed, each, strict=True) if len(one) > 1]
+        _note(table.findings, IssueCode.GROUP_TWICE, name, twice, n)
     return found
 
 
-def measured(
-    courses: Iterable[tuple[str, Data]], trs: Mapping[str, float], measure: Measure
-) -> Iterator[tuple[str, Data]]:
-    """Yield label and outcomes (K, 1) of the time courses (R, T) of each person.
+def _cell(row: PersonRow, place: int, width: int, variable: Variable, *, public: bool) -> str:
+    """Return a cell of a variable; "" if it is missing or cannot be read."""
 
-    Outcomes are (K, 0) if one is missing, such as for a constant course: that person adds zeros.
-    `trs`: repetition times in s, 0 or absent if not known.
-    """
-    missing = np.full(len(outcome_names(measure)), np.nan)
-    for label, S in courses:
-        # A failure of the arithmetic depends on one person's courses, so it is not reported.
+    def is_value(cell: str) -> bool:
+        return math.isfinite(variable.code([cell])[0])
+
+    if public:
+        cell = row.known_cell(place, width, is_value)
+    else:
         try:
-            with np.errstate(all="ignore"):
-                of_person = outcomes_of_person(measure, S.astype(np.float64), trs.get(label, 0.0))
-        except Exception:
-            of_person = missing
-        values = of_person[:, None]
-        yield label, values[:, : int(np.isfinite(values).all())].astype(np.float32)
+            cell = row.cell(place)
+        except UnusableFile:
+            return ""
+    cell = cell.strip()
+    return "" if cell.lower() in MISSING_CELLS and not is_value(cell) else cell
 
 
-def repetition_times(subjects: Sequence[Subject], tr: float) -> dict[str, float]:
-    """Return the repetition time of people, s; `tr` if files do not say it, 0 if runs differ."""
-    times = {subject.label: {one or tr for one in subject.trs} for subject in subjects}
-    return {label: found.pop() if len(found) == 1 else 0.0 for label, found in times.items()}
+def _outcomes(
+    base: Path, words: OwnWords, question: Question, listed: Sequence[str], findings: Findings
+) -> Array:
+    """Return the outcomes (people, K) in public units; all NaN after noting an unusable file."""
+    nothing = np.full((len(listed), len(question.outcomes)), np.nan)
+    name = ""
+    try:
+        name = table_of_outcomes(base, words, question)
+        if question.measure is not None:
+            values = _of_gift(base / name, words, question.measure, listed)
+            return in_units(question.outcomes, values)
+        table = _Table(base, name, words, listed, findings)
+        lacks = lacking(question, words)
+        there = [k for k, one in enumerate(question.outcomes) if one.name not in lacks]
+        numbers = _numbers(table, question, there)
+        u = in_units(question.outcomes, *reversed(numbers.values()))
+        for k in there:
+            people = [listed[m] for m in np.flatnonzero(np.isnan(u[:, k])).tolist()]
+            _note(findings, IssueCode.VALUE_NONE, question.outcomes[k].name, people, len(listed))
+        return u
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, name)
+        return nothing
+
+
+def _numbers(table: _Table, question: Question, there: Sequence[int]) -> dict[str, Array]:
+    """Return outcomes (people, K) in natural units by session: the earlier and the later one.
+
+    Without a change there is one session, of an empty name.  Numbers of `there` are read; a person
+    with two for one outcome has none.
+    """
+    sessions = [plain(name) for name in question.change or ("",)]
+    shape = len(table.listed), len(question.outcomes)
+    values = {session: np.full(shape, np.nan) for session in sessions}
+    clash = {session: np.zeros(shape, dtype=bool) for session in sessions}
+    places = table.places([question.outcomes[k].name for k in there])
+    unclear: dict[int, list[str]] = {k: [] for k in there}
+    for m, session, row, _ in table.rows(question):
+        if session not in values:
+            continue
+        new = np.full(shape[1], np.nan)
+        for k, place in zip(there, places, strict=True):
+            new[k], is_clear = _number(row, place)
+            if not is_clear:
+                unclear[k].append(table.listed[m])
+        old = values[session][m]
+        clash[session][m] |= np.isfinite(old) & np.isfinite(new) & (old != new)
+        values[session][m] = np.where(np.isnan(old), new, old)
+    for session, twice in clash.items():
+        values[session][twice] = np.nan
+    for k in there:
+        name = question.outcomes[k].name
+        _note(table.findings, IssueCode.VALUE_UNCLEAR, name, unclear[k], shape[0])
+    return values
+
+
+def _number(row: PersonRow, place: int) -> tuple[float, bool]:
+    """Return the number of a cell, NaN without one, and whether it is a number or empty."""
+    try:
+        cell = row.cell(place)
+    except UnusableFile:
+        return math.nan, False
+    value = parse_number(cell)
+    return value, math.isfinite(value) or cell.strip().lower() in MISSING_CELLS
+
+
+def _of_gift(path: Path, words: OwnWords, measure: Measure, listed: Sequence[str]) -> Array:
+    """Return the outcomes (people, K) of GIFT's results, in natural units; `UnusableFile`."""
+    own, here = list(map(bare, read_gift_names(path))), list(map(bare, listed))
+    values = read_gift(path, measure, len(own))
+    stands_for = one_label_each({*own, *here}, words)
+    row_of = {stands_for[label]: i for i, label in enumerate(own)}
+    return values[[row_of[stands_for[label]] for label in here]]
+
+
+# -- what a site is told -------------------------------------------------------------------------
+
+
+def _note(findings: Findings, code: IssueCode, column: str, people: Sequence[str], n: int) -> None:
+    if people:
+        shown = ", ".join(people[:SHOWN])
+        findings.add(code, f"{column}: {len(people)} of {n}, such as {shown}")
+
+
+def _note_variable(
+    variable: Variable, cells: Sequence[str], listed: Sequence[str], findings: Findings
+) -> None:
+    """Note whose cells of a variable are missing, not understood or outside its range."""
+    told: dict[IssueCode, list[str]] = {}
+    known = np.isfinite(variable.code(cells)).tolist()
+    for label, cell, is_known in zip(listed, cells, known, strict=True):
+        shown = f"{label} '{cell[:20]}'"
+        if not cell:
+            told.setdefault(IssueCode.VALUE_NONE, []).append(label)
+        elif not is_known:
+            code = IssueCode.VALUE_UNCLEAR if variable.is_range else IssueCode.GROUP_NONE
+            told.setdefault(code, []).append(shown)
+        elif variable.is_range and not variable.low <= parse_number(cell) <= variable.high:
+            told.setdefault(IssueCode.COVARIATE_CLIPPED, []).append(shown)
+    for code, people in told.items():
+        _note(findings, code, variable.name, people, len(listed))
+
+
+# -- images --------------------------------------------------------------------------------------
+
+
+def of_images(
+    people: Compared,
+    question: Question,
+    measure: Measure,
+    subjects: Sequence[Subject],
+    courses: Iterable[tuple[str, Data]],
+    config: Config,
+) -> Compared:
+    """Return people with the outcomes and columns that follow from their runs.
+
+    `courses` are label and time courses (R, T) of public maps; who has none lacks all outcomes.
+    """
+    known = {subject.label: subject for subject in subjects}
+    values = {"": np.full(people.u.shape, np.nan)}
+    if question.change:
+        values = {plain(name): np.full(people.u.shape, np.nan) for name in question.change}
+    index = {label: m for m, label in enumerate(people.labels)}
+    for label, S in courses:
+        for session in values if label in known else ():
+            own, tr = _of_session(known[label], S, session, config)
+            values[session][index[label]] = _measured(measure, own, tr)
+    each = [known.get(label) for label in people.labels]
+    of_runs: dict[str, list[object]] = {
+        "mean_fd": [one.mean_fd if one else None for one in each],
+        "n_volumes": [one.n_timepoints if one else None for one in each],
+    }
+    codes = {name: question.variable(name).code(of_runs[name.lower()]) for name in question.of_runs}
+    u = in_units(question.outcomes, *reversed(values.values()))
+    return replace(people, codes={**people.codes, **codes}, u=u)
+
+
+def _measured(measure: Measure, S: Data, tr: float) -> Array:
+    """Return the outcomes (K,) of courses (R, T); NaN where one cannot be computed."""
+    # A failure of the arithmetic depends on one person's courses, so it is not reported.
+    try:
+        with np.errstate(all="ignore"):
+            return outcomes_of_person(measure, S.astype(np.float64), tr)
+    except Exception:
+        return np.full(len(outcome_names(measure)), np.nan)
+
+
+def _of_session(subject: Subject, S: Data, session: str, config: Config) -> tuple[Data, float]:
+    """Return the courses of one session, all for an empty name, and its repetition time in s.
+
+    0 s if it is not known or runs differ.  No volume of a session that is too short.
+    """
+    ends = np.cumsum((0, *subject.n_volumes))
+    out = np.array(subject.left_out, dtype=int)
+    stay, trs, last = np.zeros(S.shape[1], dtype=bool), set(), 0
+    for run, tr, start, end in zip(subject.runs, subject.trs, ends[:-1], ends[1:], strict=True):
+        first, last = last, last + int(end - start - np.sum((start <= out) & (out < end)))
+        if not session or _session(run.session) == session:
+            stay[first:last] = True
+            trs.add(tr or config.tr)
+    if session and stay.sum() < config.min_timepoints:
+        stay[:] = False
+    return (S[:, stay] if session else S), trs.pop() if len(trs) == 1 else 0.0

@@ -42,7 +42,7 @@ from cape.data.folders import (
     run_words,
     words_beside,
 )
-from cape.data.gift import names_beside, read_people_rows
+from cape.data.gift import names_beside, read_gift_names
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
 from cape.data.layout import roles_in
 from cape.data.locate import Stated, can_be_a_name, located
@@ -56,16 +56,16 @@ from cape.data.marks import (
     read_marks,
 )
 from cape.data.names import labels_alike, likeness, natural_key, normal, one_label_each
-from cape.data.person_tables import table_of_outcomes, tables_of
+from cape.data.person_tables import check_columns, table_of_outcomes, tables_of
 from cape.data.runs import OWN_FILE, Mention, Person, SiteRun, leads_out
 from cape.data.space import reserved_names
-from cape.data.tables import RECORDS
+from cape.data.tables import RECORDS, read_labels, read_records
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.settings.comparison import Comparison
 from cape.settings.config import Config
 from cape.settings.option import did_you_mean
 from cape.settings.own_words import POLICY_FILE, OwnWords
+from cape.settings.question import Question
 from cape.settings.resolved import resolve
 from cape.settings.words import parse_entities, parse_exclusions
 
@@ -204,9 +204,15 @@ class _Reader:
 
     def draft(self, given: Mapping[str, object]) -> _Draft | None:
         """Return what the site states; None after noting that nothing does."""
-        comparison = self.config.comparison
-        if comparison and comparison.of_tables:
-            return self._of_outcomes(comparison)  # other files of the engine lie beside them
+        question = self.config.question
+        if question:
+            try:  # headers alone: a column that is not there must not cost hours of reading
+                check_columns(self.base, self.words, question)
+            except UnusableFile as verdict:
+                self.findings.add_issue(verdict.issue)
+                return None
+        if question and question.of_tables:
+            return self._of_outcomes(question)  # other files of the engine lie beside them
         if self.config.feature_space == "matrix" and not given:
             if tables := [name for name in RECORDS if (self.base / name).is_file()]:
                 return self._of_tables(tables)
@@ -389,21 +395,42 @@ class _Reader:
                     draft.named[row.file] = named
         return draft
 
-    def _of_outcomes(self, comparison: Comparison) -> _Draft | None:
+    def _of_outcomes(self, question: Question) -> _Draft | None:
         """Return the people of the site's table of outcomes; None after noting that it has none."""
+        name = ""
         try:
-            table = table_of_outcomes(self.base, self.words, comparison)
+            name = table_of_outcomes(self.base, self.words, question)
+            path = self.base / name
+            self.before_tables()
+            labels = read_gift_names(path) if question.of_gift else read_labels(path)
+            own = [normal(label) for label in labels]
+            stands_for = one_label_each(set(own), self.words)
         except UnusableFile as verdict:
-            self.findings.add_issue(verdict.issue)
+            self.findings.add_issue(verdict.issue, name)
             return None
-        draft = self._of_tables([table])
-        names = names_beside(table)
-        if comparison.of_gift and (self.base / names).is_file():
+        except OSError as err:
+            self.findings.add(IssueCode.FILE_UNREADABLE, f"{name}: {err.strerror}")
+            return None
+        draft = _Draft(source=name)
+        for i, (label, written) in enumerate(zip(own, labels, strict=True)):
+            if label not in draft.shown:  # a row a session: the first one stands for the person
+                draft.runs.append(Stated(run=SiteRun(path=path, name=name, person=label, row=i)))
+            draft.shown.setdefault(label, written.strip())
+        if question.change is None:
+            self._note_twice(Counter(stands_for[label] for label in own), draft)
+        draft.marks += self._participants(name, [])
+        names = names_beside(name)
+        if question.of_gift and (self.base / names).is_file():
             columns = self.words.other_columns
             draft.marks += filter(
                 None, [read_marks(self.base / names, names, self.findings, columns)]
             )
         return draft
+
+    def _note_twice(self, labels: Counter[str], draft: _Draft) -> None:
+        if twice := [label for label, n in labels.items() if n > 1]:
+            shown = ", ".join(draft.shown.get(label, label) for label in twice[:9])
+            self.findings.add(IssueCode.SUBJECT_TWICE, shown)
 
     def _of_tables(self, names: Sequence[str]) -> _Draft:
         """Return the people whom the rows of tables are."""
@@ -422,7 +449,7 @@ class _Reader:
                 continue
             self.before_tables()
             try:
-                table = read_people_rows(path, resolve(self.config).reading)
+                table = read_records(path)
                 own = [normal(label) for label in table.labels]
                 stands_for = one_label_each(set(own), self.words)
                 if name in RECORDS:
@@ -442,9 +469,7 @@ class _Reader:
         if len(headers) > 1:
             public = {"sites": f"within site {self.findings.site}"}
             self.findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
-        if twice := [label for label, n in labels.items() if n > 1]:
-            shown = ", ".join(draft.shown.get(label, label) for label in twice[:9])
-            self.findings.add(IssueCode.SUBJECT_TWICE, shown)
+        self._note_twice(labels, draft)
         draft.marks += self._participants(draft.source, [])
         return draft
 

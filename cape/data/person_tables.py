@@ -6,6 +6,7 @@ participants.tsv and phenotype/*.tsv as BIDS has them.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,10 +15,10 @@ from cape.data.file_type import visible
 from cape.data.folders import PARTICIPANTS
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.runs import leads_out
-from cape.data.tables import column_names, rows_of_people
-from cape.settings.comparison import Comparison
+from cape.data.tables import SESSION, column_names, rows_of_people
 from cape.settings.option import did_you_mean
 from cape.settings.own_words import POLICY_FILE, OwnWords
+from cape.settings.question import Question
 
 PHENOTYPE: Final = "phenotype/*.tsv"
 TABLE_ENDS: Final = (".tsv", ".csv")
@@ -82,11 +83,50 @@ def tables_with(base: Path, words: OwnWords, columns: Sequence[str]) -> dict[str
     return found
 
 
-def table_of_outcomes(base: Path, words: OwnWords, comparison: Comparison) -> str:
+def lacking(question: Question, words: OwnWords) -> tuple[str, ...]:
+    """Return the outcomes of tables that a site states it does not have."""
+    stated = {unicodedata.normalize("NFC", name).strip().lower() for name in words.lacks}
+    names = (one.name for one in question.outcomes if question.measure is None)
+    return tuple(name for name in names if name.lower() in stated)
+
+
+def check_columns(base: Path, words: OwnWords, question: Question) -> None:
+    """Raise `UnusableFile` unless the site's tables have the columns that a question names."""
+    tables_with(base, words, [v.name for v in question.variables if v.name not in question.of_runs])
+    if question.of_tables:
+        table = table_of_outcomes(base, words, question)
+        if question.change and SESSION not in _header(base, table):
+            observed = f"{table} has no column {SESSION}"
+            raise UnusableFile(IssueCode.GROUP_COLUMN, observed, columns=SESSION)
+
+
+def table_of_outcomes(base: Path, words: OwnWords, question: Question) -> str:
     """Return the name of the file whose rows are the people that are compared; `UnusableFile`."""
-    if comparison.of_gift:
+    if question.of_gift:
         return gift_results(base, words)
-    return table_with(base, words, comparison.outcomes)
+    lacks = lacking(question, words)
+    columns = [one.name for one in question.outcomes if one.name not in lacks]
+    if not columns:
+        observed = f"lacks in {POLICY_FILE} has all of {', '.join(lacks)}"
+        raise UnusableFile(IssueCode.LACKS_ALL, observed)
+    try:
+        return table_with(base, words, columns)
+    except UnusableFile as verdict:
+        if verdict.issue.code is not IssueCode.GROUP_COLUMN:
+            raise
+        raise _without_outcomes(base, words, columns, verdict) from None
+
+
+def _without_outcomes(
+    base: Path, words: OwnWords, columns: Sequence[str], verdict: UnusableFile
+) -> UnusableFile:
+    """Return the verdict on tables without an outcome, with the line that states all of them."""
+    there = {name for table in tables_of(base, words) for name in _header(base, table)}
+    absent = [name for name in columns if name.lower() not in there]
+    line = "lacks = [{}]".format(", ".join(f'"{name}"' for name in (*words.lacks, *absent)))
+    return UnusableFile(
+        IssueCode.OUTCOME_COLUMN, verdict.issue.observed, columns=", ".join(columns), line=line
+    )
 
 
 def table_with(base: Path, words: OwnWords, columns: Sequence[str]) -> str:

@@ -36,11 +36,12 @@ from cape.data.checks import (
     note_columns,
     note_features,
 )
+from cape.data.cleaning import UNREAD
 from cape.data.copies import note_copies
 from cape.data.data_store import DataStore
 from cape.data.discovery import SiteListing, list_site, with_features_of_files
 from cape.data.folders import words_beside
-from cape.data.groups import People, read_groups
+from cape.data.groups import Compared, read_compared
 from cape.data.issues import Finding, Findings, IssueCode, in_full
 from cape.data.kept_subjects import SubjectReduction
 from cape.data.resources import (
@@ -75,8 +76,8 @@ class SiteData:
     digests: tuple[tuple[str, ...], ...]
     findings: tuple[Finding, ...]
     why: Mapping[str, int]  # how many people fail by each rule
-    fingerprint: str  # SHA-256 over the contents of the accepted files, groups and covariates
-    people: People | None = None  # groups and covariates, where the settings compare groups
+    fingerprint: str  # SHA-256 over the contents of the accepted files, and of `people`
+    people: Compared | None = None  # variables and outcomes, where the settings compare people
 
     @property
     def n_subjects(self) -> int:
@@ -89,11 +90,20 @@ class SiteData:
         passed = {subject.label for subject in self.subjects}
         return tuple(label for label in self.listed if label not in passed)
 
-    @property
-    def counted(self) -> CountedPeople:
-        return CountedPeople(
-            listed=len(self.listed), counted=len(self.subjects), why=dict(self.why)
-        )
+    def counting(
+        self, config: Config, min_group: int = 1, *, measured: bool = True
+    ) -> CountedPeople:
+        """Return how many people count.
+
+        In a comparison a person also needs a row that adds something; `min_group` and `measured`
+        are those of `Compared.adds_nothing`.
+        """
+        passed = CountedPeople(listed=len(self.listed), counted=len(self.subjects), why=self.why)
+        if config.question is None or self.people is None:
+            return passed
+        failed = set(self.failed)
+        without = self.people.adds_nothing(config.question, min_group, measured=measured)
+        return passed.without(why for label, why in without.items() if label not in failed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,14 +133,34 @@ class SitePass:
         self.subjects: list[Subject] = []  # those that could be read
         self.accepted: list[Subject] = []  # those that passed
         self.shapes: list[RunShape] = []  # of every run
-        self.people: People | None = None
+        self.people: Compared | None = None
         self.stop = stop  # whether a rule that most people fail stops the site
 
-    def read_groups(self, base: Path, words: OwnWords | None) -> None:
-        """Read groups and covariates of all listed people, if the settings compare groups."""
-        if comparison := self.listing.config.comparison:
+    def read_compared(self, base: Path, words: OwnWords | None) -> None:
+        """Read variables and outcomes of all listed people, if the settings compare them."""
+        if question := self.listing.config.question:
             words = words_beside(base) if words is None else words
-            self.people = read_groups(base, words, comparison, self.labels, self.findings)
+            self.people = read_compared(base, words, question, self.labels, self.findings)
+
+    def take_rows(self) -> None:
+        """Take everybody who is listed, where rows of tables are the people."""
+        K = 0 if self.listing.space is None else self.listing.space.n_features
+        for person in self.listing.listed:
+            subject = Subject(
+                label=person.label,
+                site=self.listing.site,
+                runs=person.runs,
+                digests=(),
+                n_features=K,
+                n_timepoints=1,
+                trs=(0.0,) * len(person.runs),
+                n_volumes=(1,) * len(person.runs),
+                quality=UNREAD,
+                rank=1,
+                grid="-",
+            )
+            self.subjects.append(subject)
+            self.accepted.append(subject)
 
 
 def load_site(
@@ -171,7 +201,7 @@ def load_site(
     # The only pass over the voxels: a second one would take hours at a site.
     read = accepted_subjects(site_pass, reduction, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
-    site_pass.read_groups(base, words)
+    site_pass.read_compared(base, words)
     site_data = accepted_site(conclude(site_pass, working))
     passed = {subject.label for subject in site_data.subjects}
     passing = {label: Y for label, Y in reduced.items() if label in passed}
@@ -209,7 +239,7 @@ def inspect_site(
         site_pass, keeping, on_subject=on_subject, headers_only=headers_only
     ):
         pass
-    site_pass.read_groups(base, words)
+    site_pass.read_compared(base, words)
     return conclude(site_pass, working)
 
 
@@ -238,7 +268,10 @@ def accepted_subjects(
     `headers_only` judges subjects by headers and tables.  As many are read at a time as processors
     and memory allow.  `reduction` holds the bases and the kept entries.
     """
-    listed = site_pass.listing.listed
+    listed, question = site_pass.listing.listed, site_pass.listing.config.question
+    if question and question.of_tables:
+        site_pass.take_rows()
+        return
     read_one = functools.partial(
         _read_one, listing=site_pass.listing, reduction=reduction, headers_only=headers_only
     )
@@ -375,7 +408,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
         _leave_odd_out(site_pass, space)
     # A comparison leaves no copy out: a person's contribution depends on the label, so that one
     # person who becomes a copy would change the answers of two.
-    copies = set() if config.comparison else _leave_copies_out(site_pass)
+    copies = set() if config.question else _leave_copies_out(site_pass)
     check_grids(site_pass.shapes, findings)
     note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     # Without a mask every subject fails; saying so would only hide the reason.
@@ -425,7 +458,7 @@ def accepted_site(inspection: Inspection) -> SiteData:
 def _site_data(site_pass: SitePass, space: FeatureSpace) -> SiteData:
     # Without names: a renamed file holds the same data of the same people.
     digests = "\n".join(" ".join(subject.digests) for subject in site_pass.accepted)
-    # With groups and covariates: changing them must not draw other halves of the same people.
+    # With variables and outcomes: changing them must not draw other halves of the same people.
     content = digests.encode() + (site_pass.people.digest if site_pass.people else b"")
     digests_of = {subject.label: subject.digests for subject in site_pass.subjects}
     return SiteData(

@@ -13,7 +13,6 @@ from cape.algorithms.estimators import Array
 from cape.data.cifti import read_series
 from cape.data.cleaning import design, nuisance
 from cape.data.file_type import MATRIX_SUFFIXES, suffix_of
-from cape.data.gift import read_people_rows
 from cape.data.images import Resampling, read_image
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix
@@ -21,7 +20,7 @@ from cape.data.parcels import in_order_of_labels
 from cape.data.runs import Series, SiteRun
 from cape.data.space import grid_of
 from cape.data.strategies import strategy_confounds
-from cape.data.tables import read_confounds
+from cape.data.tables import read_confounds, read_records
 from cape.settings.resolved import Reading
 from cape.space.feature_space import FeatureSpace
 
@@ -39,7 +38,7 @@ def read_run(
     """
     n_dummy = how.drop_first_volumes + run.n_dummy
     if run.row >= 0:
-        return replace(_read_record(run, how), n_dummy=n_dummy)
+        return replace(_read_record(run), n_dummy=n_dummy)
     series = _stored(run, how, space, headers_only=headers_only)
     n_times, kept, issues = series.values.shape[1], None, list(series.issues)
     confounds = np.zeros((n_times, 0))
@@ -99,8 +98,8 @@ def _both(digest: str, of_table: str) -> str:
     return digest and f"{digest}+{of_table}"
 
 
-def _read_record(run: SiteRun, how: Reading) -> Series:
-    table = read_people_rows(run.path, how)
+def _read_record(run: SiteRun) -> Series:
+    table = read_records(run.path)
     if problem := table.problems.get(run.row):
         raise problem.verdict()
     row = table.values[run.row]

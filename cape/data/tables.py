@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +34,7 @@ from cape.settings.option import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
 PERSON: Final = "participant_id"
+SESSION: Final = "session_id"
 # How pandas writes a column without a name, and how it writes it again after reading.
 UNNAMED: Final = (("",), ("Unnamed: 0",))
 MISSING_CELLS: Final = ("", "n/a", "na", "nan", "none", "null", "-", ".")
@@ -227,6 +230,19 @@ class PersonRow:
             raise self.issue.verdict()
         return self.cells[place]
 
+    def known_cell(self, place: int, width: int, known: Callable[[str], bool]) -> str:
+        """Return a cell that another cell's fault must not move; "" if none is known.
+
+        In a row with too many or too few cells it is sought from the left and from the right end.
+        `width`: cells of the header.
+        """
+        if self.cells:
+            return self.cells[place]
+        parts = self.line.text.split(self.line.delimiter)
+        each = (parts[at].strip().strip('"').strip() for at in (place, place - width)
+                if -len(parts) <= at < len(parts))  # fmt: skip
+        return next((cell for cell in each if known(cell)), "")
+
 
 # How `Line.text` has a byte that is no UTF-8
 _OTHER_BYTE: Final = re.compile(r"\\x[0-9a-f]{2}")
@@ -256,7 +272,10 @@ def _person_row(line: Line, width: int) -> PersonRow:
         cells = line_cells(replace(line, quoted='"' in line.text))
         _check_width(line, cells, width)
     except UnusableFile as verdict:
-        return PersonRow(line=line, cells=(), issue=verdict.issue)
+        # A quote or a long text in one cell must not take the others: none of them has a separator.
+        cells = tuple(cell.strip('"').strip() for cell in line_cells(replace(line, quoted=False)))
+        whole = cells if len(cells) == width else ()
+        return PersonRow(line=line, cells=whole, issue=verdict.issue)
     issue = None if line.is_utf8 else Issue(IssueCode.TABLE_NOT_UTF8, str(line))
     return PersonRow(line=line, cells=cells, issue=issue)
 
@@ -276,7 +295,8 @@ class Records:
 
 def column_names(header: Sequence[str]) -> list[str]:
     """Return the names of columns as they are compared."""
-    return [cell.lstrip("\ufeff").strip().lower() for cell in header]
+    cells = (unicodedata.normalize("NFC", cell.lstrip("\ufeff")) for cell in header)
+    return [cell.strip().lower() for cell in cells]
 
 
 def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[int]]:
@@ -293,27 +313,38 @@ def places_of(header: Sequence[str], columns: Sequence[str]) -> tuple[int, list[
     return names.index(PERSON), [names.index(column.lower()) for column in columns]
 
 
-def read_records(path: Path, columns: tuple[str, ...] = ()) -> Records:
-    """Return a table of records, or `columns` of a table of people, by name.
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Return whom each row of a table of people names; `UnusableFile` or OSError."""
+    header, rows = rows_of_people(path, comments=True)
+    person, _ = places_of(header, ())
+    labels = tuple(row.label(path.name, person) for row in rows)
+    if not labels:
+        raise UnusableFile(IssueCode.RECORDS_EMPTY, "1 line")
+    return labels
 
-    Raises `UnusableFile` or OSError.
-    """
+
+def read_records(path: Path) -> Records:
+    """Return a table of records; `UnusableFile` or OSError."""
+    state = path.stat()
+    return _records(path, (state.st_mtime_ns, state.st_size))
+
+
+# Each person asks for the file; time and size are in the key, so new content is read again.
+@functools.lru_cache(maxsize=8)
+def _records(path: Path, _stamp: object) -> Records:
     header, rows = rows_of_people(path, comments=True)
     # Column exclude says who takes part (`cape.data.marks`), and is no number of a person.
-    person = 0
     places = [n for n in range(1, len(header)) if header[n].strip().lower() != "exclude"]
     names = tuple(header[n] for n in places)
-    if columns:
-        names, (person, places) = columns, places_of(header, columns)
     _check_names(names)
     labels: list[str] = []
     values: list[Array] = []
     problems: dict[int, Issue] = {}
     for i, row in enumerate(rows):
-        labels.append(row.label(path.name, person))
+        labels.append(row.label(path.name, 0))
         values.append(np.full(len(names), np.nan))
         try:
-            row.cell(person)
+            row.cell(0)
             values[i][:] = [_record(row.cell(place), row.line) for place in places]
         except UnusableFile as verdict:
             problems[i] = verdict.issue

@@ -110,7 +110,7 @@ class GaussianSum:
 
     def _seed(self, site: Site, model: Any) -> Masked:
         """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
-        event, size = self.release.event(site, model), self.release.size(model)
+        (event,), size = self.release.events(site, model), self.release.size(model)
         line = wire.dumps(wire.encode(event, Event))
         entropy = site.noise.stream("seed", site.transcript, line)
         seed = discrete_gaussian(event.seed_variance, size, entropy)
@@ -120,7 +120,8 @@ class GaussianSum:
         return Masked(total=mask_vector(site, model, seed, SEED), refused=False)
 
     def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: Any) -> Next:
-        bound = seed_bound(self.release.event(party, model), joined(model).n_sites)
+        (event,) = self.release.events(party, model)
+        bound = seed_bound(event, joined(model).n_sites)
         replied = vectors(replies, self.release.size(model))
         return SeedSum(total=decode_sum(replied, bound=bound)), f"{self.release.name}.released"
 

@@ -15,16 +15,12 @@ from cape.computations.ica.settings import IcaConfig, sized
 from cape.data.resources import BASE_MEMORY, VOLUMES
 from cape.data.space import mask_space
 from cape.errors import ConfigError
+from cape.forecast.comparison import USUAL_SHARE
 from cape.forecast.one_release import SpatialRule
 from cape.forecast.rule import Advice, ComponentKind, CurvePoint, Forecast, RunSize
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
-from cape.planning.comparison_budget import (
-    USUAL_SHARE,
-    PlannedComparison,
-    comparison_budget,
-    epsilon_by_viewer,
-)
+from cape.planning.comparison_budget import PlannedComparison, comparison_budget, epsilon_by_viewer
 from cape.planning.consortium_folder import proposed
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import Event, Viewer, total_of
@@ -139,16 +135,12 @@ def any_budget_of(
     n_sites: int,
     n_subjects: int,
     n_outcomes: int | None = None,
-    first_share: float = USUAL_SHARE,
+    share: float = USUAL_SHARE,
 ) -> PlannedRun | PlannedComparison:
     """Return the plan of maps or of a comparison; the last two arguments are for comparisons."""
     if settings.get("computation") == capecontrast.NAME:
         return comparison_budget(
-            settings,
-            n_sites=n_sites,
-            n_subjects=n_subjects,
-            n_outcomes=n_outcomes,
-            first_share=first_share,
+            settings, n_sites=n_sites, n_subjects=n_subjects, n_outcomes=n_outcomes, share=share
         )
     return budget_of(settings, n_sites=n_sites, n_subjects=n_subjects)
 

@@ -1,7 +1,7 @@
-"""Forecast a planned comparison of groups, without data.
+"""Forecast a planned comparison, without data: cost, error of every asked term, what would help.
 
 The plan is that of a run (`cape.computations.capecontrast`), and a run refuses by the same forecast
-(`cape.forecast.contrast`).
+(`cape.forecast.comparison`).
 """
 
 from __future__ import annotations
@@ -9,38 +9,55 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
+from typing import Literal
+
+import numpy as np
 
 from cape.computations import capecontrast
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.errors import ConfigError
-from cape.forecast.contrast import EFFECTS, MAX_USEFUL
+from cape.forecast.comparison import (
+    EFFECTS,
+    GOOD,
+    MAX_USEFUL,
+    USUAL_SHARE,
+    TermForecast,
+    usual_shares,
+)
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
-from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_of
-from cape.protocol.join import check_shares
-from cape.protocol.model import Roster, RosterEntry
+from cape.privacy.cost import INFINITE, Cost, Viewer, total_of
+from cape.protocol.join import Entries, check_shares
+from cape.protocol.model import RosterEntry
 from cape.protocol.sizes import Weight, check_weight
 from cape.settings.config import Config
 from cape.settings.option import out_of_range
+from cape.settings.question import typed
 from cape.space.feature_space import FeatureSpace
 
-# Assumed if the settings name no groups: two groups and a usual number of covariates
-GROUP, COVARIATES = "group: first, second", "age 0:1, motion 0:1, sex female/male"
-# The smaller group of a site counts: .40 on average if shares are .5 with an sd of .12 between
-# sites.  Equal groups would promise too much.
-USUAL_SHARE = 0.4
+# Asked if the settings name no question: two groups and a usual number of covariates
+USUAL: Mapping[str, str] = {
+    "variables": "group first/second, age 0:1, motion 0:1, sex F/M",
+    "formula": "group + age + motion + sex",
+    "public": "group",
+}
+# A pattern is proposed if it finds differences that are so much smaller.
+MUCH_LESS = 0.8
 OTHER_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+Verdict = Literal["yes", "only large ones", "no"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DetectableEffect:
-    """Sensitivity of a comparison to differences, in standard deviations over people."""
+    """What another budget or more people would find, of the term with the largest error."""
 
     n_subjects: int
     epsilon: float
-    se: float  # standard error of a difference
-    smallest: float  # difference found with power .8 at .05, two-sided
-    power: tuple[float, ...]  # for `EFFECTS`
+    term: str
+    se: float  # standard error of a difference, sd
+    smallest: float  # difference found with power .8, after Holm
     privacy: float  # share of the squared error that is privacy noise
 
 
@@ -52,8 +69,8 @@ class PlannedComparison:
     n_subjects: int
     n_sites: int
     n_outcomes: int
-    pattern: bool  # the question is one pattern, found in half of the people
-    first_share: float  # of the first group at every site
+    pattern: bool  # one number for all outcomes, found in half of the people
+    share: float  # of the second of two levels at every site
     releases: int
     mu: float | None  # against the headline viewer; None without noise
     epsilon: Mapping[Viewer, float] | None  # by viewer
@@ -63,10 +80,17 @@ class PlannedComparison:
     bytes_per_site: int
     weight: Weight  # of messages, states and memory
     effects: tuple[float, ...]  # differences of `power`, in standard deviations
-    seen: DetectableEffect
-    usable: bool
+    terms: tuple[TermForecast, ...]
+    alone: tuple[float, ...]  # se of each term if it were the only one asked
+    verdict: Verdict
     answer: str  # a sentence for people
+    helps: tuple[str, ...]  # settings that would do, each by itself; empty unless the answer is no
     others: tuple[DetectableEffect, ...]  # at other epsilons, and with more people
+
+    @property
+    def usable(self) -> bool:
+        """Whether a run starts."""
+        return self.verdict != "no"
 
 
 def comparison_budget(
@@ -75,37 +99,39 @@ def comparison_budget(
     n_sites: int,
     n_subjects: int,
     n_outcomes: int | None = None,
-    first_share: float = USUAL_SHARE,
+    share: float = USUAL_SHARE,
 ) -> PlannedComparison:
     """Return the plan that a real handshake makes from the same numbers; raises its errors.
 
     `n_outcomes` replaces the outcomes of the settings, for an owner who has not named them yet.
     """
-    if not 0.0 < first_share < 1.0:
-        raise out_of_range("share", first_share, "between 0 and 1", "give that of the first group.")
+    if not 0.0 < share < 1.0:
+        raise out_of_range("share", share, "between 0 and 1", "give that of one group.")
     config = _config(settings, n_outcomes)
     check_shares(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
-    events = _roster(config, n_sites, n_subjects, first_share).plan
+    entries, question = usual_sites(config, n_sites, n_subjects, share), config.asked
+    n = len(question.outcomes)
+    space = FeatureSpace.of_matrix(n)
+    events = capecontrast.plan_run(config, entries, space).releases
     cost = total_of(events)
-    mu = cost.mu()
 
-    def effect(people: int, epsilon: float) -> DetectableEffect:
+    def other(people: int, epsilon: float) -> DetectableEffect:
         asked = replace(config, epsilon=epsilon)
-        roster = _roster(asked, n_sites, people, first_share)
-        forecast = capecontrast.forecast_of(asked, roster)
+        sites = usual_sites(asked, n_sites, people, share)
+        worst = max(capecontrast.forecast_of(asked, sites), key=lambda one: one.smallest)
         return DetectableEffect(
             n_subjects=people,
             epsilon=epsilon,
-            se=forecast.se,
-            smallest=forecast.smallest,
-            power=forecast.power,
-            privacy=forecast.privacy,
+            term=worst.text,
+            se=worst.se,
+            smallest=worst.smallest,
+            privacy=worst.privacy,
         )
 
-    seen, sizes = effect(n_subjects, config.epsilon), list[tuple[int, float]]()
-    if mu is not None:
+    terms, sizes = capecontrast.forecast_of(config, entries), list[tuple[int, float]]()
+    if config.private:
         sizes = [(n_subjects, epsilon) for epsilon in OTHER_EPSILONS if epsilon != config.epsilon]
         # More people would need a smaller delta (`check_delta`).
         sizes += [
@@ -113,16 +139,23 @@ def comparison_budget(
             for times in (2, 4)
             if 10 * config.delta * times * n_subjects <= 1.0
         ]
-    n = len(config.asked_outcomes)
+    alone = [
+        capecontrast.forecast_of(replace(config, ask=typed(term.names)), entries)[0].se
+        for term in question.asked
+    ]
+    smallest = max(term.smallest for term in terms)
+    verdict: Verdict = "no" if smallest > MAX_USEFUL else "only large ones"
+    verdict = "yes" if smallest <= GOOD else verdict
+    helps = capecontrast.remedies(config, entries) if verdict == "no" else ()
     return PlannedComparison(
         computation=capecontrast.NAME,
         n_subjects=n_subjects,
         n_sites=n_sites,
         n_outcomes=n,
-        pattern=config.is_pattern(n),
-        first_share=first_share,
+        pattern=question.pattern,
+        share=share,
         releases=len(events),
-        mu=mu,
+        mu=cost.mu(),
         epsilon=epsilon_by_viewer(config, cost, events[0].shares, n_sites),
         delta=config.delta,
         planned=config.epsilon,
@@ -130,10 +163,12 @@ def comparison_budget(
         bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
         weight=check_weight(config, events, n_sites, n),
         effects=EFFECTS,
-        seen=seen,
-        usable=seen.smallest <= MAX_USEFUL,
-        answer=_answer(seen.smallest, n if not config.is_pattern(n) else 1),
-        others=tuple(effect(people, epsilon) for people, epsilon in sizes),
+        terms=terms,
+        alone=tuple(alone),
+        verdict=verdict,
+        answer=_answer(config, entries, terms, verdict),
+        helps=helps,
+        others=tuple(other(people, epsilon) for people, epsilon in sizes),
     )
 
 
@@ -147,52 +182,63 @@ def epsilon_by_viewer(
     return {viewer: of_viewer.epsilon(config.delta) or 0.0 for viewer, of_viewer in costs.items()}
 
 
+def usual_sites(
+    config: CapeContrastConfig, n_sites: int, n_subjects: int, share: float = USUAL_SHARE
+) -> Entries:
+    """Return sites of equal size whose people have each level as often as usual."""
+    question, entries = config.asked, []
+    levels = [question.variable(name).levels for name in question.public]
+    parts = [usual_shares(len(one), share) for one in levels]
+    cells = np.array([math.prod(cell) for cell in product(*parts)])
+    for s in range(n_sites):
+        people = n_subjects // n_sites + (s < n_subjects % n_sites)
+        counts = _rounded(people * cells, people) if question.public else ()
+        entries.append(RosterEntry(site=f"site{s}", nonce="", n_subjects=people, counts=counts))
+    return tuple(entries)
+
+
+def _rounded(shares: np.ndarray, total: int) -> tuple[int, ...]:
+    """Return whole numbers near `shares` with this total."""
+    ends = np.rint(np.cumsum(shares)).astype(int)
+    ends[-1] = total
+    return tuple(np.diff(ends, prepend=0).tolist())
+
+
 def _config(settings: Mapping[str, object], n_outcomes: int | None) -> CapeContrastConfig:
     given = {n: v for n, v in settings.items() if n != "computation" and v is not None}
     if n_outcomes is not None:
-        given["outcomes"] = ", ".join(f"o{k} 1" for k in range(n_outcomes))
+        given["outcomes"] = ", ".join(f"o{k} 0:4" for k in range(n_outcomes))
     if not str(given.get("outcomes", "")).strip():
         do = "give --outcomes K or the setting outcomes."
         raise ConfigError("E013", setting="outcomes", do=do)
-    if not str(given.get("group", "")).strip():
-        given |= {"group": GROUP}
-        given.setdefault("covariates", COVARIATES)
+    if not str(given.get("variables", "")).strip():
+        given |= USUAL
     return CapeContrastConfig.from_input(given)
 
 
-def _roster(
-    config: CapeContrastConfig, n_sites: int, n_subjects: int, first_share: float
-) -> Roster:
-    """Return a roster of sites of equal size with the plan of a run."""
-    space = FeatureSpace.of_matrix(len(config.asked_outcomes))
-    plan: tuple[Event, ...] = capecontrast.plan_run(config, n_sites, n_subjects, space).releases
-    entries = []
-    for s in range(n_sites):
-        people = n_subjects // n_sites + (s < n_subjects % n_sites)
-        first = round(people * first_share)
-        counts = () if config.strict else (first, people - first)
-        entries.append(RosterEntry(site=f"site{s}", nonce="", n_subjects=people, counts=counts))
-    return Roster(
-        sites=tuple(entries),
-        config="",
-        space=space,
-        n_basis=space.n_features,
-        colluders=config.colluders(n_sites),
-        survivors=config.survivors(n_sites),
-        seeded=False,
-        plan=plan,
-        warnings=(),
-    )
+def _answer(
+    config: CapeContrastConfig, entries: Entries, terms: tuple[TermForecast, ...], verdict: Verdict
+) -> str:
+    worst = max(terms, key=lambda one: one.smallest)
+    of = f" of {worst.text}" if len(terms) > 1 else ""
+    found = f"differences{of} of {worst.smallest:.2f} sd and more are found in 8 of 10 studies"
+    tests = 1 if config.asked.pattern else len(config.asked.outcomes)
+    found += f", after Holm over {tests} outcomes" if tests > 1 else ""
+    if verdict == "no":
+        return f"No: only {found}. A run is refused above {MAX_USEFUL} (accept_low_quality)."
+    text = f"{'Yes' if verdict == 'yes' else 'Only large ones'}: {found}."
+    pattern = _pattern(config, entries)
+    if pattern and pattern.smallest < MUCH_LESS * worst.smallest:
+        text += f" A pattern of all outcomes is found from {pattern.smallest:.2f} sd: take "
+        text += "test = pattern."
+    return text
 
 
-def _answer(smallest: float, tests: int) -> str:
-    if smallest > MAX_USEFUL:
-        return (
-            f"No: too few people, only a difference of {smallest:.1f} sd would be seen. A run "
-            f"is refused above {MAX_USEFUL} unless accept_low_quality says so."
-        )
-    several = f" of one outcome (of {tests}, Holm asks for more)" if tests > 1 else ""
-    return (
-        f"Yes, for differences of {smallest:.2f} sd and more{several}: they are found in 8 of "
-        "10 studies. A smaller one would mostly be missed."
-    )
+def _pattern(config: CapeContrastConfig, entries: Entries) -> TermForecast | None:
+    """Return the forecast of a pattern of the same outcomes, where that could be asked instead."""
+    if config.asked.pattern:
+        return None
+    try:
+        return capecontrast.forecast_of(replace(config, test="pattern"), entries)[0]
+    except ConfigError:  # of this question there is none
+        return None

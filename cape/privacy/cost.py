@@ -210,7 +210,7 @@ class Event:
 
     phase: str  # phase of the computation
     round: int  # round within the phase, from 1
-    field: str  # name of the released vector
+    field: str  # name of the released vector, one of those of its round
     # Set that holds one subject's vector: a ball, or svec of PSD matrices within a ball
     shape: VectorShape
     size: int  # d, length of the vector
@@ -245,8 +245,8 @@ class Event:
             raise impossible("phase and field of a release are not texts")
 
     def __hash__(self) -> int:
-        # Every round looks up all earlier charges; phase and round tell events of a run apart.
-        return hash((self.phase, self.round))
+        # Every round looks up all earlier charges; these three tell events of a run apart.
+        return hash((self.phase, self.round, self.field))
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ the data are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cape.privacy.cost import Half
@@ -40,6 +40,21 @@ def size_of_half(seed: str, site: str, cell: str, n_people: int, part: Half) -> 
     # In an odd cell a coin gives one half an extra person, so many small cells balance.
     first = (n_people + _drawn(seed, site, cell)[0] % 2) // 2
     return first if part == "A" else n_people - first
+
+
+def half_of_sites(seed: str, sites: Sequence[str], people: Sequence[int]) -> tuple[bool, ...]:
+    """Return which sites are in half A: by the public seed, one of each pair of similar size.
+
+    An answer for sites like these needs halves of sites: tested at the sites where it was found, a
+    pattern would show effects of these sites.  The last of an odd number of sites is in half A.
+    """
+    order = sorted(range(len(sites)), key=lambda s: (-people[s], sites[s].encode()))
+    first: set[int] = set()
+    for i in range(0, len(order), 2):
+        pair = order[i : i + 2]
+        label = b"\0".join((b"cape/1/half-site", seed.encode(), sites[pair[0]].encode()))
+        first.add(pair[hashlib.sha256(label).digest()[0] % len(pair)])
+    return tuple(s in first for s in range(len(sites)))
 
 
 def _drawn(*parts: str) -> bytes:

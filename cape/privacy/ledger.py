@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, cast
 
@@ -66,14 +66,14 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All releases of a run.  ConfigError: two share phase and round, or only some have noise."""
+    """All releases of a run.  ConfigError: two have one name, or only some have noise."""
 
-    releases: tuple[Event, ...]  # at most one per phase and round; all with noise, or none
+    releases: tuple[Event, ...]  # one per phase, round and field; all with noise, or none
 
     def __post_init__(self) -> None:
-        # Of two releases in one round, the second would be sent under the charge of the first.
-        if len({(event.phase, event.round) for event in self.releases}) < len(self.releases):
-            raise ConfigError("E232", problem="a round is planned twice", do="correct the plan.")
+        # Of two releases with one name, the second would be sent under the charge of the first.
+        if len({(e.phase, e.round, e.field) for e in self.releases}) < len(self.releases):
+            raise ConfigError("E232", problem="a release is planned twice", do="correct the plan.")
         if len({event.private for event in self.releases}) > 1:
             problem = "only some of the planned releases carry noise"
             raise ConfigError("E232", problem=problem, do="correct the plan.")
@@ -83,12 +83,20 @@ class Plan:
         """Whether the releases carry noise (true for an empty plan)."""
         return all(event.private for event in self.releases)
 
-    def find(self, phase: str, round: int) -> Event:
-        """Planned release of a phase and round; PrivacyBudgetError if it is not planned."""
-        for event in self.releases:
-            if (event.phase, event.round) == (phase, round):
-                return event
+    def find(self, phase: str, round: int) -> tuple[Event, ...]:
+        """Planned releases of one exchange, in order; PrivacyBudgetError if there are none."""
+        if found := by_exchange(self.releases).get((phase, round)):
+            return found
         raise PrivacyBudgetError("E233", phase=phase, round=round, problem="is not in the plan")
+
+
+def by_exchange(releases: Iterable[Event]) -> dict[tuple[str, int], tuple[Event, ...]]:
+    """Return the releases of each exchange, (phase, round), in order."""
+    found: dict[tuple[str, int], tuple[Event, ...]] = {}
+    for event in releases:
+        key = event.phase, event.round
+        found[key] = (*found.get(key, ()), event)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
+from cape.privacy.ledger import by_exchange
 from cape.protocol import wire
 from cape.protocol.messages import KeyAdvertisement, KeyAdvertisements, Masked, RingVector
 from cape.protocol.model import DropOuts, Model, agreed_labels, broadcast_roster, signs
@@ -37,7 +38,7 @@ from cape.secagg.messages import (
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
 PENDING = "pending"
-# Key sets besides one per planned release: for the probe
+# Key sets besides one per planned round: for the probe
 EXTRA_SETS = 1
 
 M = TypeVar("M", bound=Model)
@@ -54,7 +55,7 @@ def setup_of(party: Site | Aggregator, model: Model) -> steps.Setup:
         salt=keys.run_salt(digest[:16].hex(), digest),
         sizes={entry.site: entry.n_subjects for entry in roster.sites},
         colluders=roster.colluders,
-        n_sets=len(roster.plan) + EXTRA_SETS,
+        n_sets=len(by_exchange(roster.plan)) + EXTRA_SETS,
         min_survivors=roster.survivors,
         commitments={
             entry.site: keys.from_hex(entry.commitment, "a commitment") for entry in roster.sites
@@ -116,7 +117,7 @@ def load_state(party: Site | Aggregator, name: str, kind: type[State]) -> State:
     return state
 
 
-# -- steps 1 and 2: keys for all releases --------------------------------------------------------
+# -- steps 1 and 2: keys for all rounds ----------------------------------------------------------
 
 
 def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[AnyPhase, ...]:

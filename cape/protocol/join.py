@@ -39,8 +39,18 @@ class RunPlan:
     warnings: tuple[str, ...]
 
 
-# (its own settings, S, M, space) -> RunPlan; ConfigError or PrivacyBudgetError if no plan fits
-Planner = Callable[[Any, int, int, FeatureSpace], RunPlan]
+Entries = tuple[RosterEntry, ...]
+# (its own settings, sites, space) -> RunPlan; ConfigError or PrivacyBudgetError if no plan fits
+Planner = Callable[[Any, Entries, FeatureSpace], RunPlan]
+
+
+def by_sizes(plan: Callable[[Any, int, int, FeatureSpace], RunPlan]) -> Planner:
+    """Return the planner of a plan that follows from S and M."""
+
+    def planner(config: Any, sites: Entries, space: FeatureSpace) -> RunPlan:
+        return plan(config, len(sites), sum(site.n_subjects for site in sites), space)
+
+    return planner
 
 
 def join(
@@ -48,9 +58,9 @@ def join(
     planner: Planner,
     *,
     then: str,
-    counts: Callable[[Site], tuple[int, ...]] | None = None,
+    more: Callable[[Site], Mapping[str, Any]] | None = None,
 ) -> AnyPhase:
-    """Return the phase; `counts` gives the people in each group if settings name its column."""
+    """Return the phase; `more` gives fields of the card that only this computation fills."""
 
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # policy may refuse before any data are read
@@ -60,8 +70,8 @@ def join(
         prepared(site, source.space)
         nonce = site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
-        if counts is not None and site.config.counted:
-            card = replace(card, counts=counts(site))
+        if more is not None:
+            card = replace(card, **more(site))
         if site.config.aggregation == "secagg":
             from cape.protocol.droppable_sum import commitment_of
 
@@ -129,7 +139,7 @@ def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
         ("E250", "columns", lambda c: _plain(c) if c.space.kind == "matrix" else ""),
         ("E124", "mask hash", _plain),
         ("E283", "templates", lambda c: c.space.digest),
-        ("E204", "number of groups", lambda c: len(c.counts)),
+        ("E204", "number of public cells", lambda c: len(c.counts)),
     ):
         got = {site: read(card) for site, card in cards.items()}
         if len(set(got.values())) > 1:
@@ -146,8 +156,8 @@ def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
         for site, card in cards.items()
         if min(card.counts, default=0) < 0 or sum(card.counts) > card.n_subjects
     ]:
-        problem = f"{', '.join(more)}: more people in groups than there are"
-        raise ConsortiumError("E204", field="number of people in groups", sites=problem)
+        problem = f"{', '.join(more)}: more people in cells than there are"
+        raise ConsortiumError("E204", field="number of people in public cells", sites=problem)
     if problem := config.wrong_sites(tuple(cards)):
         raise _wrong(problem)
 
@@ -162,25 +172,27 @@ def make_roster(
 ) -> Roster:
     """Return the roster of these cards with its plan; `addresses` as in `Aggregator`."""
     first = next(iter(cards.values()))
-    n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
+    n_sites = len(cards)
     check_sites_are_declared(config)
     check_shares(config, n_sites)
-    run_plan = planner(config, n_sites, n_subjects, first.space)
+    sites = tuple(
+        RosterEntry(
+            site=site,
+            nonce=card.nonce,
+            n_subjects=card.n_subjects,
+            commitment=card.commitment,
+            counts=card.counts,
+            lacks=card.lacks,
+        )
+        for site, card in cards.items()
+    )
+    run_plan = planner(config, sites, first.space)
     from cape.protocol.sizes import check_weight  # in this exchange only
 
     releases, n_basis = run_plan.releases, run_plan.n_basis
     check_weight(config, releases, n_sites, n_basis, addresses=addresses)
     return Roster(
-        sites=tuple(
-            RosterEntry(
-                site=site,
-                nonce=card.nonce,
-                n_subjects=card.n_subjects,
-                commitment=card.commitment,
-                counts=card.counts,
-            )
-            for site, card in cards.items()
-        ),
+        sites=sites,
         config=config.digest(),
         space=first.space,
         n_basis=n_basis,

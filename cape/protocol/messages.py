@@ -65,8 +65,10 @@ class SiteCard:
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
     # Commitment to the site's part of the graph (`cape.secagg.graph`), hex; ``aggregation=secagg``
     commitment: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
-    # Number of people in each compared group, if the policy allows the site to say it
+    # Number of people in each public cell of a comparison, if the policy allows the site to say it
     counts: Annotated[tuple[int, ...], PUBLIC] = field(default=(), metadata={"omittable": True})
+    # Names of outcomes of a comparison that the site states it does not have
+    lacks: Annotated[tuple[str, ...], PUBLIC] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

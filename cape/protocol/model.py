@@ -11,7 +11,7 @@ from cape.errors import MessageError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import Event
-from cape.privacy.ledger import Ledger
+from cape.privacy.ledger import Ledger, by_exchange
 from cape.protocol.messages import Cursor, KeyAdvertisements, KeyBook, Progress
 from cape.protocol.phases import Attendance
 from cape.secagg.messages import SurvivorSignatures
@@ -20,7 +20,7 @@ from cape.space.feature_space import FeatureSpace
 
 Own = TypeVar("Own", bound=Config)
 
-# Exchanges of a run before its releases, and exchanges of one release
+# Exchanges of a run before its releases, and exchanges of one round of releases
 EXCHANGES = {"all-sites": (4, 1), "secagg": (7, 3)}
 
 TRACE_ROW = struct.Struct("<4d")  # the four norms of a `RoundRecord`
@@ -35,6 +35,7 @@ class RosterEntry:
     n_subjects: int
     commitment: str = field(default="", metadata={"omittable": True})
     counts: tuple[int, ...] = field(default=(), metadata={"omittable": True})
+    lacks: tuple[str, ...] = field(default=(), metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +68,7 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRecord:
-    """One released round, public; `survivors` is empty if all sites must answer."""
+    """One round, whatever it released; public.  `survivors` is empty if all sites must answer."""
 
     phase: str
     round: int
@@ -82,7 +83,7 @@ class RoundRecord:
 class Trace:
     """The released rounds of a run, packed: every party reads and writes them in each round.
 
-    Line i belongs to release i of the plan, which names its phase and round.
+    Line i belongs to round i of the plan (`by_exchange`), which names its phase and its releases.
     """
 
     released: str = field(metadata={"key": "lines"})  # per line "1" if it was released, else "0"
@@ -96,7 +97,7 @@ class Trace:
 
     @property
     def last_step(self) -> tuple[float, float]:
-        """Step norm and stability of the last release; zeros before the first."""
+        """Step norm and stability of the last round; zeros before the first."""
         last = max(self.released.rfind("1"), 0)
         step, stability = TRACE_ROW.unpack_from(self.rows, TRACE_ROW.size * last)[2:]
         return step, stability
@@ -108,9 +109,9 @@ class DropOuts:
 
     advertised: KeyAdvertisements  # public keys of U1
     asked: tuple[str, ...]  # sites asked in the present phase: those that answered in the last one
-    survivors: tuple[str, ...] = ()  # U3 of the last release
+    survivors: tuple[str, ...] = ()  # U3 of the last round
     releases: int = 0  # key sets used up
-    signatures: SurvivorSignatures | None = None  # from `*.consistency` until the release is done
+    signatures: SurvivorSignatures | None = None  # from `*.consistency` until the round is done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,8 +145,8 @@ class Model:
 
     def progress(self, config: Config, ledger: Ledger | None, cursor: Cursor) -> Progress:
         """Return the public progress line of a broadcast."""
-        planned = self.roster.plan if self.roster else ()
-        rounds = sum(event.phase == cursor.phase for event in planned) or 1
+        planned = by_exchange(self.roster.plan if self.roster else ())
+        rounds = sum(phase == cursor.phase for phase, _ in planned) or 1
         spent = ledger if config.private else None
         step, stability = self.trace.last_step if self.trace is not None else (0.0, 0.0)
         setting_up, each = EXCHANGES[config.aggregation]
@@ -210,7 +211,8 @@ def agreed_labels(model: Model, shown: Iterable[str]) -> str:
 
 
 def start_trace(plan: Sequence[Event]) -> Trace:
-    return Trace(released="0" * len(plan), rows=bytes(TRACE_ROW.size * len(plan)))
+    n_rounds = len(by_exchange(plan))
+    return Trace(released="0" * n_rounds, rows=bytes(TRACE_ROW.size * n_rounds))
 
 
 def with_row(
@@ -220,9 +222,9 @@ def with_row(
     row: tuple[float, float, float, float],
     survivors: Sequence[str],
 ) -> Trace:
-    """Return the trace with the next release of a phase; MessageError if none is planned."""
-    waiting = (i for i, event in enumerate(roster.plan)
-               if event.phase == phase and trace.released[i] == "0")  # fmt: skip
+    """Return the trace with the next round of a phase; MessageError if none is planned."""
+    waiting = (i for i, (planned, _) in enumerate(by_exchange(roster.plan))
+               if planned == phase and trace.released[i] == "0")  # fmt: skip
     line = next(waiting, None)
     if line is None:
         raise MessageError("E202", problem=f"{phase}: more releases than planned")
@@ -249,8 +251,8 @@ def records(trace: Trace | None, roster: Roster) -> tuple[RoundRecord, ...]:
         return ()
     return tuple(
         RoundRecord(
-            phase=event.phase,
-            round=event.round,
+            phase=phase,
+            round=number,
             statistic_norm=statistic,
             noise_norm=noise,
             step_norm=step,
@@ -263,8 +265,13 @@ def records(trace: Trace | None, roster: Roster) -> tuple[RoundRecord, ...]:
                 if i < n
             ),
         )
-        for i, (event, released, (statistic, noise, step, stability)) in enumerate(
-            zip(roster.plan, trace.released, TRACE_ROW.iter_unpack(trace.rows), strict=True)
+        for i, ((phase, number), released, (statistic, noise, step, stability)) in enumerate(
+            zip(
+                by_exchange(roster.plan),
+                trace.released,
+                TRACE_ROW.iter_unpack(trace.rows),
+                strict=True,
+            )
         )
         if released == "1"
     )

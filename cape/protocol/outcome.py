@@ -24,8 +24,8 @@ from cape.protocol.model import Roster, RoundRecord
 from cape.settings.option import Value
 
 if TYPE_CHECKING:  # a round of another computation need not import the estimator
-    from cape.algorithms.contrast import Contrast, Contrasted
-    from cape.settings.comparison import Covariate, Levels
+    from cape.algorithms.regression import Regressed, Regression
+    from cape.settings.question import Question
 
 Cell = str | int | float | None
 
@@ -147,23 +147,20 @@ class IcaOutcome(Outcome):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContrastOutcome(Outcome):
-    """The result of a comparison of groups: its question, and the state after the last release.
+    """The result of a comparison: its question, and the states after the last release.
 
-    The roster counts the people of both groups at each site, except in the strict form.  `question`
-    covers K outcomes of all people; for a pattern, of half A, and `score` covers the one number
-    w'u of half B.
+    The roster counts the people of each site by `question.cells`, and names the outcomes that a
+    site lacks.  `regression` covers K outcomes of all people; for a pattern, of half A, and `score`
+    covers the one number w'u of half B.
     """
 
-    group: Levels | Covariate  # a range: the question is continuous
-    covariates: tuple[Covariate, ...]
-    names: tuple[str, ...]  # (K,)
-    units: tuple[str, ...]  # (K,) in words, "" if unknown
-    middles: tuple[float, ...] = ()  # (K,) public, subtracted from all outcomes; empty: zeros
-    question: Contrast
-    state: Contrasted
-    score: Contrast | None = None
-    score_state: Contrasted | None = None
-    weights: Array | None = None  # (K,) w of the pattern, by outcome in its own unit
+    question: Question
+    has: tuple[tuple[bool, ...], ...]  # (S, K) which site has which outcome
+    regression: Regression
+    state: Regressed
+    score: Regression | None = None
+    score_state: Regressed | None = None
+    weights: Array | None = None  # (K,) w of the pattern, of outcomes in their public units
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +186,7 @@ class SiteOutcome:
     settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run
     # Phase, and the factor of clipping for every subject in the order of `time_courses`
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    # For a comparison: group, covariates and outcomes of all listed people, read when called
+    # For a comparison: columns and outcomes of all listed people, read when called
     people: Callable[[], Table] | None = None
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from cape.algorithms.estimators import PlannedRelease
-from cape.errors import PrivacyBudgetError
+from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import Event, Half
@@ -21,7 +22,7 @@ from cape.protocol.model import Roster
 from cape.protocol.ports import Site
 from cape.settings.config import Config
 
-# Reply field that holds the vector; part of its event and of the label of its masks
+# Reply field that holds the joined vectors of a round; part of the label of its masks
 SUM_FIELD = "total"
 
 PROTECTS_NOBODY = "No noise is added: this run protects nobody."
@@ -32,14 +33,25 @@ class PlannedStage:
     """Releases of one phase, and their weight in mu^2 of the budget; `fixed_mu` > 0 replaces it.
 
     With a `part` they ask one half of the people of every site (`cape.privacy.halves`); the budget
-    counts only the more expensive half.
+    counts only the more expensive half.  ConfigError unless their rounds count 1, 2, .. in order.
     """
 
     phase: str
     releases: tuple[PlannedRelease, ...]
     mu2_weight: float
-    fixed_mu: float = 0.0
+    fixed_mu: float = 0.0  # of each release
     part: Half = ""
+
+    def __post_init__(self) -> None:
+        numbers = [0, *(number for number, _ in self.numbered)]
+        if any(after - before not in (0, 1) for before, after in pairwise(numbers)):
+            problem = f"the rounds of {self.phase} do not count 1, 2, .. in order"
+            raise ConfigError("E232", problem=problem, do="correct the plan.")
+
+    @property
+    def numbered(self) -> tuple[tuple[int, PlannedRelease], ...]:
+        """The releases in order, each with its round."""
+        return tuple((release.round or i, release) for i, release in enumerate(self.releases, 1))
 
 
 def noise_shares_of(config: Config, n_sites: int) -> int:
@@ -82,7 +94,7 @@ def _with_noise(
         share = 0.0 if stage.fixed_mu else share
         weights = [release.weight for release in stage.releases]
         mus = split_mu(budget.mu, [share * w / sum(weights) for w in weights]) if share else ()
-        for i, release in enumerate(stage.releases):
+        for i, (number, release) in enumerate(stage.numbered):
             mu = stage.fixed_mu or (mus[i] if mus else 0.0)
             if mu <= 0.0:
                 raise PrivacyBudgetError(
@@ -96,8 +108,8 @@ def _with_noise(
             plan.append(
                 plan_event(
                     phase=stage.phase,
-                    round=i + 1,
-                    field=SUM_FIELD,
+                    round=number,
+                    field=release.name,
                     shape=release.shape,
                     size=release.size,
                     clip=release.clip,
@@ -120,8 +132,8 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
     return tuple(
         plan_event_without_noise(
             phase=stage.phase,
-            round=i + 1,
-            field=SUM_FIELD,
+            round=number,
+            field=release.name,
             shape=release.shape,
             size=release.size,
             clip=release.clip,
@@ -129,7 +141,7 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
             part=stage.part,
         )
         for stage in stages
-        for i, release in enumerate(stage.releases)
+        for number, release in stage.numbered
     )
 
 
@@ -148,8 +160,13 @@ def verify_plan(
 
     if roster.n_basis != n_basis or n_basis > config.max_features:
         raise refuse("the size of the public basis is not that of the settings")
-    expected = {(s.phase, i + 1): (a, s.part) for s in stages for i, a in enumerate(s.releases)}
-    if {(e.phase, e.round) for e in roster.plan} != set(expected):
+    expected = {
+        (stage.phase, number, release.name): (release, stage.part)
+        for stage in stages
+        for number, release in stage.numbered
+    }
+    # In order, too: the vectors of a round are told apart by their places in the sum.
+    if [(e.phase, e.round, e.field) for e in roster.plan] != list(expected):
         raise refuse("the releases are not those of the settings")
     public = (config.colluders(roster.n_sites), config.survivors(roster.n_sites))
     if (roster.colluders, roster.survivors) != public:
@@ -166,9 +183,9 @@ def verify_plan(
     if min(entry.n_subjects for entry in roster.sites) < 1:
         raise refuse("a site has no subjects")
     if any(min(s.counts, default=0) < 0 or sum(s.counts) > s.n_subjects for s in roster.sites):
-        raise refuse("a site has more people in groups than it has people, or fewer than none")
+        raise refuse("a site has more people in cells than it has people, or fewer than none")
     for event in roster.plan:
-        release, part = expected[event.phase, event.round]
+        release, part = expected[event.phase, event.round, event.field]
         # A release that asks all people and charges one half would be free for the other half.
         if event.part != part:
             raise refuse(f"{event.phase} asks another half of the people than the settings")

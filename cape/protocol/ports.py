@@ -75,6 +75,10 @@ class Site(Protocol):
         """Packed labels of the site's own mask or atlas, as accepted in `join`; else empty."""
 
     @property
+    def min_group(self) -> int:
+        """Fewest people of a public cell that the site says; fewer are not asked."""
+
+    @property
     def source(self) -> Source:
         """The site's data; the first access reads and checks the files."""
 

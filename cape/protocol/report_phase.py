@@ -139,7 +139,7 @@ def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> S
             continue
         # The clip in integers, which differs from the planned one by rounding.
         clip = events[-1].clip_int / events[-1].gamma
-        query = _unclipped(estimator).query(stage.current(site.config, model))
+        query = _unclipped(estimator).queries(stage.current(site.config, model))[-1]
         scales: list[float] = []
         for part in chunks(stage.input(site, model)):
             if part.shape[2] == 0:

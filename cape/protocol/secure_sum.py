@@ -1,11 +1,12 @@
 """`SecureSum`: the only way for a number computed from data to leave a site.
 
-One release computes a bounded answer per subject and sums the answers.  A `Release` is one stage
-under the settings of a run: `noisy_sum` clips, charges and adds noise; `masked_sum` masks the
-result.  Sums travel (`carried`) under masks that cancel over all sites, so that only the modular
-sum is visible; under masks that cancel over the surviving sites (`DroppableSum`); or unmasked,
-with all the noise added at every site.  Only this module uses both accounting (`cape.privacy`) and
-cryptography (`cape.secagg`).
+One release computes a bounded answer per subject and sums the answers.  The releases of a round,
+each with its own clip, charge and noise, travel as one vector.  A `Release` is one stage under the
+settings of a run: `noisy_sum` clips, charges and adds noise; `masked_sum` masks the result.  Sums
+travel (`carried`) under masks that cancel over all sites, so that only the modular sum is visible;
+under masks that cancel over the surviving sites (`DroppableSum`); or unmasked, with all the noise
+added at every site.  Only this module uses both accounting (`cape.privacy`) and cryptography
+(`cape.secagg`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +26,7 @@ from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery
 from cape.errors import DataError, MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
-from cape.privacy.halves import halves
+from cape.privacy.halves import half_of_sites, halves
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
@@ -55,7 +56,7 @@ SUBJECTS_AT_ONCE = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecureSum(Generic[M]):
-    """A line of a table: a stage that makes one release per round until its estimator is done."""
+    """A line of a table: a stage that asks round after round until its estimator is done."""
 
     # `config` below is of the computation's own type.
     name: str  # of the phase
@@ -71,7 +72,8 @@ class SecureSum(Generic[M]):
     successors: tuple[SecureSum[M], ...] = ()
     # ``close(config, model)``: final form of the state of the last stage
     close: Callable[[Any, M], Any] | None = None
-    # ``hand_over(config, model, mean)``: final state of a finished stage that has a successor
+    # ``hand_over(config, model, mean)``: final state of a finished stage that has a successor, from
+    # the mean of its last release
     hand_over: Callable[[Any, M, Array], Any] | None = None
     # Whether a rank guard may keep fewer than the estimator's `n_components` directions
     may_reduce_rank: bool = False
@@ -84,7 +86,7 @@ class SecureSum(Generic[M]):
     by_site: Callable[[Any], bool] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Return the phases of one release under the chosen aggregation."""
+        """Return the phases of one round under the chosen aggregation."""
         then = tuple(s.name for s in (self, *self.successors))
         if not self.successors:
             then = (*then, "report")
@@ -115,7 +117,7 @@ def releases_are_local(config: Config) -> bool:
     return config.noise == "local" and config.private and config.aggregation == "all-sites"
 
 
-# -- one release: clip -> charge -> noise -> mask ------------------------------------------------
+# -- one round: clip -> charge -> noise -> mask --------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +126,7 @@ class Release(Generic[M]):
 
     stage: SecureSum[M]
     config: Config
-    then: tuple[str, ...]  # phases that may open after the release
+    then: tuple[str, ...]  # phases that may open after the round
 
     @property
     def name(self) -> str:
@@ -161,29 +163,37 @@ class Release(Generic[M]):
     # A site.
 
     def noisy_sum(self, site: Site, model: M, question: bytes = b"") -> Integers | None:
-        """Return x + g of this site (size,), int64; None if policy or budget refuses the release.
+        """Return x + g of this site (size,), int64, of all releases of the round.
 
-        `question`: the transcript when x was fixed, if that was in an earlier exchange.
+        None if policy or budget refuses one of them.  `question`: the transcript when x was fixed,
+        if that was in an earlier exchange.
         """
-        query = self._query(model)
-        event = self.event(site, model)
-        check_query(event, query)
+        queries = self.queries(model)
+        events = self.events(site, model)
+        check_queries(events, queries)
         subjects = self.stage.input(site, model)
-        if event.private:
-            check_subjects(event, subjects, own_subjects(site.id, model))
-        if event.part:
-            subjects = self._half(site, model, event, subjects)
-        total = clipped_sum(chunks(subjects), query, event)
-        # Charge before drawing noise: a process that dies in between has charged too much, never
-        # too little.
+        # All releases of a plan have noise, or none; all of a stage ask the same people.
+        if events[0].private:
+            check_subjects(events[0], subjects, own_subjects(site.id, model))
+        if events[0].part:
+            subjects = self._half(site, model, events[0], subjects)
+        totals = [
+            clipped_sum(chunks(subjects), query, event)
+            for event, query in zip(events, queries, strict=True)
+        ]
+        # Charge all before drawing noise: a process that dies in between has charged too much,
+        # never too little.
         try:
-            site.charge(event)
+            for event in events:
+                site.charge(event)
         except PrivacyBudgetError:
             return None
-        if event.private:
-            entropy = noise_stream(site, event, question or site.transcript, total)
-            total = total + discrete_gaussian(event.variance, query.size, entropy)
-        return total
+        if events[0].private:
+            transcript = question or site.transcript
+            for i, (event, total) in enumerate(zip(events, totals, strict=True)):
+                entropy = noise_stream(site, event, transcript, total)
+                totals[i] = total + discrete_gaussian(event.variance, total.size, entropy)
+        return np.concatenate(totals)
 
     def masked_sum(self, site: Site, model: M) -> Masked:
         """Return x + g under masks, or the refusal of this site."""
@@ -205,26 +215,37 @@ class Release(Generic[M]):
 
     def combine(self, party: Aggregator, replies: Vectors, model: M) -> Next:
         """Sum the vectors of all sites and take the step, or stop at the first refusal."""
-        size = self.charge(party, model)  # the sites that answered have charged it too
+        size = self.charge(party, model)  # the sites that answered have charged this too
         if site := first_refusal(replies):
             return self.stopped(model, site, replies[site].refusal)
         total = decode_sum(vectors(replies, size), bound=self.bound(party, model))
         return self.step(party, model, total)
 
-    def event(self, party: Site | Aggregator, model: M) -> Event:
+    def events(self, party: Site | Aggregator, model: M) -> tuple[Event, ...]:
+        """Return the planned releases of the present round, in order."""
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
 
+    def queries(self, model: M) -> tuple[SubjectQuery, ...]:
+        """Return the questions of the present round, one per release."""
+        state = self.stage.current(self.config, model)
+        return self.stage.estimator(self.config, model).queries(state)
+
     def size(self, model: M) -> int:
-        return self._query(model).size
+        """Return the length of the joined vectors of the round."""
+        return sum(query.size for query in self.queries(model))
 
     def bound(self, party: Aggregator, model: M) -> int:
         """Return the largest absolute entry of the true sum, noise included."""
         roster = joined(model)
-        return overflow_bound(self.event(party, model), roster.n_sites, roster.n_subjects)
+        return max(
+            overflow_bound(event, roster.n_sites, roster.n_subjects)
+            for event in self.events(party, model)
+        )
 
     def charge(self, party: Aggregator, model: M) -> int:
-        """Charge the release, as the sites that answered did; return the length of its vector."""
-        party.charge(self.event(party, model))
+        """Charge the round, as the sites that answered did; return the length of its vector."""
+        for event in self.events(party, model):
+            party.charge(event)
         return self.size(model)
 
     def step(
@@ -237,27 +258,32 @@ class Release(Generic[M]):
         n_subjects: int | None = None,
     ) -> Next:
         """Turn a sum over all sites, or over the survivors, into the next state."""
-        roster, event = joined(model), self.event(party, model)
+        roster, events = joined(model), self.events(party, model)
         n_sites, n_subjects = n_sites or roster.n_sites, n_subjects or roster.n_subjects
-        mean = total / (event.gamma * n_subjects)
-        return self.advance(model, mean, event.noise_std(n_sites, n_subjects))
+        ends = np.cumsum([query.size for query in self.queries(model)])
+        means = [
+            of_release / (event.gamma * n_subjects)
+            for event, of_release in zip(events, np.split(total, ends[:-1]), strict=True)
+        ]
+        stds = [event.noise_std(n_sites, n_subjects) for event in events]
+        return self.advance(model, means, stds)
 
-    def advance(self, model: M, mean: Array, noise_std: float) -> Next:
-        """Return the state after a step with a mean over subjects, and the phase that opens."""
+    def advance(self, model: M, means: Sequence[Array], noise_stds: Sequence[float]) -> Next:
+        """Return the state after a round with means over subjects, and the phase that opens."""
         stage, config = self.stage, self.config
         estimator = stage.estimator(config, model)
-        state = estimator.step(stage.current(config, model), mean, noise_std)
+        state = estimator.steps(stage.current(config, model), means, noise_stds)
         after = replace(model, **{stage.model_field: state})
         waiting = (s for s in (stage, *stage.successors) if not s.finished(config, after))
         name = next((s.name for s in waiting), "report")
         if name == "report":
             state = self._closed(after)
         elif stage.hand_over is not None and stage.finished(config, after):
-            state = stage.hand_over(config, after, mean)
+            state = stage.hand_over(config, after, means[-1])
         return state, name
 
     def stopped(self, model: M, site: str, refusal: Refusal) -> Next:
-        """Return the last good state after a site refused this release; nothing was summed."""
+        """Return the last good state after a site refused this round; nothing was summed."""
         if self.stage.successors:
             raise PrivacyBudgetError(refusal or "E154", site=site)
         state = replace(self.stage.current(self.config, model), status="budget_exhausted")
@@ -304,10 +330,6 @@ class Release(Generic[M]):
         cells = None if stage.cells is None else stage.cells(site, model)
         return half_of(site, model, event, subjects, cells)
 
-    def _query(self, model: M) -> SubjectQuery:
-        state = self.stage.current(self.config, model)
-        return self.stage.estimator(self.config, model).query(state)
-
     def _closed(self, model: M) -> Any:
         # Order and signs are fixed once, here, so that no host's arithmetic can flip a map.
         close = self.stage.close
@@ -346,11 +368,19 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
     """
     total = np.zeros(query.size, dtype=np.int64)
     inner = 1.0
+    if query.unit == "pair":
+        # A subject without data would be left out of the stack, and everybody after it would have
+        # another partner: many rows would change with one person.
+        stacks = list(stacks)
+        if not _of_one_form(stacks):
+            raise _uncovered(event, "asks pairs of people of whom some lack data")
+        stacks = [np.concatenate(stacks)] if stacks else []
     if query.part is not None:
         stacks = list(stacks)
         # A subject without data would change the number of people behind the part; the bound of
-        # "psd" has no room for one.
-        if event.shape != "ball" or not all(stack.shape[2] for stack in stacks):
+        # "psd" has no room for one, nor is it shown for pairs.
+        of_persons = event.shape == "ball" and query.unit == "person"
+        if not (of_persons and _of_one_form(stacks)):
             raise _uncovered(event, "has a part of the site that its bound does not cover")
         # Rounding of answers and part separates two sums by at most 2 sqrt(d), float error by less
         # than 2.  Shrinking the unit by that keeps Delta_int = 2 C_int.
@@ -366,7 +396,9 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
         if stack.shape[2] == 0:
             continue  # these subjects failed the site's checks: the zero vector
         answers = query.answer(stack)
-        if answers.shape != (len(stack), query.size):
+        # A pair has two people: more rows than that, and one person would be in several.
+        n_rows = len(stack) if query.unit == "person" else min(len(answers), len(stack) // 2)
+        if answers.shape != (n_rows, query.size):
             raise _uncovered(event, "does not ask each subject for one vector of the planned size")
         # Integers before noise: a float sum would leak through its rounding (Mironov, CCS 2012).
         total += quantized_sum(
@@ -376,6 +408,12 @@ def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> np
             shape=event.shape,
         )
     return total
+
+
+def _of_one_form(stacks: Sequence[Data]) -> bool:
+    """Whether all subjects of a site have data, and equally many rows and columns of them."""
+    forms = {stack.shape[1:] for stack in stacks}
+    return len(forms) <= 1 and all(n_columns for _, n_columns in forms)
 
 
 def stacks_behind(subjects: Stacks | View) -> Stacks:
@@ -390,11 +428,14 @@ def chunks(subjects: Stacks | View) -> Iterator[Data]:
             yield map_stack(part, subjects.one) if isinstance(subjects, View) else part
 
 
-def check_query(event: Event, query: SubjectQuery) -> None:
-    """Raise PrivacyBudgetError unless the planned release covers the question exactly."""
-    if query.size > event.size or query.shape != event.shape:
-        raise _uncovered(event, "asks for another vector than planned")
-    verify_event(event, query.clip)
+def check_queries(events: Sequence[Event], queries: Sequence[SubjectQuery]) -> None:
+    """Raise PrivacyBudgetError unless the releases of a round cover its questions, one each."""
+    if len(queries) != len(events):
+        raise _uncovered(events[0], f"asks {len(queries)} questions, planned {len(events)}")
+    for event, query in zip(events, queries, strict=True):
+        if query.size > event.size or query.shape != event.shape:
+            raise _uncovered(event, "asks for another vector than planned")
+        verify_event(event, query.clip)
 
 
 def check_subjects(event: Event, subjects: Stacks | View, n_subjects: int) -> None:
@@ -440,7 +481,8 @@ def half_of(
 def _settle(site: Site, event: Event, digest: bytes) -> None:
     """Store the digest of the halves when the first one is asked; E161 if it differs later."""
     charges = site.ledger.events if site.ledger else ()
-    if not any(charged.part for charged in charges if charged != event):
+    this = event.phase, event.round  # charged already where this exchange is repeated
+    if not any(charged.part for charged in charges if (charged.phase, charged.round) != this):
         site.keep(HALVES_NAME, digest)
     elif site.secret(HALVES_NAME) != digest:
         detail = "the halves would overlap: people, or their groups, are not those of before"
@@ -449,12 +491,10 @@ def _settle(site: Site, event: Event, digest: bytes) -> None:
 
 def site_is_asked(site: str, model: Model, event: Event) -> bool:
     """Tell whether a release to half of the sites asks this one."""
-    from cape.algorithms.group_design import half_of_sites  # no other round pays for it
-
     entries = joined(model).sites
     names, people = zip(*((entry.site, entry.n_subjects) for entry in entries), strict=True)
-    first = half_of_sites(model.fingerprint.encode(), names, np.array(people))
-    return bool(first[names.index(site)]) == (event.part == "A")
+    first = half_of_sites(model.fingerprint, names, people)
+    return first[names.index(site)] == (event.part == "A")
 
 
 def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
@@ -465,7 +505,7 @@ def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
 
 
 def carried(release: Release[M]) -> tuple[AnyPhase, ...]:
-    """Return the phases in which the sums of a release travel under the settings of a run."""
+    """Return the phases in which the sums of a round travel under the settings of a run."""
     if releases_are_local(release.config):
         # The conventional scheme: every site adds all the noise, so its own sum is private and
         # needs no mask.  The sum over S sites has S times the noise variance.

@@ -17,6 +17,7 @@ from typing import Any, Final
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
+from cape.privacy.ledger import by_exchange
 from cape.protocol import wire
 from cape.protocol.droppable_sum import EXTRA_SETS
 from cape.protocol.messages import KeyAdvertisement
@@ -81,27 +82,30 @@ def weight_of(
     may drop out.
     """
     secagg = config.aggregation == "secagg"
-    n_releases, longest = len(events), max((event.size for event in events), default=0)
+    n_releases, rounds = len(events), by_exchange(events)
+    # The vectors of a round travel as one.
+    vectors = [(phase, sum(e.size for e in of_round)) for (phase, _), of_round in rounds.items()]
+    longest = max((size for _, size in vectors), default=0)
     # Released values: a few matrices of n_basis rows.
     released = 3 * _text(8 * n_basis * int(getattr(config, "n_components", 1)))
     entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME_BYTES + 1
-    # Settings; per release a letter in the ledger, and a row and a letter in the trace.
-    own = _settings(config) + 2 * n_releases + _text(TRACE_ROW.size * n_releases) + 2 * HEAD_BYTES
+    # Settings; a letter per release in the ledger; a row and a letter per round in the trace.
+    trace = len(rounds) + _text(TRACE_ROW.size * len(rounds))
+    own = _settings(config) + n_releases + trace + 2 * HEAD_BYTES
     # Uncompressed, as sent; a state holds it compressed, to a fifth if sites are few.
     roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD_BYTES
-    vectors = [(event.phase, event.size) for event in events]
     traffic = [
         Traffic(phase="join", exchanges=1, reply=2 * HEAD_BYTES + _settings(config), told=roster)
     ]
     if secagg:
         graph = plan_graph(n_sites, config.survivors(n_sites), config.colluders(n_sites))
         partners = n_sites - 1 if graph is None else graph.neighbours
-        sets = n_releases + EXTRA_SETS
+        sets = len(rounds) + EXTRA_SETS
         keys = _advertisement(KEY_BYTES + SET_BYTES * sets) + NAME_BYTES
         own_part = partners * (_text(PAIR_BYTES * sets + 16) + NAME_BYTES + 6)
         opened = (partners + 1) * (_text(SHARE_BYTES) + NAME_BYTES + 6) + HEAD_BYTES
         names, signed = n_sites * (NAME_BYTES + 3), n_sites * (_text(64) + NAME_BYTES + 6)
-        taken = n_sites * (len(str(n_releases)) + 1)
+        taken = n_sites * (len(str(len(rounds))) + 1)
         state = roster + n_sites * (keys + 67) + names * 3 + signed + taken + released + own
         book = n_sites * (own_part + NAME_BYTES + 6) + names
         traffic += [
@@ -119,17 +123,12 @@ def weight_of(
             ),
         ]
         traffic += _releases(vectors, told=names + HEAD_BYTES)
-        sums = 3 * n_releases + 3
+        sums = len(rounds) + 1
         traffic += [
             Traffic(
-                phase="*.consistency",
-                exchanges=sums // 3,
-                reply=HEAD_BYTES,
-                told=signed + HEAD_BYTES,
+                phase="*.consistency", exchanges=sums, reply=HEAD_BYTES, told=signed + HEAD_BYTES
             ),
-            Traffic(
-                phase="*.unmask", exchanges=sums // 3, reply=opened, told=released + HEAD_BYTES
-            ),
+            Traffic(phase="*.unmask", exchanges=sums, reply=opened, told=released + HEAD_BYTES),
         ]
         document = 0
         # Keys of all sites, shares of the partners (sealed and decoded), the document of a state.

@@ -30,10 +30,11 @@ from cape.counting import CountedPeople, counted_together
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
+from cape.forecast.comparison import USUAL_SHARE
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
-from cape.planning.comparison_budget import USUAL_SHARE, PlannedComparison
+from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import has_settings, proposed
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
@@ -655,7 +656,7 @@ def budget(
     outcomes : int, optional
         capecontrast: number of differences that are tested.
     share : float
-        capecontrast: share of people in the first group, 0 to 1.
+        capecontrast: share of a site's people in the second of two levels, 0 to 1.
     settings : mapping, optional
         Those of docs/config.md.
 
@@ -664,9 +665,9 @@ def budget(
     PlannedRun or PlannedComparison
         ``.advice.answer`` is "yes", "perhaps" or "no"; ``.advice.changes`` lists changes that
         would help; ``.curve`` has other budgets, ``.epsilon`` the figure of every viewer.
-        capecontrast: ``.seen`` has the standard error of a difference, the smallest difference
-        with power .8 and the power for some others; ``.answer`` is a word, ``.usable`` whether a
-        run starts.
+        capecontrast: ``.terms`` has for every asked term the standard error of a difference and
+        the smallest one found with power .8; ``.answer`` is a sentence, ``.verdict`` a word,
+        ``.usable`` whether a run starts.
 
     Raises
     ------
@@ -686,5 +687,5 @@ def budget(
         **(settings or {}),
     }
     return planning.any_budget_of(
-        values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, first_share=share
+        values, n_sites=sites, n_subjects=subjects, n_outcomes=outcomes, share=share
     )

@@ -1,4 +1,4 @@
-"""`cape.compare_groups`: test whether two groups differ, on tables of sites in this process."""
+"""`cape.compare_groups`: a linear model of outcomes, on tables of sites in this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from cape.data.tables import PERSON
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
+from cape.python.people import pandas_for
 from cape.report import files
-from cape.report.comparison import Effect, GroupComparison, Tables
+from cape.report.comparison import MATRICES, WEIGHT, GroupComparison
 from cape.report.results import ComparisonFolder, read_folder, sentence
+from cape.settings.option import out_of_range
+from cape.settings.question import quoted
 
 Columns = Mapping[str, Sequence[object] | Array]
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -26,11 +30,9 @@ class GroupResult:
     Attributes
     ----------
     sentence : str
-        The answer.
-    comparison : GroupComparison of figures, or None
-        The answer in figures; None if a site refused a release.
-    tables : Tables
-        The rows of all files.
+        The answer in words.
+    comparison : GroupComparison
+        The rows of all tables as records; without rows if a site refused a release.
     private : bool
         Whether `epsilon` is guaranteed: False without noise or with a seed.
     epsilon, delta : float
@@ -40,54 +42,141 @@ class GroupResult:
 
     Examples
     --------
-    >>> found = cape.compare_groups(tables, group="dx: patient, control", outcomes="volume 3:6",
-    ...                             epsilon=4.0)
+    >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
+    ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
     >>> found
     <GroupResult At these 3 sites, ... epsilon 4>
     """
 
     sentence: str
-    comparison: GroupComparison | None
-    tables: Tables
+    comparison: GroupComparison
     private: bool
     epsilon: float | None
     delta: float
     folder: Path | None
 
     @property
-    def effects(self) -> tuple[Effect, ...]:
-        """All differences with error, interval and p; the test of a pattern comes first."""
-        return self.tables.effects
+    def effects(self) -> Any:
+        """effects.tsv as a DataFrame; the test of a pattern comes first (docs/reports.md)."""
+        return self.table("effects")
+
+    def table(self, name: str) -> Any:
+        """Return a table as a pandas DataFrame.
+
+        Parameters
+        ----------
+        name : str
+            effects, omnibus, means, balance, pattern, sites or networks.
+
+        Returns
+        -------
+        DataFrame
+            Empty if the comparison has no such rows.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E015: pandas is not installed, CAPE-E011: another name.
+        """
+        pd = pandas_for("tables of a comparison")
+        if name not in _TABLES:
+            raise out_of_range("name", name, ", ".join(_TABLES))
+        rows = getattr(self.comparison, name)
+        return pd.DataFrame(
+            [{field: getattr(row, field) for field in row.__slots__} for row in rows]
+        )
+
+    def matrix(self, what: str = "", contrast: str = "") -> Any:
+        """Return a contrast of edges as a DataFrame (regions x regions), such as nilearn draws.
+
+        Parameters
+        ----------
+        what : str
+            d, which is meant without it, estimate or p; of a pattern weight.
+        contrast : str
+            As in `effects`; the first without it.
+
+        Returns
+        -------
+        DataFrame
+            Symmetric; NaN where a figure is withheld.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E015: pandas is not installed, CAPE-E011: another name, CAPE-E284: the outcomes
+            are not the edges of some regions.
+        """
+        pd = pandas_for("matrix")
+        contrasts = list(dict.fromkeys(row.contrast for row in self.comparison.effects))
+        kinds = (WEIGHT,) if self.comparison.pattern else ("d", *MATRICES)
+        regions = list(self.comparison.regions)
+        if not regions:
+            problem = "outcomes that are not all edges between regions"
+            raise ConfigError("E284", problem=problem, do="use effects.")
+        if (what or kinds[0]) not in kinds:
+            raise out_of_range("what", what, ", ".join(dict.fromkeys(kinds)))
+        if (contrast or contrasts[0]) not in contrasts:
+            raise out_of_range("contrast", contrast, ", ".join(contrasts))
+        values = self.comparison.matrix(contrast or contrasts[0], what or kinds[0])
+        return pd.DataFrame(values, index=regions, columns=regions)
 
     def __repr__(self) -> str:
         privacy = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
         return f"<GroupResult {self.sentence} {privacy}>"
 
 
+_TABLES = ("effects", "omnibus", "means", "balance", "pattern", "sites", "networks")
+
+
 def compare_groups(
     sites: str | Path | Mapping[str, Columns],
+    formula: str,
     *,
-    group: str,
-    outcomes: str,
-    covariates: str = "",
+    variables: str | Mapping[str, Range | Sequence[str]],
+    outcomes: str | Mapping[str, Range],
+    public: str = "",
+    ask: str = "",
+    among: str = "",
+    change: str = "",
+    test: str = "each",
+    site_effects: str = "fixed",
     epsilon: float | None = None,
     delta: float = 1e-5,
+    private: bool | None = None,
     out: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
     seed: int | None = None,
 ) -> GroupResult:
-    """Run a comparison of groups (docs/computations/capecontrast.md) and return its results.
+    """Run a comparison (docs/computations/capecontrast.md) and return its results.
 
     Parameters
     ----------
     sites : folder or mapping
         A folder that holds a folder for each site, or for each site a data frame or a mapping from
         names to columns.
-    group, outcomes, covariates : str
-        Columns with public ranges and units: ``"dx: patient, control"``,
-        ``"hippocampus 3200:4800"``, ``"age 18:90, sex female/male"``.
+    formula : str
+        The right side of a formula of R: ``"dx * age + sex"``; the site is always in the model.
+    variables : mapping or str
+        Its columns: levels, the reference first, or the public range:
+        ``{"dx": ["control", "SZ"], "age": (18, 90)}``.
+    outcomes : mapping or str
+        Columns with the range of most people, ``{"hippocampus": (2500, 5500)}``, ``log(wmh)`` for
+        positive skewed values; or a measure of maps such as ``"fnc"``.
+    public : str
+        Columns whose counts by site are published; without any, errors are larger.
+    ask : str
+        Terms of the formula to answer; the first without it.
+    among, change : str
+        Only people of a level, ``"dx SZ"``; the later less the earlier session, ``"ses-1, ses-2"``.
+    test : str
+        each outcome, or one pattern of all.
+    site_effects : str
+        fixed: for these sites; random: for sites like them.
     epsilon, delta : float
         Total privacy loss per person.
+    private : bool, optional
+        ``False``: least squares without noise, which is not private.
     out : path, optional
         Folder for files and page; without it they are deleted.
     settings : mapping, optional
@@ -102,18 +191,29 @@ def compare_groups(
     Raises
     ------
     ConfigError
-        CAPE-E013: no epsilon, CAPE-E284: columns of different lengths.
+        CAPE-E011: a question that cannot be read or answered, with what to write; CAPE-E013: no
+        epsilon; CAPE-E284: columns of different lengths.
     DataError
         The table of a site did not pass a check.
 
     Examples
     --------
-    >>> found = cape.compare_groups(tables, group="dx: patient, control", outcomes="volume 3:6",
-    ...                             epsilon=4.0)
-    >>> [effect.privacy < 1 for effect in found.effects]
-    [True]
+    >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
+    ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
+    >>> [(row.contrast, row.fits) for row in found.comparison.effects]
+    [('SZ - control', 'yes')]
     """
-    question = {"group": group, "outcomes": outcomes, "covariates": covariates}
+    question = {
+        "formula": formula,
+        "variables": _in_words(variables),
+        "outcomes": _in_words(outcomes),
+        "public": public,
+        "ask": ask,
+        "among": among,
+        "change": change,
+        "test": test,
+        "site_effects": site_effects,
+    }
     run_settings = {**question, **(settings or {}), "computation": "capecontrast"}
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
@@ -124,21 +224,20 @@ def compare_groups(
             run_settings = {**few, **run_settings}
             data = base / "sites"
             for name, columns in sites.items():
-                _write_table(data / name, columns)
+                _write_table(data / name, columns, sessions=bool(change))
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
             epsilon=epsilon,
             delta=delta,
+            private=private,
             settings=run_settings,
             seed=seed,
         )
-        written = cast(ComparisonFolder, read_folder(folder))
-    results = written.results
+        results = cast(ComparisonFolder, read_folder(folder)).results
     return GroupResult(
         sentence=sentence(results),
         comparison=results.comparison,
-        tables=written.tables,
         private=results.private,
         epsilon=results.epsilon,
         delta=results.delta,
@@ -146,14 +245,44 @@ def compare_groups(
     )
 
 
-def _write_table(folder: Path, columns: Any) -> None:
-    """Write the participants.tsv of a site; number its people if no column names them."""
+def _in_words(columns: str | Mapping[str, Range | Sequence[str]]) -> str:
+    """Return columns as the settings write them: ``dx control/SZ, age 18:90``."""
+    if isinstance(columns, str):
+        return columns
+    return ", ".join(f"{_name(name)} {_ends_or_levels(of)}" for name, of in columns.items())
+
+
+def _name(name: str) -> str:
+    inside = name.removeprefix("log(").removesuffix(")")
+    return f"log({quoted(inside)})" if name == f"log({inside})" else quoted(name)
+
+
+def _ends_or_levels(of: Range | Sequence[object]) -> str:
+    numbers = all(isinstance(one, int | float) for one in of)
+    if isinstance(of, tuple) and len(of) == 2 and numbers:
+        return f"{of[0]}:{of[1]}"
+    if numbers:  # a list of 18 and 90 may be either
+        do = "write (18, 90) for a range, and levels as text: ['0', '1']."
+        raise out_of_range("variables", of, "a range as a tuple, or levels as text", do)
+    return "/".join(quoted(str(level)) for level in of)
+
+
+def _write_table(folder: Path, columns: Any, *, sessions: bool = False) -> None:
+    """Write the participants.tsv of a site; number its people if no column names them.
+
+    With `sessions` a person has several rows and needs a name.
+    """
     table = {str(name): list(columns[name]) for name in columns}
     lengths = {len(values) for values in table.values()}
     if len(lengths) != 1 or lengths == {0}:
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
     if PERSON not in table:
+        if sessions:
+            do = (
+                f"name the person of every row in a column {PERSON}, and the session in session_id."
+            )
+            raise ConfigError("E284", problem="sessions without names of people", do=do)
         table = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **table}
     folder.mkdir(parents=True)
     rows = ([files.cell(value) for value in row] for row in zip(*table.values(), strict=True))

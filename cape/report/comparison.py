@@ -1,403 +1,514 @@
-"""The result of a comparison of groups: its record, the rows of its files, and its sentence.
+"""The result of a comparison: its records in results.json, and the tables beside it.
 
-Record and rows follow from released states and public counts, the sentence from the record alone.
-Where no difference was found, the record says which difference would have been missed.
+All rows follow from released states, public counts and the question.  results.json holds every row
+once; the tables are the same rows for other programs, each with a .json that describes its columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, combinations_with_replacement, product
 from pathlib import Path
-from statistics import NormalDist
-from typing import Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
-from cape.algorithms.contrast import Contrast, Contrasted, Estimates, estimates
+from cape.algorithms.answer import Answer, answers
+from cape.algorithms.design import columns
+from cape.algorithms.effects import EffectRow, effects, omnibus
 from cape.algorithms.estimators import Array
-from cape.algorithms.group_design import Groups
-from cape.algorithms.significance import Z80, Z95
+from cape.algorithms.facts import Facts
+from cape.algorithms.regression import facts
 from cape.frozen import dataclass
 from cape.protocol.outcome import ContrastOutcome
 from cape.report import files
-from cape.settings.comparison import Covariate, Levels
+from cape.settings.measures import edge_names
+from cape.settings.question import Outcome, Question, Term, parse_question
 
 SIGNIFICANT: Final = 0.05
 # Row of effects.tsv that holds the test of a pattern in the other half
 PATTERN: Final = "pattern"
-# At most so many outcomes are named in a sentence; effects.tsv holds all.
-MAX_NAMED: Final = 3
+# Standard deviations of noise from which people missing by group are said
+CLEAR: Final = 3.0
+# States of an answer (`Effect.fits`) in which the estimate is right
+ESTIMATED: Final = ("yes", "no d")
+# Settings of a question, in the order of `parse_question`
+QUESTION: Final = (
+    "variables", "formula", "outcomes", "ask", "public", "among", "change", "test",
+    "site_effects", "networks", "outcomes_from",
+)  # fmt: skip
+# What a matrix of regions holds, and its diagonal; of a pattern its weights alone
+MATRICES: Final = {"estimate": 0.0, "d": 0.0, "p": 1.0}
+WEIGHT: Final = "weight"
+# table -> column -> what it holds
+COLUMN_TEXTS: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+    Path(__file__).with_name("comparison.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
-    """One row of effects.tsv: first group less second, or upper end of a range less lower end."""
+    """One row of effects.tsv; None: withheld, or not known."""
 
+    term: str
+    contrast: str
     outcome: str
-    estimate: float
-    unit: str
-    d: float  # in `sd`
-    sd: float  # of the outcome within groups
-    se: float  # standard error under the null; se^2 is the sum of the squared parts below
-    se_sampling: float
-    se_privacy: float
-    se_adjustment: float
-    se_sites: float  # 0 unless the answer is for sites like these
-    low95: float
-    high95: float
-    p: float
-    p_holm: float
-    q_bh: float
+    region_a: str | None  # the ends of an edge
+    region_b: str | None
+    estimate: float | None
+    unit: str | None
+    se: float | None
+    low95: float | None
+    high95: float | None
+    d: float | None  # in `sd`
+    d_low95: float | None
+    d_high95: float | None
+    sd: float | None  # of people within sites and groups, adjusted as the term is
+    p: float | None
+    p_holm: float | None
+    q_bh: float | None
+    se_sampling: float | None  # the squares of these parts add up to that of `se`
+    se_privacy: float | None
+    se_adjustment: float | None
+    se_shape: float | None
+    se_sites: float | None
+    observed: float | None  # share of the people asked who have a value
+    fits: str  # "yes" | "range" | "large" | "shape" | "partly" | "ties" | "no d"
 
     @property
-    def privacy(self) -> float:
-        """Share of the error's square that is privacy noise."""
-        return (self.se_privacy / self.se) ** 2
+    def found(self) -> bool:
+        """Whether it differs from zero after Holm."""
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The interval of 95 %, in d."""
-        return self.low95 / self.sd, self.high95 / self.sd
+    def share(self, part: str) -> float | None:
+        """Return the share of a part, such as "privacy", in the square of the error."""
+        value: float | None = getattr(self, f"se_{part}")
+        return None if value is None or not self.se else (value / self.se) ** 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PatternRow:
-    """One row of pattern.tsv."""
+class Omnibus:
+    """One row of omnibus.tsv: whether any two groups differ."""
 
+    term: str
     outcome: str
-    weight: float
+    chi2: float | None
+    df: float | None
+    p: float | None
+    p_holm: float | None
+    q_bh: float | None
+
+    @property
+    def found(self) -> bool:
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeanRow:
-    """One row of means.tsv: all people, and each group where group sizes are public."""
+class Mean:
+    """One row of means.tsv: of everybody asked, or of one group, adjusted."""
 
     outcome: str
-    unit: str
-    mean: float
-    se: float  # sampling and privacy
-    mean_first: float | None
-    mean_second: float | None
+    group: str  # "all", or a level
+    mean: float | None
+    unit: str | None
+    se: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BalanceRow:
-    """One row of balance.tsv: how groups differ in a covariate, within sites."""
+    """One row of balance.tsv: how groups differ within sites in a column that was adjusted for."""
 
-    covariate: str
-    difference: float  # shrunk towards 0 by its known noise
-    unit: str
-    se_privacy: float
-    spreads: float  # the difference in standard deviations of people, approximate
+    term: str
+    contrast: str
+    column: str
+    difference: float | None  # in the unit of the column, of a level in shares; None: a product
+    before: float  # the same in standard deviations of people
+    left: float  # standard deviation of what may be left of it after weighting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GroupRow:
-    """One row of groups.tsv: public counts, None where groups are protected too."""
+class Missing:
+    """How the share of values that are there differs between two groups, where it clearly does."""
+
+    term: str
+    contrast: str
+    difference: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatternWeight:
+    """One row of pattern.tsv."""
+
+    outcome: str
+    region_a: str | None
+    region_b: str | None
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteRow:
+    """One row of sites.tsv; `counts` become a column for each public cell."""
 
     site: str
     people: int
-    first: int | None
-    second: int | None
-    neither: int | None
-    weight: float | None  # share of the answer
+    counts: Mapping[str, int]  # by public cell, empty without public columns
+    weight: float | None  # share of the first answer; None where it is not public
+    lacks: tuple[str, ...]  # outcomes that the site says it does not have
+
+    @property
+    def asked(self) -> int:
+        return sum(self.counts.values()) if self.counts else self.people
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """One row of networks.tsv."""
+
+    name: str
+    domain: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupComparison:
-    """Question and answer of a comparison, as in results.json."""
+    """Question and answer of a comparison, as in results.json; without rows if it was refused."""
 
-    kind: Literal["planned", "pattern"]
-    column: str
-    first: str  # a level, or the upper end of a range
-    second: str
-    continuous: bool
-    strict: bool  # whether groups are protected too
-    random: bool  # whether the answer is for sites like these
-    covariates: tuple[str, ...]  # with their public ranges
-    n_outcomes: int
-    edges: bool  # whether outcomes are all pairs of networks
-    asked: int  # people in the test
-    sites: int
-    one_group: tuple[str, ...]  # sites with one group only, which add nothing
-    answer: Effect | None  # of one outcome or of the pattern
-    found: tuple[str, ...]  # outcomes below .05 after Holm; for a pattern, in half A
-    strongest: tuple[Effect, ...]  # those of `found` with the smallest p
-    smallest: float  # smallest d found with power .8 after Bonferroni
-    privacy: float  # shares of the squared error (median over outcomes)
-    adjustment: float
-    adjusted: float  # lam: how far weights made the groups alike in covariates, 0 to 1
+    question: Mapping[str, str]  # the settings as the owner wrote them
+    effects: tuple[Effect, ...]
+    omnibus: tuple[Omnibus, ...]
+    means: tuple[Mean, ...]
+    balance: tuple[BalanceRow, ...]
+    missing: tuple[Missing, ...]
+    pattern: tuple[PatternWeight, ...]
+    sites: tuple[SiteRow, ...]
+    networks: tuple[Network, ...]
 
     @property
-    def differs(self) -> bool:
-        """Whether a difference was found."""
-        if self.answer is None:
-            return bool(self.found)
-        # A pattern of opposite sign in the other half was not found again.
-        against = self.kind == "pattern" and self.answer.estimate < 0
-        return self.answer.p < SIGNIFICANT and not against
+    def asked(self) -> Question:
+        """The question, read again from the owner's words."""
+        return parse_question(**self.question)
 
+    @property
+    def people(self) -> int:
+        """The number of people who were asked."""
+        return sum(site.asked for site in self.sites)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tables:
-    """Rows of the files beside results.json."""
+    @property
+    def tested(self) -> Effect | None:
+        """The test of a pattern in the other half; None if each outcome is tested."""
+        return self.effects[0] if self.pattern else None
 
-    effects: tuple[Effect, ...]
-    pattern: tuple[PatternRow, ...]
-    means: tuple[MeanRow, ...]
-    balance: tuple[BalanceRow, ...]
-    groups: tuple[GroupRow, ...]
+    @property
+    def outcomes(self) -> tuple[Effect, ...]:
+        """The rows of single outcomes; of a pattern there are none."""
+        return () if self.pattern else self.effects
+
+    def of_term(self, term: str, contrast: str | None = None) -> tuple[Effect, ...]:
+        """Return the rows of single outcomes of a term, or of one of its contrasts."""
+        rows = (row for row in self.outcomes if row.term == term)
+        return tuple(row for row in rows if contrast in (None, row.contrast))
+
+    def contrasts(self, term: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.contrast for row in self.of_term(term)))
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The ends of all outcomes if these are edges between regions, else none."""
+        ends = (end for pair in regions_of(self.asked).values() for end in pair)
+        return tuple(dict.fromkeys(ends))
+
+    def matrix(self, contrast: str, what: str) -> Array:
+        """Return estimate, d, p or weight of all pairs of regions; NaN where withheld."""
+        at = {name: i for i, name in enumerate(self.regions)}
+        values = np.full((len(at), len(at)), np.nan)
+        np.fill_diagonal(values, MATRICES.get(what, 0.0))
+        effects_of = (row for row in self.outcomes if row.contrast == contrast)
+        for row in self.pattern if what == WEIGHT else effects_of:
+            i, j, value = at[row.region_a or ""], at[row.region_b or ""], getattr(row, what)
+            values[i, j] = values[j, i] = math.nan if value is None else value
+        return values
 
 
 # -- from released states ----------------------------------------------------------------------
 
 
-def comparison_of(outcome: ContrastOutcome) -> tuple[GroupComparison | None, Tables]:
-    """Return the record and its tables; without all releases, None and the public counts."""
-    groups = tuple(_group_rows(outcome))
-    last, state = outcome.score or outcome.question, outcome.score_state or outcome.state
-    if state.looks < len(last.looks) or outcome.state.looks < len(outcome.question.looks):
-        return None, Tables(effects=(), pattern=(), means=(), balance=(), groups=groups)
-    whole = estimates(outcome.question, outcome.state)
-    rows = tuple(_effects(outcome.names, outcome.units, whole))
-    tested = rows
-    pattern: tuple[PatternRow, ...] = ()
-    if outcome.score is not None and outcome.weights is not None:
-        tested = tuple(_effects((PATTERN,), ("",), estimates(last, state)))
-        pairs = zip(outcome.names, outcome.weights.tolist(), strict=True)
-        pattern = tuple(PatternRow(outcome=name, weight=w) for name, w in pairs)
-    tables = Tables(
-        effects=(*(tested if pattern else ()), *rows),
-        pattern=pattern,
-        means=tuple(_means(outcome, whole, groups)),
-        balance=tuple(_balance(outcome.covariates, last, state)),
-        groups=groups,
+def comparison_of(outcome: ContrastOutcome) -> GroupComparison:
+    """Return question and answer; without all releases, the question and the public counts."""
+    question = outcome.question
+    empty = GroupComparison(
+        question={name: str(outcome.settings.get(name, "")) for name in QUESTION},
+        effects=(),
+        omnibus=(),
+        means=(),
+        balance=(),
+        missing=(),
+        pattern=(),
+        sites=tuple(_sites(outcome)),
+        networks=tuple(_networks(question)),
     )
-    return _record(outcome, last, state, rows, tested, groups), tables
-
-
-def _record(
-    outcome: ContrastOutcome,
-    last: Contrast,
-    state: Contrasted,
-    rows: Sequence[Effect],
-    tested: Sequence[Effect],
-    groups: Sequence[GroupRow],
-) -> GroupComparison:
-    significant = sorted((row for row in rows if row.p_holm < SIGNIFICANT), key=lambda row: row.p)
-    z = NormalDist().inv_cdf(1 - SIGNIFICANT / (2 * len(tested)))
-    group = outcome.group
-    if isinstance(group, Levels):
-        first, second = group.levels
-    else:
-        first, second = f"{group.high:g}", f"{group.low:g}"
-    return GroupComparison(
-        kind="pattern" if outcome.score is not None else "planned",
-        column=group.column,
-        first=first,
-        second=second,
-        continuous=not isinstance(group, Levels),
-        strict=last.strict,
-        random=last.random,
-        covariates=tuple(map(_in_words, outcome.covariates)),
-        n_outcomes=len(rows),
-        edges=_are_edges(outcome.names),
-        asked=last.groups.n,
-        sites=len(groups),
-        one_group=tuple(row.site for row in groups if row.weight == 0.0),
-        answer=tested[0] if len(tested) == 1 else None,
-        found=tuple(row.outcome for row in significant),
-        strongest=tuple(significant[:MAX_NAMED]),
-        smallest=float(np.median([row.se / row.sd for row in tested])) * (z + Z80),
-        privacy=float(np.median([row.privacy for row in tested])),
-        adjustment=float(np.median([(row.se_adjustment / row.se) ** 2 for row in tested])),
-        adjusted=state.lam,
+    if outcome.status != "released":
+        return empty
+    if outcome.score is not None and outcome.score_state is not None:
+        one, found = _of_score(question), answers(outcome.score, outcome.score_state)
+        return dataclasses.replace(
+            empty,
+            effects=tuple(_effects(one, effects(one, found))),
+            pattern=tuple(_weights(outcome)),
+            **_of_facts(outcome, None),
+        )
+    found = answers(outcome.regression, outcome.state)
+    return dataclasses.replace(
+        empty,
+        effects=tuple(_effects(question, effects(question, found))),
+        omnibus=tuple(Omnibus(**_cells(Omnibus, row)) for row in omnibus(question, found)),
+        **_of_facts(outcome, found[0]),
     )
 
 
-def _effects(names: Sequence[str], units: Sequence[str], fits: Estimates) -> Iterator[Effect]:
-    reach = Z95 * fits.se_interval
-    columns = {
-        "estimate": fits.estimate, "d": fits.d, "sd": fits.sd, "se": fits.se,
-        "se_sampling": fits.se_sampling, "se_privacy": fits.se_privacy,
-        "se_adjustment": fits.se_adjustment, "se_sites": fits.se_sites,
-        "low95": fits.estimate - reach, "high95": fits.estimate + reach,
-        "p": fits.p, "p_holm": fits.p_holm, "q_bh": fits.q_bh,
+def _weights(outcome: ContrastOutcome) -> Iterator[PatternWeight]:
+    question, ends = outcome.question, regions_of(outcome.question)
+    weights = [] if outcome.weights is None else outcome.weights.tolist()
+    for one, weight in zip(question.outcomes, weights, strict=True):
+        a, b = ends.get(one.name, (None, None))
+        yield PatternWeight(outcome=one.name, region_a=a, region_b=b, weight=weight)
+
+
+def _of_facts(outcome: ContrastOutcome, first: Answer | None) -> dict[str, Any]:
+    """Return means, balance and missing values, which least squares does not release.
+
+    `first` is the answer to the first term; None for a pattern, whose half A has no errors.
+    """
+    if outcome.regression.noiseless:
+        return {}
+    question, known = outcome.question, facts(outcome.regression, outcome.state)
+    return {
+        "means": tuple(_means(question, known[0], first)),
+        "balance": tuple(row for one in zip(question.asked, known, strict=True)
+                         for row in _balance(question, *one)),
+        "missing": tuple(row for one in zip(question.asked, known, strict=True)
+                         for row in _missing(question, *one)),
     }  # fmt: skip
-    for k, (name, unit) in enumerate(zip(names, units, strict=True)):
-        cells = {column: float(values[k]) for column, values in columns.items()}
-        yield Effect(outcome=name, unit=unit, **cells)
 
 
-def _means(
-    outcome: ContrastOutcome, whole: Estimates, groups: Sequence[GroupRow]
-) -> Iterator[MeanRow]:
-    question, state = outcome.question, outcome.state
-    noise: Array = question.released(state, "centre") * state.scale
-    error = np.sqrt(noise**2 + whole.sd**2 / question.groups.n)
-    firsts, seconds = (sum(getattr(row, x) or 0 for row in groups) for x in ("first", "second"))
-    share = firsts / (firsts + seconds) if firsts + seconds else None
-    middles = outcome.middles or (0.0,) * len(outcome.names)
-    for k, (name, unit) in enumerate(zip(outcome.names, outcome.units, strict=True)):
-        mean, effect = middles[k] + float(state.centre[k]), float(whole.estimate[k])
-        yield MeanRow(
-            outcome=name,
-            unit=unit,
-            mean=mean,
-            se=float(error[k]),
-            mean_first=None if share is None else mean + (1 - share) * effect,
-            mean_second=None if share is None else mean - share * effect,
-        )
+def _pairs_of_levels(question: Question, term: Term) -> Iterator[tuple[str, int, int]]:
+    """Yield pairs of groups of a public column, the later level less the earlier."""
+    if term.public and len(term.names) == 1:
+        levels = question.variable(term.names[0]).levels
+        for a, b in combinations(range(len(levels)), 2):
+            yield f"{levels[b]} - {levels[a]}", a, b
 
 
-def _balance(
-    covariates: Sequence[Covariate], question: Contrast, state: Contrasted
-) -> Iterator[BalanceRow]:
-    if not covariates:
+def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]:
+    """Yield means of everybody, and of the groups of the first term at equal columns."""
+    term, codes = question.asked[0], f.public.H
+    groups: list[str] = []
+    if found is not None and term.public and len(term.names) == 1:
+        groups = list(question.variable(term.names[0]).levels)
+    centre, error = _centre(f, found)
+    for k, one in enumerate(question.outcomes):
+        if found is not None and found.fits[k] not in ESTIMATED:
+            continue
+        mean = float(one.middle + one.unit * centre[k])
+        se, unit = float(one.unit * error[k]), one.word or None
+        yield Mean(outcome=one.name, group="all", mean=mean, unit=unit, se=se)
+        for level, name in enumerate(groups):
+            code = codes[level] - f.group_share @ codes
+            apart = mean + one.unit * float(code @ found.estimate[:, k]) if found else mean
+            yield Mean(outcome=one.name, group=name, mean=apart, unit=unit, se=None)
+
+
+def _centre(f: Facts, found: Answer | None) -> tuple[Array, Array]:
+    """Return the means (K,) of outcomes about the middles of their ranges, and their errors.
+
+    People without an outcome added zeros to it.  The rest of the first centre, in blocks of sites
+    or groups, mends what the first ball cut, unless missing values lead out of its own ball.
+    """
+    observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
+    sd = np.full(f.K, f.scale) if found is None else found.sd
+    relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative
+    first, _, variance, _ = f.first_centre
+    lacking = first * (f.pool / observed - 1.0)
+    if np.linalg.norm(lacking) > f.u_sites_radius / 2:
+        rest, noise = lacking, math.sqrt(variance)
+    else:
+        blocks, noise = f.seen("sites" if f.plan.asks("sites") else "again")
+        rest = blocks.reshape(-1, f.K).sum(axis=0) / observed
+        noise *= math.sqrt(blocks.size / f.K) / float(observed.mean())
+    error = noise**2 + (sd / f.scale) ** 2 / (f.M * observed)
+    error = np.sqrt(error + relative * (rest**2 + lacking**2))
+    return (first + rest) * f.scale, error * f.scale
+
+
+def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
+    if not f.p:
         return
-    # c_x is the mean of r x; divided by the mean of r (g - p_s) it is a difference of groups.
-    difference = state.imbalance / state.separation
-    error = question.released(state, "imbalance") / state.separation
-    spread = np.sqrt(np.diag(state.moments))
-    for j, covariate in enumerate(covariates):
-        if isinstance(covariate, Levels):
-            unit, words, sd = 0.5, f"share of {covariate.levels[0]}", 1.0
-        else:
-            unit, words, sd = covariate.unit, "", float(spread[j])
+    r, g, _ = f.people
+    root = np.linalg.inv(f.Li)
+    sd = np.sqrt((root**2).sum(axis=1))
+    # Shift of each column for a unit of g, in sd
+    shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
+    left = f.adjusted.error * f.q / max(float(np.trace(f.D_all)), 1e-6)
+    model = columns(question)
+    codes = f.public.H
+    steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
+    if f.public.protected:
+        steps = [(f"{term.text}, by its sd", np.sqrt((g**2).mean(axis=0)))]
+    for (text, step), (j, i) in product(steps, enumerate(f.public.x_columns)):
+        before, unit = float(step @ shift[:, j]), None
+        if len(model[i].term) == 1:
+            unit = question.variable(model[i].term[0]).unit if model[i].is_range else 0.5
         yield BalanceRow(
-            covariate=covariate.column,
-            difference=float(difference[j]) * unit,
-            unit=words,
-            se_privacy=error * unit,
-            spreads=float(difference[j]) / sd,
+            term=term.text,
+            contrast=text,
+            column=model[i].text,
+            difference=None if unit is None else before * float(sd[j] / f.stretch[j]) * unit,
+            before=before,
+            left=left * float(np.linalg.norm(step)),
         )
 
 
-def _group_rows(outcome: ContrastOutcome) -> Iterator[GroupRow]:
-    entries = outcome.roster.sites
-    if not all(entry.counts for entry in entries):
-        hidden = dict.fromkeys(("first", "second", "neither", "weight"))
-        for entry in entries:
-            yield GroupRow(site=entry.site, people=entry.n_subjects, **hidden)
+def _missing(question: Question, term: Term, f: Facts) -> Iterator[Missing]:
+    """Yield differences above `CLEAR` standard deviations of their noise; of two groups."""
+    tilt, noise = f.tilt
+    if f.public.protected or f.q > 1 or abs(float(tilt[0])) < CLEAR * noise:
         return
-    counts = np.array([entry.counts for entry in entries])
-    public = Groups(people=counts.sum(axis=1), cases=counts[:, 0])
-    weights = public.people * public.separation
-    weights /= weights.sum()
-    rows = zip(entries, counts.tolist(), weights.tolist(), strict=True)
-    for entry, (first, second), weight in rows:
-        yield GroupRow(
+    r, g, _ = f.people
+    for text, a, b in _pairs_of_levels(question, term):
+        step = float((f.public.H[b] - f.public.H[a])[0])
+        difference = step * float(tilt[0]) * f.M / max(float(r[:, 0] @ g[:, 0]), 1e-6)
+        yield Missing(term=term.text, contrast=text, difference=difference)
+
+
+def _of_score(question: Question) -> Question:
+    """Return the question of half B, whose one outcome is the position along the pattern."""
+    one = Outcome(name=PATTERN, unit=1.0, middle=0.0)
+    return dataclasses.replace(question, outcomes=(one,), measure=None)
+
+
+def _cells(kind: type[Any], row: Any) -> dict[str, Any]:
+    """Return the fields of a record that a row has, with None for NaN."""
+    named = (field.name for field in dataclasses.fields(kind) if hasattr(row, field.name))
+    values = {name: getattr(row, name) for name in named}
+    return {name: _known(value) for name, value in values.items()}
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    return float(value) if math.isfinite(value) else None
+
+
+def _effects(question: Question, rows: Sequence[EffectRow]) -> Iterator[Effect]:
+    ends, units = regions_of(question), {one.name: one.word or None for one in question.outcomes}
+    for row in rows:
+        a, b = ends.get(row.outcome, (None, None))
+        unit = units[row.outcome]
+        yield Effect(**_cells(Effect, row), region_a=a, region_b=b, unit=unit)
+
+
+def regions_of(question: Question) -> dict[str, tuple[str, str]]:
+    """Return the two ends of each outcome; empty if these are not all edges of some regions."""
+    names, measure = [one.name for one in question.outcomes], question.measure
+    if measure is not None and measure.kind == "domains":
+        named = dict.fromkeys(measure.domains)
+        pairs = {
+            a if a == b else f"{a} - {b}": (a, b)
+            for a, b in combinations_with_replacement(named, 2)
+        }
+        return {name: pairs[name] for name in names}
+    regions = list(dict.fromkeys(end for name in names for end in name.split(" - ")))
+    if measure is not None:
+        regions = list(measure.networks) if measure.kind == "fnc" else []
+    ends = dict(zip(edge_names(regions), combinations(regions, 2), strict=True))
+    # Columns of a table are edges if they are named so, all pairs in their order.
+    return ends if len(names) > 2 and list(ends) == names else {}
+
+
+def _sites(outcome: ContrastOutcome) -> Iterator[SiteRow]:
+    question, term = outcome.question, outcome.regression.terms[0]
+    cells = [" ".join(cell) for cell in question.cells] if question.public else []
+    weights: list[float | None] = [None] * len(outcome.roster.sites)
+    if not term.protected and not question.random:
+        # D of the site: the sum of r g over its people
+        each = np.einsum("sc,scq,scq->s", term.counts, term.r, term.g)
+        weights = (each / each.sum()).tolist()
+    for entry, weight in zip(outcome.roster.sites, weights, strict=True):
+        yield SiteRow(
             site=entry.site,
             people=entry.n_subjects,
-            first=first,
-            second=second,
-            neither=entry.n_subjects - first - second,
+            counts=dict(zip(cells, entry.counts, strict=True)) if cells else {},
             weight=weight,
+            lacks=tuple(entry.lacks),
         )
 
 
-def _in_words(covariate: Covariate) -> str:
-    if isinstance(covariate, Levels):
-        return f"{covariate.column} ({' or '.join(covariate.levels)})"
-    return f"{covariate.column} ({covariate.low:g} to {covariate.high:g})"
+def _networks(question: Question) -> Iterator[Network]:
+    if question.measure is None:
+        return
+    measure = question.measure
+    domains = measure.domains or (None,) * len(measure.networks)
+    for name, domain in zip(measure.networks, domains, strict=True):
+        yield Network(name=name, domain=domain)
 
 
-def _are_edges(names: Sequence[str]) -> bool:
-    """Whether these are the names of all pairs, row by row (`person_outcomes.edge_names`)."""
-    return len(names) > 2 and list(names) == [
-        f"{a} - {b}" for i, a in enumerate(nodes(names)) for b in nodes(names)[i + 1 :]
-    ]
+# -- tables --------------------------------------------------------------------------------------
 
 
-def nodes(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the networks at the ends of named edges, in order."""
-    return tuple(dict.fromkeys(end for name in names for end in name.split(" - ")))
-
-
-def write_tables(folder: Path, tables: Tables, names: Sequence[str]) -> None:
-    means = "mean_fnc.tsv" if _are_edges(names) else "means.tsv"
+def write_tables(folder: Path, result: GroupComparison) -> None:
+    """Write the rows of a comparison as tables, each with a .json of its columns, as BIDS."""
     for name, kind, rows in (
-        ("effects.tsv", Effect, tables.effects),
-        ("pattern.tsv", PatternRow, tables.pattern),
-        (means, MeanRow, tables.means),
-        ("balance.tsv", BalanceRow, tables.balance),
-        ("groups.tsv", GroupRow, tables.groups),
+        ("effects", Effect, result.effects),
+        ("omnibus", Omnibus, result.omnibus),
+        ("means", Mean, result.means),
+        ("balance", BalanceRow, result.balance),
+        ("pattern", PatternWeight, result.pattern),
+        ("networks", Network, result.networks),
     ):
         if rows:
-            files.write_rows(folder / name, kind, rows)
+            files.write_rows(folder / f"{name}.tsv", kind, rows)
+            _describe(folder / name, COLUMN_TEXTS[name])
+    _write_sites(folder, result.sites)
+    if result.regions and result.effects:
+        _write_matrices(folder, result)
 
 
-def read_tables(folder: Path) -> Tables:
-    def rows(name: str, kind: type[files.Record]) -> tuple[files.Record, ...]:
-        return files.read_rows(folder / name, kind) if (folder / name).is_file() else ()
+def _describe(path: Path, columns: Mapping[str, str]) -> None:
+    described = {name: {"Description": text} for name, text in columns.items()}
+    files.write_json(path.with_name(f"{path.name}.json"), described)
 
-    return Tables(
-        effects=rows("effects.tsv", Effect),
-        pattern=rows("pattern.tsv", PatternRow),
-        means=rows("mean_fnc.tsv", MeanRow) or rows("means.tsv", MeanRow),
-        balance=rows("balance.tsv", BalanceRow),
-        groups=rows("groups.tsv", GroupRow),
+
+def _write_sites(folder: Path, rows: Sequence[SiteRow]) -> None:
+    cells = list(rows[0].counts)
+    header = ["site", "people", *cells, "weight", "lacks"]
+    table = (
+        [row.site, row.people, *row.counts.values(), row.weight, ", ".join(row.lacks) or None]
+        for row in rows
     )
+    files.write_table(folder / "sites.tsv", header, (list(map(files.cell, row)) for row in table))
+    texts = COLUMN_TEXTS["sites"]
+    counts = {cell: texts["counts"].format(cell=cell) for cell in cells}
+    _describe(folder / "sites", {name: {**texts, **counts}[name] for name in header})
 
 
-# -- in words ----------------------------------------------------------------------------------
+def _write_matrices(folder: Path, result: GroupComparison) -> None:
+    contrasts = dict.fromkeys(row.contrast for row in result.effects)
+    for contrast, what in product(contrasts, [WEIGHT] if result.pattern else MATRICES):
+        name = f"matrix_{slug(contrast)}_{what}"
+        values = result.matrix(contrast, what).tolist()
+        rows = zip(result.regions, values, strict=True)
+        lines = ([region, *map(files.cell, row)] for region, row in rows)
+        files.write_table(folder / f"{name}.tsv", ("region", *result.regions), lines)
+        text = COLUMN_TEXTS["matrix"][what].format(contrast=contrast)
+        columns = {
+            "region": COLUMN_TEXTS["matrix"]["region"],
+            **dict.fromkeys(result.regions, text),
+        }
+        _describe(folder / name, columns)
 
 
-def sentence_of(result: GroupComparison) -> str:
-    """Return the result in one sentence; its part before the colon is the page's headline."""
-    return f"{_where(result)}, {_what(result)}: {_figures(result)}."
-
-
-def _where(result: GroupComparison) -> str:
-    return (
-        f"At sites like these {result.sites}" if result.random else f"At these {result.sites} sites"
-    )
-
-
-def _what(result: GroupComparison) -> str:
-    two = f"{result.first} and {result.second}"
-    if result.kind == "pattern":
-        half = "at half of the sites" if result.random else "in half of the people"
-        rest = "at the others" if result.random else "in the other half"
-        if result.differs:
-            return f"{two} differ along a pattern that was found {half} and tested {rest}"
-        return f"a pattern in which {two} differ was looked for {half} and not found again {rest}"
-    if result.answer is not None:
-        names = result.answer.outcome
-    elif result.found:
-        names = f"{len(result.found)} of {result.n_outcomes} outcomes"
-    else:
-        names = f"any of {result.n_outcomes} outcomes"
-    if result.continuous:
-        if result.differs:
-            return (
-                f"{names} {'change' if result.answer is None else 'changes'} with {result.column}"
-            )
-        return f"a change of {names} with {result.column} was not found"
-    if result.differs:
-        return f"{two} differ in {names}"
-    return f"a difference of {two} in {names} was not found"
-
-
-def _figures(result: GroupComparison) -> str:
-    if result.answer is not None:
-        low, high = result.answer.interval
-        text = f"d {result.answer.d:.2f} [{low:.2f}, {high:.2f}], {p_text(result.answer.p)}"
-    else:
-        text = ", ".join(
-            f"{row.outcome} (d {row.d:.2f}, {p_text(row.p_holm)} after Holm)"
-            for row in result.strongest
-        )
-        more = len(result.found) - len(result.strongest)
-        text += f" and {more} more" if more else ""
-    if not result.differs:
-        missed = f"one below d {result.smallest:.2f} would probably have been missed"
-        text = f"{text}; {missed}" if text else missed
-    noise = f"{100 * result.privacy:.0f} % of the error is privacy noise"
-    return f"{text}; {noise}"
-
-
-def p_text(p: float) -> str:
-    if p < 1e-4:
-        return "p < 0.0001"
-    return f"p {p:.4f}" if p < 0.001 else f"p {p:.3f}" if p < 0.1 else f"p {p:.2f}"
+def slug(contrast: str) -> str:
+    """Return a contrast as part of a file's name: SZ-control of "SZ - control"."""
+    return re.sub(r"[^\w.+]+", "-", contrast).strip("-")

@@ -33,6 +33,7 @@ from cape.forecast.rule import MAX_COMPONENTS, ForecastRule, g_eff
 from cape.forecast.temporal import MIN_ROUNDS
 from cape.frozen import dataclass
 from cape.privacy.cost import total_of
+from cape.privacy.ledger import by_exchange
 from cape.protocol.outcome import IcaOutcome
 from cape.settings.config import PRODUCT
 
@@ -124,13 +125,14 @@ def _noise(outcome: IcaOutcome) -> dict[str, list[float]]:
     """Return the noise std per entry of every released mean, by phase."""
     sizes = {entry.site: entry.n_subjects for entry in outcome.roster.sites}
     stds: dict[str, list[float]] = {}
-    events = {(event.phase, event.round): event for event in outcome.ledger.events}
+    events = by_exchange(outcome.ledger.events)
     for record in outcome.trace:
         # After a dropout both the noise and the number of subjects are those of the survivors.
         present = record.survivors or tuple(sizes)
-        event = events[record.phase, record.round]
-        std = event.noise_std(len(present), sum(sizes[site] for site in present))
-        stds.setdefault(record.phase, []).append(std)
+        n_present = sum(sizes[site] for site in present)
+        stds.setdefault(record.phase, []).extend(
+            event.noise_std(len(present), n_present) for event in events[record.phase, record.round]
+        )
     return stds
 
 

@@ -91,9 +91,8 @@ def write_results(
         consortium_page.write_methods(folder, results)
     if isinstance(outcome, IcaOutcome) and isinstance(results, MapResults):
         _write_maps(folder, outcome, results.separation)
-    if isinstance(outcome, ContrastOutcome):
-        _, tables = comparison.comparison_of(outcome)
-        comparison.write_tables(folder, tables, outcome.names)
+    if isinstance(results, ComparisonResults):
+        comparison.write_tables(folder, results.comparison)
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last: the page is made from the files alone.
@@ -173,8 +172,7 @@ def results_of(outcome: Outcome) -> MapResults | TableResults | ComparisonResult
     if isinstance(outcome, IcaOutcome):
         return map_results_of(outcome)
     if isinstance(outcome, ContrastOutcome):
-        result, _ = comparison.comparison_of(outcome)
-        return ComparisonResults(**_facts(outcome), comparison=result)
+        return ComparisonResults(**_facts(outcome), comparison=comparison.comparison_of(outcome))
     tables = tuple(
         TableFile(file=f"{table.name}.csv", title=table.title, note=table.note)
         for table in outcome.tables
@@ -419,7 +417,7 @@ def _basis_of(
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
     delta, promised = privacy_json.delta_of(outcome), outcome.label == "dp"
-    # Plan and ledger name releases by phase and round.
+    # After the last release of each round.
     costs = {(e.phase, e.round): cost for e, cost in privacy_json.running(outcome.ledger.events)}
     for index, record in enumerate(outcome.trace, 1):
         so_far = costs.get((record.phase, record.round)) if promised else None

@@ -15,7 +15,7 @@ from cape.privacy.accounting import right_guesses
 from cape.privacy.cost import total_of
 from cape.report import (
     brain,
-    comparison,
+    comparison_page,
     confidence,
     files,
     maps,
@@ -25,7 +25,7 @@ from cape.report import (
     surfaces,
     viewer,
 )
-from cape.report.comparison import Effect, GroupComparison
+from cape.report.comparison_words import notes_of, r_line, sentences_of, who_of
 from cape.report.maps import Component
 from cape.report.methods import Settings
 from cape.report.page import Values, text_of
@@ -48,9 +48,6 @@ from cape.space.feature_space import is_cifti, is_mni
 AnyFolder = MapFolder | TableFolder | ComparisonFolder
 
 PAGE = "consortium/page.html.j2"
-# A forest plot with more rows cannot be read.
-MAX_DRAWN_EFFECTS = 30
-
 # Claims on single maps, best first; "" is no claim
 CLAIM_WORDS = ("in halves", "maybe", "", "yes", "likely", "uncertain", "image")
 
@@ -77,14 +74,24 @@ def values_of(folder: AnyFolder) -> Values:
         "privacy": privacy,
         "settings": folder.settings,
         "kind": results.kind if isinstance(results, MapResults) else None,
-        "said": results.comparison if isinstance(results, ComparisonResults) else None,
         "sentence": sentence(results),
+        **(_said(results) if isinstance(results, ComparisonResults) else {}),
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1); both are equally likely.
         "guesses": None if mu is None else 100.0 * right_guesses(mu),
         # exp(50) is above 10^21, where a larger figure says no more.
         "factor": None if epsilon is None or epsilon > 50.0 else math.exp(epsilon),
         "label": label_line(results),
     }
+
+
+def _said(results: ComparisonResults) -> Values:
+    """Return the first sentence of a comparison, the others, who was asked, and notes."""
+    result = results.comparison
+    if not result.effects:
+        return {"lead": (), "notes": ()}
+    first, *others = sentences_of(result)
+    figures = first.partition(": ")[2]
+    return {"lead": (figures, *others, who_of(result)), "notes": notes_of(result)}
 
 
 def _ledger(folder: AnyFolder, drawn: bool) -> Values:
@@ -322,59 +329,6 @@ def label_line(results: Results) -> str:
     return text_of("label.txt.j2", results=results)
 
 
-def _answer(folder: ComparisonFolder, drawn: bool) -> Values | None:
-    result = folder.results.comparison
-    if result is None:
-        return None
-    # The pattern has its own test; the pictures show the outcomes.
-    rows = [row for row in folder.tables.effects if row.outcome != comparison.PATTERN]
-    leave = [row for row in rows if row.q_bh < comparison.SIGNIFICANT]
-    picture = None
-    if drawn and result.edges and leave:
-        picture = _edges_that_differ(rows, result)
-    elif drawn and not result.edges:
-        shown = sorted(rows, key=lambda row: row.p)[:MAX_DRAWN_EFFECTS]
-        low, high = np.array([row.interval for row in shown]).T
-        after = "" if len(rows) == 1 else " (Benjamini and Hochberg, .05)"
-        alt = f"Effects on {len(shown)} of {len(rows)} outcomes; blue leaves zero{after}."
-        picture = plots.draw_effects(
-            [row.outcome for row in shown],
-            np.array([row.d for row in shown]),
-            low,
-            high,
-            [row.q_bh < comparison.SIGNIFICANT for row in shown],
-            alt,
-        )
-    return {"rows": folder.tables.effects, "picture": picture}
-
-
-def _edges_that_differ(rows: Sequence[Effect], result: GroupComparison) -> Picture:
-    from scipy.spatial.distance import squareform
-
-    d = [row.d if row.q_bh < comparison.SIGNIFICANT else math.nan for row in rows]
-    n = int(np.sum(np.isfinite(d)))
-    alt = (
-        f"Connectivity, {result.first} less {result.second}: {n} of {len(rows)} pairs of networks "
-        "leave zero (Benjamini and Hochberg, .05). The others are grey: no claim is made."
-    )
-    names = comparison.nodes([row.outcome for row in rows])
-    return plots.draw_edges(names, squareform(d), alt)
-
-
-def _means(folder: ComparisonFolder, drawn: bool) -> Values | None:
-    result, rows = folder.results.comparison, folder.tables.means
-    if result is None:
-        return None
-    picture = None
-    if drawn and result.edges:
-        from scipy.spatial.distance import squareform
-
-        names = comparison.nodes([row.outcome for row in rows])
-        r = np.tanh(squareform([row.mean for row in rows]))
-        picture = plots.draw_connectivity(names, r, "Mean connectivity of all people")
-    return {"rows": rows, "picture": picture, "error": float(np.median([row.se for row in rows]))}
-
-
 def _methods(folder: MapFolder | ComparisonFolder, drawn: bool) -> Values:
     return methods_values(folder.results, folder.privacy, folder.settings)
 
@@ -391,20 +345,27 @@ def methods_values(
         results.affine,
         results.template_space,
     )
-    kind, sets, template = "planned", None, "methods_paragraph.txt.j2"
+    kind, sets, template, line = "", None, "methods_paragraph.txt.j2", ""
     if isinstance(results, MapResults):
         kind, sets = results.kind, results.labels.template
     else:
-        kind = results.comparison.kind if results.comparison else kind
+        question = results.comparison.asked
+        kind, line = "pattern" if question.pattern else "each", r_line(question)
         template = f"comparison/{template}"
-        if results.feature_space == "matrix":
+        if question.of_tables:
             data = "Outcomes were columns of tables of the sites."
         else:
             data += (
                 " Time courses of the public maps were estimated in every person by least squares; "
                 f"outcomes: {settings.get('outcomes')}."
             )
-    values = {"results": results, "privacy": privacy, "settings": settings, "kind": kind}
+    values = {
+        "results": results,
+        "privacy": privacy,
+        "settings": settings,
+        "kind": kind,
+        "line": line,
+    }
     references = methods.references_of(settings, kind=kind, labels=sets)
     return {"paragraph": text_of(template, **values), "data": data, "references": references}
 
@@ -434,11 +395,11 @@ MAP_CHAPTERS: page.Outline[MapFolder] = (
 )
 
 GROUP_CHAPTERS: page.Outline[ComparisonFolder] = (
-    ("comparison/answer", "What differs", _answer),
-    ("comparison/sure", "How sure is this?", None),
-    ("comparison/balance", "Were the groups alike?", None),
-    ("comparison/groups", "Who was compared", None),
-    ("comparison/means", "Means", _means),
+    ("comparison/answer", "What differs", comparison_page.what_differs),
+    ("comparison/sure", "How sure is this?", comparison_page.sure),
+    ("comparison/balance", "Were the groups alike?", comparison_page.balance),
+    ("comparison/people", "Who was asked", comparison_page.people),
+    ("comparison/means", "Means", comparison_page.means),
     ("consortium/privacy", "Privacy in plain words", None),
     ("consortium/ledger", "What it cost", _ledger),
     ("consortium/methods", "Methods and citation", _methods),

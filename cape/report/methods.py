@@ -81,7 +81,7 @@ def references_of(
 ) -> tuple[Mapping[str, Any], ...]:
     """Return the works that a run with these settings and sets of network names cites."""
     keys = ["imtiaz2021", "baker2019", "dong2022", "canonne2020", "bonawitz2017"]
-    if kind in ("planned", "pattern"):
+    if kind in ("each", "pattern"):
         keys.remove("baker2019")
         keys += ["cox1975"] if kind == "pattern" else []
         keys += ["holm1979", "benjamini1995"]

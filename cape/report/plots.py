@@ -296,10 +296,12 @@ def draw_effects(
     return _chart(figure, alt)
 
 
-def draw_edges(names: Sequence[str], d: Array, alt: str) -> Picture:
-    """Draw differences of pairs of networks (R, R) in d; NaN is not drawn."""
-    limit = max(math.ceil(10 * float(np.nanmax(np.abs(d), initial=0.0))) / 10, 0.1)
-    return _draw_matrix(names, d, limit, "difference (d)", alt)
+def draw_edges(
+    names: Sequence[str], values: Array, alt: str, unit: str = "difference (d)"
+) -> Picture:
+    """Draw a number of each pair of regions (R, R); NaN is not drawn."""
+    limit = max(math.ceil(10 * float(np.nanmax(np.abs(values), initial=0.0))) / 10, 0.1)
+    return _draw_matrix(names, values, limit, unit, alt)
 
 
 # -- one site's subjects --------------------------------------------------------------------------

@@ -30,8 +30,8 @@ from cape.secagg.graph import GraphPlan, plan_graph, unknown_shares
 from cape.settings.documents import UNLESS_EMPTY
 
 RELATION = "replace-one"
-# Relation of a run in which the group sizes of every site are public
-RELATION_OF_GROUPS = "replace-one, by a person of the same site and group"
+# Relation of a run in which counts of some columns are public at every site
+RELATION_OF_GROUPS = "replace-one, by a person of the same site and the same {columns}"
 
 
 def running(events: Iterable[Event]) -> Iterator[tuple[Event, Cost]]:
@@ -232,12 +232,12 @@ def statement(outcome: Outcome) -> PrivacyStatement:
     texts: dict[str, Any] = {
         name: settings.get(name) for name in ("noise", "aggregation", "key_trust")
     }
-    # A comparison whose groups are public (`Config.counted`)
-    groups = bool(settings.get("group")) and settings.get("labels") != "protected"
+    # The columns of a comparison whose counts are public
+    public = str(settings.get("public") or "")
     return PrivacyStatement(
         guarantee=outcome.label,
         private=outcome.label == "dp",
-        relation=RELATION_OF_GROUPS if groups else RELATION,
+        relation=RELATION_OF_GROUPS.format(columns=public) if public else RELATION,
         epsilon=numbers.epsilon,
         epsilon_planned=numbers.epsilon_planned,
         delta=numbers.delta,
@@ -269,7 +269,7 @@ def statement(outcome: Outcome) -> PrivacyStatement:
             graph=_graph(outcome),
             halves=any(event.part for event in roster.plan),
         ),
-        not_covered=_lines("not_covered.txt.j2", settings=settings, groups=groups),
+        not_covered=_lines("not_covered.txt.j2", settings=settings, public=public),
         events=tuple(_releases(outcome, numbers.delta)),
         ledger=Chain(head=outcome.ledger.head, entries=tuple(outcome.ledger.entries())),
         warnings=tuple(outcome.warnings),

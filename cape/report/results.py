@@ -14,7 +14,8 @@ from cape.delimited import split_lines
 from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
 from cape.report import files
-from cape.report.comparison import GroupComparison, Tables, read_tables, sentence_of
+from cape.report.comparison import GroupComparison
+from cape.report.comparison_words import sentences_of
 from cape.report.maps import Component
 from cape.report.privacy_json import RELATION, PrivacyStatement
 
@@ -251,7 +252,7 @@ class TableResults(Results):
 class ComparisonResults(Results):
     """results.json of a comparison of groups."""
 
-    comparison: GroupComparison | None  # None: a site refused a release
+    comparison: GroupComparison
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -309,8 +310,9 @@ def sentence(results: Results) -> str:
         n = len(results.tables)
         return "1 table was released." if n == 1 else f"{n} tables were released."
     if isinstance(results, ComparisonResults):
-        answer = results.comparison
-        return f"There is no answer: {results.reason}" if answer is None else sentence_of(answer)
+        if not results.comparison.effects:
+            return f"There is no answer: {results.reason}"
+        return " ".join(sentences_of(results.comparison))
     if not isinstance(results, MapResults):
         raise TypeError(f"no sentence for {type(results).__name__}")
     if results.verdict is not None:
@@ -398,7 +400,6 @@ class ComparisonFolder(_Folder):
     """The result folder of a comparison of groups."""
 
     results: ComparisonResults
-    tables: Tables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -424,7 +425,7 @@ def read_folder(path: Path) -> MapFolder | TableFolder | ComparisonFolder:
     if isinstance(results, TableResults):
         return TableFolder(**common, results=results)
     if isinstance(results, ComparisonResults):
-        return ComparisonFolder(**common, results=results, tables=read_tables(path))
+        return ComparisonFolder(**common, results=results)
     # Without pickle: a result folder may come from another person.
     with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
         eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)

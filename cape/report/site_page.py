@@ -216,8 +216,8 @@ def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {
         "header": tuple(rows[0]) if rows else (),
         "rows": [tuple(row.values()) for row in rows],
-        # A person with a missing value adds zeros to every sum.
-        "zeros": [row["subject"] for row in rows if EMPTY_CELL in row.values()],
+        "lacking": [row["subject"] for row in rows if EMPTY_CELL in row.values()],
+        "not_asked": [row["subject"] for row in rows if row["asked"] == "no"],
     }
 
 

@@ -11,7 +11,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -26,7 +26,7 @@ from cape.settings.words import (
 )
 
 if TYPE_CHECKING:  # one computation has it
-    from cape.settings.comparison import Comparison
+    from cape.settings.question import Question
 
 VERSION = "0.1.0"
 
@@ -75,6 +75,9 @@ class Config:
     >>> config.epsilon, config.private
     (2.0, True)
     """
+
+    # Settings that a form shows, in this order; all others are for experts.  Empty: as options say
+    SHOWN: ClassVar[tuple[str, ...]] = ()
 
     epsilon: float = option(low=1e-4, high=1000.0, group="Privacy")
     delta: float = option(low=1e-15, high=0.1, group="Privacy")
@@ -246,8 +249,8 @@ class Config:
         return 0
 
     @property
-    def comparison(self) -> Comparison | None:
-        """Columns and levels of a group comparison; None in other computations."""
+    def question(self) -> Question | None:
+        """What a comparison asks; None in other computations."""
         return None
 
     @property

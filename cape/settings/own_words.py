@@ -1,4 +1,7 @@
-"""A site's statements about its own files, in its site-policy.toml; they never leave the site."""
+"""A site's statements about its own files, in its site-policy.toml.
+
+They never leave the site, but for `lacks`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from cape.frozen import dataclass
 
 POLICY_FILE: Final = "site-policy.toml"
 # Keys of the site's file that a run takes from there alone
-OWN_WORDS: Final = ("layout", "tables", "same_people", "different_people", "not_exclusions")
+OWN_WORDS: Final = (
+    "layout", "tables", "lacks", "same_people", "different_people", "not_exclusions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +24,7 @@ class OwnWords:
 
     layout: str = ""  # pattern of the paths of its series
     tables: tuple[str, ...] = ()  # tables of people; none: those that BIDS has
+    lacks: tuple[str, ...] = ()  # outcomes of comparisons that it does not have, said to all
     same_people: tuple[tuple[str, ...], ...] = ()  # labels that are one person's
     different_people: tuple[tuple[str, ...], ...] = ()  # labels that only look alike
     not_exclusions: tuple[str, ...] = ()  # columns and files that leave nobody out
@@ -29,7 +35,10 @@ class OwnWords:
         layout = given.get("layout", "")
         if not isinstance(layout, str):
             raise FoundError('layout is one text, such as "{subject}/rest.nii.gz"')
-        texts = {name: _texts(name, given.get(name, [])) for name in ("tables", "not_exclusions")}
+        texts = {
+            name: _texts(name, given.get(name, []))
+            for name in ("tables", "lacks", "not_exclusions")
+        }
         groups = {
             name: tuple(_texts(name, group) for group in _list(name, given.get(name, [])))
             for name in ("same_people", "different_people")

@@ -10,7 +10,6 @@ from typing import Literal
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.settings.comparison import Measure
 from cape.settings.config import Config
 from cape.settings.words import CIFTI, CIFTI_ENTITIES, confound_columns, parse_shape, parse_strategy
 
@@ -37,8 +36,6 @@ class Reading:
     # Array files only; constant for other files
     orientation: Literal["time_by_feature", "feature_by_time"]
     variable: str
-    columns: tuple[str, ...]  # columns of a table of people to use; empty: all
-    of_gift: Measure | None  # taken from GIFT's results for all people of a site
     # Images only
     smoothing_fwhm: float
     resample: Literal["within_space", "never", "to_mask"]
@@ -104,8 +101,6 @@ def _reading(config: Config, *, brains: bool) -> Reading:
         # Settings without effect get one value, so that equal numbers have equal records.
         orientation=config.orientation if of_arrays else "time_by_feature",
         variable=config.variable if of_arrays else "",
-        columns=comparison.outcomes if (comparison := config.comparison) else (),
-        of_gift=comparison.of_gift if comparison else None,
         smoothing_fwhm=config.smoothing_fwhm if of_images else 0.0,
         resample=config.resample if of_images else "never",
         tr=config.tr,

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cape.data.folders import words_beside
 from cape.engines.coinstac.computation import write_error
 from cape.engines.coinstac.documents import reply_document
 from cape.errors import CapeError
@@ -40,6 +41,10 @@ def _all_runs(policy: SitePolicy, site: str, source: Source) -> LifetimeLedger |
     return LifetimeLedger(file=file, dataset_id=policy.dataset_id, data=source)
 
 
+def _own_policy(policy: SitePolicy, folder: Path, site: str) -> SitePolicy:
+    return tightened_beside(policy.saying(words_beside(folder)), folder, site)
+
+
 class MemoryTransport:
     """All parties of a run; results are written below `out`, or kept in `outcome` if it is None."""
 
@@ -66,7 +71,7 @@ class MemoryTransport:
                 site=site,
                 computation=computation.name,
                 config=config,
-                policy=policy if folders is None else tightened_beside(policy, folders[site], site),
+                policy=policy if folders is None else _own_policy(policy, folders[site], site),
                 open_source=partial(sources.__getitem__, site),
                 store=self._stores[site],
                 open_keys=partial(IdentityFiles, folders=(folders[site],))

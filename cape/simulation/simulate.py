@@ -32,9 +32,13 @@ from cape.errors import (
 )
 from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
-from cape.report import add_score, files
+from cape.protocol.outcome import component_names
+from cape.report import add_score
+from cape.report.files import read_record, read_rows
+from cape.report.maps import Component
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
+from cape.settings.question import quoted
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
 from cape.site.files import folder_lock
@@ -160,7 +164,7 @@ def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
     paths = [work / site / "output" / "private" / "site.json" for site in sites]
     if not all(path.is_file() for path in paths):
         return None
-    each = [files.read_record(path, SiteFacts).counted for path in paths]
+    each = [read_record(path, SiteFacts).counted for path in paths]
     counted = counted_together(one for one in each if one is not None)
     return None if counted.all else counted
 
@@ -199,15 +203,26 @@ def refused_by_the_shipped_policy(
     return ""
 
 
-def _counted_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return the setting that counts public maps; ConfigError if the computation uses none."""
+def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return the setting that counts or names public maps; ConfigError if there is none."""
     computation = str(chosen["computation"])
-    name = {"capecontrast": "n_networks", "capedualreg": "n_components"}.get(computation)
+    name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
         raise ConfigError("E012", problem=problem, do="use capecontrast or capedualreg.")
-    found = number_of_maps(maps)
-    return {} if name in chosen or not found else {name: found}
+    n = number_of_maps(maps)
+    if name in chosen or not n:
+        return {}
+    return {name: networks_of(maps, n) if name == "networks" else n}
+
+
+def networks_of(maps: Path, n_maps: int) -> str:
+    """Return the names of maps as the setting `networks` has them: as their run calls them."""
+    file = file_of_maps(maps)
+    table = file and file.with_name("components.tsv")
+    rows = read_rows(table, Component) if table and table.is_file() else []
+    named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
+    return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
 
 
 def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
@@ -249,11 +264,13 @@ def _chosen(
     chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
-        chosen |= _counted_maps(maps, chosen)
+        chosen |= _of_maps(maps, chosen)
     if not beside.is_file():
         _check_enough(chosen)
-    # A simulation warns where a real run refuses: it serves to find the limits.
-    chosen.setdefault("accept_low_quality", True)
+    # A simulation warns where a real run refuses: it serves to find the limits.  Of a comparison
+    # nothing would be seen below them.
+    if chosen["computation"] != "capecontrast":
+        chosen.setdefault("accept_low_quality", True)
     # In a real run the owner counts and names the sites.
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))

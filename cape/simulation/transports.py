@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -21,7 +20,7 @@ from cape.errors import CapeError, ReportedError, StoppedError
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.documents import not_default, toml_text
-from cape.settings.own_words import OWN_WORDS, OwnWords
+from cape.settings.own_words import OwnWords
 from cape.simulation.dropout import FIRST_PHASE, ActiveSites
 from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy
@@ -225,7 +224,7 @@ def make_places(
     """Make the folders and policies of parties; a site's policy gets the words of its folder."""
     for party in parties:
         words = words_beside(folders[party]) if party in folders else OwnWords()
-        own = replace(policy, **{name: getattr(words, name) for name in OWN_WORDS})
+        own = policy.saying(words)
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(

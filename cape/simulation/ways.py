@@ -83,6 +83,7 @@ def in_memory(play: Play) -> None:
             config,
             site,
             stop_if_most_fail=play.setup.policy.stop_if_most_fail,
+            min_group=play.setup.policy.min_group,
             store=play.options.store,
             maps=play.maps,
         )

@@ -166,6 +166,10 @@ class SiteContext(_Party):
         return self.store.card
 
     @property
+    def min_group(self) -> int:
+        return self.policy.min_group
+
+    @property
     def labels(self) -> str:
         return "" if self.store.card is None else self.store.card.labels
 
@@ -235,7 +239,7 @@ class SiteContext(_Party):
             column = "a column that no setting names"
             raise PrivacyBudgetError("E168", site=self.id, column=column)
         labels = self.source.space.packed
-        outline = _outline(card.space, card.counts)
+        outline = _outline(card.space, card.counts, card.lacks)
         self.store.card = Card(card.nonce, card.n_subjects, outline, labels)
         if self._all_runs is not None:
             promised = self.config.private and card.noise != "seeded"
@@ -247,7 +251,7 @@ class SiteContext(_Party):
     def _admit_roster(self, roster: Roster) -> None:
         """Refuse a roster that misstates this site's card, or mixes seeded and real noise."""
         listed = [
-            (entry.nonce, entry.n_subjects, _outline(roster.space, entry.counts))
+            (entry.nonce, entry.n_subjects, _outline(roster.space, entry.counts, entry.lacks))
             for entry in roster.sites
             if entry.site == self.id
         ]
@@ -351,12 +355,12 @@ class SiteContext(_Party):
         return dataclasses.replace(result, first_contacts=tuple(met), epsilon_if_invented=epsilon)
 
 
-def _outline(space: FeatureSpace, counts: tuple[int, ...]) -> str:
+def _outline(space: FeatureSpace, counts: tuple[int, ...], lacks: tuple[str, ...]) -> str:
     # Digest of the whole outline: the number of features, which `space.digest` lacks, must also be
-    # the site's own.  Counts of groups are included if there are any.
+    # the site's own.  What only comparisons say is included if there is any.
     digest = wire.digest(space.outline()).hex()
-    text = wire.dumps([digest, *counts])
-    return hashlib.sha256(text).hexdigest() if counts else digest
+    text = wire.dumps([digest, *counts, *lacks])
+    return hashlib.sha256(text).hexdigest() if counts or lacks else digest
 
 
 def write_private_results(

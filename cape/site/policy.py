@@ -67,6 +67,8 @@ class SitePolicy:
     # Columns for which the site publishes the number of people per level; empty = none, since an
     # owner could otherwise count any column for free.  `ANY_COLUMN`, as in simulations: all
     public_counts: tuple[str, ...] = ()
+    # Fewest people of a level that are counted: fewer count as 0, and are not asked
+    min_group: int = 5
     max_features: int = 0  # largest public basis; 0 = the owner's
     allow_not_private: bool = False  # whether runs with ``private=false`` may use this site's data
     # Seed of the noise, in simulations only; -1 = none, noise from the operating system
@@ -90,6 +92,7 @@ class SitePolicy:
     # The site's facts about its own files (`cape.settings.own_words`); read in its own file only
     layout: str = ""
     tables: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     same_people: tuple[tuple[str, ...], ...] = ()
     different_people: tuple[tuple[str, ...], ...] = ()
     not_exclusions: tuple[str, ...] = ()
@@ -108,7 +111,7 @@ class SitePolicy:
             "min_subjects": 1, "max_run": (), "max_delta": 0.0, "min_assumed_colluders": 0,
             "max_sites": 0, "ledger_file": NO_LEDGER, "max_total": (),
             "allow_local_noise": True, "allow_relayed_keys": True, "allow_not_private": True,
-            "public_counts": (ANY_COLUMN,),
+            "public_counts": (ANY_COLUMN,), "min_group": 1,
         }  # fmt: skip
         return cls(**(open_to_all | chosen))
 
@@ -131,6 +134,11 @@ class SitePolicy:
     @property
     def words(self) -> OwnWords:
         return OwnWords(**{name: getattr(self, name) for name in OWN_WORDS})
+
+    def saying(self, words: OwnWords) -> SitePolicy:
+        """Return this policy with the site's own words on its files."""
+        said = {name: getattr(words, name) for name in OWN_WORDS}
+        return dataclasses.replace(self, **said)
 
     def _checked(self) -> SitePolicy:
         if self.max_total and self.ledger_file == NO_LEDGER:

@@ -15,7 +15,6 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.errors import DataError
 from cape.frozen import dataclass
-from cape.protocol.ports import Stacks
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.site.policy import SitePolicy
@@ -39,7 +38,7 @@ class FileSource:
 
     `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
     run (E100), and with `stop_if_most_fail` more than half by one rule; the site's policy must
-    allow both.  `store`: folder of data read by earlier runs.
+    allow both.  `store`: folder of data read by earlier runs.  `min_group`: as in that policy.
     """
 
     def __init__(
@@ -55,12 +54,14 @@ class FileSource:
         store: Path | None = None,
         words: OwnWords | None = None,
         maps: Path | None = None,
+        min_group: int = 1,
     ) -> None:
         self.config = config
         self._maps = maps or base
         self._store = store
         self._base, self._site, self._working = base, site, working
-        self._strict, self._stop, self._words = strict, stop_if_most_fail, words
+        self._strict, self._stop = strict, stop_if_most_fail
+        self._words, self._min_group = words, min_group
         # Called with "read" or "report", and how many subjects were read so far
         self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
@@ -70,7 +71,6 @@ class FileSource:
         self._accepted: SiteData | None = None
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
-        self._lacking: set[str] = set()  # people without an outcome of maps
 
     def count(self) -> int:
         """Return the number of listed people, from names alone."""
@@ -115,7 +115,7 @@ class FileSource:
                     words=self._words,
                     maps=self._maps,
                 )
-                return self._with_outcomes(accepted)
+                return self._with_few(self._with_outcomes(accepted))
 
             accepted = loaded()
             if self._expected not in (None, accepted.fingerprint) and accepted.failed:
@@ -129,39 +129,42 @@ class FileSource:
 
     def _with_outcomes(self, accepted: SiteData) -> SiteData:
         """Compute outcomes from the time courses if the settings ask for outcomes of maps."""
-        comparison = self.config.comparison
-        if comparison is None or comparison.measure is None:
+        question, people = self.config.question, accepted.people
+        if question is None or question.measure is None or question.of_gift or people is None:
             return accepted
+        from cape.data.groups import of_images
         from cape.data.issues import Findings, IssueCode
 
+        findings, passed = Findings(self._site), {subject.label for subject in accepted.subjects}
+        courses, self._reduced = self._reduced, []
+        people = of_images(
+            people, question, question.measure, accepted.subjects, courses, self.config
+        )
+        for label, u in zip(people.labels, people.u, strict=True):
+            if label in passed and np.isnan(u).all():
+                findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
+        found = (*accepted.findings, *findings.listing())
+        return dataclasses.replace(accepted, people=people, findings=found)
+
+    def _with_few(self, accepted: SiteData) -> SiteData:
+        """Note of a comparison which levels the site does not say."""
+        question, people = self.config.question, accepted.people
+        if question is None or people is None:
+            return accepted
+        from cape.data.issues import Findings
+
         findings = Findings(self._site)
-        self._reduced = list(self._measured(accepted, iter(self._reduced)))
-        self._lacking = {label for label, u in self._reduced if not u.shape[1]}
-        for label in sorted(self._lacking.difference(accepted.failed)):
-            findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
+        people.note_few(question, self._min_group, findings)
         return dataclasses.replace(accepted, findings=(*accepted.findings, *findings.listing()))
 
-    def _measured(
-        self, accepted: SiteData, courses: Iterator[tuple[str, Data]]
-    ) -> Iterator[tuple[str, Data]]:
-        """Yield the outcomes of all people, or the courses unchanged without outcomes of maps."""
-        comparison = self.config.comparison
-        if comparison is None or comparison.measure is None:
-            return courses
-        from cape.data.groups import measured, repetition_times
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Outcomes that the site states it does not have, which it says to all."""
+        from cape.data.folders import words_beside
+        from cape.data.person_tables import lacking
 
-        trs = repetition_times(accepted.subjects, self.config.tr)
-        return measured(courses, trs, comparison.measure)
-
-    def compared(self) -> Stacks:
-        """Return covariates and groups of all listed people: one array (n, p + 1, 1).
-
-        No array if the settings do not compare groups.
-        """
-        people = self._data().people
-        if people is None:
-            return Stacks(arrays=(), labels=())
-        return Stacks(arrays=(people.rows[:, :, None],), labels=(people.subjects,))
+        words = words_beside(self._base) if self._words is None else self._words
+        return lacking(self.config.question, words) if self.config.question else ()
 
     @property
     def contents(self) -> str:
@@ -173,21 +176,14 @@ class FileSource:
         """People who count as zeros, and why, for this site's own staff; "" if all pass."""
         from cape.data.issues import in_full
 
-        data = self._data()
-        failed = {*data.failed, *self._lacking}
-        for rows in self.compared().arrays:  # or are in neither group, or lack a covariate
-            failed |= {data.listed[m] for m in np.flatnonzero(np.isnan(rows).any(axis=(1, 2)))}
-        n_failed, n_listed = len(failed), len(data.listed)
-        if not n_failed:
+        data, counted = self._data(), self.counted
+        if counted.all:
             return ""
-        # People without an outcome or a group have findings of their own, and no rule here.
-        head = f"Site {self._site}: {self.counted.sentence}"
-        if n_failed > len(data.failed):
-            head = f"{n_failed} of {n_listed} people that site {self._site} lists count as zeros."
-        if n_failed == n_listed:
+        head = f"Site {self._site}: {counted.sentence}"
+        if not counted.counted:
             head = (
-                f"NOBODY of site {self._site} takes part: all {n_listed} people that it lists fail "
-                "a check and count as zeros."
+                f"NOBODY of site {self._site} takes part: all {counted.listed} people that it "
+                "lists fail a check and count as zeros."
             )
         rule = (
             "Nobody else is told. Put them right, or off the list, before a run; a line "
@@ -197,7 +193,8 @@ class FileSource:
 
     @property
     def counted(self) -> CountedPeople:
-        return self._data().counted
+        """How many listed people count; of a comparison, those with a row that adds something."""
+        return self._data().counting(self.config, self._min_group)
 
     @property
     def people(self) -> list[ListedPerson]:
@@ -205,13 +202,13 @@ class FileSource:
         from cape.data.names import bare, likeness
         from cape.site.ledger_file import ListedPerson
 
-        people, data, comparison = [], self._data(), self.config.comparison
+        people, data, question = [], self._data(), self.config.question
         # Including people who failed: noisy sums depend on that, which costs their budget.
         for label, digests in zip(data.listed, data.digests, strict=True):
             # Without confounds: the owner chooses them, and could otherwise turn the same data into
             # new people with a new budget.
             files = tuple(digest.partition("+")[0] for digest in digests)
-            if comparison and comparison.of_tables:
+            if question and question.of_tables:
                 # No digest of a row: it may be a single small number, which others share and which
                 # a reader of the ledger could guess.
                 files = ()
@@ -236,8 +233,15 @@ class FileSource:
         return self._data().n_subjects
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again."""
+        """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again.
+
+        In a comparison a subject is its row (K + 1 + C, 1), and people come in public order.
+        """
         accepted = self._data()
+        if self.config.question is not None and accepted.people is not None:
+            labels, rows = accepted.people.rows(self.config.question)
+            yield from zip(labels, rows[:, :, None], strict=True)
+            return
         first_pass, self._reduced = self._reduced[::-1], []
         if first_pass and n_basis == widest_basis(resolve(self.config), self.space):
             # Yielded one by one, so that the caller's stacks do not hold the data twice.
@@ -247,7 +251,7 @@ class FileSource:
         from cape.data.pipeline import reduce_again
 
         B = public_basis(resolve(self.config), self.space, n_basis)
-        yield from self._measured(accepted, reduce_again(accepted, B, self.config))
+        yield from reduce_again(accepted, B, self.config)
 
     def private_summary(
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]
@@ -290,7 +294,7 @@ class FileSource:
         return PrivateSummary(
             subjects=subjects,
             failed=data.failed,
-            counted=data.counted,
+            counted=self.counted,
             checks=tuple(checks),
             policy={**fields, "digest": digest},
             sent=tuple(replies),
@@ -357,7 +361,7 @@ class ArraySource:
 
     @property
     def counted(self) -> CountedPeople:
-        return self.site.counted
+        return self.site.counting(self.config)
 
     @property
     def space(self) -> FeatureSpace:

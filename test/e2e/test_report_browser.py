@@ -171,10 +171,11 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     square = example.outcome(FeatureSpace.of_matrix(100, (10, 10)), rank=5, seeded=True)
     write_results(root / "square", square)
     write_results(root / "columns", example.outcome(FeatureSpace.of_matrix(40), private=False))
-    named = comparison_example.EDGES
-    pattern = np.linspace(-0.9, 0.9, len(named))
-    effects = comparison_example.outcome(named, pattern, pattern=0.9, noise=0.002)
-    write_results(root / "effects", effects)
+    asked = comparison_example.EDGES
+    named = comparison_example.edge_names(asked)
+    d = np.linspace(-0.9, 0.9, len(named)).tolist()
+    rows = [comparison_example.effect(name, one) for name, one in zip(named, d, strict=True)]
+    comparison_example.write(root / "effects", comparison_example.compared(rows, asked))
     for name, made, count in (("site", brain, 2), ("large-site", example.outcome(rank=24), 30)):
         labels = tuple(f"sub-{k:02d}" for k in range(1, count + 1))
         write_site(root / name, example.site_outcome(made, labels), example.inside(made, labels))
@@ -192,7 +193,7 @@ def test_nothing_sticks_out_or_overlaps_and_all_pictures_load(pages, name, width
 
 def test_the_matrix_of_differences_scrolls_in_its_own_box(pages, tmp_path):
     """It is drawn 560 px wide; on a telephone the page itself moved to the side."""
-    assert "pairs of networks leave zero" in pages["effects"].read_text()
+    assert "edges leave zero" in pages["effects"].read_text()
     page = tmp_path / "effects.html"
     page.write_text(pages["effects"].read_text().replace("overflow-x: auto", ""))
     assert measured(page, 390, tmp_path)["scroll"] > 390

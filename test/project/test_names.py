@@ -13,8 +13,10 @@ CAPE = Path(__file__).parents[2] / "cape"
 EXPLAINED = {
     "Aggregator": "the party: a port of the protocol, and FLARE's object for it",
     "COMMANDS": "the command line reads it from each wing that adds commands",
-    "Comparison": "of runs it is `cape.Comparison`, of groups it belongs to the settings",
+    "Outcome": "of a run; of a person in a comparison, as its owner states it",
+    "Question": "what a comparison asks, and a call of the aggregator over FLARE",
     "Site": "the party: a port of the protocol, and FLARE's object for it",
+    "public_order": "of the people of a site, and of the columns of an epoch",
     "main": "the entry point of a program",
     "rerun": "`cape.rerun`, and the simulation behind it",
 }

@@ -16,7 +16,7 @@ OF_IMAGES: dict[str, Any] = {
 
 
 OF_COLUMNS: dict[str, Any] = {
-    "computation": "capecontrast", **helper.settings_of("capecontrast", question="planned"),
+    "computation": "capecontrast", **helper.settings_of("capecontrast", test="each"),
 }  # fmt: skip
 
 

@@ -21,17 +21,27 @@ import pytest
 
 import cape.report.consortium_page
 import cape.report.site_page
+from cape.algorithms.design import in_units, people_rows
 from cape.computations import load
 from cape.engines.coinstac import computation as coinstac
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import Outcome
-from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
-from cape.protocol.ports import Source, Stacks
+from cape.protocol.phases import (
+    AnyEnvelope,
+    AnyPhase,
+    Computation,
+    Run,
+    advance_aggregator,
+    advance_site,
+    start,
+)
+from cape.protocol.ports import Source
 from cape.secagg.keys import RunSecret, seeded_secret
 from cape.settings.config import Config
 from cape.settings.documents import not_default, toml_text
+from cape.settings.question import Question
 from cape.settings.resolved import resolve
 from cape.site.context import AggregatorContext, SiteContext
 from cape.site.places import POLICY_VARIABLE, SitePlaces
@@ -66,8 +76,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "capepca": {"n_features": N_FEATURES, "min_timepoints": 30},
     "dpdispca": {"n_features": N_FEATURES, "min_timepoints": 30},
     "capecontrast": {
-        "group": "dx: patient, control", "covariates": "age 18:90", "outcomes": "volume 1, score 1",
-        "question": "pattern", "accept_low_quality": True,
+        "variables": "dx control/patient, age 18:90", "formula": "dx + age", "public": "dx",
+        "outcomes": "volume -2:2, score -2:2", "test": "pattern", "accept_low_quality": True,
     },
     "djica": {
         "n_components": 3, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
@@ -146,26 +156,31 @@ class PeopleSource:
     """Two groups of people in memory, each with two outcomes that follow from an array."""
 
     arrays: list[np.ndarray]
+    question: Question
 
     space = FeatureSpace.of_matrix(2, (), ("volume", "score"))
+    lacks = ()
 
     @property
     def n_subjects(self) -> int:
         return len(self.arrays)
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, np.ndarray]]:
-        for m, person in enumerate(self.arrays):
-            yield f"sub-{m:02d}", outcomes_of(person)[:, None].astype(np.float32)
-
-    def compared(self) -> Stacks:
-        rows = [[age_of(X), (m + 1) % 2] for m, X in enumerate(self.arrays)]
-        labels = tuple(f"sub-{m:02d}" for m in range(len(rows)))
-        return Stacks(arrays=(np.array(rows, dtype=np.float32)[:, :, None],), labels=(labels,))
+        labels = [f"sub-{m:02d}" for m in range(len(self.arrays))]
+        values = np.array([outcomes_of(X) for X in self.arrays]).reshape(-1, 2)
+        codes = {
+            "dx": np.array([1.0 - m % 2 for m in range(len(labels))]),
+            "age": np.array([age_of(X) for X in self.arrays]),
+        }
+        u = in_units(self.question.outcomes, values)
+        order, rows = people_rows(self.question, [label[4:] for label in labels], u, codes)
+        for m, row in zip(order.tolist(), rows, strict=True):
+            yield labels[m], row[:, None]
 
 
 def source_of(config: Config, arrays: list[np.ndarray]) -> Source:
     """People in memory, as a computation asks them."""
-    return PeopleSource(arrays) if config.comparison else ArraySource(arrays)
+    return PeopleSource(arrays, config.question) if config.question else ArraySource(arrays)
 
 
 def outcomes_of(person: np.ndarray) -> np.ndarray:
@@ -358,6 +373,14 @@ class Consortium:
         """Return (phase, round) of every exchange played."""
         first = [next(iter(inbox.values())).cursor for inbox in self.sent]
         return [(cursor.phase, cursor.round) for cursor in first]
+
+
+def cheating(run: Consortium, phase: AnyPhase, body: Any, then: str | None) -> Computation[Any]:
+    """Return the computation whose `phase` lets the aggregator answer `body` and open `then`."""
+    cheat = replace(phase, combine=lambda *ports: (body, then))
+    rows = run.computation.bind(run.config).phases
+    table = tuple(cheat if name == phase.name else rows[name] for name in rows)
+    return replace(run.computation, table=table)
 
 
 def changed(envelope: AnyEnvelope, **body: Any) -> AnyEnvelope:

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
+from cape.algorithms.estimators import Array, OneRelease, PlannedRelease, StepRecord, SubjectQuery
 from cape.frozen import dataclass
 from cape.papers import carriers
 from cape.papers.carriers import SeedSum, ZeroSumSettings, check_zero_sum, zero_sum_carrier
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import secure_sum, subject_views
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace, Progress
 from cape.protocol.model import Model, joined, records
 from cape.protocol.phases import Computation
@@ -76,7 +76,7 @@ class Mean:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeanEstimator:
+class MeanEstimator(OneRelease[Mean]):
     """Asks for the first time point."""
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
@@ -140,7 +140,7 @@ TINY = Computation(
     config=Config,
     model=TinyModel,
     table=(
-        join("tiny", make_run_plan, then="zero-sum"),
+        join("tiny", by_sizes(make_run_plan), then="zero-sum"),
         ZeroSum(
             lambda site, roster: verify_plan(site, roster, STAGES, n_basis=roster.n_basis),
             then="mean",

@@ -17,16 +17,17 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from cape.algorithms.estimators import PlannedRelease, StepRecord, SubjectQuery
+from cape.algorithms.estimators import OneRelease, PlannedRelease, StepRecord, SubjectQuery
 from cape.frozen import dataclass
 from cape.papers import carriers
 from cape.papers.carriers import SeedSum, ZeroSumSettings, zero_sum_carrier
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import Event
+from cape.privacy.ledger import by_exchange
 from cape.privacy.mechanisms import overflow_bound
 from cape.privacy.noise import SecureNoise
-from cape.protocol import secure_sum
-from cape.protocol.join import RunPlan, join
+from cape.protocol import secure_sum, wire
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace, Masked
 from cape.protocol.model import Model, joined
 from cape.protocol.phases import Computation, prefix_of
@@ -39,7 +40,6 @@ from cape.secagg.keys import RunSecret
 from cape.settings.config import MAX_BASIS, Config
 from cape.settings.option import option
 from cape.simulation import memory as links
-from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 
 DELTA = 1e-5
@@ -72,8 +72,8 @@ class Ears:
 
     label = "os"
 
-    def __init__(self, party: SiteContext) -> None:
-        self._party, self._asked = party, {}
+    def __init__(self) -> None:
+        self._asked = {}
         self.renew()
 
     def renew(self) -> None:
@@ -81,14 +81,14 @@ class Ears:
         self._secret = RunSecret(secret=SecureNoise().token_bytes(32), label="os")
 
     def stream(self, *context: str | bytes) -> Any:
-        cursor = self._party.cursor
         stream = self._secret.stream(*context)
-        self._asked[context[0], prefix_of(cursor.phase), cursor.round] = stream
+        # Streams of releases: purpose, transcript, the release's line, ...
+        self._asked[context[0], *context[2:3]] = stream
         return stream
 
     def made(self, purpose: str, event: Event) -> Any:
         """Return the stream of that purpose that was used for a release."""
-        return self._asked[purpose, event.phase, event.round]
+        return self._asked[purpose, wire.dumps(wire.encode(event, Event))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Wiretap(links.MemoryTransport):
         super().__init__(computation, config, sources, SitePolicy.of_simulation(), None)
         self.colluders, self.sources = colluders, sources
         for party in self._parties.values():
-            party.noise = Ears(party)  # of all sites; only that of colluders is looked at
+            party.noise = Ears()  # of all sites; only that of colluders is looked at
         self.replies: dict[str, Any] = {}
         # What was drawn from each stream; streams are kept, so that no other one gets its number.
         self._heard: dict[int, tuple[Any, np.ndarray]] = {}
@@ -184,10 +184,15 @@ class Wiretap(links.MemoryTransport):
         runs, self._state, self._request = snapshot
         self._runs = dict(runs)
 
-    def event(self) -> Event:
-        """Return the release that was just made."""
+    def events(self) -> tuple[Event, ...]:
+        """Return the releases that were just made."""
         made = prefix_of(self.cursor.phase), self.cursor.round
-        return next(e for e in joined(self._state.model).plan if (e.phase, e.round) == made)
+        return by_exchange(joined(self._state.model).plan)[made]
+
+    def event(self) -> Event:
+        """Return the only release of the round that was just made."""
+        (event,) = self.events()
+        return event
 
     def seen(self) -> np.ndarray:
         """Return the decoded sum less the colluders' noise: all that is left of the honest sites.
@@ -199,11 +204,14 @@ class Wiretap(links.MemoryTransport):
             assert type(reply) is Masked
             total = total + reply.total
         signed = total.view(np.int64)
-        roster = joined(self._state.model)
-        assert np.abs(signed).max() <= overflow_bound(
-            self.event(), roster.n_sites, roster.n_subjects
+        roster, events = joined(self._state.model), self.events()
+        assert np.abs(signed).max() <= max(
+            overflow_bound(event, roster.n_sites, roster.n_subjects) for event in events
         )
-        return signed - sum(self.drawn(site, self.event()) for site in self.colluders)
+        noise = [
+            np.concatenate([self.drawn(site, event) for event in events]) for site in self.colluders
+        ]
+        return signed - sum(noise)
 
 
 # -- the canary computation -----------------------------------------------------------------------
@@ -233,7 +241,7 @@ class CanaryModel(Model):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CanaryEstimator:
+class CanaryEstimator(OneRelease[CanaryState]):
     """Subject k answers its own first column, with the other sign in every second round."""
 
     n_rounds: int
@@ -285,7 +293,7 @@ CANARY = Computation(
     config=CanaryConfig,
     model=CanaryModel,
     table=(
-        join("canary", _plan, then="zero-sum"),
+        join("canary", by_sizes(_plan), then="zero-sum"),
         ZeroSum(
             lambda site, roster: verify_plan(
                 site, roster, _stages(site.config, roster.n_basis), n_basis=roster.n_basis

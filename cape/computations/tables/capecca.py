@@ -18,7 +18,7 @@ from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
@@ -243,7 +243,7 @@ COMPUTATION = Computation(
     config=CapeCcaConfig,
     model=CapeCcaModel,
     table=(
-        join("capecca", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join("capecca", by_sizes(plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(_verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
         JOINT_MOMENT,  # Masked -> CanonicalState
         report(nothing_for_sites, _outcome),  # Done -> Closing

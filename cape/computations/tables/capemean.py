@@ -18,7 +18,7 @@ from cape.algorithms.significance import Z95
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, Roster, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
@@ -210,7 +210,7 @@ COMPUTATION = Computation(
     config=CapeMeanConfig,
     model=CapeMeanModel,
     table=(
-        join("capemean", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join("capemean", by_sizes(plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
         MEAN,  # Masked -> ColumnStatistic
         HISTOGRAM,  # Masked -> ColumnStatistic

@@ -15,7 +15,7 @@ from cape.algorithms.second_moment import Principal, SecondMomentPca
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.model import Model, Roster, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
@@ -148,7 +148,7 @@ COMPUTATION = Computation(
     config=CapePcaConfig,
     model=PcaModel,
     table=(
-        join("capepca", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join("capepca", by_sizes(plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
         MOMENT,  # Masked -> Principal
         report(nothing_for_sites, _outcome),  # Done -> Closing

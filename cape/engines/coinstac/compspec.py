@@ -17,6 +17,7 @@ from typing import Any, Final
 from cape.computations import about, load, names
 from cape.engines.coinstac.display import COMPONENT, EFFECT_ROWS, MAPS_SUMMARY, SUMMARY
 from cape.engines.coinstac.form import has_input, shown_if
+from cape.engines.coinstac.site import EXPERT
 from cape.engines.setting_texts import Text, default_text, groups, texts_of, values_text
 from cape.errors import ConfigError
 from cape.settings.config import PRODUCT, VERSION, Config
@@ -54,7 +55,11 @@ def compspec_document(
     tooltip = fixed["computation"]["tooltip"].format(name=name)
     fixed["computation"] |= {"values": [name], "default": name, "tooltip": tooltip}
     owner = _owner_inputs(config)
-    asked_first = {name: owner.pop(name) for name in ASKED_FIRST if name in owner}
+    leading = config.SHOWN or ASKED_FIRST
+    asked_first = {name: owner.pop(name) for name in leading if name in owner}
+    if config.SHOWN:
+        # One choice is none; a hidden input keeps it.
+        fixed["computation"]["conditional"] = {"variable": EXPERT, "value": True}
     computation["input"] = {**asked_first, **fixed, **owner}
     # The application sorts by this number, not by the order in the file.
     for order, spec in enumerate(computation["input"].values()):
@@ -67,7 +72,7 @@ def compspec_document(
     if "n_components" in asked_first:
         output["summary"]["items"] |= _labels(MAPS_SUMMARY)
         output["components"] |= {"label": "Global components", "items": _labels(COMPONENT)}
-    elif "group" in owner:
+    elif "formula" in asked_first:
         output["components"] |= {"label": "Global effects", "items": _labels(EFFECT_ROWS)}
     return document
 

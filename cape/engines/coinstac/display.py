@@ -53,11 +53,13 @@ def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
     if isinstance(outcome, IcaOutcome):
         return {f"Global {row.name}": _component(row) for row in components_of(outcome)}
     if isinstance(outcome, ContrastOutcome):
-        _, rows = comparison_of(outcome)
-        shown_first = sorted(rows.effects, key=lambda row: row.p)[:MAX_EFFECT_TABLES]
+        rows = comparison_of(outcome).effects
+        shown_first = sorted(rows, key=lambda row: 2.0 if row.p is None else row.p)
         return {
-            f"Global {row.outcome}": {name: shown(getattr(row, name)) for name in EFFECT_ROWS}
-            for row in shown_first
+            f"Global {row.outcome}, {row.contrast}": {
+                name: shown(getattr(row, name)) for name in EFFECT_ROWS
+            }
+            for row in shown_first[:MAX_EFFECT_TABLES]
         }
     table = outcome.tables[0]
     # A computation names the columns of its tables; the application shows unknown names unchanged.

@@ -148,8 +148,8 @@ def charges_of(ledger: Ledger, plan: Sequence[Event]) -> Charges:
 
 def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
     """Return the ledger; PrivacyBudgetError (E235) unless the charged lines give its head."""
-    rounds = {(event.phase, event.round) for event in plan}
-    if not len(charges.lines) == len(plan) == len(rounds):
+    named = {(event.phase, event.round, event.field) for event in plan}
+    if not len(charges.lines) == len(plan) == len(named):
         raise PrivacyBudgetError("E235", problem="it is not of this plan", do="start a new run.")
     events = tuple(e for e, letter in zip(plan, charges.lines, strict=True) if letter == "1")
     return Ledger(budget=charges.budget, events=events, head=charges.head)

@@ -38,6 +38,8 @@ def shown_if(config: type[Config]) -> dict[str, tuple[str, Value] | None]:
     # A setting that is for experts in most computations is so in all.
     both = (*dataclasses.fields(Config), *dataclasses.fields(config))
     rare = {field.name for field in both if field.metadata["expert"]}
+    if config.SHOWN:
+        rare = parents.keys() - {*config.SHOWN}
 
     def is_hidden(name: str) -> bool:
         return name in rare or (parents[name] is not None and is_hidden(parents[name][0]))

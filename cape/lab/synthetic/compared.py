@@ -1,7 +1,7 @@
 """A study of two groups in images, with known differences in connectivity.
 
 Correlations between networks differ from person to person; every third one is lower in patients, by
-`UNIT_OF_Z`.  Age, sex and motion change connectivity, and patients are older and move more:
+`EFFECT`.  Age, sex and motion change connectivity, and patients are older and move more:
 a comparison without adjustment finds too many differences.
 """
 
@@ -14,24 +14,24 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.person_outcomes import edge_names
 from cape.frozen import dataclass
-from cape.settings.comparison import UNIT_OF_Z
+from cape.settings.measures import edge_names
 
 # Fisher z: mean over all edges; sd of the edges' means; sd over people
 MEAN, SD_OF_EDGES, SD_OF_PEOPLE = 0.25, 0.1, 0.1
-# Patients minus controls in every third edge, in units of `UNIT_OF_Z`
-_EFFECT: Final = -1.0
-# Slopes of age, sex and motion, rms over edges, in `UNIT_OF_Z` per public unit
-SLOPES: Final = (0.1, 0.1, 0.25)
-# Public units: (age - 54) / 18 years, (motion - .25 mm) / .125 mm
+# Patients minus controls in every third edge
+EFFECT: Final = -0.2
+# Slopes of age, sex and motion, rms over edges, per unit below
+SLOPES: Final = (0.02, 0.02, 0.05)
+# (age - 54) / 18 years, (motion - .25 mm) / .125 mm
 AGE, FD = (54.0, 18.0), (0.25, 0.125)
 # Smallest eigenvalue of a correlation matrix
 _MIN_EIGENVALUE: Final = 0.05
 
 _COLUMNS: Final = ("participant_id", "dx", "age", "sex", "fd_mean")
-GROUP: Final = "dx: patient, control"
-COVARIATES: Final = "age 18:90, sex female/male, fd_mean 0:.5"
+# The question in words of the settings
+COMPARED_COLUMNS: Final = "dx control/patient, age 18:90, sex female/male, fd_mean 0:.5"
+FORMULA: Final = "dx + age + sex + fd_mean"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -83,12 +83,12 @@ def draw_two_groups(networks: tuple[str, ...], owners: tuple[int, ...], seed: in
     fd = np.minimum(0.15 * np.exp(0.3 * side + 0.4 * rng.standard_normal(M)), 0.5)
     x = np.stack([(age - AGE[0]) / AGE[1], 2 * female - 1, (fd - FD[0]) / FD[1]], axis=1)
     slopes = np.array(SLOPES)[:, None] * rng.standard_normal((3, q))
-    effect = np.where(np.arange(q) % 3 == 0, _EFFECT, 0.0)
+    effect = np.where(np.arange(q) % 3 == 0, EFFECT, 0.0)
     z = MEAN + SD_OF_EDGES * rng.standard_normal(q) + SD_OF_PEOPLE * rng.standard_normal((M, q))
-    z += UNIT_OF_Z * (np.outer(side, effect) + x @ slopes)
+    z += np.outer(side, effect) + x @ slopes
     return TwoGroups(
         edges=names,
-        effect=UNIT_OF_Z * effect,
+        effect=effect,
         correlations=np.array([_correlations(row, len(networks)) for row in z]),
         patient=patient,
         age=age,

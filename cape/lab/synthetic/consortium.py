@@ -8,6 +8,8 @@
                (`cape.lab.synthetic.compared`)
 ``two-sided``  images of brains with mostly symmetric networks over smooth noise
                (`cape.lab.synthetic.resting`); ``smooth``: the noise alone
+``volumes``    a table per site: volumes of the brain in controls and patients with schizophrenia
+               (`cape.lab.synthetic.volumes`); ``volumes-bd``: with bipolar disorder, too
 ``records``    a table per site, with two views of one person per row, for capecca and the PCAs
 
 Equal arguments, with an equal seed, give equal bytes.
@@ -27,8 +29,9 @@ from cape.algorithms.estimators import Array, Data
 from cape.data.space import Grid, grid_of, mask_space
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.lab.synthetic import volumes
 from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
-from cape.lab.synthetic.compared import COVARIATES, GROUP, TwoGroups, draw_two_groups
+from cape.lab.synthetic.compared import COMPARED_COLUMNS, FORMULA, TwoGroups, draw_two_groups
 from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
 from cape.lab.synthetic.layouts import (
     LAYOUTS,
@@ -56,12 +59,18 @@ _NAMED = ("brain", "groups")
 # Presets of symmetric brains, or of their smooth noise alone
 TWO_SIDED = ("two-sided", "smooth")
 
+# Presets of tables of volumes, with their numbers of groups
+GROUPS_OF_VOLUMES = {"volumes": 2, "volumes-bd": 3}
+# Presets of tables
+_TABLES = ("records", *GROUPS_OF_VOLUMES)
+
 # Default numbers of subjects, time points, components
 DEFAULTS: dict[str, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
     "groups": (240, 100, 6),
     **dict.fromkeys(TWO_SIDED, (60, 150, 20)),
     **dict.fromkeys(PRESETS, (128, 250, 20)),
+    **dict.fromkeys(GROUPS_OF_VOLUMES, (2000, 1, len(volumes.BRAIN_VOLUMES))),
     "records": (4000, 1, 3),
 }
 
@@ -118,6 +127,8 @@ class Request:
     def names(self) -> tuple[str, ...]:
         if self.preset in _NAMED:
             return tuple(NETWORKS)[: self.n_networks]
+        if self.preset in GROUPS_OF_VOLUMES:
+            return tuple(volume.name for volume in volumes.BRAIN_VOLUMES[: self.n_networks])
         letter = {"records": "P", **dict.fromkeys(TWO_SIDED, "N")}.get(self.preset, "S")
         return tuple(f"{letter}{k:02d}" for k in range(1, self.n_networks + 1))
 
@@ -182,9 +193,13 @@ def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
 
 def _check(request: Request, out: Path) -> None:
     """Refuse impossible requests before files are written."""
-    n, tables = request.n_networks, request.preset == "records"
-    named = dict.fromkeys(_NAMED, len(NETWORKS))
-    largest = {**named, "records": min(N_X, N_Y), "paper": 24}.get(request.preset, 50)
+    n, tables = request.n_networks, request.preset in _TABLES
+    largest = {
+        **dict.fromkeys(_NAMED, len(NETWORKS)),
+        **dict.fromkeys(GROUPS_OF_VOLUMES, len(volumes.BRAIN_VOLUMES)),
+        "records": min(N_X, N_Y),
+        "paper": 24,
+    }.get(request.preset, 50)
     shortest = max(10, n + 3)
     layouts = LAYOUTS if request.preset in _NAMED else LAYOUTS[:1]
     for name, got, fits, allowed in (
@@ -314,10 +329,22 @@ def _write_records(out: Path, request: Request, progress: OnWritten) -> Array:
     return study.loadings
 
 
+def _write_volumes(out: Path, request: Request, progress: OnWritten) -> Array:
+    """Write one table per site; return the differences (K, groups - 1) in sd."""
+    n_groups, K = GROUPS_OF_VOLUMES[request.preset], request.n_networks
+    cohort = volumes.draw_cohort(request.owners, request.seed, n_groups=n_groups, n_volumes=K)
+    for site in range(len(request.site_sizes)):
+        members = [m for m, owner in enumerate(request.owners) if owner == site]
+        cohort.write_table(out / f"local{site}", members)
+        progress(members[-1] + 1, len(request.owners))
+    return np.array([volume.differences[: n_groups - 1] for volume in volumes.BRAIN_VOLUMES[:K]])
+
+
 WRITERS = {
     **dict.fromkeys(_NAMED, _write_brain),
     **dict.fromkeys(TWO_SIDED, _write_two_sided),
     **dict.fromkeys(PRESETS, _write_matrices),
+    **dict.fromkeys(GROUPS_OF_VOLUMES, _write_volumes),
     "records": _write_records,
 }
 
@@ -376,8 +403,12 @@ def _write_texts(out: Path, request: Request) -> None:
         "edge": IMAGE_EDGE,
         "n_basis": IMAGE_BASIS,
         "n_parcels": N_PARCELS,
-        "group": GROUP,
-        "covariates": COVARIATES,
+        "variables": COMPARED_COLUMNS,
+        "formula": FORMULA,
+        "groups_of_volumes": GROUPS_OF_VOLUMES,
+        "levels": "/".join(volumes.GROUPS[: GROUPS_OF_VOLUMES.get(request.preset, 0)]),
+        "covariates": volumes.COVARIATES,
+        "volumes": volumes.BRAIN_VOLUMES[: request.n_networks],
         "space": SPACE,
     }
     for name in ("settings.toml", "README.txt"):

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cape.algorithms.estimators import NO_STEP, Array, PlannedRelease, SubjectQuery
+from cape.algorithms.estimators import NO_STEP, Array, OneRelease, PlannedRelease, SubjectQuery
 from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
@@ -58,7 +58,7 @@ def scale_from_eigenvalues(values: Array) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class EigenWhitening:
+class EigenWhitening(OneRelease[Whitener]):
     """Whitening from the eigenvalues released by `CovariancePca`; needs no round."""
 
     eigenvalues: Array  # (d,): of the released subspace; empty while planning

@@ -25,6 +25,7 @@ from cape.algorithms.estimators import (
     NO_STEP,
     Array,
     Data,
+    OneRelease,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
@@ -101,7 +102,7 @@ class Sphere(Whitener):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GlobalSphere:
+class GlobalSphere(OneRelease[Sphere]):
     """Whitening by the pooled second moment of the reduced data, exactly."""
 
     n_subjects: int  # M
@@ -187,7 +188,7 @@ def _length(state: EpochState, mean: Array) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DjicaInfomax(Ascent):
+class DjicaInfomax(Ascent, OneRelease[EpochState]):
     """Infomax on sums over sites, block by block or on all columns at once.
 
     `learning_rate` applies to sums over blocks, or to the first mean gradient.

@@ -20,6 +20,7 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     Floats,
+    OneRelease,
     PlannedRelease,
     SubjectQuery,
     clip_rows,
@@ -82,7 +83,7 @@ class Parcel(Subspace):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WishartPca:
+class WishartPca(OneRelease[Parcel]):
     """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016).
 
     The record is the site that holds the parcel; the others answer zeros, so the sum is the parcel.
@@ -180,7 +181,7 @@ def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Ar
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaplaceInfomax(Ascent):
+class LaplaceInfomax(Ascent, OneRelease[Unmixing]):
     """Infomax on source estimates with Laplace noise (Alg. 3, Imtiaz et al. 2016)."""
 
     round_epsilon: float  # as printed: of one round and one time point

@@ -23,6 +23,7 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     Floats,
+    OneRelease,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
@@ -257,7 +258,7 @@ def ascend(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Infomax(Ascent):
+class Infomax(Ascent, OneRelease[Unmixing]):
     """Gradient ascent of the Infomax likelihood (Imtiaz et al., Alg. 4); rho .25 to .5."""
 
     clip: Literal["subject", "time_point"]  # a subject's [H_m ; h_m], or each time point's gradient

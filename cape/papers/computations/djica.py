@@ -30,7 +30,7 @@ from cape.papers.algorithms.djica import (
 )
 from cape.papers.no_guarantee import OpenConfig, OpenPlanner, mapped
 from cape.protocol import subject_views
-from cape.protocol.join import join
+from cape.protocol.join import by_sizes, join
 from cape.protocol.model import joined, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PROTECTS_NOBODY
@@ -191,7 +191,7 @@ COMPUTATION = Computation(
     model=DjicaModel,
     guarantee="none",
     table=(
-        join(_NAME, _PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(_NAME, by_sizes(_PLANNER.plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(_PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
         _PCA,  # Masked -> Subspace
         _SPHERE,  # Masked -> Sphere

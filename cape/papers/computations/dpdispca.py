@@ -29,7 +29,7 @@ from cape.errors import MessageError
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED
 from cape.papers.algorithms.covariance import leading_factor
-from cape.protocol.join import RunPlan, join
+from cape.protocol.join import RunPlan, by_sizes, join
 from cape.protocol.messages import FeatureSpace, Refusal
 from cape.protocol.model import joined, own_subjects, settings_of
 from cape.protocol.outcome import Outcome
@@ -92,7 +92,7 @@ class _ReducedSum:
         noisy = self.release.noisy_sum(site, model)
         if noisy is None:
             return Reduced(values=np.zeros(0), refused=True, refusal=site.refusal)
-        event = self.release.event(site, model)
+        (event,) = self.release.events(site, model)
         mean = noisy / (event.gamma * own_subjects(site.id, model))
         config = settings_of(DpDisPcaConfig, site.config)
         return Reduced(values=leading_factor(smat(mean), config.n_sent), refused=False)
@@ -111,8 +111,9 @@ class _ReducedSum:
                 problem = f"a site sent {sent.shape} numbers, needed {shape}"
                 raise MessageError("E202", problem=problem)
             mean += svec(sent @ sent.T) * (entry.n_subjects / roster.n_subjects)
-        noise_std = release.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
-        return release.advance(model, mean, noise_std)
+        (event,) = release.events(party, model)
+        noise_std = event.noise_std(roster.n_sites, roster.n_subjects)
+        return release.advance(model, [mean], [noise_std])
 
 
 def _carrier(release: Release[Any]) -> tuple[AnyPhase, ...]:
@@ -134,7 +135,7 @@ COMPUTATION = Computation(
     config=DpDisPcaConfig,
     model=PcaModel,
     table=(
-        join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join("dpdispca", by_sizes(_plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
         replace(MOMENT, carrier=_carrier),  # Reduced -> Principal
         report(nothing_for_sites, _outcome),  # Done -> Closing

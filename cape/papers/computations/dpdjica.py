@@ -32,7 +32,7 @@ from cape.papers.algorithms.dpdjica import (
 )
 from cape.papers.no_guarantee import OpenConfig, OpenPlanner, mapped
 from cape.protocol import subject_views
-from cape.protocol.join import join
+from cape.protocol.join import by_sizes, join
 from cape.protocol.model import Roster, broadcast_roster, joined, n_basis, settings_of
 from cape.protocol.phases import Computation
 from cape.protocol.ports import Site, Stacks
@@ -201,7 +201,7 @@ COMPUTATION = Computation(
     guarantee="none",
     simulation_only=True,
     table=(
-        join(_NAME, _PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(_NAME, by_sizes(_PLANNER.plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(_verify, then="parcel"),  # PublicKey -> KeyBook; probe -> Fingerprint
         _PARCEL,  # Masked -> Parcel, S times
         _ITERATE,  # Masked -> Unmixing

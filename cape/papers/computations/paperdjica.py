@@ -38,7 +38,7 @@ from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.papers.algorithms.covariance import CovariancePca, EigenWhitening
 from cape.papers.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
-from cape.protocol.join import join
+from cape.protocol.join import by_sizes, join
 from cape.protocol.phases import Computation
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import PRODUCT
@@ -146,7 +146,7 @@ COMPUTATION = Computation(
     config=PaperDjicaConfig,
     model=IcaModel,
     table=(
-        join(_NAME, PLANNER.plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(_NAME, by_sizes(PLANNER.plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(PLANNER.verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
         _PCA,  # Masked -> Subspace
         WHITENING,  # Masked -> Whitener, unless whitening=eigen

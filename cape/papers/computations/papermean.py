@@ -22,7 +22,7 @@ from cape.computations.tables.capemean import (
 from cape.frozen import dataclass
 from cape.papers.carriers import SeedSum, ZeroSumSettings, check_zero_sum, zero_sum_carrier
 from cape.privacy.ledger import Ledger
-from cape.protocol.join import join
+from cape.protocol.join import by_sizes, join
 from cape.protocol.messages import Cursor, Progress
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import Computation
@@ -71,7 +71,7 @@ COMPUTATION = Computation(
     config=PaperMeanConfig,
     model=PaperMeanModel,
     table=(
-        join(_NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster
+        join(_NAME, by_sizes(plan_run), then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
         # Masked -> SeedSum, then Released -> ColumnStatistic
         replace(MEAN, carrier=zero_sum_carrier),

@@ -8,12 +8,12 @@ import pytest
 from cape.algorithms.person_outcomes import (
     courses,
     domain_means,
-    edge_names,
     edges,
     falff,
     log_amplitudes,
     log_band_power,
 )
+from cape.settings.measures import domain_names, edge_names
 
 RNG = np.random.default_rng(3)
 TR = 2.0
@@ -48,12 +48,11 @@ def test_a_constant_course_has_no_edges() -> None:
 
 def test_means_are_of_the_edges_inside_and_between_domains() -> None:
     z = np.arange(6.0)  # ab ac ad bc bd cd
-    names, means = domain_means(z, ("x", "y", "x", "x"))
-    assert names == ("x", "x - y")
+    assert domain_names(("x", "y", "x", "x")) == ("x", "x - y")
+    means = domain_means(z, ("x", "y", "x", "x"))
     np.testing.assert_allclose(means, [(1 + 2 + 5) / 3, (0 + 3 + 4) / 3])
-    names, means = domain_means(z, ("x", "x", "y", "y"))
-    assert names == ("x", "x - y", "y")
-    np.testing.assert_allclose(means, [0, 2.5, 5])
+    assert domain_names(("x", "x", "y", "y")) == ("x", "x - y", "y")
+    np.testing.assert_allclose(domain_means(z, ("x", "x", "y", "y")), [0, 2.5, 5])
 
 
 def test_courses_of_maps_are_found_in_data_that_are_made_of_them() -> None:

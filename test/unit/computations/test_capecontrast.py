@@ -1,9 +1,10 @@
-"""The computation that compares groups: from tables of sites to estimates."""
+"""The computation of comparisons: from tables of sites to answers."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,18 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape.cli import main
 from cape.computations import capecontrast
 from cape.computations.capecontrast import (
     CapeContrastConfig,
-    comparison_rows,
-    groups_of,
+    asked_counts,
+    check_people,
+    people_at,
     plan_run,
+    question_of,
+    regression_of,
+    rows_for,
     stages,
     verify,
 )
-from cape.computations.capecontrast import _one_stack as one_stack
 from cape.data.pipeline import inspect_site
-from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
+from cape.errors import CapeError, ConfigError, ConsortiumError, DataError, PrivacyBudgetError
+from cape.planning.validate import validate
 from cape.privacy.cost import largest_cost, total_cost, total_of
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RosterEntry, joined
@@ -32,10 +38,11 @@ from support import consortium as helper
 from support.simulation import simulate
 
 GIVEN: dict[str, Any] = {
-    "epsilon": 8.0, "delta": 1e-5, "group": "dx: patient, control",
-    "covariates": "age 18:90, sex f/m", "outcomes": "volume 10, score 10",
+    "epsilon": 8.0, "delta": 1e-5, "variables": "dx control/patient, age 18:90, sex m/f",
+    "formula": "dx + age + sex", "outcomes": "volume -20:20, score -20:20", "public": "dx",
     "accept_low_quality": True,
 }  # fmt: skip
+MANY = ", ".join(["volume -20:20", "score -20:20", *(f"v{k} -20:20" for k in range(2, 10))])
 
 
 def config_of(**changed: Any) -> CapeContrastConfig:
@@ -76,12 +83,20 @@ def study(
     return folder
 
 
-def answers(data: Path, out: Path, **changed: Any) -> list[dict[str, str]]:
+def rows_of(data: Path, out: Path, **changed: Any) -> list[dict[str, str]]:
+    """Return effects.tsv of a run."""
     chosen = {"computation": "capecontrast", **GIVEN, **changed}
     with helper.without_pages():
         simulate(data, out=out, settings=chosen, seed=3)
     with (out / "consortium" / "effects.tsv").open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
+
+
+def sites(*counts: tuple[int, ...], lacks: tuple[str, ...] = ()) -> tuple[RosterEntry, ...]:
+    return tuple(
+        RosterEntry(site=f"site{s}", nonce="", n_subjects=sum(n) + 1, counts=n, lacks=lacks)
+        for s, n in enumerate(counts)
+    )
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -90,59 +105,142 @@ def answers(data: Path, out: Path, **changed: Any) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"group": "age 18:90", "covariates": ""}, "two groups with labels = public"),
-        ({"group": "dx"}, "a column and its two levels"),
-        ({"covariates": "dx a/b"}, "other columns than that of group"),
-        ({"outcomes": "volume"}, "columns with the range of most people"),
-        ({"outcomes": "volume 0"}, "units from 1e-9"),
-        ({"outcomes": "volume 1, Volume 2"}, "name volume once"),
-        ({"outcomes": ", ".join(f"v{k} 1" for k in range(501))}, "at most 500"),
-        ({"outcomes": "volume 1", "question": "pattern"}, "one outcome has no pattern"),
-        ({"outcomes": ", ".join(f"v{k} 1" for k in range(9)), "labels": "protected"}, "1 to 8"),
-        ({"sites": "random"}, "these, but for one outcome"),
+        ({"outcomes": "volume -20:20", "test": "pattern"}, "one outcome has no pattern"),
+        ({"public": "", "test": "pattern"}, "a column of public"),
+        ({"formula": "dx + motion"}, "state it in variables"),
+        ({"outcomes": "fnc", "networks": "a, b", "outcomes_from": "gift", "low_pass": 0.0}, ""),
+        ({"outcomes": "falff", "networks": "a, b", "low_pass": 0.1}, "low_pass=0.1: allowed 0"),
         ({"outcomes_from": "volumes.tsv"}, "auto, gift"),
+        ({"group": "dx: patient, control"}, "E010"),
+        ({"n_networks": 3}, "E010"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_cannot_be_asked_are_refused(changed: dict[str, Any], said: str) -> None:
+    if not said:
+        assert config_of(**changed).asked.of_gift
+        return
     with pytest.raises(ConfigError, match=said):
         config_of(**changed)
 
 
-@pytest.mark.parametrize("setting", ["group", "outcomes"])
+@pytest.mark.parametrize("setting", ["variables", "formula", "outcomes"])
 def test_a_form_that_nobody_filled_is_refused_when_it_is_asked(setting: str) -> None:
     config = config_of(**{setting: " "})
-    assert config.comparison is None
+    assert config.question is None
+    assert config.counted == ()
     with pytest.raises(ConfigError, match=rf"E013 .*{setting}"):
-        stages(replace(config, labels="public")), config.counted
+        _ = config.asked
 
 
-def test_halves_of_a_pattern_share_the_budget() -> None:
-    planned = stages(config_of())
+def test_stages_of_a_pattern_share_the_budget() -> None:
+    three = sites((40, 50), (30, 20), (40, 40))
+    planned = stages(config_of(), three)
     assert [(stage.phase, stage.part) for stage in planned] == [("contrast", "")]
-    many = stages(config_of(outcomes=", ".join(f"v{k} 1" for k in range(9))))
-    assert [(stage.phase, stage.part) for stage in many] == [("contrast", "A"), ("score", "B")]
-    assert config_of(question="pattern").is_pattern(2)
+    assert planned[0].mu2_weight == pytest.approx(1.0)
+    design, first, second = stages(config_of(test="pattern"), three)
+    assert [(s.phase, s.part) for s in (design, first, second)] == [
+        ("design", ""), ("contrast", "A"), ("score", "B"),
+    ]  # fmt: skip
+    assert design.mu2_weight + first.mu2_weight == pytest.approx(1.0)
+    assert first.mu2_weight == pytest.approx(second.mu2_weight)
+    bare = stages(config_of(test="pattern", formula="dx"), three)
+    assert [stage.phase for stage in bare] == ["contrast", "score"]
+    without = stages(config_of(test="pattern", private=False), three)
+    assert [stage.phase for stage in without] == ["contrast", "score"]
+
+
+def test_the_plan_of_halves_is_that_of_the_run_however_they_are_drawn() -> None:
+    """Of odd cells a coin decides: a plan that counted people would not fit the halves."""
+    for changed in ({}, {"formula": "dx"}, {"site_effects": "random"}):
+        config = config_of(test="pattern", **changed)
+        entries = sites(*[(3, 4), (5, 2), (7, 7)] * 4)
+        planned = stages(config, entries)
+        for stage in planned:
+            for seed in ("ab12", "cd34"):
+                given = None
+                if stage.phase != "design" and planned[0].phase == "design":
+                    given = regression_of(config, entries, "design").start(0)
+                asked = regression_of(config, entries, stage.phase, seed, given)
+                assert asked.schedule(0) == stage.releases
+
+
+def test_every_column_that_is_public_is_asked_of_the_policy() -> None:
+    config = config_of(public="dx, sex", ask="dx, sex")
+    assert config.counted == ("dx", "sex")
+    policy = replace(helper.POLICY, public_counts=("dx",))
+    with pytest.raises(PrivacyBudgetError, match="E168"):
+        policy.check_settings("A", "capecontrast", config)
+
+
+# -- who is there ----------------------------------------------------------------------------------
+
+
+def test_levels_groups_and_outcomes_that_are_nowhere_are_named() -> None:
+    config = config_of()
+    with pytest.raises(ConfigError, match="nobody has dx patient"):
+        check_people(config, sites((4, 0), (5, 0)))
+    with pytest.raises(ConfigError, match="no site has people of several levels of dx"):
+        check_people(config, sites((4, 0), (0, 5)))
+    lacking = (*sites((4, 5), lacks=("volume",)), *sites((4, 0), (0, 9))[:2])
+    with pytest.raises(ConfigError, match=r"no site has volume and people .* out of outcomes"):
+        check_people(config, lacking)
+    assert check_people(config, sites((4, 5), (3, 0))) == (
+        "People of one level of dx only, who add nothing to it: site1.",
+    )
+    assert check_people(config_of(public=""), sites((), ())) == ()
+    with pytest.raises(ConsortiumError, match="E204 outcomes that a site lacks"):
+        check_people(config, sites((4, 5), lacks=("hippocampus",)))
+    with pytest.raises(ConfigError, match="no site has all outcomes"):
+        check_people(config_of(test="pattern"), sites((4, 5), (4, 4), lacks=("score",)))
+
+
+def test_a_level_of_few_people_is_not_said_and_they_are_not_asked() -> None:
+    """A count of 1 to 4 could say who has a rare diagnosis."""
+    policy = replace(helper.POLICY, min_group=2)
+    run = helper.Consortium("capecontrast", policy=policy, test="each").until("contrast")
+    # of (2, 1), (2, 2), (2, 1) people
+    assert sorted(entry.counts for entry in joined(run.state.model).sites) == [
+        (0, 2), (0, 2), (2, 2)
+    ]  # fmt: skip
+    site = run.parties["local0"]
+    rows = rows_for(site, run.state.model).arrays[0][:, :, 0]
+    assert sorted(rows[:, 2].tolist()) == [-1.0, 1.0, 1.0]
+
+
+def test_what_a_site_lacks_is_said_and_checked() -> None:
+    run = helper.Consortium("capecontrast", test="each")
+    for site, party in run.parties.items():
+        party.source.lacks = ("score",) if site == "local1" else ()
+    run.until("contrast")
+    roster = joined(run.state.model)
+    assert [entry.lacks for entry in roster.sites] == [(), ("score",), ()]
+    assert question_of(run.config, run.state.model).terms[0].has.tolist() == [
+        [True, True], [True, False], [True, True]
+    ]  # fmt: skip
+    run.parties["local1"].source.lacks = ()
+    with pytest.raises(PrivacyBudgetError, match="other things of this site's people"):
+        verify(run.parties["local1"], roster)
 
 
 # -- runs ------------------------------------------------------------------------------------------
 
 
 def test_a_planted_difference_is_found_and_others_are_not(tmp_path: Path) -> None:
-    found = answers(study(tmp_path / "data", effect=1.0), tmp_path / "out")
+    found = rows_of(study(tmp_path / "data", effect=1.0), tmp_path / "out")
     assert [row["outcome"] for row in found] == ["volume", "score"]
     volume, score = found
+    assert volume["contrast"] == "patient - control"
     assert 6 < float(volume["estimate"]) < 14
     assert float(volume["low95"]) > 0
     assert float(volume["p_holm"]) < 0.01
-    assert abs(float(score["estimate"])) < 2.5 * float(score["se"])
+    assert abs(float(score["estimate"])) < 3 * float(score["se"])
     results = json.loads((tmp_path / "out" / "consortium" / "results.json").read_text())
     assert results["epsilon_planned"] == pytest.approx(8.0)
 
 
 def test_a_pattern_is_found_in_one_half_and_tested_in_the_other(tmp_path: Path) -> None:
     data = study(tmp_path / "data", effect=1.5, K=10)
-    many = ", ".join(["volume 10", "score 10", *(f"v{k} 10" for k in range(2, 10))])
-    rows = answers(data, tmp_path / "out", outcomes=many, epsilon=20.0)
+    rows = rows_of(data, tmp_path / "out", outcomes=MANY, epsilon=20.0, test="pattern")
     (pattern,) = (row for row in rows if row["outcome"] == "pattern")
     assert float(pattern["p"]) < 0.01
     lines = json.loads((tmp_path / "out/site0/private/ledger.json").read_text())
@@ -152,84 +250,103 @@ def test_a_pattern_is_found_in_one_half_and_tested_in_the_other(tmp_path: Path) 
 
 def test_groups_that_are_data_are_compared_without_counts(tmp_path: Path) -> None:
     data = study(tmp_path / "data", effect=1.0)
-    found, _ = answers(data, tmp_path / "out", labels="protected", epsilon=20.0)
+    found, _ = rows_of(data, tmp_path / "out", public="", epsilon=20.0)
     assert 6 < float(found["estimate"]) < 14
-    assert (
-        "patient" not in (tmp_path / "out/consortium/settings.json").read_text().split("group")[0]
-    )
+    roster = json.loads((tmp_path / "out/consortium/privacy.json").read_text())
+    assert '"counts"' not in json.dumps(roster)
 
 
-def test_a_continuous_question_has_a_difference_between_the_ends_of_its_range(tmp_path) -> None:
-    """The outcome rises by .2 of its unit a year: 14.4 over the range of 72 years."""
-    found, _ = answers(
-        study(tmp_path / "data"), tmp_path / "out", labels="protected", epsilon=100.0,
-        group="age 18:90", covariates="sex f/m",
-    )  # fmt: skip
-    assert abs(float(found["estimate"]) - 14.4) < 3 * float(found["se"])
-    assert float(found["p"]) < 0.1
+def test_several_terms_are_answered_by_one_run(tmp_path: Path) -> None:
+    """The outcome rises by .2 of its unit a year; 1.0 is a sd."""
+    data = study(tmp_path / "data", effect=1.0)
+    found = rows_of(data, tmp_path / "out", ask="dx, age", epsilon=100.0)
+    assert [(row["term"], row["outcome"]) for row in found] == [
+        (term, outcome) for term in ("dx", "age") for outcome in ("volume", "score")
+    ]
+    assert 6 < float(found[0]["estimate"]) < 14
+    assert float(found[2]["estimate"]) == pytest.approx(0.2, abs=3 * float(found[2]["se"]))
 
 
 def test_an_answer_for_sites_like_these_asks_for_their_spread(tmp_path: Path) -> None:
     data = study(tmp_path / "data", (40,) * 8, effect=1.0)
-    found = answers(data, tmp_path / "out", outcomes="volume 10", sites="random", epsilon=20.0)
+    random = {"outcomes": "volume -20:20", "site_effects": "random", "epsilon": 20.0}
+    found = rows_of(data, tmp_path / "out", **random)
     assert float(found[0]["se_sites"]) >= 0
     few = study(tmp_path / "few", (40,) * 3)
     with pytest.raises(ConfigError, match="8 and more"):
-        answers(few, tmp_path / "o", outcomes="volume 10", sites="random")
+        rows_of(few, tmp_path / "o", **random)
 
 
 def test_of_a_pattern_for_sites_like_these_halves_are_of_sites(tmp_path: Path) -> None:
     """A pattern that is tested where it was found would point at the effects of these sites."""
     data = study(tmp_path / "data", (40,) * 8, effect=1.5)
-    many = {"outcomes": "volume 10, score 10", "question": "pattern", "sites": "random"}
-    rows = answers(data, tmp_path / "out", epsilon=50.0, **many)
+    many = {"test": "pattern", "site_effects": "random"}
+    rows = rows_of(data, tmp_path / "out", epsilon=50.0, **many)
     assert [row["outcome"] for row in rows if row["outcome"] == "pattern"]
-    entries = tuple(
-        RosterEntry(site=f"site{s}", nonce="", n_subjects=40, counts=(20, 19)) for s in range(8)
-    )
-    roster = replace(joined(helper.Consortium("capecontrast").play().state.model), sites=entries)
-    halves = [groups_of(config_of(**many), "seed", roster, part) for part in ("A", "B")]
-    assert [len(half.people) for half in halves] == [4, 4]
-    assert [half.n for half in halves] == [156, 156]
+    entries = sites(*[(19, 20)] * 8)
+    halves = [asked_counts(config_of(**many).asked, entries, part, "seed") for part in ("A", "B")]
+    assert [int((half.sum(axis=1) > 0).sum()) for half in halves] == [4, 4]
+    assert [int(half.sum()) for half in halves] == [156, 156]
 
 
 def test_a_site_of_one_group_adds_nothing_and_is_told(tmp_path: Path) -> None:
     data = study(tmp_path / "data", effect=1.0, one_group=1)
-    found = answers(data, tmp_path / "out")
+    found = rows_of(data, tmp_path / "out")
     assert 5 < float(found[0]["estimate"]) < 15
     text = (tmp_path / "out" / "consortium" / "results.json").read_text()
-    assert "People of one group only, who add nothing to it: site1." in text
+    assert "People of one level of dx only, who add nothing to it: site1." in text
 
 
 def test_too_few_people_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    """What is proposed is accepted, if it is typed."""
     data = study(tmp_path / "data")
-    with pytest.raises(ConfigError, match=r"would be seen, 0\.8 at most"):
-        answers(data, tmp_path / "out", epsilon=0.3, accept_low_quality=False)
-    answers(data, tmp_path / "again", epsilon=0.3)
-    text = (tmp_path / "again" / "consortium" / "results.json").read_text()
-    assert "Too few people: only a difference" in text
+    with pytest.raises(ConfigError, match=r"would be found, 0\.8 at most") as refused:
+        rows_of(data, tmp_path / "out", epsilon=0.3, accept_low_quality=False)
+    (epsilon,) = (
+        part for part in refused.value.public.split(", or ") if part.strip().startswith("epsilon")
+    )
+    typed = float(epsilon.partition("= ")[2])
+    assert rows_of(data, tmp_path / "again", epsilon=typed, accept_low_quality=False)
+    rows_of(data, tmp_path / "low", epsilon=0.3)
+    text = (tmp_path / "low" / "consortium" / "results.json").read_text()
+    assert "Of dx only a difference" in text
+
+
+def test_nobody_but_who_types_it_accepts_low_quality(tmp_path: Path) -> None:
+    """`cape simulate` set it for the owner, who then read an answer that could not see anything."""
+    data = study(tmp_path / "data", (20, 20, 20))
+    given = {name: value for name, value in GIVEN.items() if name != "accept_low_quality"}
+    with pytest.raises(ConfigError, match="E150"):
+        simulate(
+            data,
+            out=tmp_path / "out",
+            settings={"computation": "capecontrast", **given, "epsilon": 1.0},
+        )
 
 
 def test_a_comparison_lets_no_site_drop_out() -> None:
     """Weights and halves are of all sites: the answer of fewer would be silently another one."""
-    space = FeatureSpace(kind="matrix", shape=(), affine=(), packed="", n_features=2, digest="")
+    space, entries = FeatureSpace.of_matrix(2), sites(*[(50, 50)] * 7)
     config = config_of(aggregation="secagg", n_sites=7)
     with pytest.raises(ConfigError, match="min_survivors=7"):
-        plan_run(config, 7, 700, space)
-    assert plan_run(config_of(aggregation="secagg", min_survivors=7), 7, 700, space).releases
+        plan_run(config, entries, space)
+    all_stay = config_of(aggregation="secagg", min_survivors=7)
+    assert plan_run(all_stay, entries, space).releases
 
 
 def test_sites_without_two_groups_have_nothing_to_compare(tmp_path: Path) -> None:
     data = study(tmp_path / "data", (20,), one_group=0)
-    with pytest.raises(ConfigError, match="no site has 1 or more people of both groups"):
-        answers(data, tmp_path / "out", min_sites=1, noise="local")
+    with pytest.raises(ConfigError, match="nobody has dx patient"):
+        rows_of(data, tmp_path / "out", min_sites=1, noise="local")
 
 
-def test_without_noise_nobody_is_protected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", [{}, {"public": ""}, {"test": "pattern"}])
+def test_without_noise_nobody_is_protected(tmp_path: Path, changed: dict[str, str]) -> None:
     data = study(tmp_path / "data", effect=1.0)
-    found, _ = answers(data, tmp_path / "out", private=False)
+    found, *_ = rows_of(data, tmp_path / "out", private=False, **changed)
     assert float(found["se_privacy"]) == 0.0
-    assert 7 < float(found["estimate"]) < 13
+    if not changed:
+        assert 7 < float(found["estimate"]) < 13
 
 
 # -- privacy ---------------------------------------------------------------------------------------
@@ -239,7 +356,7 @@ def test_a_ledger_of_two_halves_bears_the_dearer_one() -> None:
     run = helper.Consortium("capecontrast").play()
     ledger = run.state.ledger
     assert ledger is not None
-    halves = [[e.cost for e in ledger.events if e.part == part] for part in ("A", "B")]
+    halves = [[e.cost for e in ledger.events if e.part in ("", part)] for part in ("A", "B")]
     assert all(halves)
     assert ledger.spent == total_of(ledger.events) == largest_cost(map(total_cost, halves))
 
@@ -247,20 +364,18 @@ def test_a_ledger_of_two_halves_bears_the_dearer_one() -> None:
 def test_everybody_is_in_one_half_and_the_public_sizes_say_how_many() -> None:
     run = helper.Consortium("capecontrast").play()
     roster, seed = joined(run.state.model), run.state.model.fingerprint
-    sizes = [groups_of(run.config, seed, roster, part) for part in ("A", "B")]
-    assert [entry.counts for entry in roster.sites] == [(2, 1), (2, 2), (2, 1)]
-    assert sizes[0].n + sizes[1].n == 10
-    assert (sizes[0].cases + sizes[1].cases).tolist() == [2, 2, 2]
+    halves = [asked_counts(run.config.asked, roster.sites, part, seed) for part in ("A", "B")]
+    assert [entry.counts for entry in roster.sites] == [(1, 2), (2, 2), (1, 2)]
+    assert (halves[0] + halves[1]).tolist() == [[1, 2], [2, 2], [1, 2]]
 
 
 def test_a_site_whose_policy_says_nothing_of_the_column_takes_no_part() -> None:
     policy = replace(helper.POLICY, public_counts=())
     with pytest.raises(PrivacyBudgetError, match="E168"):
         helper.Consortium("capecontrast", policy=policy).exchange()
-    strict = helper.Consortium(
-        "capecontrast", policy=policy, labels="protected", question="planned"
-    ).until("zero-sum")  # fmt: skip
-    assert all(entry.counts == () for entry in joined(strict.state.model).sites)
+    protected = helper.Consortium("capecontrast", policy=policy, public="", test="each")
+    protected.until("zero-sum")
+    assert all(entry.counts == () for entry in joined(protected.state.model).sites)
 
 
 def test_an_aggregator_that_changes_counts_is_refused() -> None:
@@ -268,9 +383,18 @@ def test_an_aggregator_that_changes_counts_is_refused() -> None:
     run = helper.Consortium("capecontrast").until("zero-sum")
     roster, site = joined(run.state.model), run.parties["local0"]
     verify(site, roster)
-    first = replace(roster.sites[0], counts=(1, 2))
-    with pytest.raises(PrivacyBudgetError, match="other counts of this site"):
+    first = replace(roster.sites[0], counts=(2, 1))
+    with pytest.raises(PrivacyBudgetError, match="other things of this site"):
         verify(site, replace(roster, sites=(first, *roster.sites[1:])))
+
+
+def test_a_site_whose_cells_are_others_than_in_join_is_asked_nothing() -> None:
+    """All bounds rely on the counts: a policy that hides a level meanwhile changes them."""
+    run = helper.Consortium("capecontrast", test="each").until("contrast", 2)
+    site = run.parties["local0"]
+    site.policy = replace(site.policy, min_group=2)
+    with pytest.raises(DataError, match="E161"):
+        run.exchange()
 
 
 def source_of(folder: Path, contents: str | None = None, **changed: Any) -> FileSource:
@@ -300,7 +424,7 @@ def test_the_site_is_told_before_a_run_who_is_in_neither_group(tmp_path: Path) -
     data = study(tmp_path / "data", (20,))
     found = inspect_site(data / "site0", {}, config_of(), site="A")
     text = "\n".join(one.private for one in found.findings)
-    assert "'sub-0003': dx 'other'" in text
+    assert "sub-0003 'other'" in text
     (data / "site0" / "participants.tsv").write_text("participant_id\tvolume\tscore\n1\t2\t3\n")
     found = inspect_site(data / "site0", {}, config_of(), site="A")
     assert "dx: participants.tsv" in str(found.error.detail if found.error else "")
@@ -310,16 +434,16 @@ def test_without_private_results_nobody_is_read_once_more_for_a_table(monkeypatc
     """`report` read everybody for a table that the site's policy did not let it write."""
     run = helper.Consortium("capecontrast").play()
     site, asked = run.parties["local0"], []
-    read = capecontrast.comparison_rows
     monkeypatch.setattr(
-        capecontrast, "comparison_rows", lambda *given: asked.append(1) or read(*given)
+        capecontrast, "people_at", lambda *given: asked.append(1) or people_at(*given)
     )
     own = capecontrast.of_site(site, run.state.model).people
     assert own is not None
     assert not asked
-    assert own().header[:2] == ("subject", run.config.asked_group.column)
+    assert own().header == ("subject", "asked", "dx", "age", "volume", "score")
     assert len(own().rows) == 3
-    assert asked == [1, 1]
+    assert own().rows[0][1] == "yes"
+    assert len(asked) == 3
 
 
 def test_who_lacks_an_outcome_or_a_group_stays_in_the_stack(tmp_path: Path) -> None:
@@ -328,13 +452,13 @@ def test_who_lacks_an_outcome_or_a_group_stays_in_the_stack(tmp_path: Path) -> N
         "capecontrast", {"site0": []}, folder=data, **{**GIVEN, "min_sites": 1, "noise": "local"}
     )
     party = run.parties["site0"]
-    people = comparison_rows(party, party.source.space)
-    assert [array.shape for array in people.arrays] == [(20, 5, 1)]
-    rows = people.arrays[0][:, :, 0]
-    assert np.isnan(rows[5, 0])
-    assert np.isfinite(rows[5, 2:]).all()
-    assert np.isnan(rows[3, -1])
-    assert len(people.labels[0]) == 20
+    rows, labels, cell = people_at(party, party.source.space)
+    assert rows.shape == (20, 6)
+    by_label = dict(zip(labels, rows, strict=True))
+    assert np.isnan(by_label["sub-0005"][0])
+    assert np.isfinite(by_label["sub-0005"][1:]).all()
+    assert by_label["sub-0003"][2] == -1.0
+    assert sorted(cell.tolist()) == [-1] + [0] * 10 + [1] * 9
 
 
 @pytest.mark.parametrize(
@@ -378,8 +502,12 @@ def test_no_row_of_one_person_decides_whether_a_site_takes_part(
     table.write_bytes(b"\n".join(lines))
     source = source_of(tmp_path / "site0")
     assert source.n_subjects == 20
-    assert source.compared().arrays[0].shape == (20, 3, 1)
-    assert sum(Y.shape[1] for _, Y in source.reduced(2)) == 18  # without who lacks a value, too
+    rows = dict(source.reduced(2))
+    assert {row.shape for row in rows.values()} == {(6, 1)}
+    # who lacks an outcome, is in neither group, and whose row it is
+    odd = {name for name, row in rows.items() if np.isnan(row).any() or row[2, 0] < 0}
+    assert len(odd - {"sub-0003", "sub-0005"}) <= 1
+    assert {"sub-0003", "sub-0005"} <= odd
 
 
 def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) -> None:
@@ -392,18 +520,11 @@ def test_other_columns_or_another_spelling_make_no_new_people(tmp_path: Path) ->
         folder.mkdir()
         rows = (f"{spelling.format(m)}\tpatient\t50\tf\t12\t7" for m in (1, 2, 3))
         (folder / "participants.tsv").write_text("\n".join([header, *rows]) + "\n")
-        sources += [source_of(folder), source_of(folder, outcomes="score 1")]
+        sources += [source_of(folder), source_of(folder, outcomes="score -2:2")]
     known = [[{*person.digests(b"k", "A").split()} for person in one.people] for one in sources]
     for people in known:
         for m, one in enumerate(known[0]):
             assert [bool(one & other) for other in people] == [m == i for i in range(3)]
-
-
-def test_a_value_past_all_numbers_is_nobody_and_says_nothing() -> None:
-    """The score of somebody whose outcomes are huge wrote a warning into the engine's log."""
-    assert one_stack(np.array([[1.0], [1e300]]), ("a", "b")).arrays[0][:, 0, 0].tolist() == [
-        1.0, np.inf
-    ]  # fmt: skip
 
 
 def test_a_table_of_the_site_s_own_name_is_no_second_list(tmp_path: Path) -> None:
@@ -436,15 +557,17 @@ def volumes_and_people(folder: Path, *marks: str) -> FileSource:
 def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_path: Path) -> None:
     source = volumes_and_people(tmp_path)
     assert source.n_subjects == 3
-    assert [u[:, 0].tolist() for _, u in source.reduced(2)] == [[1, 2], [3, 4], [5, 6]]
-    groups = source.compared().arrays[0][:, -1, 0]
-    np.testing.assert_array_equal(groups, [0, 1, np.nan])
+    rows = {name: row[:3, 0] for name, row in source.reduced(2)}
+    # volume and score by their unit of 10, and the cell
+    np.testing.assert_allclose(rows["1"], [0.1, 0.2, 0])
+    np.testing.assert_allclose(rows["2"], [0.3, 0.4, 1])
+    np.testing.assert_allclose(rows["3"], [0.5, 0.6, -1])
     assert "'3': not in participants.tsv" in source.notice
 
 
 def test_exclude_in_a_table_of_volumes_leaves_out(tmp_path: Path) -> None:
     source = volumes_and_people(tmp_path, ",exclude", ",0", ",1")
-    assert [label for label, _ in source.reduced(2)] == ["1", "3"]
+    assert {label for label, _ in source.reduced(2)} == {"1", "3"}
     found = inspect_site(tmp_path, {}, config_of(), site="A")
     assert "1 of 3 people is left out: volumes.csv, line 3" in found.left_out
 
@@ -456,7 +579,7 @@ def test_exclude_in_the_table_of_groups_leaves_out(tmp_path: Path) -> None:
         table.read_text().replace("sex\n", "sex\texclude\n").replace("f\n", "f\t1\n")
         .replace("m\n", "m\t\n")
     )  # fmt: skip
-    assert [label for label, _ in source_of(tmp_path).reduced(2)] == ["1", "3"]
+    assert {label for label, _ in source_of(tmp_path).reduced(2)} == {"1", "3"}
 
 
 # -- what a run survives ---------------------------------------------------------------------------
@@ -493,3 +616,41 @@ def test_a_run_set_back_after_groups_were_changed_releases_nothing(
         file.unlink()
     with pytest.raises(DataError, match="E161"):
         engine.ask("local0")
+
+
+# -- what a site is told before a run --------------------------------------------------------------
+
+
+def test_validate_says_what_everybody_would_read(tmp_path: Path, capsys) -> None:
+    """The counts of a card, and that a level of few people is not among them."""
+    data = study(tmp_path / "data", (30,))
+    table = data / "site0" / "participants.tsv"
+    table.write_text(table.read_text().replace("\tother\t", "\trare\t"))
+    given = {**GIVEN, "variables": "dx control/patient/rare, age 18:90, sex m/f"}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+    (data / "site0" / "site-policy.toml").write_text('public_counts = ["dx"]\nlacks = ["score"]\n')
+    (data / "settings.toml").write_text("\n".join(['computation = "capecontrast"', *lines]))
+    main(["validate", str(data / "site0"), "--settings", str(data / "settings.toml")])
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"everybody would read: 30 people, control 1\d, patient 1\d, rare 0", text)
+    assert "no score" in text
+    assert "dx rare: 1, min_group = 5" in text
+    source = FileSource(data / "site0", {}, CapeContrastConfig.from_input(given), "A", min_group=5)
+    assert "dx rare: 1, min_group = 5" in source.notice
+
+
+def test_a_consortium_that_validate_finds_ready_is_planned_as_in_join(tmp_path: Path) -> None:
+    """Cards without counts could not be planned: the check ended with an internal error."""
+    data = study(tmp_path / "data", (40, 50, 45))
+    lines = [f"{name} = {json.dumps(value)}" for name, value in GIVEN.items()]
+    lines += ["n_sites = 3", 'computation = "capecontrast"']
+    (data / "settings.toml").write_text("\n".join(lines))
+    policy = replace(helper.POLICY, min_group=5)
+    found = [one.private for one in validate(data, policy=policy) if one.code == "CAPE-E150"]
+    assert not found
+    table = data / "site0" / "participants.tsv"
+    for site in range(3):
+        table = data / f"site{site}" / "participants.tsv"
+        table.write_text(table.read_text().replace("\tpatient\t", "\tcontrol\t"))
+    (found,) = (one.private for one in validate(data, policy=policy) if one.code == "CAPE-E150")
+    assert "nobody has dx patient" in found

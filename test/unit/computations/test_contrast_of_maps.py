@@ -15,10 +15,13 @@ import pytest
 from cape.computations.capecontrast import CapeContrastConfig, plan_run
 from cape.data.templates import number_of_maps
 from cape.errors import ConfigError
+from cape.protocol.model import RosterEntry
+from cape.report.files import write_rows
+from cape.report.maps import Component
 from cape.settings.resolved import resolve
 from cape.simulation import simulate as simulation
 from cape.simulation.run_loop import read_setup
-from cape.simulation.simulate import refused_by_the_shipped_policy
+from cape.simulation.simulate import networks_of, refused_by_the_shipped_policy
 from cape.site.site_data import FileSource
 from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
@@ -26,14 +29,14 @@ from support.comparison_study import OF_IMAGES, write_images
 from support.simulation import simulate
 
 GIVEN: dict[str, Any] = {
-    "epsilon": 50.0, "delta": 1e-5, "group": "dx: patient, control", "outcomes": "fnc",
-    "covariates": "age 18:90, sex female/male, fd_mean 0:.5", "mask": "MNI152-10mm",
+    "epsilon": 50.0, "delta": 1e-5, "variables": "dx control/patient, age 18:90", "outcomes": "fnc",
+    "formula": "dx + age", "public": "dx", "networks": "C01, C02, C03", "mask": "MNI152-10mm",
     "min_timepoints": 20, "accept_low_quality": True,
 }  # fmt: skip
 
 
 def config_of(**changed: Any) -> CapeContrastConfig:
-    return CapeContrastConfig.from_input({**GIVEN, "n_networks": 3, **changed})
+    return CapeContrastConfig.from_input({**GIVEN, **changed})
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +47,10 @@ def study(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"n_networks": 0}, "n_networks"),
-        ({"outcomes": "domains"}, "domains"),
-        ({"domains": "a, b"}, "n_networks=3: allowed 2"),
+        ({"networks": ""}, "E013 .*networks"),
+        ({"outcomes": "domains"}, "give the domain of C01"),
         ({"outcomes": "falff", "low_pass": 0.1}, "low_pass=0.1: allowed 0"),
-        ({"n_networks": 40}, "780 of 40 maps: allowed at most 500"),
+        ({"networks": ", ".join(f"C{n}" for n in range(40))}, "780 of fnc: allowed at most 500"),
     ],
 )
 def test_outcomes_that_no_images_could_give_are_refused(changed, said) -> None:
@@ -62,17 +64,18 @@ def test_images_are_read_as_for_maps_and_rows_of_tables_as_they_are() -> None:
     assert (images.basis, images.templates, images.widest) == ("courses", True, 3)
     assert images.reading.high_pass == 0.01
     assert images.reading.cleaning.standardize == "variance"
-    table = config_of(outcomes="volume 10", n_networks=0)
+    table = config_of(outcomes="volume 0:40", networks="")
     assert table.feature_space == "matrix"
     assert table.min_timepoints == 1
     assert resolve(table).basis == "none"
-    assert table.outcome_units == ("",)
-    named = config_of(outcomes="domains", n_networks=0, domains="x, x, y")
-    assert [one.column for one in named.asked_outcomes] == ["x", "x - y"]
-    assert named.outcome_units == ("Fisher z",) * 2
+    named = config_of(outcomes="domains", networks="C01 (x), C02 (x), C03 (y)")
+    assert [one.name for one in named.asked.outcomes] == ["x", "x - y"]
     maps = FeatureSpace.of_matrix(10).with_templates(np.eye(10)[:, :2])
-    with pytest.raises(ConfigError, match="n_networks=3: allowed 2, the maps there"):
-        plan_run(config_of(), 3, 60, maps)
+    entries = tuple(
+        RosterEntry(site=f"site{s}", nonce="", n_subjects=20, counts=(10, 10)) for s in range(3)
+    )
+    with pytest.raises(ConfigError, match="networks=3 names: allowed 2, one for each map there"):
+        plan_run(config_of(), entries, maps)
 
 
 def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
@@ -80,11 +83,12 @@ def test_a_planted_difference_between_images_is_found_by_maps_that_are_named(
 ) -> None:
     maps = study.parent / "maps.nii.gz"
     settings = {name: GIVEN[name] for name in ("epsilon", "delta")} | {
-        "computation": "capecontrast", "epsilon": 300.0,
+        "computation": "capecontrast", "epsilon": 300.0, "test": "each",
+        "accept_low_quality": True,
     }  # fmt: skip
     folder = simulate(study, out=tmp_path / "out", settings=settings, maps=maps, seed=3)
     setup = read_setup(tmp_path / "out")
-    assert (setup.settings["n_networks"], setup.maps) == (3, str(maps.resolve()))
+    assert (setup.settings["networks"], setup.maps) == ("C01, C02, C03", str(maps.resolve()))
     lines = (folder / "effects.tsv").read_text().splitlines()
     rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
     assert [row["outcome"] for row in rows] == ["C01 - C02", "C01 - C03", "C02 - C03"]
@@ -105,14 +109,14 @@ def test_who_has_no_outcome_is_told_to_the_site_and_read_again_alike(study, tmp_
     source = FileSource(site, {}, config, "A", maps=maps)
     first = dict(source.reduced(3))
     again = dict(source.reduced(3))
-    assert {u.shape for u in first.values()} == {(3, 1)}
-    for label, u in first.items():
-        np.testing.assert_allclose(again[label], u, rtol=1e-5)
+    assert all(np.isfinite(row[:3]).all() for row in first.values())
+    for label, row in first.items():
+        np.testing.assert_allclose(again[label], row, rtol=1e-5)
     assert source.notice == ""
     slow = FileSource(site, {}, config_of(outcomes="falff", tr=3.0), "A", maps=maps)
     for path in site.glob("*.nii.gz"):
         path.with_name(path.name[:-7] + ".json").write_text('{"RepetitionTime": 3.0}')
-    assert {u.shape for _, u in slow.reduced(3)} == {(3, 0)}
+    assert all(np.isnan(row[:3]).all() for _, row in slow.reduced(3))
     assert "give no outcome" in slow.notice
 
 
@@ -154,6 +158,24 @@ def test_of_a_finished_run_only_the_file_of_its_maps_is_named(study, tmp_path, m
     shutil.copy(study.parent / "maps.nii.gz", maps)
     simulate(study, out=tmp_path / "answer", settings=OF_IMAGES, maps=tmp_path / "out")
     assert asked[0].maps == str(maps)
+
+
+def test_maps_are_called_as_their_run_calls_them(study, tmp_path) -> None:
+    maps = tmp_path / "group_maps.nii.gz"
+    shutil.copy(study.parent / "maps.nii.gz", maps)
+    assert networks_of(tmp_path, 3) == "C01, C02, C03"
+    labels = ("visual", None, "motor, left")
+    rows = [
+        Component(name=f"IC0{k}", share=None, skewness=0.0, kurtosis=0.0, peak_feature=1,
+                  peak_z=3.0, label=label)
+        for k, label in enumerate(labels, start=1)
+    ]  # fmt: skip
+    write_rows(tmp_path / "components.tsv", Component, rows)
+    named = networks_of(tmp_path, 3)
+    assert named == '"IC01 visual", IC02, "IC03 motor, left"'
+    config = config_of(networks=named)
+    assert config.asked.outcomes[0].name == "IC01 visual - IC02"
+    assert networks_of(tmp_path, 2) == "C01, C02"  # a table of other maps
 
 
 def test_maps_are_counted_by_their_header(study, tmp_path) -> None:

@@ -109,8 +109,9 @@ def test_nobody_is_left_out_of_a_comparison_for_what_another_holds(
     compared: bool, counted: int
 ) -> None:
     """Who became a copy of a control took that control out: two people moved, of two groups."""
-    asked = {"group": "dx: patient, control", "outcomes": "a 1, b 1"} if compared else {}
-    config = CapeContrastConfig.from_input({"private": False, "n_features": 2, **asked})
+    asked = {"variables": "dx a/b", "formula": "dx", "public": "dx", "outcomes": "fnc"}
+    given = {"private": False, "networks": "a, b", "min_timepoints": 10}
+    config = CapeContrastConfig.from_input({**given, **(asked if compared else {})})
     one = np.random.default_rng(0).standard_normal((2, 60))
     found = pass_over_arrays("A", [one, one], FeatureSpace.of_matrix(2), config)
     assert len(list(accepted_subjects(found))) == 2

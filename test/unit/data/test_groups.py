@@ -1,4 +1,4 @@
-"""Groups and covariates of people, from the table of a site."""
+"""Variables and outcomes of people, from the tables of a site."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.data.groups import read_groups
+from cape.data.groups import Compared, read_compared
 from cape.data.issues import Findings
-from cape.settings.comparison import Comparison, parse_covariates, parse_question
 from cape.settings.own_words import OwnWords
+from cape.settings.question import Question, parse_question
 
-COVARIATES = parse_covariates("age 18:90, sex f/m")
 LISTED = ("sub-01", "sub-02", "sub-03", "sub-04")
 TABLE = """participant_id\tage\tDx\tsex\tnote
 sub-01\t54\tpatient\tf\t"a, b"
@@ -21,63 +20,86 @@ sub-02\t95\tcontrol\tm\t
 sub-04\t17\tControl\t?\t
 sub-99\t20\tpatient\tf\t
 """
+VOLUMES = """participant_id\tleft\tright\twmh
+sub-01\t3000\t10\t1
+02\t4000\tn/a\t10
+sub-03\t1e300\t12\t0
+sub-04\t41,3\t14\t100
+"""
+SILENT = OwnWords(tables=("volumes.tsv",))
 
 
-DX = "dx: patient, control"
-SILENT = OwnWords()
+def question_of(**changed: str) -> Question:
+    settings = {
+        "variables": "dx control/patient, age 18:90, sex f/m", "formula": "dx + age + sex",
+        "outcomes": "left 2000:6000, right 8:16, log(wmh) .1:100", "public": "dx", **changed,
+    }  # fmt: skip
+    return parse_question(**settings)
 
 
-def comparison_of(group: str = DX) -> Comparison:
-    return Comparison(group=parse_question(group), covariates=COVARIATES)
-
-
-def levels(people) -> list[int]:
-    """Groups, -1 for neither."""
-    return np.nan_to_num(people.group, nan=-1).astype(int).tolist()
-
-
-def read(folder: Path, text: str | bytes = TABLE, listed=LISTED, words=SILENT, group=DX):
+def read(
+    folder: Path, text: str | bytes = TABLE, listed=LISTED, words=SILENT, volumes=VOLUMES, **changed
+) -> tuple[Compared, Findings]:
     content = text if isinstance(text, bytes) else text.encode()
     (folder / "participants.tsv").write_bytes(content)
+    (folder / "volumes.tsv").write_text(volumes)
     findings = Findings("B")
-    people = read_groups(folder, words, comparison_of(group), listed, findings)
-    return people, findings
+    return read_compared(folder, words, question_of(**changed), listed, findings), findings
 
 
 def said(findings: Findings) -> str:
     return "\n".join(f"{one.private}\n{one.places}" for one in findings.listing())
 
 
+def groups(people: Compared) -> list[int]:
+    """Levels, -1 for none."""
+    return np.nan_to_num(people.codes["dx"], nan=-1).astype(int).tolist()
+
+
 def test_everybody_who_is_listed_is_read_by_label_and_told_what_is_missing(tmp_path) -> None:
     people, findings = read(tmp_path)
-    assert people.subjects == LISTED
-    assert levels(people) == [1, 0, -1, 0]
-    expected = [[0.0, 1.0], [2.0, -1.0], [np.nan, 1.0], [-2.0, np.nan]]
-    np.testing.assert_allclose(people.covariates, expected)
+    assert people.labels == LISTED
+    assert groups(people) == [1, 0, -1, 0]
+    np.testing.assert_allclose(people.codes["age"], [0.0, 2.0, np.nan, -2.0])
+    np.testing.assert_allclose(people.codes["sex"], [0.0, 1.0, 0.0, np.nan])
+    half = np.log(10) / np.log(1000)  # of a decade, in public units: log(wmh) has .1:100
+    expected = [[-1, -1, -half], [0, np.nan, half], [1e6, 0, np.nan], [np.nan, 1, 3 * half]]
+    np.testing.assert_allclose(people.u, np.multiply(expected, [1, 1, 2]))
     assert not findings.blocked
     text = said(findings)
-    for part in ("'sub-03': dx 'other'", "'sub-03': age 'n/a'", "'sub-04': sex '?'",
-                 "'sub-02': age '95'", "'sub-04': age '17'", "adds zeros"):  # fmt: skip
+    for part in ("dx: 1 of 4, such as sub-03 'other'", "age: 1 of 4, such as sub-03",
+                 "sex: 1 of 4, such as sub-04 '?'", "sub-02 '95', sub-04 '17'",
+                 "left: 1 of 4, such as sub-04", "wmh: 1 of 4, such as sub-03"):  # fmt: skip
         assert part in text
     assert "sub-99" not in text
     # what stands in a row leaves in no public text
     assert all(not one.public for one in findings.listing())
 
 
+def test_rows_are_in_public_order(tmp_path) -> None:
+    people, _ = read(tmp_path)
+    labels, rows = people.rows(question_of())
+    assert rows.shape == (4, 3 + 1 + 3)
+    assert rows.dtype == np.float32
+    assert rows[:, 3].tolist() == [-1, 0, 0, 1]
+    assert labels[0] == "sub-03"
+    assert labels[-1] == "sub-01"
+    assert rows[-1, 4:].tolist() == [1.0, 0.0, -1.0]
+    swapped, _ = read(tmp_path, listed=LISTED[::-1])
+    again, mixed = swapped.rows(question_of())
+    assert again == labels
+    np.testing.assert_array_equal(mixed, rows)
+
+
 def test_nobody_moves_when_another_row_changes(tmp_path) -> None:
     """What is read of a person hangs on that person's row alone."""
-    people, _ = read(tmp_path)
+    whole, _ = read(tmp_path)
     changed, _ = read(tmp_path, TABLE.replace("95\tcontrol", "n/a\tnobody knows"))
     others = [0, 2, 3]
-    np.testing.assert_array_equal(people.group[others], changed.group[others])
-    np.testing.assert_array_equal(people.covariates[others], changed.covariates[others])
-    assert np.isnan(changed.group[1])
-
-
-def test_a_continuous_question_has_values_in_public_units(tmp_path) -> None:
-    people, findings = read(tmp_path, group="age 18:90")
-    np.testing.assert_allclose(people.group, [0.0, 2.0, np.nan, -2.0])
-    assert "'sub-03': age 'n/a'" in said(findings)
+    for name in ("dx", "age", "sex"):
+        np.testing.assert_array_equal(whole.codes[name][others], changed.codes[name][others])
+    assert np.isnan(changed.codes["dx"][1])
+    assert whole.digest != changed.digest
 
 
 def test_columns_stand_where_the_site_has_them(tmp_path) -> None:
@@ -85,29 +107,37 @@ def test_columns_stand_where_the_site_has_them(tmp_path) -> None:
     ages = "participant_id\tage\tage2\nsub-01\t90\t1\nsub-02\t18\t1\n"
     (tmp_path / "phenotype" / "ages.tsv").write_text(ages)
     people, _ = read(tmp_path, TABLE.replace("\tage\t", "\tage2\t"))
-    assert levels(people) == [1, 0, -1, 0]
-    np.testing.assert_allclose(people.covariates[:, 0], [2, -2, np.nan, np.nan])
+    assert groups(people) == [1, 0, -1, 0]
+    np.testing.assert_allclose(people.codes["age"], [2, -2, np.nan, np.nan])
 
 
-def test_labels_that_the_site_says_are_one_person_s_are_one(tmp_path) -> None:
-    words = OwnWords(same_people=(("01", "01a"),))
-    people, _ = read(tmp_path, TABLE.replace("sub-01", "sub-01a"), words=words)
-    assert levels(people) == [1, 0, -1, 0]
+@pytest.mark.parametrize("listed", [LISTED, ("sub-01a", *LISTED[1:])])
+def test_labels_that_the_site_says_are_one_person_s_are_one(tmp_path, listed) -> None:
+    """Also where the list has the other of the two: such a person had no group."""
+    words = OwnWords(tables=("volumes.tsv",), same_people=(("01", "01a"),))
+    people, findings = read(tmp_path, TABLE.replace("sub-01", "sub-01a"), listed, words)
+    assert groups(people) == [1, 0, -1, 0]
+    assert people.u[0, 0] == -1.0
+    assert "did you mean" not in said(findings)
 
 
 @pytest.mark.parametrize(
-    "row", ["sub-02\t95\tcontrol", 'sub-02\t"95\tcontrol\tm\t', "sub-02\t95\tcontrol\tm\t\t\t7"]
-)
-def test_a_row_that_cannot_be_read_fails_its_person_alone(tmp_path, row) -> None:
-    """One person's ragged row once put everybody of the site in no group: 100 people added zeros,
-    and whether they did was that one person's secret."""
+    "row",
+    ["sub-02\t95\tcontrol", "sub-02\t95\tcontrol\tm\t\t\t7", "sub-02\t\t95\tcontrol\tm\t",
+     "sub-02\tcontrol\tm\t", "sub-02\t95\tcontrol\tm\t" + "y" * 1_000_001],
+)  # fmt: skip
+def test_a_row_that_cannot_be_read_keeps_its_public_cell(tmp_path, row) -> None:
+    """Such a person fell out of the group, so that an owner read exact counts of any column for
+    nothing; before that, one ragged row put everybody of the site in no group."""
     whole, _ = read(tmp_path)
     people, findings = read(tmp_path, TABLE.replace("sub-02\t95\tcontrol\tm\t", row))
-    assert levels(people) == [1, -1, -1, 0]
+    assert groups(people) == [1, 0, -1, 0]
     others = [0, 2, 3]
-    np.testing.assert_array_equal(people.covariates[others], whole.covariates[others])
+    np.testing.assert_array_equal(people.codes["age"][others], whole.codes["age"][others])
+    np.testing.assert_array_equal(people.u, whole.u)
+    assert np.isnan(people.codes["sex"][1])
     assert not findings.blocked
-    assert "'sub-02'" in said(findings)
+    assert "sex: 1 of 4, such as sub-02" in said(findings)
 
 
 @pytest.mark.parametrize(
@@ -117,31 +147,34 @@ def test_a_row_that_cannot_be_read_fails_its_person_alone(tmp_path, row) -> None
         (b"\t95\tcontrol\tm\t", b"\t95\tcontrol\tm\t" + 200_000 * b"y", ()),
         (b"\t95\tcontrol\tm\t", b"\t\xff\tcontrol\tm\t", ("age",)),
         (b"\t95\tcontrol\tm\t", b"\t95\t\xff\tm\t", ("dx",)),
+        (b"\t95\tcontrol\tm\t", b"\t95\tcontrol\t\0\t", ("sex",)),
+        (b"\t95\tcontrol\tm\t", b'\t"95\tcontrol\tm\t', ()),
+        (b"\t95\tcontrol\tm\t", b'\t95\tcontrol\tm\t"' + 200_000 * b"y", ()),
     ],
 )
 def test_a_cell_decides_nothing_but_its_own_column(tmp_path, cell, other, lost) -> None:
     """The number of people of a group moved by a byte of somebody's note."""
     whole, _ = read(tmp_path)
     people, findings = read(tmp_path, TABLE.encode().replace(cell, other))
-    assert levels(people) == [1, -1 if "dx" in lost else 0, -1, 0]
-    expected = whole.covariates.copy()
-    expected[1, 0] = np.nan if "age" in lost else expected[1, 0]
-    np.testing.assert_array_equal(people.covariates, expected)
+    for name in ("dx", "age", "sex"):
+        expected = whole.codes[name].copy()
+        expected[1] = np.nan if name in lost else expected[1]
+        np.testing.assert_array_equal(people.codes[name], expected)
     assert not findings.blocked
-    assert all(f"'sub-02': {column}: line 3" in said(findings) for column in lost)
 
 
 def test_rows_of_sessions_must_say_the_same_of_what_is_asked(tmp_path) -> None:
-    again = TABLE + "sub-01\t55\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\tm\t\n"
+    again = TABLE + "sub-01\t55\tpatient\tf\tsecond visit\nsub-02\t95\tpatient\t\t\n"
     people, findings = read(tmp_path, again)
-    assert levels(people) == [1, -1, -1, 0]  # whoever grew older is still a patient
-    np.testing.assert_array_equal(people.covariates[:2], [[np.nan, 1], [2, -1]])
-    assert "contradict" in said(findings)
+    assert groups(people) == [1, -1, -1, 0]  # whoever grew older is still a patient
+    assert np.isnan(people.codes["age"][0])
+    assert people.codes["sex"][1] == 1.0  # an empty cell contradicts nothing
+    assert "dx: 1 of 4, such as sub-02" in said(findings)
 
 
 def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
     people, findings = read(tmp_path, listed=(*LISTED, "sub-5", "sub-099"))
-    assert levels(people) == [1, 0, -1, 0, -1, -1]
+    assert groups(people) == [1, 0, -1, 0, -1, -1]
     assert "'sub-5': not in participants.tsv" in said(findings)
     assert "'sub-099': not in participants.tsv (did you mean '99' there?)" in said(findings)
     assert not findings.blocked
@@ -150,7 +183,7 @@ def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        (TABLE.replace("Dx", "diagnosis"), "dx: participants.tsv"),
+        (TABLE.replace("Dx", "diagnosis"), "dx: volumes.tsv, participants.tsv"),
         (TABLE.replace("Dx", "dxx"), "did you mean 'dxx'"),
         (TABLE.replace("note", "DX"), "2 columns dx"),
         (TABLE.replace("participant_id", "subject"), "no column participant_id; found subject"),
@@ -161,6 +194,69 @@ def test_who_is_not_in_the_table_stays_counted_and_is_told(tmp_path) -> None:
 )  # fmt: skip
 def test_a_table_that_cannot_be_used_stops_the_site_with_what_to_do(tmp_path, text, part) -> None:
     people, findings = read(tmp_path, text)
-    assert np.isnan(people.group).all()
+    assert np.isnan(people.codes["dx"]).all()
     assert findings.blocked
     assert part in said(findings)
+
+
+def test_a_column_of_outcomes_is_there_or_stated_as_lacking(tmp_path) -> None:
+    short = VOLUMES.replace("\tright", "\trihgt")
+    _, findings = read(tmp_path, volumes=short)
+    assert findings.blocked
+    assert "right; did you mean 'rihgt'?" in said(findings)
+    assert 'write there lacks = ["right"]' in said(findings)
+    words = OwnWords(tables=("volumes.tsv",), lacks=("RIGHT ", "other"))
+    people, findings = read(tmp_path, words=words)  # as stated, also where a table has it
+    assert not findings.blocked
+    assert np.isnan(people.u[:, 1]).all()
+    assert np.isfinite(people.u[:2, [0, 2]]).all()
+    assert "right" not in said(findings)
+    words = OwnWords(tables=("volumes.tsv",), lacks=("left", "right", "wmh"))
+    _, findings = read(tmp_path, words=words)
+    assert "no outcome of the comparison" in said(findings)
+
+
+# -- change --------------------------------------------------------------------------------------
+
+TWICE = """participant_id\tsession_id\tleft\tright\twmh\tage
+sub-01\tses-1\t3000\t10\t1\t30
+sub-01\t2\t4000\tn/a\t10\t31
+sub-01\tses-1\tn/a\t10\t\t30
+sub-02\tses-2\t5000\t12\t1\t41
+sub-02\tses-1\t4000\t13\t2\t40
+sub-03\tses-1\t4000\t13\t2\t50
+sub-04\tses-1\t4000\t13\t2\t60
+sub-04\tses-1\t5000\t13\t2\t60
+sub-04\tses-2\t5000\t13\t2\t61
+sub-04\tses-3\t1\t1\t1\t62
+"""
+
+
+def test_a_change_is_later_less_earlier_of_each_person(tmp_path) -> None:
+    people_only = "\n".join(
+        "\t".join(c for i, c in enumerate(line.split("\t")) if i != 1)
+        for line in TABLE.splitlines()
+    )
+    people, findings = read(tmp_path, people_only, volumes=TWICE, change="ses-1, 2")
+    log = 4 / np.log(1000)
+    expected = [[1, np.nan, log * np.log(10)], [1, -0.5, log * np.log(0.5)], [np.nan] * 3,
+                [np.nan, 0, 0]]  # fmt: skip
+    np.testing.assert_allclose(people.u, expected, atol=1e-12)
+    # Of the earlier session, and of the only row of a table without sessions.
+    np.testing.assert_allclose(people.codes["age"], (np.array([30, 40, 50, 60]) - 54) / 18)
+    assert groups(people) == [1, 0, -1, 0]
+    assert "left: 2 of 4, such as sub-03, sub-04" in said(findings)
+
+
+def test_a_change_of_public_cells_is_none(tmp_path) -> None:
+    """A group is that of the earlier session; a later row, or a broken one, leaves it."""
+    rows = "participant_id\tsession_id\tDx\tsex\tage\n"
+    for m in range(1, 5):
+        rows += f"sub-0{m}\tses-1\tcontrol\tf\t20\nsub-0{m}\tses-2\tpatient\tf\t21\n"
+    volumes = "\n".join(line.rsplit("\t", 1)[0] for line in TWICE.splitlines())
+    people, _ = read(tmp_path, rows, volumes=volumes, change="1, 2")
+    assert groups(people) == [0, 0, 0, 0]
+    torn = rows.replace("sub-02\tses-1\tcontrol\tf\t20", "sub-02\tses-1\tcontrol\tf")
+    people, _ = read(tmp_path, torn, volumes=volumes, change="1, 2")
+    assert groups(people) == [0, 0, 0, 0]
+    assert np.isnan(people.codes["sex"][1])

@@ -22,7 +22,14 @@ UNCLEAR = (
 )
 PEOPLE = ("01", "02", "03")
 VOLUMES = load("capecontrast").config.from_input(
-    {"epsilon": 1.0, "delta": 1e-5, "group": "dx: a, b", "outcomes": "left 1:9"}
+    {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "variables": "dx a/b",
+        "formula": "dx",
+        "public": "dx",
+        "outcomes": "left 1:9",
+    }
 )
 
 

@@ -109,11 +109,13 @@ def test_a_missing_table_stops_a_run_that_reads_images_too(tmp_path: Path) -> No
 ROWS = "participant_id\tdx\tvolume\tnote\texclude\n1\ta\t3\t\t\n2\tb\t4\t\t1\n3\tb\t5\t\t0\n"
 
 
-def people(folder: Path, rows: bytes) -> tuple[PeopleList, Findings]:
+def people(folder: Path, rows: bytes, **asked: str) -> tuple[PeopleList, Findings]:
     (folder / "participants.tsv").write_bytes(rows)
-    given = {"group": "dx: a, b", "outcomes": "volume 1", "private": False}
+    given = {"variables": "dx a/b", "formula": "dx", "public": "dx", "outcomes": "volume 1:9"}
     findings = Findings("A")
-    return read_people(folder, CapeContrastConfig.from_input(given), findings), findings
+    return read_people(
+        folder, CapeContrastConfig.from_input({**given, **asked, "private": False}), findings
+    ), findings
 
 
 def test_who_is_left_out_is_said_with_the_line(tmp_path: Path) -> None:
@@ -128,6 +130,36 @@ def test_two_rows_of_labels_that_are_one_person_s_are_a_person_twice(tmp_path: P
     (tmp_path / "site-policy.toml").write_text('same_people = [["1", "3"]]\n')
     _, findings = people(tmp_path, ROWS.encode())
     assert [finding.code for finding in findings.listing()] == ["CAPE-E105"]
+
+
+def test_rows_of_sessions_are_one_person_where_a_change_is_asked(tmp_path: Path) -> None:
+    rows = "participant_id\tsession_id\tdx\tvolume\n" + "".join(
+        f"{m}\tses-{s}\ta\t{m + s}\n" for s in (2, 1) for m in (1, 2)
+    )
+    found, findings = people(tmp_path, rows.encode(), change="1, 2")
+    assert [(person.label, len(person.runs)) for person in found.listed] == [("1", 1), ("2", 1)]
+    assert not findings.blocked
+    _, findings = people(tmp_path, rows.encode())
+    assert [finding.code for finding in findings.listing()] == ["CAPE-E105"]
+    _, findings = people(tmp_path, rows.replace("session_id", "ses").encode(), change="1, 2")
+    assert "participants.tsv has no column session_id" in findings.listing()[0].private
+
+
+def test_columns_are_sought_before_anybody_is_read(tmp_path: Path) -> None:
+    """A table without a column of the formula was told after its people had been read."""
+    _, findings = people(tmp_path, ROWS.encode(), variables="dx a/b, age 1:9", formula="dx + age")
+    assert findings.blocked
+    (tmp_path / "participants.tsv").write_text(ROWS)
+    opened: list[bool] = []
+    given = {
+        "variables": "dx a/b", "formula": "dx", "public": "dx", "outcomes": "vol 1:9",
+        "private": False,
+    }  # fmt: skip
+    read_people(
+        tmp_path, CapeContrastConfig.from_input(given), Findings("A"),
+        before_tables=lambda: opened.append(True),
+    )  # fmt: skip
+    assert not opened
 
 
 @pytest.mark.parametrize(

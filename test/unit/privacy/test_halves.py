@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cape.privacy.halves import halves, size_of_half
+from cape.privacy.halves import half_of_sites, halves, size_of_half
 
 CELLS = {f"sub-{i:03d}": "patient" if i % 3 else "control" for i in range(101)}
 
@@ -60,3 +60,13 @@ def test_who_replaces_somebody_moves_at_most_one_other_of_the_cell(name: str) ->
     moved = [one for one in CELLS if one != name and kept[one] != found[one]]
     assert len(moved) <= 1
     assert all(CELLS[one] == CELLS[name] for one in moved)
+
+
+def test_halves_of_sites_take_one_of_each_pair_of_like_size() -> None:
+    names, people = ["d", "a", "c", "b", "e"], [10, 99, 12, 80, 5]
+    assert len({half_of_sites(f"seed{i}", names, people) for i in range(40)}) == 4
+    for i in range(10):
+        inside = half_of_sites(f"seed{i}", names, people)
+        assert inside[1] != inside[3]
+        assert inside[0] != inside[2]
+        assert inside[4]

@@ -8,7 +8,16 @@ import pytest
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import FREE, INFINITE, Event, total_cost
-from cape.privacy.ledger import GENESIS, Budget, Ledger, Plan, check_plan, read_entries, split_mu
+from cape.privacy.ledger import (
+    GENESIS,
+    Budget,
+    Ledger,
+    Plan,
+    by_exchange,
+    check_plan,
+    read_entries,
+    split_mu,
+)
 from cape.privacy.mechanisms import plan_event
 
 BUDGET = Budget.of(epsilon=1.0, delta=1e-5)
@@ -164,19 +173,23 @@ def test_a_budget_without_a_positive_mu_cannot_be_made(mu):
         Budget(epsilon=1.0, delta=1e-5, mu=mu)
 
 
-def test_a_plan_finds_its_releases_and_an_unknown_one_is_never_free():
-    plan = Plan(releases=(event(1), event(2), event(1, phase="pca")))
-    assert plan.find("iterate", 2) is plan.releases[1]
-    assert plan.find("pca", 1) is plan.releases[2]
+def test_a_plan_finds_the_releases_of_a_round_and_an_unknown_round_is_never_free():
+    first, second = event(1), event(2)
+    beside, of_pca = event(2, field="second"), event(1, phase="pca")
+    plan = Plan(releases=(first, second, beside, of_pca))
+    assert plan.find("iterate", 1) == (first,)
+    assert plan.find("iterate", 2) == (second, beside)
+    assert plan.find("pca", 1) == (of_pca,)
+    assert list(by_exchange(plan.releases)) == [("iterate", 1), ("iterate", 2), ("pca", 1)]
     for phase, number in (("iterate", 3), ("report", 1), ("pca", 2)):
         with pytest.raises(PrivacyBudgetError, match="not in the plan"):
             plan.find(phase, number)
     assert plan.private
 
 
-def test_a_plan_with_a_round_twice_or_with_partial_noise_cannot_be_made():
-    with pytest.raises(ConfigError, match="twice"):
-        Plan(releases=(event(1), event(1, field="second")))
+def test_a_plan_with_a_release_twice_or_with_partial_noise_cannot_be_made():
+    with pytest.raises(ConfigError, match="a release is planned twice"):
+        Plan(releases=(event(1), event(2), event(1, variance=2**50)))
     with pytest.raises(ConfigError, match="only some"):
         Plan(releases=(event(1), event(2, variance=0)))
 

@@ -124,6 +124,20 @@ def test_the_first_half_may_be_asked_again_before_it_was_answered() -> None:
     assert asked(site, "A") == one
 
 
+def test_the_other_releases_of_a_round_that_is_repeated_settle_nothing() -> None:
+    """All of a round ask one half, which nobody was told before the round was answered."""
+    site = Kept()
+    asked(site, "A")
+    beside = event("A")
+    beside.field = "beside"
+    site.ledger.events = (*site.ledger.events, beside)
+    changed = CHANGED["a person more"]
+    assert "sub-99" in {*changed[0].labels[1]}
+    half_of(cast(Any, site), MODEL, event("A"), *changed)
+    with pytest.raises(DataError, match="E161"):
+        half_of(cast(Any, site), MODEL, event("B"), stacks(), GROUPS)
+
+
 def test_people_listed_twice_or_in_no_cell_have_no_half() -> None:
     with pytest.raises(PrivacyBudgetError, match="twice or in no cell"):
         asked(Kept(), "A", stacks((*NAMES[:8], NAMES[0])))

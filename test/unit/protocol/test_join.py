@@ -13,7 +13,7 @@ import pytest
 
 from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.privacy.cost import Event
-from cape.protocol.join import RunPlan, compare_cards, join, make_roster
+from cape.protocol.join import RunPlan, by_sizes, compare_cards, join, make_roster
 from cape.protocol.messages import FORMAT, FeatureSpace, SiteCard
 from cape.protocol.model import Model, Roster, joined
 from cape.protocol.phases import Attendance
@@ -27,6 +27,10 @@ EVENT = Event(
     delta_int=1414220, variance=10**12, shares=2,
 )  # fmt: skip
 RUN_PLAN = RunPlan(releases=(EVENT,), n_basis=5, warnings=("a warning",))
+
+
+def planned(*_: Any) -> RunPlan:
+    return RUN_PLAN
 
 
 def card(i: int, **changed: Any) -> SiteCard:
@@ -82,7 +86,10 @@ def test_equal_cards_pass() -> None:
             {"space": replace(SPACE, digest="00")},
             f"E250 The columns of the tables differ between sites: A has {SPACE.digest}, B has 00",
         ),
-        ({"counts": (3, 2)}, "E204 number of groups differs: A has 0, B has 2, C has 0; the run"),
+        (
+            {"counts": (3, 2)},
+            "E204 number of public cells differs: A has 0, B has 2, C has 0; the run",
+        ),
         ({"nonce": f"{2:032x}"}, "E204 nonce differs: B, C sent the same one; the run ends"),
     ],
 )
@@ -96,10 +103,13 @@ def test_people_in_groups_are_people_of_the_site() -> None:
     own = {name: card(i, counts=(2, 3)) for i, name in enumerate("ABC")}
     compare_cards(own, CONFIG)
     for counts in ((3, 4), (-1, 3)):
-        with pytest.raises(ConsortiumError, match="E204 number of people in groups differs: B"):
+        with pytest.raises(
+            ConsortiumError, match="E204 number of people in public cells differs: B"
+        ):
             compare_cards(own | {"B": card(1, counts=counts)}, CONFIG)
-    found = make_roster(own, CONFIG, lambda *_: RUN_PLAN)
+    found = make_roster(own | {"C": card(2, counts=(2, 3), lacks=("volume",))}, CONFIG, planned)
     assert [entry.counts for entry in found.sites] == [(2, 3)] * 3
+    assert [entry.lacks for entry in found.sites] == [(), (), ("volume",)]
 
 
 def test_fewer_sites_than_the_owner_allows_are_refused() -> None:
@@ -132,29 +142,30 @@ def test_sites_are_those_that_the_owner_counts_and_names(said, problem) -> None:
 
 def test_sites_that_share_the_noise_need_an_owner_who_says_how_many_they_are() -> None:
     """Site and aggregator refuse; whole noise at each site, or none, needs no number."""
-    phase = join("toy", lambda *a: RUN_PLAN, then="next")
+    phase = join("toy", planned, then="next")
     for said in ({"n_sites": 3}, {"site_names": "A,B,C"}, {"noise": "local"}, {"private": False}):
         config = replace(CONFIG, **{"n_sites": 0, **said})
         site = fake()
         site.config = config
         phase.answer(site, Model())
-        make_roster(cards(), config, lambda *a: RUN_PLAN)
+        make_roster(cards(), config, planned)
     site = fake()
     site.config = unsaid = replace(CONFIG, n_sites=0)
     with pytest.raises(ConfigError, match="E013 setting 'n_sites' is required; the owner says how"):
         phase.answer(site, Model())
     assert "data" not in site.log
     with pytest.raises(ConfigError, match="E013"):
-        make_roster(cards(), unsaid, lambda *a: RUN_PLAN)
+        make_roster(cards(), unsaid, planned)
 
 
 def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
     seen = []
 
-    def planner(*given: Any) -> RunPlan:
+    def plan(*given: Any) -> RunPlan:
         seen.append(given)
         return RUN_PLAN
 
+    planner = by_sizes(plan)
     roster = make_roster(cards(), CONFIG, planner)
     assert seen == [(CONFIG, 3, 18, SPACE)]
     assert [(e.site, e.nonce, e.n_subjects) for e in roster.sites] == [
@@ -173,11 +184,8 @@ def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
 def test_as_many_colluders_as_sites_are_refused(number) -> None:
     config = replace(CONFIG, assumed_colluders=number)
     with pytest.raises(ConfigError, match=f"assumed_colluders={number} of 3 sites; allowed 0 to 2"):
-        make_roster(cards(), config, lambda *a: RUN_PLAN)
-    assert (
-        make_roster(cards(), replace(CONFIG, assumed_colluders=2), lambda *a: RUN_PLAN).noise_shares
-        == 1
-    )
+        make_roster(cards(), config, planned)
+    assert make_roster(cards(), replace(CONFIG, assumed_colluders=2), planned).noise_shares == 1
 
 
 class FakeSite(SimpleNamespace):
@@ -203,7 +211,7 @@ def fake(refuses: str = "") -> Any:
 
 
 def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
-    phase = join("toy", lambda *a: RUN_PLAN, then="next")
+    phase = join("toy", planned, then="next")
     site = fake()
     sent = phase.answer(site, Model())
     assert site.log == ["NoneType", "data", "SiteCard"]
@@ -220,7 +228,7 @@ def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
 
 
 def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
-    phase = join("toy", lambda *a: RUN_PLAN, then="next")
+    phase = join("toy", planned, then="next")
     party = SimpleNamespace(config=CONFIG, addresses=True)
     roster, then = phase.combine(party, cards(), Model())
     assert (type(roster), then, phase.then) == (Roster, "next", ("next",))
@@ -230,7 +238,7 @@ def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
 
 
 def test_the_roster_fixes_who_is_asked() -> None:
-    roster = make_roster(cards(), CONFIG, lambda *a: RUN_PLAN)
+    roster = make_roster(cards(), CONFIG, planned)
     assert Model(roster=roster).attendance() == Attendance(sites=("A", "B", "C"), least=3)
     assert Model().attendance() is None
     with pytest.raises(RuntimeError, match="no roster before join"):
@@ -246,19 +254,20 @@ def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expecte
         CONFIG, aggregation="secagg", assumed_colluders=colluders, min_survivors=survivors
     )
     if expected:
-        assert make_roster(cards(), config, lambda *a: RUN_PLAN).survivors == expected
+        assert make_roster(cards(), config, planned).survivors == expected
         return
     with pytest.raises(ConfigError, match=r"E152 min_survivors=., assumed_colluders=. of 3 sites"):
-        make_roster(cards(), config, lambda *a: RUN_PLAN)
+        make_roster(cards(), config, planned)
 
 
 def test_a_card_has_no_field_for_anything_of_the_content_of_data() -> None:
     """M_s is what a list says; a space is the mask's, or the layout of tables.
 
-    A commitment hides 32 bytes that are drawn like a nonce.  Counts are of groups whose column the
-    site's own policy names (`test_counts_leave_only_under_a_setting_that_names_their_column`).
+    A commitment hides 32 bytes that are drawn like a nonce.  Counts are of levels whose column the
+    site's own policy names (`test_counts_leave_only_under_a_setting_that_names_their_column`), and
+    what it lacks is what the site states there.
     """
     assert {spec.name for spec in dataclasses.fields(SiteCard)} == {
         "protocol", "version", "computation", "settings", "nonce", "n_subjects", "space", "noise",
-        "commitment", "counts",
+        "commitment", "counts", "lacks",
     }  # fmt: skip

@@ -10,10 +10,12 @@ import pytest
 
 from cape.engines.coinstac import documents
 from cape.errors import MessageError, PrivacyBudgetError, StateLostError
+from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
 from cape.protocol.model import Trace, records, start_trace, with_row
+from cape.protocol.plan import make_plan
 from cape.simulation import memory
-from support import tiny
+from support import several, tiny
 
 GONE = {2: ["site0", "site1", "site3"], 3: ["site0", "site3"]}
 
@@ -90,10 +92,39 @@ def test_charges_that_are_not_those_of_the_ledger_are_refused(runs, lines: str) 
     assert documents.ledger_of(charges, plan) == last.ledger
     with pytest.raises(PrivacyBudgetError, match="E235"):
         documents.ledger_of(replace(charges, lines=lines), plan)
-    twice = (plan[0], *plan[:-1])  # two releases of one round, which could be told from no other
+    twice = (plan[0], *plan[:-1])  # two releases of one name, which could be told from no other
     with pytest.raises(PrivacyBudgetError, match=r"E235 .*not of this plan"):
         documents.ledger_of(charges, twice)
     document = documents.encode_run(last)
     document["head"]["charges"]["lines"] = lines
     with pytest.raises(StateLostError, match="E210"):
         documents.decode_run(tiny.TINY, document, party="site0")
+
+
+@pytest.mark.parametrize("lines", ["00000", "10000", "11000", "11010", "11111"])
+def test_a_state_says_which_releases_of_a_round_were_charged(lines: str) -> None:
+    """A letter for each release, not for each round: a round may have been charged in part."""
+    config = several.SeveralConfig(epsilon=1.0, delta=1e-3)
+    plan = make_plan(config, several.stages(config), n_sites=4, n_subjects=20)
+    ledger = Ledger(budget=Budget.of(epsilon=1.0, delta=1e-3))
+    for event, line in zip(plan, lines, strict=True):
+        ledger = ledger.charge(event) if line == "1" else ledger
+    charges = documents.charges_of(ledger, plan)
+    assert charges.lines == lines
+    assert documents.ledger_of(charges, plan) == ledger
+    if "0" in lines:
+        with pytest.raises(PrivacyBudgetError, match="E235"):
+            documents.ledger_of(replace(charges, lines="11111"), plan)
+
+
+def test_a_row_of_the_trace_is_a_round(runs) -> None:
+    config = several.SeveralConfig(epsilon=1.0, delta=1e-3)
+    plan = make_plan(config, several.stages(config), n_sites=4, n_subjects=20)
+    roster = replace(runs[-1].model.roster, plan=plan)
+    trace = start_trace(plan)
+    assert (trace.released, records(trace, roster)) == ("00", ())
+    for number in (1, 2):
+        trace = with_row(trace, roster, "look", (1.0, 2.0, 3.0, number), ())
+        assert [record.round for record in records(trace, roster)] == [1, 2][:number]
+    with pytest.raises(MessageError, match="more releases than planned"):
+        with_row(trace, roster, "look", (0.0,) * 4, ())

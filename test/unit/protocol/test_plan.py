@@ -177,6 +177,47 @@ def test_a_delta_that_gives_one_person_away_has_no_plan_in_any_computation() -> 
     assert make_plan(replace(CONFIG, private=False), STAGES, n_sites=4, n_subjects=200_000)
 
 
+def in_rounds(*rounds: int) -> PlannedStage:
+    """Return a stage of releases, each of another weight, in these rounds."""
+    releases = tuple(
+        replace(asked(weight=1.0 + i), round=number, name=f"look{i}")
+        for i, number in enumerate(rounds)
+    )
+    return PlannedStage(phase="look", releases=releases, mu2_weight=1.0)
+
+
+def test_the_releases_of_a_round_are_planned_one_by_one() -> None:
+    plan = plan_of(stages=(in_rounds(1, 1, 2, 2, 2),))
+    places = [(event.round, event.field) for event in plan]
+    assert places == [(1, "look0"), (1, "look1"), (2, "look2"), (2, "look3"), (2, "look4")]
+    total = sum((event.cost for event in plan), FREE).mu2
+    shares = [float(event.cost.mu2 / total) for event in plan]
+    assert shares == pytest.approx([n / 15 for n in (1, 2, 3, 4, 5)], rel=1e-5)
+    none = plan_of(replace(CONFIG, private=False), (in_rounds(1, 1, 2, 2, 2),))
+    assert [(event.round, event.field) for event in none] == places
+    for config in (CONFIG, replace(CONFIG, private=False)):
+        stages = (in_rounds(1, 1, 2, 2, 2),)
+        verify(roster_of(config, stages), config, stages)
+
+
+def test_a_release_without_a_round_has_an_exchange_of_its_own() -> None:
+    assert [event.round for event in plan_of(stages=(in_rounds(0, 0, 0),))] == [1, 2, 3]
+    assert [event.round for event in plan_of(stages=(in_rounds(1, 1, 2),))] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("rounds", [(2,), (1, 3), (1, 2, 1), (2, 1), (1, 1, 0), (0, 0, 2, 1)])
+def test_rounds_that_skip_or_go_back_cannot_be_planned(rounds) -> None:
+    """The run counts them 1, 2, ..: at a number that is missing it would end, budget spent."""
+    with pytest.raises(ConfigError, match=r"E232 .*rounds of look do not count 1, 2"):
+        in_rounds(*rounds)
+
+
+def test_two_releases_of_a_round_with_one_name_cannot_be_planned() -> None:
+    twins = replace(in_rounds(1, 1), releases=(replace(asked(), round=1),) * 2)
+    with pytest.raises(ConfigError, match="a release is planned twice"):
+        plan_of(stages=(twins,))
+
+
 # -- checked by a site -----------------------------------------------------------------------------
 
 
@@ -225,7 +266,10 @@ LIES = {
     "another delta": {"plan": plan_of(replace(CONFIG, delta=1e-4))},
     "no privacy": {"plan": plan_of(replace(CONFIG, private=False))},
     "one half of all": {"plan": event_changed(1, part="A")},
-    "a round twice": {"plan": (*plan_of(), replace(plan_of()[1], field="again"))},
+    "one more release of a round": {"plan": (*plan_of(), replace(plan_of()[1], field="again"))},
+    "another name": {"plan": event_changed(1, field="again")},
+    "another order": {"plan": (*plan_of()[1:], plan_of()[0])},
+    "a release twice": {"plan": (*plan_of(), plan_of()[1])},
 }
 
 
@@ -250,7 +294,7 @@ def test_a_site_refuses_fewer_sites_than_the_settings_allow_and_empty_ones() -> 
     # Weights of people follow from these counts, which the aggregator might make up.
     for counts in ((-1, 2), (1, honest.sites[1].n_subjects)):
         made_up = replace(honest.sites[1], counts=counts)
-        with pytest.raises(PrivacyBudgetError, match="more people in groups than it has"):
+        with pytest.raises(PrivacyBudgetError, match="more people in cells than it has"):
             verify(replace(honest, sites=(honest.sites[0], made_up, *honest.sites[2:])))
     config = replace(CONFIG, min_sites=honest.n_sites + 1)
     with pytest.raises(PrivacyBudgetError, match="4 sites joined, but min_sites is 5"):

@@ -9,86 +9,154 @@ import pytest
 
 import cape
 from cape.errors import CapeError
+from cape.python.groups import _in_words as in_words
 from cape.python.groups import _write_table as write_table
-from support.group_study import draw, population
 
-GROUP, COVARIATES = "dx: patient, control", "age 12.5:87.5, sex one/two, motion -2:2"
+QUESTION = {
+    "variables": {"dx": ["control", "SZ"], "age": (18, 90), "sex": ["one", "two"]},
+    "outcomes": {"hippocampus": (2500, 5500)},
+    "public": "dx",
+}
+FORMULA = "dx + age + sex"
 
 
 def study(n_sites: int, n_people: int, effect: float, seed: int = 3) -> dict[str, dict]:
-    """Tables of a study of `support.group_study`: one outcome, which differs by `effect`."""
-    people, rng = population(10), np.random.default_rng(seed)
-    drawn = draw(people, "motion .4 sd", n_people=n_people, n_sites=n_sites, rng=rng, effect=0.0)
-    block = people.blocks[1]
-    sd = np.sqrt(block @ people.covariance @ block)
-    outcome = drawn.u @ block / sd + effect * drawn.case
+    """Tables of sites of unlike age and volume: patients differ by `effect` sd of 400 mm3."""
+    rng = np.random.default_rng(seed)
     tables = {}
     for s in range(n_sites):
-        here = drawn.site == s
-        tables[f"site{s}"] = {
-            "dx": np.where(drawn.case[here] == 1, "patient", "control"),
-            "age": 50 + 15 * drawn.x[here, 0],
-            "sex": np.where(drawn.x[here, 1] > 0, "one", "two"),
-            "motion": drawn.x[here, 2],
-            "dmn": outcome[here],
-        }
+        n = n_people // n_sites
+        patient = rng.random(n) < 0.3 + 0.1 * s
+        age = np.clip(45 + 3 * s - 3 * patient + 12 * rng.standard_normal(n), 18, 90)
+        sex = np.where(rng.random(n) < 0.5, "one", "two")
+        u = effect * patient - 0.02 * (age - 45) + 0.3 * s + rng.standard_normal(n)
+        dx = np.where(patient, "SZ", "control")
+        tables[f"site{s}"] = {"dx": dx, "age": age, "sex": sex, "hippocampus": 4000 + 400 * u}
     return tables
 
 
-def ask(sites, **how) -> cape.GroupResult:
-    how = {"group": GROUP, "covariates": COVARIATES, "outcomes": "dmn 1", "epsilon": 4.0, **how}
-    return cape.compare_groups(sites, **how)
+def ask(sites, formula: str = FORMULA, **how) -> cape.GroupResult:
+    return cape.compare_groups(sites, formula, **{**QUESTION, "epsilon": 4.0, **how})
 
 
 @pytest.mark.long
-def test_what_is_planted_is_found_with_the_error_that_the_budget_said(tmp_path: Path) -> None:
-    """Issue 32: the standard error of `cape budget` within 15 % of a whole run's."""
+def test_what_is_planted_is_found_with_its_files(tmp_path: Path) -> None:
     found = ask(study(4, 1000, 0.6), out=tmp_path / "out", seed=7)
-    assert found.comparison is not None
-    assert found.comparison.differs
-    assert "patient and control differ in dmn" in found.sentence
-    (row,) = found.effects
+    assert "SZ and control differ in hippocampus" in found.sentence
+    (row,) = found.comparison.effects
     # Twice the interval of 95 %: a false alarm in fewer than 1e-4 of draws.
-    low, high = row.interval
-    assert abs(row.estimate - 0.6) < high - low
-    plan = cape.budget(
-        subjects=1000, sites=4, epsilon=4.0, computation="capecontrast", outcomes=1,
-        settings={"group": GROUP, "covariates": COVARIATES},
-    )  # fmt: skip
-    assert plan.seen.se == pytest.approx(row.se / row.sd, rel=0.15)
+    assert abs(row.d - 0.6) < row.d_high95 - row.d_low95
     assert found.folder == tmp_path / "out" / "consortium"
     assert (found.folder / "effects.tsv").is_file()
     own = (tmp_path / "out" / "site0" / "private" / "people.tsv").read_text().splitlines()
-    assert own[0] == "subject\tdx\tage\tsex\tmotion\tdmn"
-    assert own[1].split("\t")[1] in ("patient", "control")
+    assert own[0] == "subject\tasked\tdx\tage\tsex\thippocampus"
+    assert own[1].split("\t")[2] in ("control", "SZ")
     assert not found.private  # seeded
     assert "NOT PRIVATE" in repr(found)
+    assert found.effects.contrast.tolist() == ["SZ - control"]
+    assert found.effects.d[0] == pytest.approx(row.d)
+    assert found.table("sites").people.sum() == 1000
 
 
 def test_where_nothing_is_planted_nothing_is_claimed() -> None:
     found = ask(study(4, 1000, 0.0))
-    assert found.comparison is not None
-    assert not found.comparison.differs or found.effects[0].p > 0.001
+    (row,) = found.comparison.effects
+    assert not row.found or row.p > 0.001  # a false alarm in .001 of draws
     assert found.private
     assert found.epsilon == pytest.approx(4.0, rel=1e-3)
     assert found.folder is None
     assert "epsilon 4" in repr(found)
 
 
-def test_a_folder_is_compared_too_and_a_mean_far_from_zero_does_no_harm(tmp_path: Path) -> None:
-    """A volume of ten standard deviations was cut, and its difference a third too small."""
+def test_without_noise_it_is_least_squares_of_the_pooled_tables() -> None:
+    tables = study(3, 600, 0.5)
+    (row,) = ask(tables, epsilon=None, private=False).comparison.effects
+    whole = {name: np.concatenate([one[name] for one in tables.values()]) for name in FIELDS}
+    site = np.repeat(np.arange(3), 200)
+    columns = [
+        whole["dx"] == "SZ",
+        whole["age"],
+        whole["sex"] == "two",
+        *(site == s for s in range(3)),
+    ]
+    X = np.stack(columns, axis=1).astype(np.float64)
+    expected = np.linalg.lstsq(X, whole["hippocampus"], rcond=None)[0][0]
+    assert row.estimate == pytest.approx(expected, rel=1e-6)
+
+
+FIELDS = ("dx", "age", "sex", "hippocampus")
+
+
+def test_a_folder_is_compared_too(tmp_path: Path) -> None:
     for name, columns in study(3, 600, 1.0).items():
-        names = [f"p{i}" for i in range(len(columns["dmn"]))]
-        people = {"participant_id": names, **columns, "dmn": columns["dmn"] + 4000}
-        write_table(tmp_path / name, people)
-    found = ask(tmp_path, epsilon=8.0, outcomes="dmn 3998:4002", settings={"min_sites": 3})
-    (effect,) = found.effects
-    assert effect.low95 < 1.0 < effect.high95
-    assert effect.estimate > 0.75
-    assert found.tables.means[0].mean == pytest.approx(4000, abs=2)
+        names = [f"p{i}" for i in range(len(columns["dx"]))]
+        write_table(tmp_path / name, {"participant_id": names, **columns})
+    found = ask(tmp_path, epsilon=8.0, settings={"min_sites": 3})
+    (row,) = found.comparison.effects
+    # Twice the interval of 95 %: a false alarm in fewer than 1e-4 of draws.
+    assert abs(row.d - 1.0) < row.d_high95 - row.d_low95
+    mean = next(row for row in found.comparison.means if row.group == "all")
+    assert mean.mean == pytest.approx(4200, abs=150)
 
 
-@pytest.mark.parametrize("columns", [{"dx": ["patient"], "dmn": [1.0, 2.0]}, {"dx": []}])
+@pytest.mark.long
+@pytest.mark.parametrize("test", ["each", "pattern"])
+def test_edges_come_back_as_a_matrix(test: str) -> None:
+    names = [f"C{i} - C{j}" for i in range(1, 5) for j in range(i + 1, 5)]
+    rng, tables = np.random.default_rng(4), study(3, 1500, 0.0)
+    for table in tables.values():
+        z = rng.standard_normal((len(table["dx"]), 6)) + 0.4 * (table["dx"] == "SZ")[:, None]
+        table.update(zip(names, z.T, strict=True))
+    outcomes = dict.fromkeys(names, (-2, 2))
+    found = ask(tables, outcomes=outcomes, test=test, epsilon=8.0)
+    matrix = found.matrix()
+    assert list(matrix.columns) == list(matrix.index) == ["C1", "C2", "C3", "C4"]
+    np.testing.assert_array_equal(matrix, matrix.T)
+    if test == "each":
+        # Standard error .09: a false alarm in fewer than .001 of draws
+        assert np.abs(matrix.to_numpy()[np.triu_indices(4, 1)] - 0.4).max() < 0.35
+        return
+    assert found.comparison.tested is not None
+    assert "differ along a pattern over 6 outcomes" in found.sentence
+    assert (matrix.to_numpy() ** 2).sum() == pytest.approx(2.0)  # every edge twice
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"dx": ["control", "SZ"], "age": (18, 90)}, "dx control/SZ, age 18:90"),
+        ({"left hippo": (2.5, 5.5)}, '"left hippo" 2.5:5.5'),
+        ({"log(wmh)": (0.1, 100)}, "log(wmh) 0.1:100"),
+        ({"log(left wmh)": (0.1, 100)}, 'log("left wmh") 0.1:100'),
+        ({"smoker": ["0", "1"]}, 'smoker "0"/"1"'),
+        ({"dx": ["healthy control", "SZ"]}, 'dx "healthy control"/SZ'),
+        ("dx control/SZ", "dx control/SZ"),
+    ],
+)
+def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> None:
+    assert in_words(columns) == words
+
+
+@pytest.mark.parametrize("ends", [[18, 90], [0, 1, 2], (1, 2, 3)])
+def test_numbers_that_may_be_levels_or_ends_are_refused(ends) -> None:
+    with pytest.raises(CapeError, match="a range as a tuple"):
+        in_words({"age": ends})
+
+
+@pytest.mark.parametrize("columns", [{"dx": ["SZ"], "hippocampus": [1.0, 2.0]}, {"dx": []}])
 def test_tables_without_a_row_for_everybody_are_refused(columns) -> None:
     with pytest.raises(CapeError, match="E284"):
         ask({"a": columns})
+
+
+def test_sessions_need_names_of_people() -> None:
+    with pytest.raises(CapeError, match="sessions without names"):
+        ask(study(3, 60, 0.0), change="ses-1, ses-2")
+
+
+def test_another_table_or_matrix_is_refused_with_those_there_are() -> None:
+    found = ask(study(3, 600, 0.0), epsilon=8.0)
+    with pytest.raises(CapeError, match="allowed effects, omnibus"):
+        found.table("groups")
+    with pytest.raises(CapeError, match="not all edges"):
+        found.matrix("d")

@@ -1,169 +1,127 @@
-"""What a comparison says: its record and tables from released states, words from the record."""
+"""The record of a comparison and the tables beside it."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 
 import numpy as np
 import pytest
 
 from cape.report import comparison, files
-from cape.report.comparison import GroupComparison, comparison_of, sentence_of
-from support import comparison_example as example
-
-
-def said(*args: object, **how: object) -> GroupComparison:
-    record, _ = comparison_of(example.outcome(*args, **how))
-    assert record is not None
-    return record
-
-
-def test_a_difference_is_said_with_its_size_its_error_and_for_which_sites() -> None:
-    text = sentence_of(said())
-    assert text.startswith("At these 3 sites, patient and control differ in hippocampus: d 0.")
-    assert "% of the error is privacy noise." in text
-    assert "missed" not in text
-    text = sentence_of(said(random=True))
-    assert text.startswith("At sites like these 3, patient and control differ in hippocampus: ")
-
-
-def test_where_none_was_found_the_reader_is_told_what_would_have_been_missed() -> None:
-    """ "No difference" is nothing that a test of this size can say."""
-    text = sentence_of(said(effect=0.0))
-    assert "a difference of patient and control in hippocampus was not found: d 0.00 [" in text
-    assert "one below d " in text
-    assert "would probably have been missed" in text
-    several = sentence_of(said(("a", "b", "c"), 0.0))
-    assert "in any of 3 outcomes was not found: one below d " in several
-
-
-def test_of_several_outcomes_those_below_05_after_holm_are_named() -> None:
-    effects = np.array([0.9, 0.0, -0.8, 0.7, 0.75])
-    record = said(tuple("abcde"), effects)
-    assert set(record.found) == {"a", "c", "d", "e"}
-    text = sentence_of(record)
-    assert "differ in 4 of 5 outcomes: a (d " in text
-    assert " and 1 more; " in text
-    # With more outcomes a single one must differ by more to be found.
-    assert record.smallest > said(effect=0.0).smallest
-
-
-def test_a_pattern_is_claimed_only_where_the_other_half_points_the_same_way() -> None:
-    text = sentence_of(said(example.EDGES, 0.3, pattern=0.9))
-    assert "differ along a pattern that was found in half of the people and tested in the" in text
-    text = sentence_of(said(example.EDGES, 0.3, pattern=0.9, random=True))
-    assert "was found at half of the sites and tested at the others: d " in text
-    turned = said(example.EDGES, 0.3, pattern=-0.9)
-    assert turned.answer is not None
-    assert turned.answer.p < 0.05
-    assert "was looked for in half of the people and not found again" in sentence_of(turned)
-
-
-def test_a_continuous_question_is_about_the_ends_of_its_range() -> None:
-    record = said(effect=2.0, group="age 18:90", strict=True)
-    assert (record.first, record.second) == ("90", "18")
-    assert ", hippocampus changes with age: d " in sentence_of(record)
-    none = said(group="age 18:90", strict=True, effect=0.0)
-    assert ", a change of hippocampus with age was not found: d " in sentence_of(none)
-    two = said(("a", "b"), 0.9, group="age 18:90", strict=True, noise=0.001)
-    assert ", 2 of 2 outcomes change with age: " in sentence_of(two)
-
-
-@pytest.mark.parametrize(
-    ("p", "text"),
-    [(1e-9, "p < 0.0001"), (4e-4, "p 0.0004"), (0.0312, "p 0.031"), (0.4321, "p 0.43")],
+from cape.report.comparison import GroupComparison, regions_of, slug, write_tables
+from cape.settings.question import parse_question
+from support.comparison_example import (
+    EDGES,
+    FIVE,
+    NAMES,
+    NETWORKS,
+    TWO,
+    compared,
+    effect,
+    pattern,
+    three_groups,
+    withheld,
 )
-def test_p_has_the_figures_that_count(p: float, text: str) -> None:
-    assert comparison.p_text(p) == text
 
-
-def test_numbers_of_a_row_agree_with_one_another() -> None:
-    _, tables = comparison_of(example.outcome(tuple("abc"), np.array([0.9, 0.0, -0.8])))
-    for row in tables.effects:
-        assert row.d * row.sd == pytest.approx(row.estimate)
-        parts = (row.se_sampling, row.se_privacy, row.se_adjustment, row.se_sites)
-        assert sum(part**2 for part in parts) == pytest.approx(row.se**2)
-        assert row.low95 < row.estimate < row.high95
-        assert row.p <= row.q_bh <= row.p_holm
-        assert 0 < row.privacy < 1
-    assert tables.effects[0].estimate > 0.1  # units of .2: .9 scales, about
-
-
-def test_means_of_groups_lie_around_that_of_all_by_public_shares() -> None:
-    _, tables = comparison_of(example.outcome(("a", "b"), 0.9))
-    first, second = 220, 330
-    for mean, effect in zip(tables.means, tables.effects, strict=True):
-        assert mean.mean_first - mean.mean_second == pytest.approx(effect.estimate)
-        both = (first * mean.mean_first + second * mean.mean_second) / (first + second)
-        assert both == pytest.approx(mean.mean)
-
-
-def test_balance_is_said_in_the_unit_of_the_column() -> None:
-    _, (age, sex) = None, comparison_of(example.outcome())[1].balance
-    made = example.outcome()
-    kept = made.state.imbalance / made.question.groups.mean_separation
-    assert age.difference == pytest.approx(kept[0] * 18)  # (90 - 18) / 4 years a public unit
-    assert sex.difference == pytest.approx(kept[1] / 2)
-    assert sex.unit == "share of female"
-    assert 0 < age.se_privacy < 18
-
-
-def test_counts_say_who_adds_what() -> None:
-    record, tables = comparison_of(example.outcome())
-    assert record is not None
-    assert record.one_group == ("local2",)
-    local0, _, local2 = tables.groups
-    assert (local0.first, local0.second, local0.neither) == (140, 150, 10)
-    assert local2.weight == 0.0
-    assert sum(row.weight for row in tables.groups) == pytest.approx(1.0)
-
-
-def test_protected_groups_have_no_counts() -> None:
-    record, tables = comparison_of(example.outcome(strict=True))
-    assert record is not None
-    assert record.strict
-    assert record.one_group == ()
-    assert {row.first for row in tables.groups} == {None}
-    assert {row.mean_first for row in tables.means} == {None}
-
-
-def test_a_run_that_was_refused_has_counts_and_no_answer() -> None:
-    made = example.outcome()
-    state = dataclasses.replace(made.state, looks=3)
-    record, tables = comparison_of(dataclasses.replace(made, state=state))
-    assert record is None
-    assert tables.effects == ()
-    assert len(tables.groups) == 3
-
-
-def test_without_covariates_there_is_no_balance() -> None:
-    assert list(comparison._balance((), example.question(1), example.outcome().state)) == []
+FIVE_ROWS = [effect(name, -0.5) for name in NAMES]
+EDGE_NAMES = [one.name for one in parse_question(**EDGES).outcomes]
 
 
 @pytest.mark.parametrize(
-    ("made", "means"),
+    "result",
     [
-        (example.outcome(example.EDGES, 0.3, pattern=0.9), "mean_fnc.tsv"),
-        (example.outcome(("a", "b", "c")), "means.tsv"),
-        (example.outcome(strict=True), "means.tsv"),
+        compared(FIVE_ROWS, FIVE),
+        compared([withheld("hippocampus", "range")]),
+        three_groups(),
+        pattern(0.9),
+        compared([effect("hippocampus")], {**TWO, "public": ""}),
     ],
 )
-def test_files_are_read_as_they_were_written(made, means, tmp_path) -> None:
-    record, tables = comparison_of(made)
-    comparison.write_tables(tmp_path, tables, made.names)
-    assert (tmp_path / means).is_file()
-    assert (tmp_path / "pattern.tsv").is_file() == (record.kind == "pattern")
-    back = comparison.read_tables(tmp_path)
-    assert back.groups[0].first == tables.groups[0].first
-    assert len(back.means) == len(tables.means)
-    np.testing.assert_allclose(
-        [row.p for row in back.effects], [row.p for row in tables.effects], rtol=1e-10
-    )
-    files.write_json(tmp_path / "record.json", record)
-    assert files.read_record(tmp_path / "record.json", GroupComparison) == record
+def test_results_json_holds_every_row(result: GroupComparison, tmp_path) -> None:
+    files.write_json(tmp_path / "record.json", result)
+    assert files.read_record(tmp_path / "record.json", GroupComparison) == result
 
 
-def test_edges_are_known_by_their_names() -> None:
-    assert comparison._are_edges(example.EDGES)
-    assert not comparison._are_edges(("a", "b", "c"))
-    assert not comparison._are_edges(("a - b",))
+@pytest.mark.parametrize("result", [compared(FIVE_ROWS, FIVE), three_groups(), pattern(0.9)])
+def test_every_table_has_a_json_of_its_columns(result: GroupComparison, tmp_path) -> None:
+    """As in BIDS: a reader who has never heard of cape knows what a column holds."""
+    write_tables(tmp_path, result)
+    tables = sorted(tmp_path.glob("*.tsv"))
+    assert {"effects", "means", "balance", "sites"} <= {path.stem for path in tables}
+    assert (tmp_path / "omnibus.tsv").is_file() == bool(result.omnibus)
+    assert (tmp_path / "pattern.tsv").is_file() == bool(result.pattern)
+    for path in tables:
+        described = json.loads(path.with_suffix(".json").read_text())
+        header = path.read_text().partition("\n")[0].split("\t")
+        assert list(described) == header
+        assert all(len(one["Description"]) > 3 for one in described.values())
+
+
+def test_rows_of_effects_are_those_of_the_record_with_na_where_withheld(tmp_path) -> None:
+    write_tables(tmp_path, compared([*FIVE_ROWS[:4], withheld("pallidum", "shape")], FIVE))
+    rows = files.read_table(tmp_path / "effects.tsv")
+    assert [row["outcome"] for row in rows] == list(NAMES)
+    assert float(rows[0]["d"]) == -0.5
+    assert (rows[4]["d"], rows[4]["p"], rows[4]["fits"]) == ("n/a", "n/a", "shape")
+
+
+def test_counts_of_public_cells_are_columns_of_the_sites(tmp_path) -> None:
+    write_tables(tmp_path, compared(FIVE_ROWS, FIVE))
+    rows = files.read_table(tmp_path / "sites.tsv")
+    assert list(rows[0]) == ["site", "people", "control", "SZ", "weight", "lacks"]
+    assert (rows[0]["control"], rows[0]["SZ"], rows[0]["lacks"]) == ("150", "140", "n/a")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    write_tables(hidden, compared(FIVE_ROWS, {**FIVE, "public": ""}))
+    assert list(files.read_table(hidden / "sites.tsv")[0]) == ["site", "people", "weight", "lacks"]
+    assert files.read_table(hidden / "sites.tsv")[0]["weight"] == "n/a"
+
+
+def test_edges_are_matrices_of_regions_too(tmp_path) -> None:
+    rows = [effect(name, 0.01 * k) for k, name in enumerate(EDGE_NAMES)]
+    rows[3] = withheld(EDGE_NAMES[3], "ties")
+    result = compared(rows, EDGES)
+    write_tables(tmp_path, result)
+    lines = (tmp_path / "matrix_SZ-control_d.tsv").read_text().splitlines()
+    assert lines[0].split("\t") == ["region", *NETWORKS]
+    assert lines[1].split("\t") == ["C01", "0", "0", "0.01", "0.02", "n/a", "0.04"]
+    d = result.matrix("SZ - control", "d")
+    np.testing.assert_array_equal(d, d.T)
+    assert np.diag(result.matrix("SZ - control", "p")).tolist() == [1.0] * 6
+
+
+def test_a_pattern_of_edges_is_a_matrix_of_weights(tmp_path) -> None:
+    write_tables(tmp_path, pattern(0.9))
+    assert [path.name for path in tmp_path.glob("matrix_*.tsv")] == ["matrix_SZ-control_weight.tsv"]
+    assert pattern(0.9).matrix("", "weight")[0, 1] == pytest.approx(15**-0.5)
+
+
+def test_edges_within_a_domain_stand_on_the_diagonal() -> None:
+    asked = {**TWO, "outcomes": "domains", "networks": "a (V), b (V), c (M), d (M)"}
+    rows = [effect(one.name, 0.3) for one in parse_question(**asked).outcomes]
+    result = compared(rows, asked)
+    assert result.regions == ("V", "M")
+    assert result.matrix("SZ - control", "d").tolist() == [[0.3, 0.3], [0.3, 0.3]]
+    assert [(row.name, row.domain) for row in result.networks][2] == ("c", "M")
+
+
+def test_columns_of_a_table_are_edges_if_they_are_named_so() -> None:
+    named = {**TWO, "outcomes": ", ".join(f'"{name}" -1:1' for name in EDGE_NAMES)}
+    assert regions_of(parse_question(**named))["C01 - C03"] == ("C01", "C03")
+    assert regions_of(parse_question(**FIVE)) == {}
+    assert regions_of(parse_question(**{**TWO, "outcomes": '"a - b" 0:1'})) == {}
+
+
+@pytest.mark.parametrize(
+    ("contrast", "part"),
+    [("SZ - control", "SZ-control"), ("dx:age [SZ]", "dx-age-SZ"), ("age", "age")],
+)
+def test_a_contrast_is_part_of_a_file_name(contrast: str, part: str) -> None:
+    assert slug(contrast) == part
+
+
+def test_nan_of_an_estimator_is_none_in_the_record() -> None:
+    row = compared(FIVE_ROWS, FIVE).effects[0]
+    assert comparison._known(float("nan")) is None
+    assert row.share("privacy") == pytest.approx(0.5)
+    assert withheld("a", "ties", se=None).share("privacy") is None

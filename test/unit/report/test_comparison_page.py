@@ -1,102 +1,147 @@
 """The page of a comparison: its sentence first, then what leaves zero, for whom, and how sure.
 
-Belongs to `cape/report/consortium_page.py`.
+Belongs to `cape/report/comparison_page.py` and its templates.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import html
+import math
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from cape.report import rebuild, write_results
-from cape.report.consortium import add_score, results_of
+from cape.report import rebuild
+from cape.report.comparison import GroupComparison, Mean, Missing
+from cape.report.consortium import add_score
 from cape.report.results import ComparisonFolder, read_folder, sentence
 from support import comparison_example as example
+from support.comparison_example import (
+    EDGES,
+    FIVE,
+    NAMES,
+    TWO,
+    compared,
+    effect,
+    pattern,
+    results_of,
+    three_groups,
+    withheld,
+)
 
-PATTERN = np.linspace(-0.9, 0.9, len(example.EDGES))
-FIVE = tuple("abcde")
+ROWS = [effect(name, d) for name, d in zip(NAMES, (-0.5, -0.4, 0, 0, 0.2), strict=True)]
 
 
-def page(folder: Path, *args: object, **how: object) -> str:
-    write_results(folder, example.outcome(*args, **how))
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", (folder / "index.html").read_text()))
+def page(folder: Path, result: GroupComparison, **other: object) -> str:
+    """Return the words of a page."""
+    text = html.unescape(example.write(folder, result, **other).read_text())
+    return re.sub(r"\s+", " ", re.sub(r"<[a-z/!][^>]*>", " ", text))
+
+
+def test_the_sentence_comes_first_then_who_was_asked(tmp_path: Path) -> None:
+    title, _, rest = page(tmp_path, compared(ROWS, FIVE)).partition("What differs")
+    assert "SZ and control differ in 2 of 5 outcomes, most in hippocampus." in title
+    assert "d -0.50 [-0.70, -0.30], p < 0.0001 after Holm." in title
+    assert "3 sites, 550 people asked, about 90 % with a value; adjusted for age, sex and" in title
+    whole = (tmp_path / "index.html").read_text()
+    assert "SZ - control: 5 of 5 outcomes; blue differs from zero after Holm." in whole
+    assert "36 % is the choice of people, 50 % privacy noise and 14 % what adjusting" in rest
+    assert "car::Anova(lm(y ~ dx + age + sex + site), type = 2)" in rest
+    assert "People of one group only, so nothing to compare within the site: local2." in rest
+    assert "the same dx" in rest  # what is protected
 
 
 def test_a_pattern_has_its_test_its_matrix_and_its_files(tmp_path: Path) -> None:
-    text = page(tmp_path, example.EDGES, PATTERN, pattern=0.9, noise=0.002)
+    text = page(tmp_path, pattern(0.9))
     title, _, rest = text.partition("What differs")
-    assert "At these 3 sites, patient and control differ along a pattern" in title
-    assert "275 people of the other half gave one number" in rest
-    assert "privacy noise" in title
-    html = (tmp_path / "index.html").read_text()
-    assert "pairs of networks leave zero" in html
-    assert "Mean connectivity of all people: the strongest pair" in html
-    for name in ("effects.tsv", "pattern.tsv", "mean_fnc.tsv", "balance.tsv", "groups.tsv"):
+    assert "SZ and control differ along a pattern" in title
+    assert "number was tested: it is the claim of this page" in rest
+    assert "Weights of the pattern; colours say" in (tmp_path / "index.html").read_text()
+    for name in ("effects.tsv", "pattern.tsv", "means.tsv", "sites.tsv", "matrix_*.tsv"):
         assert name in rest
     assert "Cox DR (1975)" in (tmp_path / "methods.md").read_text()
     assert "cox1975" in (tmp_path / "references.bib").read_text()
 
 
 def test_edges_that_do_not_leave_zero_are_not_drawn(tmp_path: Path) -> None:
-    text = page(tmp_path, example.EDGES, 0.0, pattern=0.0)
-    assert "No single pair of networks differs from zero." in text
-    assert "one of d" in text
-    assert "is found with power .8" in text
-    assert "97 in 100 were called differences with 4 sites" in text
+    names = example.edge_names()
+    text = page(tmp_path / "none", compared([effect(name) for name in names], EDGES))
+    assert "no edge by itself leaves zero" in text
+    page(tmp_path, compared([effect(name, -0.5 * (name == names[0])) for name in names], EDGES))
+    assert "1 of 15 edges leave zero" in (tmp_path / "index.html").read_text()
 
 
-def test_planned_outcomes_have_a_forest_plot(tmp_path: Path) -> None:
-    text = page(tmp_path, FIVE, np.array([0.9, 0.0, -0.8, 0.0, 0.0]))
-    html = (tmp_path / "index.html").read_text()
-    assert "Effects on 5 of 5 outcomes; blue leaves zero (Benjamini and Hochberg" in html
-    assert "19 in 100 were called differences with 4 sites" in text
-    assert "One group only, so no comparison within the site: local2" in text
-    assert "patient less control" in text
-    page(tmp_path / "one")
-    assert (
-        "Effects on 1 of 1 outcomes; blue leaves zero."
-        in (tmp_path / "one" / "index.html").read_text()
-    )
+def test_long_tables_are_folded_and_show_the_strongest(tmp_path: Path) -> None:
+    rows = [effect(name, -0.01 * k) for k, name in enumerate(example.edge_names(EDGES))]
+    text = page(tmp_path, compared(rows, EDGES))
+    assert "SZ - control : the strongest".replace(" :", ":") in text
+    assert "All 15 rows" in text
 
 
-def test_protected_groups_show_no_count_and_a_range_says_its_ends(tmp_path: Path) -> None:
-    text = page(tmp_path, effect=2.0, group="age 18:90", strict=True)
-    assert "The sizes of the groups are not released" in text
-    assert "From age 18 to 90" in text
-    assert "A continuous question was asked" in text
+def test_what_is_withheld_has_no_figure_and_says_why(tmp_path: Path) -> None:
+    rows = [
+        *ROWS[:3],
+        withheld("caudate", "range", p=0.4, p_holm=0.4),
+        withheld("pallidum", "ties"),
+    ]
+    text = page(tmp_path, compared(rows, FIVE))
+    assert re.search(r"caudate - - 0\.4 0\.4 range", text)
+    assert re.search(r"pallidum - - - - ties", text)
+    assert "Nothing is said about pallidum: too many people have the same value" in text
 
 
-def test_without_covariates_the_page_warns(tmp_path: Path) -> None:
-    made = example.outcome()
-    asked = dataclasses.replace(made.question, covariates=())
-    asked = dataclasses.replace(asked, noise=(0.01,) * len(asked.looks))
-    made = dataclasses.replace(made, covariates=(), question=asked, state=example.led(asked, 0.9))
-    write_results(tmp_path, made)
-    assert "No covariate was adjusted for" in (tmp_path / "index.html").read_text()
+def test_several_groups_have_their_omnibus_and_a_table_a_pair(tmp_path: Path) -> None:
+    text = page(tmp_path, three_groups())
+    assert "Does any group differ?" in text
+    for pair in ("SZ - control", "BD - control", "BD - SZ"):
+        assert pair in text
+
+
+def test_logarithms_are_ratios(tmp_path: Path) -> None:
+    asked = {**TWO, "outcomes": "log(wmh) .1:100"}
+    row = effect("wmh", 0.5, estimate=0.2, low95=0.1, high95=0.3)
+    mean = Mean(outcome="wmh", group="all", mean=math.log(12.5), unit=None, se=0.1)
+    text = page(tmp_path, compared([row], asked, means=(mean,)))
+    assert "times 1.22 [1.11, 1.35]" in text
+    assert "wmh 12.5 Means of everybody" in text
+
+
+def test_protected_groups_show_no_count(tmp_path: Path) -> None:
+    text = page(tmp_path, compared(ROWS, {**FIVE, "public": ""}))
+    assert "No count of any group was published." in text
+    assert "150" not in text.partition("Who was asked")[2].partition("Means")[0]
+    assert "the same dx" not in text
+
+
+def test_without_other_columns_the_page_warns(tmp_path: Path) -> None:
+    bare = compared([effect("hippocampus", 0.1)], {**TWO, "formula": "dx"}, balance=())
+    assert "Nothing was adjusted for but the site" in page(tmp_path, bare)
+
+
+def test_values_missing_by_group_are_said(tmp_path: Path) -> None:
+    more = (Missing(term="dx", contrast="SZ - control", difference=-0.12),)
+    text = page(tmp_path, compared(ROWS, FIVE, missing=more))
+    assert "differs between groups (SZ - control: -12 %)" in text
 
 
 def test_a_refused_release_leaves_counts_and_the_reason(tmp_path: Path) -> None:
-    made = example.outcome()
-    state = dataclasses.replace(made.state, looks=3)
-    made = dataclasses.replace(
-        made, state=state, status="budget_exhausted", reason="A site refused the release."
-    )
-    assert sentence(results_of(made)) == "There is no answer: A site refused the release."
-    write_results(tmp_path, made)
-    text = (tmp_path / "index.html").read_text()
+    refused = compared([], FIVE, balance=(), means=())
+    reason = "A site refused the release."
+    made = results_of(refused, status="budget_exhausted", reason=reason)
+    assert sentence(made) == "There is no answer: A site refused the release."
+    text = page(tmp_path, refused, status="budget_exhausted", reason=reason)
     assert "There is no answer." in text
     assert "local2" in text
+    assert not (tmp_path / "effects.tsv").exists()
 
 
 def test_a_folder_is_read_and_its_page_made_again_with_equal_bytes(tmp_path: Path) -> None:
-    page(tmp_path, FIVE)
+    page(tmp_path, compared(ROWS, FIVE))
     folder = read_folder(tmp_path)
     assert isinstance(folder, ComparisonFolder)
-    assert len(folder.tables.effects) == 5
+    assert len(folder.results.comparison.effects) == 5
     first = (tmp_path / "index.html").read_bytes()
     rebuild(tmp_path)
     assert (tmp_path / "index.html").read_bytes() == first
@@ -106,26 +151,23 @@ def test_a_folder_is_read_and_its_page_made_again_with_equal_bytes(tmp_path: Pat
 
 
 def test_outcomes_of_images_say_how_images_were_read(tmp_path: Path) -> None:
-    made = example.outcome(FIVE)
-    space = dataclasses.replace(made.roster.space, kind="parcels")
-    made = dataclasses.replace(
-        made,
-        roster=dataclasses.replace(made.roster, space=space),
-        settings={**made.settings, "feature_space": "parcels"},
-    )
-    write_results(tmp_path, made)
+    page(tmp_path, pattern(0.9), feature_space="parcels")
     text = (tmp_path / "methods.md").read_text()
     assert "Every run was prepared at its site" in text
     assert "Filippini" in text
 
 
-@pytest.mark.parametrize("name", ["pattern", "planned"])
-def test_without_the_extra_the_page_has_its_tables(name, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("result", [pattern(0.9), compared(ROWS, FIVE)])
+def test_without_the_extra_the_page_has_its_tables(result, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("cape.report.plots.has_matplotlib", lambda: False)
-    text = (
-        page(tmp_path, example.EDGES, PATTERN, pattern=0.9)
-        if name == "pattern"
-        else page(tmp_path, FIVE)
-    )
+    text = page(tmp_path, result)
     assert "This page has no pictures" in text
     assert "privacy noise" in text
+
+
+def test_a_site_that_lacks_an_outcome_is_named(tmp_path: Path) -> None:
+    whole = compared(ROWS, FIVE)
+    first, *others = whole.sites
+    lacking = (dataclasses.replace(first, lacks=("caudate",)), *others)
+    text = page(tmp_path, dataclasses.replace(whole, sites=lacking))
+    assert "does not have" in text

@@ -51,11 +51,12 @@ def test_a_statement_of_halves_passes_its_check_as_it_is_written(tmp_path):
     assert '"part"' not in path.read_text()
 
 
-@pytest.mark.parametrize("labels", ["public", "protected"])
-def test_who_replaces_somebody_is_of_the_same_group_where_groups_are_public(labels):
+@pytest.mark.parametrize("public", ["dx, sex", ""])
+def test_who_replaces_somebody_has_the_same_public_levels(public):
     made = example.outcome()
-    settings = {**made.settings, "group": "dx: patient, control", "labels": labels}
+    settings = {**made.settings, "public": public, "outcomes": "hippocampus 2500:5500"}
     told = statement(dataclasses.replace(made, settings=settings))
-    assert ("same site and group" in told.relation) == (labels == "public")
-    assert ("in each group" in " ".join(told.not_covered)) == (labels == "public")
+    assert ("of the same site and the same dx, sex" in told.relation) == bool(public)
+    assert ("have each level of dx, sex" in " ".join(told.not_covered)) == bool(public)
+    assert "Which outcomes a site says it does not have." in told.not_covered
     assert statement(made).relation == "replace-one"

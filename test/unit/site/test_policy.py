@@ -89,6 +89,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
         "layout": "{subject}/rest.nii", "not_exclusions": ["qc", "use"],
         "tables": ["volumes.tsv"], "same_people": [["1", "01"]], "different_people": [["a", "A"]],
+        "lacks": ["amygdala"], "min_group": 8,
         "public_counts": ["dx"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)

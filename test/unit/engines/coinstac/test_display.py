@@ -152,11 +152,14 @@ def test_a_file_that_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
         form.read_form(file)
 
 
-def test_a_comparison_is_its_sentence_and_its_effects() -> None:
-    made = comparison_example.outcome(tuple("abcde"), 0.5)
+def test_a_comparison_is_its_sentence_and_its_effects(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = comparison_example.NAMES
+    rows = [comparison_example.effect(name, -0.5) for name in names]
+    result = comparison_example.compared(rows, comparison_example.FIVE)
+    made = comparison_example.outcome(result, monkeypatch)
     summary, tables = display.summary(made), display.tables(made)
-    assert str(summary["status"]).startswith("At these 3 sites, patient and control differ in")
-    assert list(tables) == [f"Global {name}" for name in "abcde"]
+    assert str(summary["status"]).startswith("At these 2 sites, SZ and control differ in all 5")
+    assert list(tables) == [f"Global {name}, SZ - control" for name in names]
     for row in tables.values():
         assert list(row) == list(display.EFFECT_ROWS)
         assert all(isinstance(value, str | int | float) for value in row.values())

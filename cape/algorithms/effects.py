@@ -1,0 +1,214 @@
+"""Answers as rows: an effect of each contrast and outcome in the outcome's unit, and its tests.
+
+L groups have one test of all (omnibus) and every pair, later less earlier level.  A continuous
+column has a slope for a unit of the column, a product of two columns the difference of slopes or of
+differences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+
+import numpy as np
+
+from cape.algorithms.answer import Answer
+from cape.algorithms.design import group_codes
+from cape.algorithms.estimators import Array
+from cape.algorithms.significance import benjamini_hochberg, f_p, holm, t95, t_p
+from cape.frozen import dataclass
+from cape.settings.question import Question, Term
+
+# Answers with these marks have no p: groups may differ in shape, ties or covariates instead.
+NO_P = ("shape", "partly", "ties", "lacks")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EffectRow:
+    """One contrast of one outcome; NaN: not known."""
+
+    term: str
+    contrast: str
+    outcome: str
+    estimate: float  # in the unit of the outcome, as all to `sd`
+    low95: float
+    high95: float
+    se: float  # under the null
+    se_sampling: float
+    se_privacy: float
+    se_adjustment: float
+    se_shape: float
+    se_sites: float
+    sd: float  # of people within sites and groups, at equal covariates
+    d: float
+    d_low95: float
+    d_high95: float
+    p: float
+    p_holm: float  # over outcomes and contrasts of the term; at least that of the omnibus
+    q_bh: float
+    observed: float  # share of people with the outcome, where the site has it
+    fits: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OmnibusRow:
+    """The test that no group differs in an outcome."""
+
+    term: str
+    outcome: str
+    chi2: float
+    df: int
+    p: float
+    p_holm: float  # over outcomes
+    q_bh: float
+
+
+def effects(question: Question, answers: Sequence[Answer]) -> tuple[EffectRow, ...]:
+    """Return the effects of all terms, by term, contrast and outcome."""
+    return tuple(
+        row
+        for term, answer in zip(question.asked, answers, strict=True)
+        for row in _effects_of(question, term, answer)
+    )
+
+
+def omnibus(question: Question, answers: Sequence[Answer]) -> tuple[OmnibusRow, ...]:
+    """Return a row for each term of several columns and each outcome."""
+    rows = []
+    for term, answer in zip(question.asked, answers, strict=True):
+        if answer.public.q == 1:
+            continue
+        chi2, p = _tests(answer)
+        for outcome, *values in zip(
+            question.outcomes, chi2, p, _adjusted(holm, p), _adjusted(benjamini_hochberg, p),
+            strict=True,
+        ):  # fmt: skip
+            rows.append(
+                OmnibusRow(
+                    term=term.text,
+                    outcome=outcome.name,
+                    chi2=float(values[0]),
+                    df=answer.public.q,
+                    p=float(values[1]),
+                    p_holm=float(values[2]),
+                    q_bh=float(values[3]),
+                )
+            )
+    return tuple(rows)
+
+
+def _tests(answer: Answer) -> tuple[Array, Array]:
+    """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld.
+
+    Without noise it is the F test: chi2 is q F.
+    """
+    cov = answer.cov
+    half = np.linalg.solve(cov, answer.estimate.T[:, :, None])[:, :, 0]
+    chi2 = np.einsum("ki,ik->k", half, answer.estimate)
+    chi2 = np.where(_shown(answer), chi2, np.nan)
+    q, df = answer.public.q, answer.df.tolist()
+    return chi2, np.array([f_p(one / q, q, n) for one, n in zip(chi2.tolist(), df, strict=True)])
+
+
+def _shown(answer: Answer) -> np.ndarray:
+    return np.array([fit not in NO_P for fit in answer.fits])
+
+
+def _adjusted(method: object, p: Array) -> Array:
+    """Return adjusted p-values of those that are known."""
+    known = np.isfinite(p)
+    adjusted = np.full(p.shape, np.nan)
+    adjusted[known] = method(p[known])  # type: ignore[operator]
+    return adjusted
+
+
+def _effects_of(question: Question, term: Term, answer: Answer) -> Iterator[EffectRow]:
+    names, vectors, factors = zip(*contrasts(question, term), strict=True)
+    c = np.array(vectors)  # (n, q)
+    units = np.array([one.unit for one in question.outcomes])
+    size = np.outer(factors, units)  # (n, K), of a value in the outcome's unit
+
+    def variance(cov: Array) -> Array:
+        return np.asarray(np.einsum("ni,kij,nj->nk", c, cov, c) * size**2)
+
+    estimate, own = (c @ one * size for one in (answer.estimate, answer.own))
+    null = variance(answer.cov)
+    error = null + np.maximum(own**2 - null, 0.0) * answer.relative
+    t = np.array([t95(df) for df in answer.df.tolist()])
+    shown = _shown(answer)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = estimate / np.sqrt(null)
+    p = np.array([[t_p(one, df) for one, df in zip(row, answer.df, strict=True)] for row in z])
+    p = np.where(shown, p, np.nan)
+    p_holm = _adjusted(holm, p.ravel()).reshape(p.shape)
+    if answer.public.q > 1:
+        p_holm = np.maximum(p_holm, _adjusted(holm, _tests(answer)[1]))
+    q_bh = _adjusted(benjamini_hochberg, p.ravel()).reshape(p.shape)
+    parts = answer.parts
+    errors = {name: np.sqrt(variance(getattr(parts, name))) for name in parts.__slots__}
+    lacks = np.array([fit == "lacks" for fit in answer.fits])
+    sd = np.where(lacks, np.nan, answer.sd * units)
+    known_d = np.where([fit == "yes" for fit in answer.fits], sd, np.nan)
+    estimate = np.where(lacks, np.nan, estimate)
+    d = estimate / known_d
+    ends = t * np.sqrt(error)
+    d_ends = t * np.sqrt(error / known_d**2 + d**2 * answer.sd_error)
+    for (i, name), (k, outcome) in product(enumerate(names), enumerate(question.outcomes)):
+        yield EffectRow(
+            term=term.text,
+            contrast=name,
+            outcome=outcome.name,
+            estimate=float(estimate[i, k]),
+            low95=float(estimate[i, k] - ends[i, k]),
+            high95=float(estimate[i, k] + ends[i, k]),
+            se=math.sqrt(null[i, k]),
+            **{f"se_{name}": float(error[i, k]) for name, error in errors.items()},
+            sd=float(sd[k]),
+            d=float(d[i, k]),
+            d_low95=float(d[i, k] - d_ends[i, k]),
+            d_high95=float(d[i, k] + d_ends[i, k]),
+            p=float(p[i, k]),
+            p_holm=float(p_holm[i, k]),
+            q_bh=float(q_bh[i, k]),
+            observed=float(answer.observed[k]),
+            fits=answer.fits[k],
+        )
+
+
+def contrasts(question: Question, term: Term) -> Iterator[tuple[str, Array, float]]:
+    """Yield name, c (q,) and factor: the contrast is factor c'delta, for units of the columns."""
+    variables = [question.variable(name) for name in dict.fromkeys(term.names)]
+    if term.public:
+        each = []
+        for variable in variables:
+            H, levels = group_codes(len(variable.levels)), variable.levels
+            each.append(
+                [
+                    (f"{levels[b]} - {levels[a]}", H[b] - H[a])
+                    for a, b in combinations(range(len(levels)), 2)
+                ]
+            )
+        for chosen in product(*each):
+            c = np.ones(1)
+            for _, one in chosen:
+                c = np.kron(c, one)
+            names = [name for name, _ in chosen]
+            if len(names) > 1:
+                names = [f"{v.name} [{name}]" for v, name in zip(variables, names, strict=True)]
+            yield ":".join(names), c, 1.0
+        return
+    # z is a column by its half range, from -1/2 to 1/2: 1/4 for a range, 1/2 for levels, which are
+    # -1 and 1, so that two levels differ by 2
+    last = [variable.levels[-1] for variable in variables if not variable.is_range]
+    ranges = [variable.unit for variable in variables if variable.is_range]
+    square = len(variables) < len(term.names)
+    factor = 2.0 ** len(last) * (0.25 if ranges else 0.5)
+    if len(ranges) == 2:
+        factor /= 2.0
+    factor /= math.prod(ranges) ** (2 if square else 1)
+    if not ranges and len(last) == 1:
+        name = f"{last[0]} - {variables[0].levels[0]}"
+    else:
+        name = term.text + (f" [{', '.join(last)}]" if last else "")
+    yield name, np.ones(1), factor

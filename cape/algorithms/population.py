@@ -1,0 +1,268 @@
+"""Public people and public curves: what a comparison knows without a look.
+
+Every party draws the same people, so nothing here is released.  Numbers in brackets are sections of
+docs/group-comparison.md.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from cape.algorithms.design import Counts, Flags, Public
+from cape.algorithms.estimators import Array
+
+# [1] Largest |w|; a person who looks like the other group counts W / 3 at most against it.
+W = 0.5
+# Edges of bins of octaves, in public units; the first and the last bin hold all beyond.
+EDGES = np.arange(-6.5, 6.6)
+BINS = len(EDGES) + 1
+GRID = np.arange(-7.0, 7.01, 0.1)
+# [3] Variance that a normal prior of a covariate's effects may have
+PRIORS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
+# Variance that a normal prior of site means may have
+SPREADS = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
+# [3] What a cut at c scales may make of groups of other shape: a exp(-c / t) sd, (K = 1, K > 1)
+CUT = ((0.2, 1.2), (0.2, 0.7))
+
+
+@lru_cache(maxsize=8)
+def normals(n: int, p: int, seed: int = 0) -> Array:
+    """Return standard normals (n, p), the same in every run and on every machine."""
+    # The stream of RandomState is frozen; that of Generator may change with numpy.
+    return np.array(np.random.RandomState(12345 + seed).standard_normal((n, p)))
+
+
+def ball(rows: Array, radius: float) -> Array:
+    """Scale finite rows (n, d), whose squares do not overflow, into the ball of a radius."""
+    norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray(rows * np.minimum(1.0, radius / np.maximum(norm, 1e-12))[:, None])
+
+
+def weight(r: Array, h: Array, k: float | None) -> Array:
+    """Return w (n, q): r - h, clipped.
+
+    Public (k None), one column: to [-W/3, W] in the direction of r; several: h in a ball of W/2,
+    then r - h in one of W.  Protected: k (r - h), clipped to W.
+    """
+    if k is not None:
+        return np.asarray(np.clip(k * (r - h), -W, W))
+    if r.shape[1] == 1:
+        side = np.where(r >= 0, 1.0, -1.0)
+        return np.asarray(np.clip((r - h) * side, -W / 3, W) * side)
+    return ball(r - ball(h, W / 2), W)
+
+
+# -- people --------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def public_people(public: Public) -> tuple[Array, Array, Counts]:
+    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts."""
+    site, cell = np.divmod(
+        np.repeat(np.arange(public.counts.size), public.counts.ravel()), public.counts.shape[1]
+    )
+    return public.r[site, cell], public.g[site, cell], site
+
+
+def protected_levels(n: int, mean_square: float, share: float) -> Array:
+    """Return z (n, 1) of mean 0 and this mean square; `share` of people have the second level."""
+    z = normals(n, 1, seed=1)
+    second = z > np.quantile(z, 1 - share)
+    return np.asarray((second - share) * math.sqrt(mean_square / (share * (1 - share))))
+
+
+def protected_people(n: int, mean_square: float) -> Array:
+    """Return z (n, 1) in [-1/2, 1/2] of this mean square: from normal to two values."""
+    z, low, high = normals(n, 1, seed=1), -6.0, 6.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        small = np.mean(np.clip(2.0**middle * z, -0.5, 0.5) ** 2) < mean_square
+        low, high = (middle, high) if small else (low, middle)
+    return np.asarray(np.clip(2.0**low * z, -0.5, 0.5))
+
+
+def synthetic(r: Array, g: Array, imbalance: Array) -> Array:
+    """Return x (n, p) of people with this imbalance mean x r' (p, q): a shift of g and normals.
+
+    Their mean square is 1.
+    """
+    n, p = len(r), len(imbalance)
+    shift = np.linalg.pinv(r.T @ g / n) @ imbalance.T
+    values, Q = np.linalg.eigh(np.eye(p) - shift.T @ (g.T @ g / n) @ shift)
+    root = (Q * np.sqrt(np.maximum(values, 0.2))) @ Q.T
+    return np.asarray(g @ shift + normals(n, p) @ root)
+
+
+def solve(r: Array, x: Array, k: float | None) -> Array:
+    """Return Gamma (p, q) with mean x w' = 0 in the people x."""
+    n, gamma = len(x), np.zeros((x.shape[1], r.shape[1]))
+    inverse = np.linalg.pinv(x.T @ x / n)
+    for _ in range(12):
+        w = weight(r, x @ gamma, k)
+        left, free = x.T @ w / n, float(np.mean(unclipped(r, x @ gamma, w, k)))
+        gamma = gamma + inverse @ left / (max(free, 0.4) * (k or 1.0))
+        if np.abs(left).max() < 1e-5:
+            break
+    return gamma
+
+
+def unclipped(r: Array, h: Array, w: Array, k: float | None) -> Flags:
+    """Return whose weight (n,) is not clipped."""
+    return np.asarray(np.abs(w - (k or 1.0) * (r - h)).max(axis=1) < 1e-9)
+
+
+# -- octaves of differences within pairs ---------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def octave_shares(nu: int) -> Array:
+    """Return shares (grid, bins) of pairs by the octave of their rms over nu normal numbers."""
+    z = np.sort(np.log2(np.sqrt((normals(4000, 6)[:, :nu] ** 2).mean(axis=1))))
+    below = np.searchsorted(z, EDGES[None] - GRID[:, None]) / len(z)
+    ends = np.zeros((len(GRID), 1))
+    return np.asarray(0.5 * np.diff(np.hstack([ends, below, ends + 1]), axis=1))
+
+
+def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float]) -> float:
+    """Return log2 of the sd behind released shares (bins,) of pairs by octave [3].
+
+    The mode of the posterior and what is near it; `prior`: mean and sd.
+    """
+    chance = _chances(shares, noise, nu, prior, 0.02)
+    peak = GRID[np.argmax(np.convolve(chance, np.ones(7), "same"))]
+    near = np.where(np.abs(GRID - peak) < 1.5, chance, 0.0)
+    return float(near @ GRID / near.sum())
+
+
+def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
+    """Return log2 of the sd of a covariate, rather too large than too small, and its own sd.
+
+    A column stretched tenfold by a mistake would hide all others: that made one answer in a
+    thousand at M 1000 epsilon 1 wrong by ten standard errors.
+    """
+    chance = _chances(shares, noise, 1, (-0.3, 1.5), 0.5)
+    below = np.cumsum(chance)
+    found = float(GRID[np.searchsorted(below, 0.5 * below[-1])])
+    return found, math.sqrt(float(chance @ (GRID - found) ** 2) / float(below[-1]))
+
+
+def _chances(
+    shares: Array, noise: float, nu: int, prior: tuple[float, float], least: float
+) -> Array:
+    """Return the posterior on `GRID`; at least this share of pairs have values."""
+    curves = octave_shares(nu)
+    if shares[1:].sum() > max(0.05, 4 * noise):
+        shares, curves = shares[1:], curves[:, 1:]  # pairs of equal values say nothing of the scale
+    fitted = curves @ shares / np.maximum((curves**2).sum(axis=1), 1e-3)
+    rest = shares - np.clip(fitted, least, 1.05)[:, None] * curves
+    log = -(rest**2).sum(axis=1) / (2 * (noise**2 + 2e-4))
+    log = log - (GRID - prior[0]) ** 2 / (2 * prior[1] ** 2)
+    return np.asarray(np.exp(log - log.max()))
+
+
+def octave_of(distance: Array) -> Counts:
+    """Return the bin of each distance."""
+    bins = np.floor(np.log2(np.maximum(distance, 1e-9)) + 6.5)
+    return np.asarray(np.clip(bins, -1, BINS - 2).astype(np.int64) + 1)
+
+
+# -- curves --------------------------------------------------------------------------------------
+
+
+def posterior(T: Array, error: float) -> tuple[Array, Array]:
+    """Return the mean (p, K) and, for each outcome, the variance (K,) of effects behind T (p, K).
+
+    `error` is the variance of an entry of T.  The prior of a row is normal with one of `PRIORS`.
+    """
+    V = PRIORS[:, None, None]
+    log = (-0.5 * np.log(V + error) - 0.5 * T**2 / (V + error)).sum(axis=2, keepdims=True)
+    chance = np.exp(log - log.max(axis=0))
+    chance = chance / chance.sum(axis=0)
+    kept = V / (V + error)
+    mean = (chance * kept).sum(axis=0)
+    variance = (chance * kept * error).sum(axis=0)
+    variance = variance + ((chance * kept**2).sum(axis=0) - mean**2) * T**2
+    return mean * T, variance.sum(axis=0)
+
+
+def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
+    """Return mean and variance (S, n) of site means g whose errors have this variance (S, 1).
+
+    The spread over sites has one of `SPREADS`, of each column by itself or (`one`) of all.
+    """
+    V = SPREADS[:, None, None]
+    log = (-0.5 * np.log(V + error) - 0.5 * g**2 / (V + error)).sum(axis=1, keepdims=True)
+    log = log.sum(axis=2, keepdims=True) if one else log - 0.3 * np.log(V)
+    chance = np.exp(log - log.max(axis=0))
+    chance = chance / chance.sum(axis=0)
+    kept = V / (V + error)
+    mean = (chance * kept).sum(axis=0)
+    variance = (chance * kept * error).sum(axis=0)
+    return mean * g, variance + ((chance * kept**2).sum(axis=0) - mean**2) * g**2
+
+
+@lru_cache(maxsize=1)
+def _forty() -> Array:
+    return np.abs(np.sort(normals(4000, 6)[:, 0])[40::100])
+
+
+def uncentred(w: float, v: float, rho: float, Y: float) -> float:
+    """Return the mean square of w v less its site part, for means w, v of a site of these sd."""
+    a, b = w * _forty()[:, None], v * _forty()[None]
+    return float(np.mean((a * b - np.minimum(a, rho) * np.minimum(b, Y)) ** 2))
+
+
+def cut_bias(c: float, K: int) -> float:
+    """Return what a cut at c (scales; K > 1: sqrt K scales) may make of other shapes, in sd."""
+    a, t = CUT[K > 1]
+    return a * math.exp(-c / t)
+
+
+@lru_cache(maxsize=2)
+def _norms(one: bool) -> Array:
+    """Return the public norms of people in scales (sqrt K scales): normal, or lognormal."""
+    z = normals(4000, 6)[:, 0]
+    return np.abs(z) if one else np.exp(0.38 * z - 0.14)
+
+
+def cut_curve(c: float, K: int) -> tuple[float, float]:
+    """Return J, the mean slope of the cut at c, and the share of squares that it keeps."""
+    norm = _norms(K == 1)
+    inside = norm <= c if K == 1 else np.minimum(1.0, c / norm)
+    return float(np.mean(inside)), float(np.mean(np.minimum(norm, c) ** 2) / np.mean(norm**2))
+
+
+def inside(c: float) -> float:
+    """Return the share of people with many outcomes whom a cut at c sqrt K scales leaves as is."""
+    return float(np.mean(_norms(False) <= c))
+
+
+def z_cut(noise: float, sampling: float) -> float:
+    """Return the cut of a protected z, in sd of what covariates leave of it, by planned error.
+
+    `noise`: sd of T for w of size 1; `sampling`: that of people.
+    """
+    size, best = _norms(True), (np.inf, 1.0)
+    for c in np.arange(1.0, 2.61, 0.1).tolist():
+        cut = np.minimum(size, c)
+        error = ((2 * noise * c) ** 2 + sampling**2 * float(np.mean(cut**2))) / float(
+            np.mean(cut * size)
+        ) ** 2
+        best = min(best, (error, c))
+    return best[1]
+
+
+def radius(noise: float, sampling: float, K: int) -> float:
+    """Return c, the cut with the smallest planned error [3].
+
+    `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut.
+    """
+    best = (np.inf, 1.0)
+    for c in np.arange(1.2 if K == 1 else 1.0, 5.01, 0.1).tolist():
+        J, kept = cut_curve(c, K)
+        error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K) ** 2
+        best = min(best, (error, c))
+    return best[1]

@@ -1,0 +1,317 @@
+"""The result of a comparison in words, from its record alone.
+
+A sentence never says that there is no difference: it says that none was found, and which ones the
+intervals exclude.  Where released numbers show that most values were cut, it says why nothing, or
+no size, can be said.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from cape.report.comparison import ESTIMATED, Effect, GroupComparison
+from cape.settings.question import Question, Term, term_text
+
+# At most so many outcomes are named in a sentence; effects.tsv holds all.
+MAX_NAMED: Final = 3
+# State of an answer (`Effect.fits`) -> why something is withheld
+WITHHELD: Final = {
+    "range": "most of its values, or of those of a column that is asked, lie outside the stated "
+    "range or in a small part of it; state another range and ask again",
+    "large": "most values of one side lie beyond the bound, so only the direction is known",
+    "shape": "groups differ in how many of their values lie beyond the bound, "
+    "so their means cannot be compared",
+    "partly": "columns of the formula are nearly equal, so it is adjusted for them only in part",
+    "ties": "too many people have the same value, such as 0",
+    "no d": "the spread of their values is too small to be seen beside the noise",
+    "lacks": "no site with people of all groups has it",
+}
+# What outcomes are called, by the measure of maps; those of a table: outcomes
+_NOUNS: Final = {"fnc": "connections", "domains": "connections of domains"}
+
+
+def sentences_of(result: GroupComparison) -> tuple[str, ...]:
+    """Return a sentence for each asked term, then of which outcomes nothing is said, and why.
+
+    The part of the first sentence before its colon is the headline of the page.
+    """
+    question = result.asked
+    if result.tested is not None:
+        return (_pattern_sentence(result, question, result.tested),)
+    where = _where(result, question)
+    terms = (
+        _sentence(result, question, term, where if i == 0 else "There")
+        for i, term in enumerate(question.asked)
+    )
+    silent = _by_state(result, judged=False)
+    notes = (f"Nothing is said about {_some(of)}: {WITHHELD[fits]}." for fits, of in silent.items())
+    return (*terms, *notes)
+
+
+def notes_of(result: GroupComparison) -> tuple[str, ...]:
+    """Return a sentence for each state in which the size in sd is withheld, but not the answer."""
+    return tuple(
+        f"The size in standard deviations of {_some(of)} is not known: {WITHHELD[fits]}."
+        for fits, of in _by_state(result, judged=True).items()
+    )
+
+
+def _by_state(result: GroupComparison, *, judged: bool) -> dict[str, list[str]]:
+    """Return the outcomes without a size, by state; those that are judged, or the others."""
+    found: dict[str, list[str]] = {}
+    for term in result.asked.asked:
+        said = _judged(result, term)
+        # Where nothing is judged the sentence of the term says why.
+        for row in result.of_term(term.text) if said else ():
+            if row.fits != "yes" and (row in said) == judged:
+                names = found.setdefault(row.fits, [])
+                names += [] if row.outcome in names else [row.outcome]
+    return found
+
+
+def who_of(result: GroupComparison) -> str:
+    """Return how many were asked, how many of them have a value, and what was adjusted for."""
+    question = result.asked
+    whom = f" ({question.among[0]} {' or '.join(question.among[1])})" if question.among else ""
+    parts = [f"{_count(len(result.sites), 'site')}, {result.people:,} people asked{whom}"]
+    shares = [row.observed for row in result.effects if row.observed is not None]
+    if shares:
+        low, high = (round(100 * share) for share in (min(shares), max(shares)))
+        parts.append(f"about {low if low == high else f'{low} to {high}'} % with a value")
+    adjusted = [term_text(names) for names in question.asked[0].nuisance]
+    return f"{', '.join(parts)}; adjusted for {_and([*adjusted, 'site'])}."
+
+
+def r_line(question: Question) -> str:
+    """Return the line of R that asks the same of pooled data, without privacy."""
+    y = "y"
+    if len(question.outcomes) == 1 and not question.change:
+        (outcome,) = question.outcomes
+        y = f"log({_r_name(outcome.name)})" if outcome.log else _r_name(outcome.name)
+    model = " + ".join(term_text([_r_name(name) for name in names]) for names in question.model)
+    if question.random:
+        return f"lme4::lmer({y} ~ {model} + (1 + {_r_name(question.asked[0].names[0])} | site))"
+    return f"car::Anova(lm({y} ~ {model} + site), type = 2)"
+
+
+def per(question: Question, term: Term) -> tuple[float, str]:
+    """Return the step in which slopes are said, and its words: (10, " per 10 of age").
+
+    The step of a column is the power of ten below a quarter of its range; of levels it is 1.
+    """
+    ranges = [one for name in term.names if (one := question.variable(name)).is_range]
+    steps = [10.0 ** math.floor(math.log10(one.unit)) for one in ranges]
+    texts = [f"{step:g} of {one.name}" for step, one in zip(steps, ranges, strict=True)]
+    if len(texts) == 2 and texts[0] == texts[1]:
+        texts = [f"square of {texts[0]}"]
+    return math.prod(steps), f" per {' and '.join(texts)}" if texts else ""
+
+
+def p_text(p: float) -> str:
+    if p < 1e-4:
+        return "p < 0.0001"
+    return f"p {p:.4f}" if p < 0.001 else f"p {p:.3f}" if p < 0.1 else f"p {p:.2f}"
+
+
+# -- one term --------------------------------------------------------------------------------------
+
+
+def _found(result: GroupComparison, term: Term) -> set[str]:
+    """Return the outcomes in which a term differs from zero: of several groups by the omnibus."""
+    tests = [row for row in result.omnibus if row.term == term.text]
+    return {row.outcome for row in tests or result.of_term(term.text) if row.found}
+
+
+def _judged(result: GroupComparison, term: Term) -> list[Effect]:
+    """Return the rows of which something is said."""
+    found = _found(result, term)
+    rows = result.of_term(term.text)
+    return [row for row in rows if row.fits in ESTIMATED or row.outcome in found]
+
+
+def _sentence(result: GroupComparison, question: Question, term: Term, where: str) -> str:
+    rows, judged, found = result.of_term(term.text), _judged(result, term), _found(result, term)
+    names = _names(judged)
+    if not judged:
+        reasons = "; ".join(dict.fromkeys(WITHHELD[row.fits] for row in rows))
+        return f"{where}, nothing can be said about {_any(question, _names(rows))}: {reasons}."
+    which = [name for name in names if name in found]
+    if not which:
+        text = f"{_none(question, term)} was found in {_any(question, names)}"
+        return f"{where}, {text}: {_excluded(question, term, judged)}."
+    there = [row for row in judged if row.outcome in found]
+    strongest = min(there, key=_order)
+    text = _differs(question, term, which, names, strongest)
+    several = len(result.contrasts(term.text)) > 1
+    if len(which) > 1:
+        text += f", most {f'{strongest.contrast} ' if several else ''}in {strongest.outcome}"
+    else:
+        text += f", {which[0]}" if len(names) > 1 else ""
+        text += f", most {strongest.contrast}" if several else ""
+    text += f": {_size(question, term, strongest)}, {_p(strongest, of=len(rows))}"
+    if several:
+        text += f"; pairs that differ: {_pairs(there)}"
+    return f"{where}, {text}."
+
+
+def _order(row: Effect) -> tuple[bool, bool, float]:
+    """Sort those first that are found, that have a size, and by p."""
+    return not row.found, row.d is None, 1.0 if row.p is None else row.p
+
+
+def _differs(
+    question: Question, term: Term, which: Sequence[str], names: Sequence[str], strongest: Effect
+) -> str:
+    factors, ranges = _kinds(question, term)
+    what = which[0] if len(names) == 1 else f"{len(which)} of {len(names)} {_noun(question)}"
+    if 1 < len(names) == len(which):
+        what = f"{'both' if len(names) == 2 else f'all {len(names)}'} {_noun(question)}"
+    if question.change:
+        what = f"the change from session {' to '.join(question.change)} of {what}"
+    if len(factors) == 1 and not ranges:
+        return f"{_and(_levels(question, factors[0]))} differ in {what}"
+    if len(factors) == 2:
+        return f"the effect of {factors[0]} on {what} depends on {factors[1]}"
+    if factors:
+        word = "differs among" if len(_levels(question, factors[0])) > 2 else "differs between"
+        return f"the slope of {ranges[0]} in {what} {word} {_and(_levels(question, factors[0]))}"
+    if len(set(ranges)) == 2:
+        return f"the slope of {ranges[0]} in {what} depends on {ranges[1]}"
+    if len(ranges) == 2:
+        return f"{ranges[0]} and {what} go together along a curve"
+    if len(names) == 1 and strongest.estimate is not None:
+        return f"{what} {'rises' if strongest.estimate > 0 else 'falls'} with {ranges[0]}"
+    return f"{what} {'changes' if len(which) == 1 else 'change'} with {ranges[0]}"
+
+
+def _none(question: Question, term: Term) -> str:
+    factors, ranges = _kinds(question, term)
+    if len(factors) == 2:
+        return f"no dependence of the effect of {factors[0]} on {factors[1]}"
+    if len(set(ranges)) == 2:
+        return f"no dependence of the slope of {ranges[0]} on {ranges[1]}"
+    if len(ranges) == 2:
+        return f"no curve of {ranges[0]}"
+    if not factors:
+        return f"no slope of {ranges[0]}"
+    levels = _levels(question, factors[0])
+    text = f"no difference {'among' if len(levels) > 2 else 'between'} {_and(levels)}"
+    return f"{text} in the slope of {ranges[0]}" if ranges else text
+
+
+def _size(question: Question, term: Term, row: Effect) -> str:
+    """Return d and its interval; else the estimate; else the direction alone."""
+    step, words = per(question, term)
+    if row.d is not None and row.d_low95 is not None and row.d_high95 is not None:
+        d, low, high = step * row.d, step * row.d_low95, step * row.d_high95
+        text = f"{d:.2f} [{low:.2f}, {high:.2f}]"
+        return f"{text} sd{words}" if words else f"d {text}"
+    if row.estimate is None or row.low95 is None or row.high95 is None:
+        return "size not known"
+    if row.fits == "no d":
+        cells = (f"{step * value:.3g}" for value in (row.estimate, row.low95, row.high95))
+        return "{} [{}, {}]".format(*cells) + words
+    side = "above" if row.estimate > 0 else "below"
+    first, less, second = row.contrast.partition(" - ")
+    if len(term.names) == 1 and less:
+        return f"size not known, {first} {side} {second}"
+    return f"size not known, {side} zero"
+
+
+def _excluded(question: Question, term: Term, rows: Sequence[Effect]) -> str:
+    step, words = per(question, term)
+    ends = [step * abs(end) for row in rows for end in (row.d_low95, row.d_high95) if end]
+    if len(rows) == 1 and rows[0].p is not None:
+        return f"{_size(question, term, rows[0])}, {p_text(rows[0].p)}"
+    if not ends:
+        return "how large one may be is in effects.tsv, in the units of the outcomes"
+    return f"the intervals of 95 % exclude any beyond {max(ends):.2f} sd{words}"
+
+
+def _p(row: Effect, *, of: int) -> str:
+    p = row.p_holm if of > 1 else row.p
+    text = "p not known" if p is None else p_text(p)
+    return f"{text} after Holm" if of > 1 else text
+
+
+def _pairs(rows: Sequence[Effect]) -> str:
+    contrasts = dict.fromkeys(row.contrast for row in rows)
+    counts = {one: sum(row.found for row in rows if row.contrast == one) for one in contrasts}
+    several = len({row.outcome for row in rows}) > 1
+    said = [f"{one} in {n}" if several else one for one, n in counts.items() if n]
+    return ", ".join(said) or "none by itself"
+
+
+def _pattern_sentence(result: GroupComparison, question: Question, row: Effect) -> str:
+    (term,) = question.asked
+    where, of = _where(result, question), f"{len(question.outcomes)} {_noun(question)}"
+    half = "at half of the sites" if question.random else "in half of the people"
+    rest = "at the others" if question.random else "in the other half"
+    if row.p is None or row.fits != "yes":
+        return f"{where}, nothing can be said about a pattern over {of}: {WITHHELD[row.fits]}."
+    levels = _and(_levels(question, term.names[0]))
+    # A pattern of opposite sign in the other half was not found again.
+    if row.p < 0.05 and row.estimate is not None and row.estimate > 0:
+        text = f"{levels} differ along a pattern over {of} that was found {half} and tested {rest}"
+    else:
+        text = f"a pattern over {of} in which {levels} differ was looked for {half}"
+        text += f" and not found again {rest}"
+    return f"{where}, {text}: {_size(question, term, row)}, {p_text(row.p)}."
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _where(result: GroupComparison, question: Question) -> str:
+    n = sum(site.weight != 0 for site in result.sites)
+    if question.random:
+        return f"At sites like these {n}"
+    return f"At these {n} sites" if n > 1 else "At this site"
+
+
+def _kinds(question: Question, term: Term) -> tuple[list[str], list[str]]:
+    """Return the columns of a term that have levels, and those that have a range."""
+    ranges = [name for name in term.names if question.variable(name).is_range]
+    return [name for name in term.names if name not in ranges], ranges
+
+
+def _levels(question: Question, name: str) -> tuple[str, ...]:
+    levels = question.variable(name).levels
+    # With two levels the sentence has the order of the difference, the reference last.
+    return levels[::-1] if len(levels) == 2 else levels
+
+
+def _noun(question: Question) -> str:
+    return _NOUNS.get(question.measure.kind, "outcomes") if question.measure else "outcomes"
+
+
+def _any(question: Question, names: Sequence[str]) -> str:
+    text = names[0] if len(names) == 1 else f"any of {len(names)} {_noun(question)}"
+    if question.change is None:
+        return text
+    return f"the change from session {' to '.join(question.change)} of {text}"
+
+
+def _names(rows: Sequence[Effect]) -> list[str]:
+    return list(dict.fromkeys(row.outcome for row in rows))
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) <= MAX_NAMED:
+        return _and(names)
+    return f"{', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} more"
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}{'s' * (n != 1)}"
+
+
+def _r_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z][\w.]*", name, re.ASCII) else f"`{name}`"
