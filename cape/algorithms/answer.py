@@ -206,7 +206,8 @@ def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Ar
     mean, noise = f.seen("squares")
     mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
     mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
-    pooled = max(float(mean.mean()), 0.2 * f.square * float(observed.mean()))
+    # Nobody has a weight in a half without both groups.
+    pooled = max(float(mean.mean()), 0.2 * f.square * float(observed.mean()), 1e-9)
     true = max(float(np.var(mean)) - noise**2, 0.0)
     low = min(0.3, 0.05 + 2 * noise / pooled) * pooled
     kept = true / (true + noise**2)
@@ -217,8 +218,8 @@ def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Ar
 def answer_of(f: Facts) -> Answer:
     public, K, q = f.public, f.K, f.q
     (T, noise), along, J = f.T, f.direction, f.J
-    share = np.maximum(public.people @ public.has / f.M, 1e-6)
-    lacking = _lacking(f)
+    share, lacking = public.people @ public.has / f.M, _lacking(f)
+    share = np.where(lacking, 1.0, share)
     D, relative_D = _slope_of_d(f)
     D_k, ww = f.expected
     D_k = D_k @ np.linalg.pinv(f.D_all) @ D
@@ -314,7 +315,7 @@ def _between(
     r, g, site = f.people
     share = public.people / f.M if public.protected else (
         np.bincount(site, (r * g).sum(axis=1), minlength=f.S) / f.M)  # fmt: skip
-    share = np.maximum(share / share.sum(), 1e-6)[there, None, None]
+    share = np.maximum(share / max(float(share.sum()), 1e-9), 1e-6)[there, None, None]
     n_s = public.people[there, None, None]
     inverse = np.linalg.pinv(D) * f.z_scale
     y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share + _group_effects(f)

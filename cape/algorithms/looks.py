@@ -189,6 +189,7 @@ def moved(public: Public, what: Literal["balance", "contrast"], rho: float) -> f
             return max(high, W * (1.0 + Y))
         corner = math.sqrt(2.0 * (high**2 + low**2)) + 2.0 * W * Y
         return max(high * math.sqrt(4.0 + 2.0 * Y**2), corner) / 2.0
-    if public.q > 1:
-        return 1.125 * W + 1.25 * rho if what == "balance" else 1.141 * W + 1.326 * rho
-    return high if one else 1.0607 * high
+    if one:
+        # Two people of several groups may differ in w and pull the site part sideways.
+        return high if public.q == 1 else 1.033 * W + 1.25 * rho
+    return high * math.sqrt(1.0 + Y**2 / 2.0)

@@ -111,7 +111,8 @@ def play(
         counts = np.array([design.counts_of(question, one) for one in cells])
         everybody = sum(len(stack) for stack in rows)
         M = share * counts.sum()
-        G = M * mu / math.sqrt(len(question.asked)) * math.sqrt((S - colluders) / S)
+        honest = 1.0 if math.isinf(mu) else (S - colluders) / S
+        G = M * mu / math.sqrt(len(question.asked)) * math.sqrt(honest)
         return tuple(
             design.public_of(
                 question, term, counts=counts, people=counts.sum(axis=1), has=has,

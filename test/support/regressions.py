@@ -51,7 +51,7 @@ def draw_rows(
     rows = []
     for site, n in enumerate(sizes):
         codes = {
-            one.name: rng.standard_normal(n).clip(-2, 2) if one.is_range
+            one.name: (0.76 * rng.standard_normal(n)).clip(-2, 2) if one.is_range
             else rng.integers(len(one.levels), size=n).astype(float)
             for one in question.variables
         }  # fmt: skip
