@@ -21,7 +21,7 @@ from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import svec
 from cape.algorithms.looks import PAIR, SMALL, Stage, look_noise, plan
 from cape.algorithms.placed import Seen
-from cape.algorithms.population import GRID, cut_curve, inside, octave_shares
+from cape.algorithms.population import GRID, ball, cut_curve, inside, normals, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
 EXPLAINED, APART, SITES_APART = 0.15, 0.45, 0.3
@@ -38,7 +38,7 @@ def errors(regression: Regression) -> tuple[Parts, ...]:
         asked, _ = regression.given
         design = typical(asked.terms[0], asked.stage)
     found = [answer_of(typical(public, regression.stage, design)) for public in regression.terms]
-    return tuple(one.parts.times((one.factor / one.sd**2)[:, None, None]) for one in found)
+    return tuple(one.parts.times((1.0 / one.sd**2)[:, None, None]) for one in found)
 
 
 def typical(public: Public, stage: Stage = "whole", design: Facts | None = None) -> Facts:
@@ -73,6 +73,8 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return np.repeat(side, size // f.S)
     if name == "design":
         return _moments(f, size, noise)
+    if name == "moments":
+        return np.asarray(svec(np.eye(p)) * float((ball(normals(4000, p), f.b) ** 2).mean()))
     if name == "balance":
         return f.shown.ravel()
     if name == "effects":
