@@ -110,7 +110,7 @@ def _moments(f: Facts, size: int, noise: float) -> Array:
     S = np.diag(np.where(f.public.ranges, 0.6, 1.0))
     if f.public.protected:
         square = 0.7 / 16 if f.public.z_range else 1 / 16
-        apart = 0.76 * math.sqrt(square)
+        apart = 0.38 * math.sqrt(square)  # groups 1 sd apart correlate by 1/2
     else:
         apart = float(np.trace(f.people[0].T @ f.people[1])) / f.M / q
     cross = np.zeros((p, q))

@@ -22,6 +22,7 @@ from scipy import stats
 
 from cape.algorithms.estimators import SubjectQuery
 from cape.computations import load
+from cape.computations.capecontrast import pattern_weights
 from cape.privacy.cost import Event
 from cape.protocol import secure_sum
 from cape.protocol.ports import Stacks
@@ -262,3 +263,93 @@ def test_a_hostile_person_moves_a_whole_run_by_no_more_than_the_claim(kind: str,
     say(f"{kind}, {K} outcomes: moved {moved:.4f} of {claimed:.4f}, ratio {moved / claimed:.3f}")
     # Not the worst person of every look: .4 of the claim, where the code of a person is data.
     assert 0.35 * claimed <= moved <= claimed
+
+
+# -- many tiny runs: one guess a run ---------------------------------------------------------------
+
+KINDS: dict[str, dict[str, Any]] = {
+    "public groups": {},
+    "protected": {"public": "", "formula": "age + fd", "ask": "age"},
+    "pattern": {"test": "pattern"},
+}
+
+
+def tiny(
+    kind: str, K: int, rng: np.random.Generator
+) -> tuple[list[np.ndarray], int, list[np.ndarray]]:
+    """Return three sites of a few people, a place in the first, and two persons for that place."""
+    sites = []
+    for n in rng.integers(2, 9, 3).tolist():
+        u = rng.choice([1.0, FAR]) * rng.standard_normal((n, K))
+        rows = rows_of(u, (np.arange(n) % 2).astype(float), *rng.uniform(-2, 2, (2, n)))
+        if kind == "protected":
+            rows = np.delete(rows, K + 1, axis=1)  # nothing is public, and no group in the model
+            rows[:, K] = 0.0
+        sites.append(rows)
+    place = int(rng.integers(len(sites[0])))
+    axis = rng.choice([-1.0, 1.0], K) * (rng.random(K) < 0.7)
+    axis[rng.integers(K)] = 1.0
+    both = [sites[0][place].copy() for _ in range(2)]
+    for one, sign in zip(both, (-1.0, 1.0), strict=True):
+        one[:K] = sign * FAR * axis
+        one[-2:] = rng.choice([-2.0, 2.0], 2) if rng.random() < 0.5 else both[0][-2:]
+    return sites, place, both
+
+
+def one_guess(kind: str, rng: np.random.Generator) -> tuple[float, float, float, float]:
+    """Return statistic and bit of a run, the mu by which the bit moved it, and that of the ledger.
+
+    AssertionError if a look moved by more than its bound.
+    """
+    K = int(rng.choice([1, 3])) if kind != "pattern" else int(rng.choice([2, 3]))
+    sites, place, both = tiny(kind, K, rng)
+    bit = int(rng.integers(2))
+    sites[0][place] = both[bit]
+    link = start(sites, K, "age fd", **KINDS[kind])
+    statistic = mu2 = 0.0
+    for event, query, asked, seen in looks(link):
+        label = f"{place:04d}"
+        if not asked["local0"].labels or label not in asked["local0"].labels[0]:
+            continue  # the other half
+        sums = []
+        for one in np.array(both, dtype=np.float32):
+            total = np.zeros(event.size, dtype=np.int64)
+            for site, stacks in asked.items():
+                (array,) = stacks.arrays
+                if site == "local0":
+                    array = array.copy()
+                    array[stacks.labels[0].index(label), :-1, 0] = as_asked(link, event, one, K)
+                people = Stacks(arrays=(array,), labels=stacks.labels)
+                total += clipped_sum(chunks(people), query, event)
+            sums.append(total.astype(np.float64))
+        away = sums[1] - sums[0]
+        assert np.linalg.norm(away) <= event.delta_int, (event.phase, event.field)
+        statistic += float((seen - (sums[0] + sums[1]) / 2) @ away) / event.variance
+        mu2 += float(away @ away) / (event.variance * event.shares)
+    return statistic, 2.0 * bit - 1.0, math.sqrt(mu2), link._state.ledger.spent.mu()
+
+
+def as_asked(link: wiretap.Wiretap, event: Event, row: np.ndarray, K: int) -> np.ndarray:
+    """Return a person's row as a stage asks it: in half B of a pattern, with one outcome."""
+    if event.phase != "score":
+        return row
+    w = pattern_weights(link._config, link._state.model)
+    return np.append(np.float32(row[:K].astype(np.float64) @ w), row[K:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_runs", [20, pytest.param(600, marks=pytest.mark.trust)])
+def test_whole_runs_of_a_few_people_show_what_was_claimed_at_most(kind: str, n_runs: int) -> None:
+    """Each run has other people, sizes and a hostile person; its bit is guessed from all looks."""
+    rng = np.random.default_rng()
+    statistic, bits, moved, claimed = np.array([one_guess(kind, rng) for _ in range(n_runs)]).T
+    say(f"{kind}: {n_runs} runs, moved at most {(moved / claimed).max():.3f} of the claim")
+    assert np.all(moved <= claimed)
+    right = (statistic > 0) == (bits > 0)
+    # Guesses of different strength: their mean is the chance of a right one
+    chance = float(stats.norm.cdf(moved / 2).mean())
+    low, high = stats.binom.ppf(5e-7, n_runs, chance), stats.binom.isf(5e-7, n_runs, chance)
+    say(f"right {right.sum()}, allowed {low:.0f} to {high:.0f}")
+    assert low <= right.sum() <= high, "the number of right signs is not that of the moves"
+    if n_runs > 100:
+        check_sound(wiretap.certified_mu(statistic, bits), float(claimed[0]))
