@@ -31,7 +31,7 @@ from cape.computations.capecontrast import CapeContrastConfig, forecast_of
 from cape.planning.comparison_budget import usual_sites
 from cape.settings.question import Term, parse_question
 from support.fast_comparison import Found, fast
-from support.group_study import ROWS, People, Population, draw, population
+from support.group_study import COVARIATES, ROWS, People, Population, draw, population
 
 # People, sites, epsilon
 BUDGETS = ((1000, 5, 1.0), (2000, 4, 4.0), (4000, 8, 1.0))
@@ -121,6 +121,14 @@ def tables(
     return made
 
 
+def null(study: People, name: str, slopes: np.ndarray, how: np.ndarray) -> np.ndarray:
+    """Return outcomes (M, K) in which no asked term and no column outside the model has effects."""
+    asked = QUESTIONS[name][1]
+    terms = asked.get("ask", "") + asked["formula"].partition("+")[0]
+    none = [one in terms or one not in asked["formula"] for one in COVARIATES]
+    return np.asarray((study.u - (study.x * none) @ slopes) @ how)
+
+
 def settings_of(name: str) -> dict[str, str]:
     K, how = QUESTIONS[name]
     return {
@@ -138,6 +146,8 @@ def forecast(name: str, people: int, sites: int, epsilon: float) -> list[float]:
     """Return the standard error of each term, as `cape budget` forecasts it."""
     given = {"epsilon": epsilon, "delta": 1e-5, "assumed_colluders": 1}
     config = CapeContrastConfig.from_input({**given, **settings_of(name)})
+    if "among" in QUESTIONS[name][1]:
+        people //= 2  # patients, who alone are asked
     return [term.se for term in forecast_of(config, usual_sites(config, sites, people))]
 
 
@@ -181,9 +191,9 @@ def cell(
     for i in range(draws):
         rng = np.random.default_rng([seed, i, S, M, ROWS.index(row)])
         study = draw(people, row, n_people=M, n_sites=S, rng=rng)
-        signs = rng.choice([-1.0, 1.0], K)
+        signs, u = rng.choice([-1.0, 1.0], K), null(study, name, people.slopes, weights)
         for size, method in product(sizes, ("cape", "least squares")):
-            sites = tables(study, study.u @ weights, signs, size, planted)
+            sites = tables(study, u, signs, size, planted)
             given = epsilon if method == "cape" else None
             found = fast(settings, sites, epsilon=given, rng=rng)
             w = np.eye(K) if found.weights is None else found.weights[:, None]
