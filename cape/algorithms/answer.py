@@ -217,10 +217,11 @@ def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Fla
     true = max(float(np.var(mean)) - noise**2, 0.0)
     low = min(0.3, 0.05 + 2 * noise / pooled) * pooled
     kept = true / (true + noise**2)
-    squares = np.maximum(pooled + kept * (mean - mean.mean()), low)
+    shrunk = pooled + kept * (mean - mean.mean())
+    squares = np.maximum(shrunk, low)
     # Pairs of people vary too; that of a mean of squares of normal numbers is 2.
     error = noise**2 * (1 / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
-    return squares / observed * share, error, mean < low
+    return squares / observed * share, error, shrunk < low
 
 
 def answer_of(f: Facts) -> Answer:

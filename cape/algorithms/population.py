@@ -263,7 +263,7 @@ def radius(noise: float, sampling: float, K: int) -> float:
     `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut.
     """
     best = (np.inf, 1.0)
-    for c in np.arange(1.2 if K == 1 else 1.0, 5.01, 0.1).tolist():
+    for c in np.arange(1.2 if K == 1 else 1.15 if K <= 8 else 1.0, 5.01, 0.1).tolist():
         J, kept = cut_curve(c, K)
         error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K) ** 2
         best = min(best, (error, c))

@@ -84,7 +84,7 @@ def people_of(public: Public, stage: Stage, stack: Data) -> People:
         asked=asked,
         site=site,
         group=np.zeros(len(rows), dtype=np.int64) if public.protected else public.group[cell],
-        cell=cell,
+        cell=np.where(asked, cell, -1),
         has=has,
     )
 
