@@ -19,6 +19,7 @@ from cape.algorithms.placed import WIDE_X, XF, Placed
 from cape.algorithms.population import (
     W,
     ball,
+    normals,
     posterior,
     protected_levels,
     protected_people,
@@ -32,6 +33,13 @@ from cape.algorithms.population import (
 
 # [2] Weight of the term in the look at second moments
 GAMMA = 3.0
+# Covariates nearly agree below this eigenvalue of their correlations; a column whose mean square
+# is less than the second agrees with none
+PARTLY, SHORT = 0.045, 0.1
+# Mean x r' of groups that lie far apart: its prior is in this unit
+IMBALANCE = 0.17
+# Least second moment of whitened covariates
+LEAST_MOMENT = 0.05
 # What covariates explain, for many outcomes: prior mean and sd
 R2_PRIOR = (0.2, 0.15)
 
@@ -41,7 +49,26 @@ class Balance(NamedTuple):
 
     gamma: Array  # (p, q)
     imbalance: Array  # (p, q) of r and whitened covariates
-    error: float  # std of what is left of the imbalance of w
+    error: Array  # (p,) std of what is left of the imbalance of w
+
+
+class Effects(NamedTuple):
+    """Effects of whitened covariates, for one unit of each."""
+
+    B: Array  # (p, K)
+    error: Array  # (K,) its variance, as a share of that of an outcome
+    leak: Array  # (K,) variance of T by what adjustment leaves, in squared sd of people
+    R2: float  # what covariates explain, of many outcomes together
+
+
+class _Whitening(NamedTuple):
+    """Covariates by their first moments, in p directions of mean square near 1."""
+
+    Li: Array  # (p, p)
+    moments: Array  # (p,) expected mean squares
+    unsure: Array  # (p,) square root of the error of a moment
+    imbalance: Array  # (p, q) mean x r', shrunk
+    error: Array  # (p,) its noise
 
 
 class Adjusted(Placed):
@@ -89,24 +116,39 @@ class Adjusted(Placed):
         return square, 1 / math.sqrt(precision) / square
 
     @cached_property
-    def _whitening(self) -> tuple[Array, Array, float, float, bool]:
-        """Li, first imbalance, its noise, relative error of Li, whether columns nearly agree."""
+    def _whitening(self) -> _Whitening:
         S, cross, _, noise = self._moments
         w = 0.1 / (0.1 + noise**2 * max(self.p, 3) / 3)
-        S = w * S + (1 - w) * 0.6 * np.eye(self.p)
-        values, Q = np.linalg.eigh(S)
-        # Short columns are no sign of columns that agree.
-        longer = np.sqrt(0.6 / np.clip(np.diag(S), 0.2, 0.6))
-        # The least eigenvalue of 1 % of columns that do not agree, by simulation
-        likely = 0.6 - w * noise * (math.sqrt(2 * self.p) + 0.25 + 0.17 * self.p)
-        least = np.linalg.eigvalsh(S * np.outer(longer, longer))[0]
-        partly = least < min(0.1 + 0.6 * noise, likely)
-        Li = np.asarray((Q / np.sqrt(np.maximum(values, 0.08))) @ Q.T)
-        cross = Li @ cross
-        each = noise / (math.sqrt(2) * GAMMA) * math.sqrt(float((Li**2).sum()) / self.p)
-        size = max(float((cross**2).sum()), 1e-12)
-        kept = max(0.0, 1 - max(self.p * self.q - 2, 0.5) * each**2 / size)
-        return Li, kept * cross, math.sqrt(kept) * each, w * noise + 0.3 * (1 - w), bool(partly)
+        values, Q = np.linalg.eigh(w * S + (1 - w) * 0.6 * np.eye(self.p))
+        length = 1 / np.sqrt(np.maximum(values, max(0.04, w * noise)))
+        cross = length[:, None] * (Q.T @ cross)
+        each = noise / (math.sqrt(2) * GAMMA) * length / IMBALANCE
+        imbalance, variance = posterior(cross / IMBALANCE, each**2)
+        return _Whitening(
+            Li=np.asarray(Q * length),
+            moments=np.maximum(values * length**2, LEAST_MOMENT),
+            unsure=length * math.hypot(w * noise, 0.5 * (1 - w)),
+            imbalance=IMBALANCE * imbalance,
+            error=IMBALANCE * np.sqrt(variance.mean(axis=1)),
+        )
+
+    @cached_property
+    def moments(self) -> tuple[Array, float]:
+        """Second moments V (p, p) of whitened covariates, and the mean error of their diagonal.
+
+        What was expected of the first moments and the look at them, by their errors.
+        """
+        if self.design:
+            return self.design.moments
+        first = self._whitening
+        mean, noise = self.seen("moments")
+        inside = ball(normals(4000, self.p), self.b)
+        look = smat(mean) / self.pool / float((inside**2).mean())
+        expected, prior = np.diag(first.moments), np.outer(first.unsure, first.unsure)
+        kept = prior / (prior + noise**2 * max(self.p, 3) / 3)
+        values, Q = np.linalg.eigh(expected + kept * (look - expected))
+        error = np.sqrt(np.diag(kept) * noise**2)
+        return np.asarray((Q * np.maximum(values, max(LEAST_MOMENT, error.mean()))) @ Q.T), float(error.mean())
 
     @cached_property
     def limit(self) -> float:
@@ -121,15 +163,30 @@ class Adjusted(Placed):
 
     @property
     def Li(self) -> Array:
-        """S^-1/2 (p, p)."""
-        return self.design.Li if self.design else self._whitening[0]
+        """Directions (p, p) in which covariates have a mean square near 1."""
+        return self.design.Li if self.design else self._whitening.Li
 
-    @property
+    @cached_property
+    def _least_correlation(self) -> float:
+        """Least eigenvalue of the correlations of covariates; a short column agrees with none."""
+        back = np.linalg.pinv(self.Li)
+        S = back.T @ self.moments[0] @ back
+        size = np.sqrt(np.maximum(np.diag(S), SHORT))
+        C = S / np.outer(size, size)
+        np.fill_diagonal(C, 1.0)
+        return float(np.linalg.eigvalsh(C)[0])
+
+    @cached_property
     def partly(self) -> bool:
         """Whether covariates nearly determine each other, so that adjustment is partial."""
         if not self.p:
             return False
-        return self.design.partly if self.design else self._whitening[4]
+        V, error = self.moments
+        # The least eigenvalue of 1 % of columns that do not agree, by simulation
+        likely = 1 - error * (math.sqrt(2 * self.p) + 0.25 + 0.17 * self.p)
+        least = self._least_correlation
+        unclear = float(np.linalg.eigvalsh(V)[0]) < min(3 * error, likely) and least < 0.25
+        return unclear or least < PARTLY
 
     # -- round 4: Gamma and effects --------------------------------------------------------------
 
@@ -149,8 +206,11 @@ class Adjusted(Placed):
     @cached_property
     def z_left(self) -> float:
         """Share of mean z^2 that covariates leave."""
-        cross = self._whitening[1] if self.p else np.zeros(1)
-        return 1.0 - float((cross**2).sum()) / self.z_square[0]
+        if not self.p:
+            return 1.0
+        first = self._whitening
+        explained = (first.imbalance[:, 0] ** 2 / np.maximum(first.moments, 0.25)).sum()
+        return 1.0 - float(explained) / self.z_square[0]
 
     @cached_property
     def z_cut(self) -> float:
@@ -182,67 +242,85 @@ class Adjusted(Placed):
         """Radius of whitened covariates."""
         return math.sqrt(self.p + 3.3)
 
-    @cached_property
-    def first_people(self) -> Array:
-        return ball(synthetic(*self.people[:2], self._whitening[1]), self.limit)
+    def _people(self, imbalance: Array, moments: Array) -> Array:
+        r, g, _ = self.people
+        return ball(synthetic(r, g, imbalance, moments), self.limit)
 
     @cached_property
     def first_gamma(self) -> Array:
-        return solve(self.people[0], self.first_people, self.k)
+        """Gamma (p, q) of people by first moments; rather too small, as one step follows."""
+        moments = np.diag(np.maximum(self._whitening.moments, 0.5))
+        return solve(self.people[0], self._people(self._whitening.imbalance, moments), self.k)
+
+    @cached_property
+    def second_people(self) -> Array:
+        """Covariates (M, p) of public people, with the moments that were found."""
+        return self._people(self._whitening.imbalance, self.moments[0])
 
     @cached_property
     def shown(self) -> Array:
-        """Imbalance (p, q) of w and whitened covariates in their ball, of the first people."""
-        w = weight(self.people[0], self.first_people @ self.first_gamma, self.k)
-        return np.asarray(ball(self.first_people, self.b).T @ w / self.M)
+        """Imbalance (p, q) of w and whitened covariates in their ball, of public people."""
+        x = self.second_people
+        w = weight(self.people[0], x @ self.first_gamma, self.k)
+        return np.asarray(ball(x, self.b).T @ w / self.M)
 
     @cached_property
     def adjusted(self) -> Balance:
-        """Gamma after one step from what was measured to what synthetic people show."""
+        """Gamma after one step from what was measured to what public people show."""
         if self.design:
             return self.design.adjusted
-        x, (r, _, _), gamma = self.first_people, self.people, self.first_gamma
+        first, (r, _, _), gamma, k = self._whitening, self.people, self.first_gamma, self.k or 1.0
+        x = self.second_people
         w, inside = weight(r, x @ gamma, self.k), ball(x, self.b)
         mean, noise = self.seen("balance")
-        _, imbalance, error, relative, _ = self._whitening
-        k = self.k or 1.0
-        wrong = k**2 * (error**2 + relative**2 * float((gamma**2).sum()))
+        size = float((gamma**2).sum())
+        wrong = k**2 * (first.error**2 + self.moments[1] ** 2 * size)[:, None]
         kept = wrong / (wrong + noise**2)
         step = kept * (mean.reshape(self.p, self.q) - self.shown)
-        free, product = unclipped(r, x @ gamma, w, self.k), inside * x
-        gamma = gamma + step * self.p * self.M / (max(float(product[free].sum()), 1e-9) * k)
-        lost = float((x**2).sum() / product.sum())
+        free = unclipped(r, x @ gamma, w, self.k)
+        slope = inside[free].T @ x[free] / self.M + 1e-3 * np.eye(self.p)
+        gamma = gamma + np.linalg.solve(slope, step) / k
+        lost = float((x**2).sum() / (inside * x).sum())
         square = self.z_square[0] if self.public.protected else 0.25
-        left = noise * math.sqrt(kept * (1 + 2.5 * float((gamma**2).sum()) / square)) * lost
-        return Balance(gamma, imbalance + step / k, left)
+        wider = 1 + 2.5 * float((gamma**2).sum()) / square
+        left = noise * np.sqrt(kept[:, 0] * wider) * lost
+        return Balance(gamma, first.imbalance + step / k, left)
 
     @cached_property
     def x_people(self) -> Array:
-        return ball(synthetic(*self.people[:2], self.adjusted.imbalance), self.limit)
+        return self._people(self.adjusted.imbalance, self.moments[0])
 
     @property
     def effects_radius(self) -> float:
         return 1.8 if self.K == 1 else 1.3 * math.sqrt(self.K)
 
     @cached_property
-    def effects(self) -> tuple[Array, Array, float]:
-        """B (p, K), its error (K,) as a share of the variance, R2 of many outcomes."""
+    def effects(self) -> Effects:
+        """What covariates do, and what of it is left."""
         K, p = self.K, self.p
         if not p:
-            return np.zeros((0, K)), np.zeros(K), 0.0
+            return Effects(np.zeros((0, K)), np.zeros(K), np.zeros(K), 0.0)
+        values, Q = np.linalg.eigh(self.moments[0])
+        # Imbalance that is left, in directions of mean square 1
+        left = Q.T**2 @ self.adjusted.error**2 / values
         if not self.plan.asks("effects"):
-            return np.zeros((p, K)), np.full(K, R2_PRIOR[0]), R2_PRIOR[0]
+            usual = np.full(K, R2_PRIOR[0])
+            return Effects(np.zeros((p, K)), usual, usual * left.mean(), R2_PRIOR[0])
         mean, noise = self.seen("effects")
         if self.few:
-            x = self.x_people
-            slope = 0.93 * self.pool * float((ball(x, self.b) * x).sum() / (x**2).sum())
-            B, error = posterior(mean.reshape(p, K) / slope, (noise / slope) ** 2 + 1.0 / self.M)
-            return B, error, 0.0
+            x = self.x_people @ Q
+            slope = (ball(x, self.b) * x).sum(axis=0) / np.maximum((x**2).sum(axis=0), 1e-9)
+            scale = 0.93 * self.pool * slope * np.sqrt(values)
+            T = Q.T @ mean.reshape(p, K) / scale[:, None]
+            B, error = posterior(T, (noise / scale) ** 2 + 1.0 / self.M)
+            unsure = np.minimum(self.moments[1] / values, 1.0)[:, None]
+            leak = ((error + unsure**2 * (B**2 + error)) * left[:, None]).sum(axis=0)
+            return Effects(Q @ (B / np.sqrt(values)[:, None]), error.sum(axis=0), leak, 0.0)
         each = self.M / self.n_pairs
         kept = R2_PRIOR[1] ** 2 / (R2_PRIOR[1] ** 2 + (noise * each) ** 2)
         R2 = R2_PRIOR[0] + kept * (float(mean[0]) * each / self.pool - R2_PRIOR[0])
         R2 = min(max(R2, 0.03), 0.8)
-        return np.zeros((p, K)), np.full(K, R2), R2
+        return Effects(np.zeros((p, K)), np.full(K, R2), np.full(K, R2 * left.mean()), R2)
 
     @property
     def n_pairs(self) -> int:

@@ -217,10 +217,11 @@ def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Fla
     true = max(float(np.var(mean)) - noise**2, 0.0)
     low = min(0.3, 0.05 + 2 * noise / pooled) * pooled
     kept = true / (true + noise**2)
-    squares = np.maximum(pooled + kept * (mean - mean.mean()), low)
+    shrunk = pooled + kept * (mean - mean.mean())
+    squares = np.maximum(shrunk, low)
     # Pairs of people vary too; that of a mean of squares of normal numbers is 2.
     error = noise**2 * (1 / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
-    return squares / observed * share, error, mean < low
+    return squares / observed * share, error, shrunk < low
 
 
 def answer_of(f: Facts) -> Answer:
@@ -237,14 +238,13 @@ def answer_of(f: Facts) -> Answer:
     there = (observed / f.pool if public.protected else observed) * _by_group(f, observed)
     squares, squares_error, small = _squares(f, share, observed)
     sd = np.sqrt(squares / (square * observed * J**1.7))
-    B_error, R2 = f.effects[1:]
-    left = f.adjusted.error if f.p else 0.0
+    _, B_error, leak, R2 = f.effects
     found = Measured(
         D=D_k / f.z_scale,
         ww=ww / square[:, None, None],
         squares=squares,
         noise=noise,
-        leak=B_error * (sd * left * observed) ** 2 + f.left,
+        leak=leak * (sd * observed) ** 2 + f.left,
         kept=there * J,
         shape=(SHAPE * cut_bias(f.C / math.sqrt(K), K) * sd) ** 2,
     )

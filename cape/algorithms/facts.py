@@ -71,7 +71,7 @@ class Facts(Adjusted):
         if self.p:
             r, g, _ = self.people
             shift = np.linalg.pinv(r.T @ g / self.M) @ self.adjusted.imbalance.T
-            groups = groups - self.public.H @ shift @ self.effects[0]
+            groups = groups - self.public.H @ shift @ self.effects.B
         size = float((groups**2).sum())
         clear = max(variance * (1 + 2.4 * math.sqrt(2 / self.K)), 0.2 * self.K)
         return groups * (1 - variance / size) if size > clear else 0.0 * groups
@@ -154,7 +154,7 @@ class Facts(Adjusted):
     @cached_property
     def left(self) -> float:
         """Variance in T of site means of w and of outcomes, beyond what the site part removes."""
-        there, B, w2, v2 = np.zeros((self.S, 2)), self.effects[0], 0.0, self.u_sites[2]
+        there, B, w2, v2 = np.zeros((self.S, 2)), self.effects.B, 0.0, self.u_sites[2]
         size = 0.85
         if self.k is not None:
             size = self.k * math.erf(self.z_cut / math.sqrt(2))

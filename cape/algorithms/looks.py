@@ -23,7 +23,7 @@ ROUNDS: Final = (
     ("where", "xwhere", "middle"),
     ("centre", "middle2", "xsites", "zsites"),
     ("design", "sites", "again"),
-    ("balance", "effects"),
+    ("moments", "balance", "effects"),
     ("contrast", "squares", "by_site"),
     ("kept", "slope"),
 )
@@ -45,7 +45,8 @@ SHARES: Final = {
     "middle2": (0.015, 0.01),
     "xsites": (0.03, 0.03),
     "zsites": (0.06, 0.06),  # of a protected term, as `slope`
-    "design": (0.08, 0.08),
+    "design": (0.05, 0.05),
+    "moments": (0.03, 0.03),
     "sites": (0.03, 0.03),
     "again": (0.015, 0.015),  # taken from `centre`
     "balance": (0.10, 0.10),
@@ -62,7 +63,8 @@ DESIGN: Final = {
     "middle": 0.015,
     "middle2": 0.015,
     "xsites": 0.025,
-    "design": 0.09,
+    "design": 0.06,
+    "moments": 0.03,
     "balance": 0.09,
 }
 
@@ -129,7 +131,7 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
         left_out |= {name for names in ROUNDS for name in names} - set(DESIGN)
         return _plan(ROUNDS, shares, left_out)
     if not p:
-        left_out |= {"balance", "effects"} | (set() if public.protected else {"design"})
+        left_out |= {"balance", "moments", "effects"} | (set() if public.protected else {"design"})
     rounds = ROUNDS if stage == "whole" else HALF_B if K == 1 else HALF_A
     if design and K > 1:
         left_out.add("where")

@@ -84,15 +84,16 @@ def protected_people(n: int, mean_square: float) -> Array:
     return np.asarray(np.clip(2.0**low * z, -0.5, 0.5))
 
 
-def synthetic(r: Array, g: Array, imbalance: Array) -> Array:
+def synthetic(r: Array, g: Array, imbalance: Array, moments: Array) -> Array:
     """Return x (n, p) of people with this imbalance mean x r' (p, q): a shift of g and normals.
 
-    Their mean square is 1.
+    `moments` (p, p): mean x x'.
     """
     n, p = len(r), len(imbalance)
     shift = np.linalg.pinv(r.T @ g / n) @ imbalance.T
-    values, Q = np.linalg.eigh(np.eye(p) - shift.T @ (g.T @ g / n) @ shift)
-    root = (Q * np.sqrt(np.maximum(values, 0.2))) @ Q.T
+    values, Q = np.linalg.eigh(moments - shift.T @ (g.T @ g / n) @ shift)
+    least = 0.2 * max(float(np.linalg.eigvalsh(moments)[0]), 0.05)
+    root = (Q * np.sqrt(np.maximum(values, least))) @ Q.T
     return np.asarray(g @ shift + normals(n, p) @ root)
 
 
@@ -172,12 +173,13 @@ def octave_of(distance: Array) -> Counts:
 # -- curves --------------------------------------------------------------------------------------
 
 
-def posterior(T: Array, error: float) -> tuple[Array, Array]:
-    """Return the mean (p, K) and, for each outcome, the variance (K,) of effects behind T (p, K).
+def posterior(T: Array, error: Array) -> tuple[Array, Array]:
+    """Return mean and variance (p, K) of effects behind T (p, K).
 
-    `error` is the variance of an entry of T.  The prior of a row is normal with one of `PRIORS`.
+    `error` (p,) is the variance of an entry of T.  The prior of a row is normal with one of
+    `PRIORS`.
     """
-    V = PRIORS[:, None, None]
+    V, error = PRIORS[:, None, None], error[:, None]
     log = (-0.5 * np.log(V + error) - 0.5 * T**2 / (V + error)).sum(axis=2, keepdims=True)
     chance = np.exp(log - log.max(axis=0))
     chance = chance / chance.sum(axis=0)
@@ -185,7 +187,7 @@ def posterior(T: Array, error: float) -> tuple[Array, Array]:
     mean = (chance * kept).sum(axis=0)
     variance = (chance * kept * error).sum(axis=0)
     variance = variance + ((chance * kept**2).sum(axis=0) - mean**2) * T**2
-    return mean * T, variance.sum(axis=0)
+    return mean * T, variance
 
 
 def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
@@ -261,7 +263,7 @@ def radius(noise: float, sampling: float, K: int) -> float:
     `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut.
     """
     best = (np.inf, 1.0)
-    for c in np.arange(1.2 if K == 1 else 1.0, 5.01, 0.1).tolist():
+    for c in np.arange(1.2 if K == 1 else 1.15 if K <= 8 else 1.0, 5.01, 0.1).tolist():
         J, kept = cut_curve(c, K)
         error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K) ** 2
         best = min(best, (error, c))

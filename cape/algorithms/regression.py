@@ -105,6 +105,7 @@ def _looks(f: Facts) -> dict[str, Look]:
     look("sites", S * K, rows.sites_rows, lambda f: f.u_sites_radius)
     look("again", L * K, rows.again_rows, lambda f: sites_radius(K))
     look("balance", p * q, rows.balance_rows, balance, part=rows.balance_part)
+    look("moments", p * (p + 1) // 2, rows.moments_rows, lambda f: f.b**2, shape="psd")
     if f.few:
         look("effects", p * K, rows.effects_rows, lambda f: f.b * f.effects_radius)
     else:

@@ -84,7 +84,7 @@ def people_of(public: Public, stage: Stage, stack: Data) -> People:
         asked=asked,
         site=site,
         group=np.zeros(len(rows), dtype=np.int64) if public.protected else public.group[cell],
-        cell=cell,
+        cell=np.where(asked, cell, -1),
         has=has,
     )
 
@@ -153,7 +153,7 @@ def _rest(f: Facts, a: People) -> Array:
     if f.L > 1:
         rest = rest - f.group_centres[a.group]
     if f.p:
-        rest = rest - _white(f, a) @ f.effects[0]
+        rest = rest - _white(f, a) @ f.effects.B
     return np.where(a.there, rest, 0.0)
 
 
@@ -286,6 +286,13 @@ def balance_part(f: Facts, a: People) -> Array:
     x, w = ball(_white(f, a), f.b), _weights(f, a, f.first_gamma)
     there = np.repeat(a.here[:, None].astype(np.float64), f.p, axis=1)
     return _part(f, a, w, x, there, Y * f.b).reshape(f.q, f.p).T.ravel()
+
+
+def moments_rows(f: Facts, a: People) -> Array:
+    """Second moments of whitened covariates: where columns agree, the first ones are all noise."""
+    x = ball(_white(f, a), f.b)
+    i, j = above_diagonal(f.p)
+    return np.hstack([x**2, math.sqrt(2.0) * x[:, i] * x[:, j]])
 
 
 def effects_rows(f: Facts, a: People) -> Array:

@@ -33,8 +33,8 @@ def t_p(t: float, df: float) -> float:
 
 def t95(df: float) -> float:
     """Half width of a 95 % interval of Student's t, in standard errors."""
-    low, high = Z95, 1.0 + 800.0 / df if math.isfinite(df) else Z95
-    for _ in range(60 if high > low else 0):
+    low, high = Z95, Z95 + 11.0 / df
+    for _ in range(60):
         middle = (low + high) / 2.0
         low, high = (middle, high) if t_p(middle, df) > 0.05 else (low, middle)
     return low

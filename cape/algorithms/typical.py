@@ -21,7 +21,7 @@ from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import svec
 from cape.algorithms.looks import PAIR, SMALL, Stage, look_noise, plan
 from cape.algorithms.placed import Seen
-from cape.algorithms.population import GRID, cut_curve, inside, octave_shares
+from cape.algorithms.population import GRID, ball, cut_curve, inside, normals, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
 EXPLAINED, APART, SITES_APART = 0.15, 0.45, 0.3
@@ -73,6 +73,8 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return np.repeat(side, size // f.S)
     if name == "design":
         return _moments(f, size, noise)
+    if name == "moments":
+        return np.asarray(svec(np.eye(p)) * float((ball(normals(4000, p), f.b) ** 2).mean()))
     if name == "balance":
         return f.shown.ravel()
     if name == "effects":
@@ -107,8 +109,8 @@ def _moments(f: Facts, size: int, noise: float) -> Array:
     p, q = f.p, f.q
     S = np.diag(np.where(f.public.ranges, 0.6, 1.0))
     if f.public.protected:
-        square = 0.7 / 16 if f.public.z_range else 1 / 16
-        apart = 0.76 * math.sqrt(square)
+        square, alike = (0.7 / 16, 0.38) if f.public.z_range else (1 / 16, 0.76)
+        apart = alike * math.sqrt(square)
     else:
         apart = float(np.trace(f.people[0].T @ f.people[1])) / f.M / q
     cross = np.zeros((p, q))

@@ -350,7 +350,9 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
     sd = np.sqrt((root**2).sum(axis=1))
     # Shift of each column for a unit of g, in sd
     shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
-    left = f.adjusted.error * f.q / max(float(np.trace(f.D_all)), 1e-6)
+    # What is left of directions of mean square 1, as columns in sd
+    left = np.sqrt(root**2 @ f.adjusted.error**2) / sd * f.q
+    left = left / max(float(np.trace(f.D_all)), 1e-6)
     model = columns(question)
     codes = f.public.H
     steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
@@ -366,7 +368,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
             column=model[i].text,
             difference=None if unit is None else before * float(sd[j] / f.stretch[j]) * unit,
             before=before,
-            left=left * float(np.linalg.norm(step)),
+            left=float(left[j] * np.linalg.norm(step)),
         )
 
 

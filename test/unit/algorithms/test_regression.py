@@ -172,6 +172,14 @@ def test_an_outcome_that_one_site_lacks_is_answered_by_the_others() -> None:
     u, v = found.effects
     assert abs(u.estimate - 0.8) < 5 * u.se
     assert u.se / u.sd > 1.05 * v.se / v.sd
+    # Pairs of the site that is not asked were counted once: no d, and an error far too small.
+    alone = fast({**settings, "outcomes": "u -8:8"}, sites, epsilon=6.0,
+                 rng=np.random.default_rng(2), lacks={"site 0": {"u"}})  # fmt: skip
+    others = fast({**settings, "outcomes": "u -8:8"},
+                  {name: one for name, one in sites.items() if name != "site 0"}, epsilon=6.0,
+                  rng=np.random.default_rng(2))  # fmt: skip
+    assert alone.effects[0].fits == others.effects[0].fits == "yes"
+    assert alone.effects[0].se == pytest.approx(others.effects[0].se, rel=0.2)
     nobody = fast(settings, sites, epsilon=6.0, rng=np.random.default_rng(2),
                   lacks={name: {"u"} for name in sites})  # fmt: skip
     assert nobody.effects[0].fits == "lacks"
@@ -223,7 +231,7 @@ def test_public_people_have_the_imbalance_asked_for_and_gamma_removes_it() -> No
     r, g, site = population.public_people(public)
     assert np.abs(np.stack([r[site == s].sum(axis=0) for s in (0, 1)])).max() < 1e-9
     imbalance = np.array([[0.04, -0.02], [0.0, 0.03]])
-    x = population.synthetic(r, g, imbalance)
+    x = population.synthetic(r, g, imbalance, np.eye(2))
     assert x.T @ r / len(r) == pytest.approx(imbalance, abs=0.03)
     gamma = population.solve(r, x, None)
     assert np.abs(x.T @ population.weight(r, x @ gamma, None) / len(r)).max() < 1e-4
