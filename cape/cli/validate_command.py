@@ -24,6 +24,7 @@ from cape.cli.common import (
     warn_no_settings,
 )
 from cape.cli.progress import SiteProgress
+from cape.delimited import written_cell
 
 if TYPE_CHECKING:
     from cape.data.checks import Subject
@@ -312,9 +313,10 @@ def _write_table(checked: FolderCheck, path: Path) -> None:
     # Findings name files, so this table is for the site only.
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:
-        lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]
+        rows = ((check.site, *row) for row in _subject_rows(check))
+        lines += ["\t".join(map(written_cell, row)) for row in rows]
     # Readers of tables skip comments.
     findings = in_full(checked.findings).splitlines()
-    lines += [f"# {line}" for line in findings]
+    lines += [f"# {line}".replace("\t", " ") for line in findings]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
