@@ -337,7 +337,9 @@ def _in_parallel(
     from threadpoolctl import threadpool_limits
 
     one_each = threadpool_limits(1, "blas")
-    with one_each, ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
+    # Threads have settings of NumPy of their own: the guard around a site's answer is not theirs.
+    guarded = ThreadPoolExecutor(n_jobs, initializer=functools.partial(np.seterr, all="ignore"))
+    with one_each, guarded as pool, ThreadPoolExecutor(1) as beside:
         if reduction is not None and not is_kept:
             beside.submit(reduction.prepare)
         # Queue twice as many as are read at a time, so that a long one does not hold up others.
