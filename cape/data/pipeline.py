@@ -52,6 +52,7 @@ from cape.data.resources import (
 )
 from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
+from cape.data.templates import with_templates
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -166,13 +167,15 @@ def load_site(
     A subject that fails has T_m = 0.  `before_records` is called before a table of records, which
     says who is listed, is read, and `before_reading` before any series is.
 
-    DataError: a list, mask or table cannot be used, raised before `before_reading`; with `strict`
-    also for content.  Its text is the public sentence of the worst finding, its detail holds all
-    private texts.
+    DataError: a list, mask, table or file of templates cannot be used, raised before
+    `before_reading`; with `strict` also for content.  Its text is the public sentence of the worst
+    finding, its detail holds all private texts.
     """
     findings = Findings(site, strict=strict)
     files = list_site(base, listing, config, findings, before_records, words)
     findings.raise_if_blocked()
+    if files.how.templates and files.space is not None:
+        with_templates(files.space, maps or base, site=site)  # refused before hours of reading
     before_reading(files)
     files = with_features_of_files(files, findings)
     site_pass = SitePass(files, findings)
