@@ -19,6 +19,8 @@ class Marker:
 
 # Settings, counts and keys that do not depend on data, or are public by definition
 PUBLIC: Final = Marker(reason="public")
+# Public maps that a site has as a file; it sends them only if its own policy names their digest
+NAMED: Final = Marker(reason="named")
 # Masked integers modulo 2^64: uniform noise to parties without the keys of the masks
 RING: Final = Marker(reason="ring")
 # Encrypted from one site to another; the aggregator relays it and cannot read it.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.frozen import dataclass
-from cape.markers import PUBLIC, RELEASED, RING
+from cape.markers import NAMED, PUBLIC, RELEASED, RING
 from cape.secagg.field import Integers
 from cape.secagg.messages import Advertisement
 from cape.space.feature_space import FeatureSpace as FeatureSpace  # part of the messages
@@ -75,13 +75,15 @@ class SiteCard:
 class PublicKey:
     """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if sites sign keys.
 
-    `labels` of the mask or atlas are sent after `join` found them equal at all sites.
+    `labels` of the mask or atlas are sent after `join` found them equal at all sites; `maps` by
+    sites whose own policy names their digest as public.
     """
 
     public_key: Annotated[str, PUBLIC]
     identity_key: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
     signature: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
     labels: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    maps: Annotated[str, NAMED] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +94,7 @@ class KeyBook:
     identity_keys: tuple[str, ...] = field(default=(), metadata={"omittable": True})
     signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
     labels: str = field(default="", metadata={"omittable": True})
+    maps: str = field(default="", metadata={"omittable": True})
 
 
 # Error that the owner reads when a site refuses a release: "" for its policy's, E237 for a run that
@@ -141,6 +144,7 @@ class KeyAdvertisement(Advertisement):
     """Reply of `zero-sum` if sites may drop out: the public keys for all releases."""
 
     labels: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    maps: Annotated[str, NAMED] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +153,7 @@ class KeyAdvertisements:
 
     sites: Mapping[str, Advertisement]
     labels: str = field(default="", metadata={"omittable": True})
+    maps: str = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

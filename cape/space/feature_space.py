@@ -231,8 +231,12 @@ class FeatureSpace:
         return replace(self, packed="")
 
     def filled(self, packed: str) -> FeatureSpace:
-        """Return the space with labels; MessageError if they do not match its digest."""
-        plain, templated = packed.partition(DOT)[0], bool(self.n_templates)
+        """Return the space with labels, and with templates if any are there.
+
+        MessageError if they do not match its digests.
+        """
+        plain, _, maps = packed.partition(DOT)
+        templated = bool(self.n_templates)
         # Labels and templates have digests of their own: check the space without templates first.
         whole = replace(self, packed=plain, n_templates=0)
         if templated:
@@ -245,8 +249,8 @@ class FeatureSpace:
             rebuilt = whole._rebuilt()
             if any(getattr(rebuilt, name) != getattr(whole, name) for name in OF_LABELS):
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
-        if not templated:
-            return whole
+        if not maps:
+            return replace(self, packed=plain)
         full = replace(whole, without_templates="").with_templates(
             replace(self, packed=packed).templates()
         )
@@ -263,6 +267,10 @@ class FeatureSpace:
             return FeatureSpace.of_labels(self.kind, self.labels(), affine)
         grid = affine.reshape(4, 4) if affine.shape == (16,) else None
         return FeatureSpace.of_structure(self.structure(), self.shape, grid)
+
+
+def packed_space(labels: str, maps: str) -> str:
+    return f"{labels}{DOT}{maps}" if maps else labels
 
 
 def coordinates(space: FeatureSpace) -> Array:

@@ -574,8 +574,8 @@ def test_a_list_with_a_wrong_name_locks_nobody_out(worlds, tmp_path) -> None:
 
 
 MISTYPED: dict[str, tuple[str, dict[str, str], str]] = {
-    "a column": ("capecontrast", {"variables": "dxx control/patient, age 18:90",
-                                  "formula": "dxx + age", "public": "", "test": "each"}, "CAPE-E139 "),
+    "a column": ("capecontrast", {"variables": "dxx a/b, age 18:90", "formula": "dxx + age",
+                                  "public": "", "test": "each"}, "CAPE-E139 "),
     "an outcome": ("capecontrast", {"outcomes": "volum -2:2, score -2:2"}, "CAPE-E139 "),
     "a level": ("capecontrast", {"variables": "dx control/pateint, age 18:90"}, "[{"),
     "maps": ("capedualreg", {}, "CAPE-E280 "),
