@@ -21,7 +21,7 @@ from cape.errors import DataError, FoundError, own_words
 from cape.space.feature_space import MAX_TEMPLATE_NUMBERS, FeatureSpace
 
 # Longest text of a number with its comma: -1.2345678901234567e-308 and blanks
-MAX_FILE_BYTES: Final = 32 * MAX_TEMPLATE_NUMBERS
+MAX_MAPS_BYTES: Final = 32 * MAX_TEMPLATE_NUMBERS
 
 
 def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
@@ -93,9 +93,9 @@ def _template_problem(maps: Array, n_features: int) -> str:
 def _template_array(path: Path) -> Array:
     with path.open("rb") as stream:
         # Read no more than the allowed numbers need; a pipe or a growing file states no size.
-        content = stream.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        problem = f"more than {MAX_FILE_BYTES // 2**20} MiB"
+        content = stream.read(MAX_MAPS_BYTES + 1)
+    if len(content) > MAX_MAPS_BYTES:
+        problem = f"more than {MAX_MAPS_BYTES // 2**20} MiB"
         raise FoundError(f"{problem}, at most {MAX_TEMPLATE_NUMBERS} numbers")
     if path.suffix == ".npy":
         return np.asarray(read_array(io.BytesIO(content), len(content)), dtype=np.float64)

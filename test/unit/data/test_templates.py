@@ -164,7 +164,7 @@ def test_one_volume_is_no_set_of_maps(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["templates.csv", "templates.npy"])
 def test_a_file_of_maps_is_read_up_to_a_bound(tmp_path, name, monkeypatch) -> None:
     """A table of any size was read whole into memory, before its numbers were counted."""
-    monkeypatch.setattr(templates, "MAX_FILE_BYTES", 500, raising=False)
+    monkeypatch.setattr(templates, "MAX_MAPS_BYTES", 500, raising=False)
     path = tmp_path / name
     if path.suffix == ".npy":
         np.save(path, MAPS)
