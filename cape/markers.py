@@ -57,7 +57,7 @@ HEX_32: Final = Content(words="32 bytes, hexadecimal", pattern=r"([0-9a-f]{64})?
 HEX_64: Final = Content(words="64 bytes, hexadecimal", pattern=r"([0-9a-f]{128})?")
 BYTES_32: Final = Content(words="bytes of keys, 32 each", unit=32)
 BYTES_64: Final = Content(words="64 bytes of a signature", unit=64)
-SHARE_BYTES: Final = Content(words="bytes of shares of keys, by site")
+SEALED_BYTES: Final = Content(words="bytes of shares of keys, by site")
 NOTHING: Final = Content(words="empty", pattern="")
 SPACE_FORM: Final = Content(words="name of a template space", pattern=r"[\w+.-]{0,64}")
 LABELS_FORM: Final = Content(

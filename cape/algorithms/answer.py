@@ -28,6 +28,8 @@ SHAPE = 0.5
 SHAPE_PRIOR, LOSS, NOISES = 0.7, 0.4, (4.0, 2.0)
 # .. and how many standard errors of it withhold an answer (K = 1, K > 1)
 MISFIT = (0.8, 3.0)
+# Relative error of sd by the shape of outcomes and covariates
+SD_ERROR = 0.03
 # Effects differ between sites by at most this many sd.
 MOST_TAU = 0.4
 
@@ -73,10 +75,11 @@ class Answer:
     public: Public
     estimate: Array  # (q, K) delta
     parts: Parts
-    factor: Array  # (K,) of the variance: t by normal quantile, where sites are few
+    df: Array  # (K,) degrees of freedom; infinite if sites and people are many
     relative: Array  # (K,) variance of the relative error of the size of an estimate
     own: Array  # (q, K) the part of the estimate that has it
     sd: Array  # (K,) of people within sites and groups, at equal covariates
+    sd_error: Array  # (K,) variance of its relative error
     observed: Array  # (K,) share of people with the outcome, where the site has it
     fits: tuple[Fit, ...]  # (K,)
     J: float  # slope of the cut
@@ -87,7 +90,7 @@ class Answer:
     @property
     def cov(self) -> Array:
         """Covariance (K, q, q) under the null."""
-        return np.asarray(self.parts.total * self.factor[:, None, None])
+        return self.parts.total
 
 
 def answers(regression: Regression, state: Regressed) -> tuple[Answer, ...]:
@@ -149,9 +152,9 @@ def _slope_of_d(f: Facts) -> tuple[Array, float]:
         lost = max(1.0 - float(np.linalg.det(D)) / max(before, 1e-12), 0.0)
         unsure = (0.25 * lost + 0.01) * size
     variance = unsure**2 + noise**2
-    found = D * inside + unsure**2 / variance * (look - D * inside)
-    if f.public.protected:
-        found = np.maximum(found, 0.5 * D * inside)
+    step = unsure**2 / variance * (look - D * inside)
+    most = 0.5 * float(np.linalg.svd(D * inside, compute_uv=False)[-1])
+    found = D * inside + step * min(1.0, most / max(float(np.linalg.norm(step, 2)), 1e-12))
     size = max(abs(float(np.trace(found)) / f.q), 1e-6)
     return found / (f.J if f.public.protected else 1.0), (unsure * noise / size) ** 2 / variance
 
@@ -201,41 +204,46 @@ def _by_group(f: Facts, observed: Array) -> Array:
     return np.full(f.K, min(max(each, 0.3), 1.05))
 
 
-def _squares(f: Facts, share: Array, observed: Array, square: Array) -> tuple[Array, Flags]:
-    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know."""
+def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Flags]:
+    """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know.
+
+    With the variance (K,) of their relative error.
+    """
     mean, noise = f.seen("squares")
     mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
     mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
-    pooled = max(float(mean.mean()), 0.2 * f.square * float(observed.mean()))
+    # Nobody has a weight in a half without both groups.
+    pooled = max(float(mean.mean()), 0.2 * f.square * float(observed.mean()), 1e-9)
     true = max(float(np.var(mean)) - noise**2, 0.0)
     low = min(0.3, 0.05 + 2 * noise / pooled) * pooled
     kept = true / (true + noise**2)
     squares = np.maximum(pooled + kept * (mean - mean.mean()), low)
-    return squares / observed * share, mean < low
+    # Pairs of people vary too; that of a mean of squares of normal numbers is 2.
+    error = noise**2 * (1 / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
+    return squares / observed * share, error, mean < low
 
 
 def answer_of(f: Facts) -> Answer:
     public, K, q = f.public, f.K, f.q
     (T, noise), along, J = f.T, f.direction, f.J
-    share = np.maximum(public.people @ public.has / f.M, 1e-6)
-    lacking = _lacking(f)
+    share, lacking = public.people @ public.has / f.M, _lacking(f)
+    share = np.where(lacking, 1.0, share)
     D, relative_D = _slope_of_d(f)
     D_k, ww = f.expected
     D_k = D_k @ np.linalg.pinv(f.D_all) @ D
-    D_k[lacking], ww[lacking] = D, f.square * np.eye(q)
+    D_k[lacking] = ww[lacking] = np.eye(q)  # not shown
     square = np.trace(ww, axis1=1, axis2=2) / q
     observed, its_noise = _observed(f, share)
     there = (observed / f.pool if public.protected else observed) * _by_group(f, observed)
-    squares, small = _squares(f, share, observed, square)
+    squares, squares_error, small = _squares(f, share, observed)
     sd = np.sqrt(squares / (square * observed * J**1.7))
-    B_error, R2 = f.effects[1:]
-    left = f.adjusted.error if f.p else 0.0
+    _, B_error, leak, R2 = f.effects
     found = Measured(
         D=D_k / f.z_scale,
         ww=ww / square[:, None, None],
         squares=squares,
         noise=noise,
-        leak=B_error * (sd * left * observed) ** 2 + f.left,
+        leak=leak * (sd * observed) ** 2 + f.left,
         kept=there * J,
         shape=(SHAPE * cut_bias(f.C / math.sqrt(K), K) * sd) ** 2,
     )
@@ -254,12 +262,13 @@ def answer_of(f: Facts) -> Answer:
     )
     own = own - loss
     parts = replace(parts, shape=parts.shape + shape)
-    estimate, tau, factor = own + _group_effects(f), 0.0, np.ones(K)
+    estimate, tau, df = own + _group_effects(f), 0.0, np.full(K, math.inf)
     if public.random:
-        tau, sites, factor = _between(f, D, found, parts, estimate, sd)
+        tau, sites, df = _between(f, D, found, parts, estimate, sd)
         parts = replace(parts, sites=np.eye(q)[None] * sites[:, None, None])
     # At equal covariates: without what their effects explain, or what errors of effects add
     people = sd * math.sqrt(1.0 - R2) if R2 else np.sqrt(np.maximum(sd**2 - B_error, sd**2 / 2))
+    sd_error = squares_error / 4 + (0.85 * f.kept_noise / J) ** 2 + SD_ERROR**2
     relative = (f.kept_noise / J) ** 2 + 0.02**2 + relative_D + (its_noise / observed) ** 2
     fit = _fit(f, misfit, relative_D)
     fits = tuple(
@@ -270,10 +279,11 @@ def answer_of(f: Facts) -> Answer:
         public=public,
         estimate=estimate * f.scale,
         parts=parts.times(f.scale**2),
-        factor=factor,
+        df=df,
         relative=relative,
         own=own * f.scale,
         sd=people * f.scale,
+        sd_error=sd_error,
         observed=observed,
         fits=fits,
         J=J,
@@ -304,7 +314,7 @@ def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array
 def _between(
     f: Facts, D: Array, found: Measured, parts: Parts, estimate: Array, sd: Array
 ) -> tuple[float, Array, Array]:
-    """Return tau in sd, the variance (K,) it adds, and the factor (K,) of few sites on all.
+    """Return tau in sd, the variance (K,) it adds, and degrees of freedom (K,) of few sites.
 
     tau, one for all outcomes, is uniform on [0, .4]; its posterior comes from T by site.
     """
@@ -314,7 +324,7 @@ def _between(
     r, g, site = f.people
     share = public.people / f.M if public.protected else (
         np.bincount(site, (r * g).sum(axis=1), minlength=f.S) / f.M)  # fmt: skip
-    share = np.maximum(share / share.sum(), 1e-6)[there, None, None]
+    share = np.maximum(share / max(float(share.sum()), 1e-9), 1e-6)[there, None, None]
     n_s = public.people[there, None, None]
     inverse = np.linalg.pinv(D) * f.z_scale
     y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share + _group_effects(f)
@@ -332,12 +342,7 @@ def _between(
     total = np.einsum("kii->ik", parts.total).mean(axis=0) + added
     least = float(there.sum()) - 1.0
     df = np.maximum(least * (total / np.maximum(added, 1e-12)) ** 2, max(least, 1.0))
-    return math.sqrt(square), added, _wider(df)
-
-
-def _wider(df: Array) -> Array:
-    """Return the square of the t quantile of .975 by that of the normal."""
-    return np.asarray(1 + 2.4 / df + 7 / df**2)
+    return math.sqrt(square), added, df
 
 
 def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
@@ -376,10 +381,11 @@ def _of_least_squares(f: Facts) -> Answer:
             shape=nothing,
             sites=np.eye(q)[None] * added[:, None, None],
         ),
-        factor=_wider(df),
+        df=df,
         relative=np.zeros(K),
         own=np.zeros((q, K)),
         sd=sd,
+        sd_error=0.5 / df,
         observed=np.array([one.people for one in found]) / np.maximum(there, 1),
         fits=tuple("lacks" if math.isnan(one) else "yes" for one in sd.tolist()),
         J=1.0,

@@ -128,6 +128,19 @@ def counts_of(question: Question, cell: Counts) -> tuple[int, ...]:
     return tuple(int(n) for n in found)
 
 
+def counted(question: Question, cell: Counts, least: int) -> tuple[Counts, tuple[int, ...]]:
+    """Return cells (n,) and counts of the people whom a site says; both say nobody of small cells.
+
+    People of a cell with fewer than `least` are not asked.  Nothing is said without public columns.
+    """
+    if not question.public:
+        return cell, ()
+    counts = np.array(counts_of(question, cell))
+    counts[counts < least] = 0
+    cell = np.where((cell >= 0) & (counts[cell] == 0), -1, cell)
+    return cell, tuple(counts.tolist())
+
+
 def public_order(names: Sequence[str], cell: Counts) -> Counts:
     """Return the people of a site by cell, then by the hash of their name; indices (n,).
 
@@ -241,10 +254,11 @@ def public_of(
     """Return the public numbers of an asked term.
 
     `counts` (S, cells) are of `Question.cells`.  Without public columns all `people` (S,) are one
-    cell, and `counts` may be empty.
+    cell, and `counts` may be empty.  `G` is that of the people who are asked (`sites_asked`).
     """
     if not question.public:
         counts = people[:, None]
+    counts = counts * sites_asked(question, has)[:, None]
     model = columns(question)
     x = tuple(i for i, one in enumerate(model) if one.term in term.nuisance)
     z = () if term.public else tuple(i for i, one in enumerate(model) if one.term == term.names)
@@ -274,6 +288,11 @@ def public_of(
         everybody=everybody,
         G=G,
     )
+
+
+def sites_asked(question: Question, has: Flags) -> Flags:
+    """Return which sites are asked (S,): not one without any outcome; of a pattern, without one."""
+    return np.asarray(has.all(axis=1) if question.pattern else has.any(axis=1))
 
 
 def _factors(term: Term, model: Sequence[CodedColumn], x: Sequence[int]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from cape.algorithms.answer import Answer
 from cape.algorithms.design import group_codes
 from cape.algorithms.estimators import Array
-from cape.algorithms.significance import Z95, benjamini_hochberg, chi2_p, holm, two_sided_p
+from cape.algorithms.significance import benjamini_hochberg, f_p, holm, t95, t_p
 from cape.frozen import dataclass
 from cape.settings.question import Question, Term
 
@@ -99,12 +99,16 @@ def omnibus(question: Question, answers: Sequence[Answer]) -> tuple[OmnibusRow, 
 
 
 def _tests(answer: Answer) -> tuple[Array, Array]:
-    """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld."""
+    """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld.
+
+    Without noise it is the F test: chi2 is q F.
+    """
     cov = answer.cov
     half = np.linalg.solve(cov, answer.estimate.T[:, :, None])[:, :, 0]
     chi2 = np.einsum("ki,ik->k", half, answer.estimate)
     chi2 = np.where(_shown(answer), chi2, np.nan)
-    return chi2, np.array([chi2_p(one, answer.public.q) for one in chi2.tolist()])
+    q, df = answer.public.q, answer.df.tolist()
+    return chi2, np.array([f_p(one / q, q, n) for one, n in zip(chi2.tolist(), df, strict=True)])
 
 
 def _shown(answer: Answer) -> np.ndarray:
@@ -130,9 +134,12 @@ def _effects_of(question: Question, term: Term, answer: Answer) -> Iterator[Effe
 
     estimate, own = (c @ one * size for one in (answer.estimate, answer.own))
     null = variance(answer.cov)
-    wide = Z95 * np.sqrt(null + np.maximum(own**2 - null, 0.0) * answer.relative)
+    error = null + np.maximum(own**2 - null, 0.0) * answer.relative
+    t = np.array([t95(df) for df in answer.df.tolist()])
     shown = _shown(answer)
-    p = np.array([two_sided_p(*both) for both in zip(estimate, np.sqrt(null), strict=True)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = estimate / np.sqrt(null)
+    p = np.array([[t_p(one, df) for one, df in zip(row, answer.df, strict=True)] for row in z])
     p = np.where(shown, p, np.nan)
     p_holm = _adjusted(holm, p.ravel()).reshape(p.shape)
     if answer.public.q > 1:
@@ -144,21 +151,23 @@ def _effects_of(question: Question, term: Term, answer: Answer) -> Iterator[Effe
     sd = np.where(lacks, np.nan, answer.sd * units)
     known_d = np.where([fit == "yes" for fit in answer.fits], sd, np.nan)
     estimate = np.where(lacks, np.nan, estimate)
+    d = estimate / known_d
+    ends = t * np.sqrt(error)
+    d_ends = t * np.sqrt(error / known_d**2 + d**2 * answer.sd_error)
     for (i, name), (k, outcome) in product(enumerate(names), enumerate(question.outcomes)):
-        at, low, high = (estimate[i, k] + side * wide[i, k] for side in (0, -1, 1))
         yield EffectRow(
             term=term.text,
             contrast=name,
             outcome=outcome.name,
-            estimate=float(at),
-            low95=float(low),
-            high95=float(high),
+            estimate=float(estimate[i, k]),
+            low95=float(estimate[i, k] - ends[i, k]),
+            high95=float(estimate[i, k] + ends[i, k]),
             se=math.sqrt(null[i, k]),
             **{f"se_{name}": float(error[i, k]) for name, error in errors.items()},
             sd=float(sd[k]),
-            d=float(at / known_d[k]),
-            d_low95=float(low / known_d[k]),
-            d_high95=float(high / known_d[k]),
+            d=float(d[i, k]),
+            d_low95=float(d[i, k] - d_ends[i, k]),
+            d_high95=float(d[i, k] + d_ends[i, k]),
             p=float(p[i, k]),
             p_holm=float(p_holm[i, k]),
             q_bh=float(q_bh[i, k]),

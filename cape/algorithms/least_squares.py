@@ -24,8 +24,8 @@ PLAN = Plan(
 # Largest unit of a column, in public units; an outcome is cut at 62 of them, so that sums fit.
 LARGEST: Final = 64.0
 FURTHEST: Final = 62 * LARGEST
-# Least share of a column that others do not explain
-LEAST: Final = 1e-9
+# Least share of a column that others do not explain: rounding leaves as much
+LEAST: Final = 1e-7
 # Numbers by outcome beside the cross-products: people, sites, and of effects by site
 COUNTS, BY_SITE = 2, 5
 
@@ -71,16 +71,16 @@ def parts(f: Facts) -> dict[str, tuple[int, Callable[[Facts, Any], Array]]]:
 
 def fitted(f: Facts) -> Iterator[Fitted]:
     """Yield what was fitted for each outcome; NaN where no site can tell."""
-    n, q = f.q + f.p + 1, f.q
+    q = f.q
     for row, units in zip(f.seen("products").mean.reshape(f.K, -1) * f.M, _units(f), strict=True):
         moments = smat(row[: -COUNTS - BY_SITE])
         people, sites = np.rint(row[-COUNTS - BY_SITE : -BY_SITE])
-        df = people - sites - n + 1
-        if df < 1 or not _own_information(moments, q).min(initial=1.0) > LEAST * people:
+        inverse, rank = _inverse(moments[:-1, :-1], q)
+        df = people - sites - rank
+        if df < 1 or not rank:
             nothing = np.full((q, q), np.nan)
             yield Fitted(nothing[0], nothing, math.nan, float(people), 1.0, 0.0, 0.0, 0.0)
             continue
-        inverse = np.linalg.inv(moments[:-1, :-1])
         b = inverse @ moments[:-1, -1]
         square = max(float(moments[-1, -1] - b @ moments[:-1, -1]), 0.0) / df
         scale = units[-1] / units[:q]
@@ -116,20 +116,26 @@ def _units(f: Facts) -> Array:
     return np.column_stack([shared, units[-f.K :]])
 
 
-def _own_information(moments: Array, q: int) -> Array:
-    """Return what of the columns of the term (q,) others do not explain; 0 if one is constant."""
-    values, Q = np.linalg.eigh(moments[:-1, :-1])
-    if not len(values) or values[0] <= LEAST * max(values[-1], LEAST):
-        return np.zeros(q)
-    return np.asarray(1.0 / ((Q**2 / values).sum(axis=1)[:q]))
+def _inverse(moments: Array, q: int) -> tuple[Array, int]:
+    """Return the inverse of moments of columns and their rank; 0 if the term is not determined.
+
+    A column that is constant or follows from others is left out, as in R.
+    """
+    size = np.sqrt(np.maximum(np.diag(moments), LEAST))
+    values, Q = np.linalg.eigh(moments / np.outer(size, size))
+    kept = values > LEAST * len(values)
+    inverse = (Q[:, kept] / values[kept]) @ Q[:, kept].T / np.outer(size, size)
+    # Of the term itself nothing may be left out.
+    lost = (Q[:q, ~kept] ** 2).sum() > LEAST or (np.diag(moments)[:q] <= LEAST).any()
+    return inverse, 0 if lost else int(kept.sum())
 
 
 def _own_effect(moments: Array, q: int) -> Array:
     """Return sums for effects by site: sites, a, a^2, a delta, a delta^2, of the first column."""
-    a = float(_own_information(moments, q)[0])
-    if a <= 0.0:
+    inverse, rank = _inverse(moments[:-1, :-1], q)
+    if not rank:
         return np.zeros(BY_SITE)
-    delta = float(np.linalg.solve(moments[:-1, :-1], moments[:-1, -1])[0])
+    a, delta = 1.0 / float(inverse[0, 0]), float(inverse[0] @ moments[:-1, -1])
     return np.array([1.0, a, a**2, a * delta, a * delta**2])
 
 

@@ -7,7 +7,7 @@ docs/group-comparison.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from cape.algorithms.design import Public
@@ -23,9 +23,18 @@ ROUNDS: Final = (
     ("where", "xwhere", "middle"),
     ("centre", "middle2", "xsites", "zsites"),
     ("design", "sites", "again"),
-    ("balance", "effects"),
+    ("moments", "balance", "effects"),
     ("contrast", "squares", "by_site"),
     ("kept", "slope"),
+)
+# .. of half A of a pattern, which has a direction and no errors; the scale is that of all people
+HALF_A: Final = (("where",), ("middle", "centre"), ("sites", "again"), ("contrast",))
+# .. and of half B, with one outcome of known scale
+HALF_B: Final = (
+    ("where", "middle", "centre"),
+    ("sites", "again", "effects"),
+    ("contrast", "squares", "by_site"),
+    ("kept",),
 )
 # [2] Shares of mu^2 for few and for many outcomes; `contrast` has what is left.
 SHARES: Final = {
@@ -36,7 +45,8 @@ SHARES: Final = {
     "middle2": (0.015, 0.01),
     "xsites": (0.03, 0.03),
     "zsites": (0.06, 0.06),  # of a protected term, as `slope`
-    "design": (0.08, 0.08),
+    "design": (0.05, 0.05),
+    "moments": (0.03, 0.03),
     "sites": (0.03, 0.03),
     "again": (0.015, 0.015),  # taken from `centre`
     "balance": (0.10, 0.10),
@@ -48,11 +58,13 @@ SHARES: Final = {
 }
 # [2] A pattern asks these of all people, once; its halves spend the rest.
 DESIGN: Final = {
+    "where": 0.01,
     "xwhere": 0.015,
     "middle": 0.015,
     "middle2": 0.015,
     "xsites": 0.025,
-    "design": 0.09,
+    "design": 0.06,
+    "moments": 0.03,
     "balance": 0.09,
 }
 
@@ -117,13 +129,12 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
         left_out.add("xsites")
     if stage == "design":
         left_out |= {name for names in ROUNDS for name in names} - set(DESIGN)
-        return _plan(shares, left_out)
+        return _plan(ROUNDS, shares, left_out)
     if not p:
-        left_out |= {"balance", "effects"} | (set() if public.protected else {"design"})
-    if stage == "half":
-        left_out |= set(DESIGN) - {"middle"}
-        if K > 1:  # half A gives a direction, without errors
-            left_out |= {"effects", "squares", "by_site", "kept"}
+        left_out |= {"balance", "moments", "effects"} | (set() if public.protected else {"design"})
+    rounds = ROUNDS if stage == "whole" else HALF_B if K == 1 else HALF_A
+    if design and K > 1:
+        left_out.add("where")
     sites = _site_noise(public, sites_radius(K), shares["sites"]) < SITES_NOISE
     left_out.add("again" if sites else "sites")
     if not public.random:
@@ -132,16 +143,16 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
         left_out |= {"zsites", "slope"}
     if "again" not in left_out:
         shares["centre"] -= shares["again"]
-    asked = [name for names in ROUNDS for name in names if name not in left_out]
+    asked = [name for names in rounds for name in names if name not in left_out]
     shares["contrast"] = total - sum(shares[name] for name in asked if name != "contrast")
-    return _plan(shares, left_out)
+    return _plan(rounds, shares, left_out)
 
 
-def _plan(shares: Mapping[str, float], left_out: set[str]) -> Plan:
-    rounds = [[name for name in names if name not in left_out] for names in ROUNDS]
+def _plan(rounds: Sequence[Sequence[str]], shares: Mapping[str, float], left_out: set[str]) -> Plan:
+    asked = [[name for name in names if name not in left_out] for names in rounds]
     looks = tuple(
         Planned(name=name, round=i, share=shares[name])
-        for i, names in enumerate((names for names in rounds if names), start=1)
+        for i, names in enumerate((names for names in asked if names), start=1)
         for name in names
     )
     return Plan(looks=looks)
@@ -180,6 +191,7 @@ def moved(public: Public, what: Literal["balance", "contrast"], rho: float) -> f
             return max(high, W * (1.0 + Y))
         corner = math.sqrt(2.0 * (high**2 + low**2)) + 2.0 * W * Y
         return max(high * math.sqrt(4.0 + 2.0 * Y**2), corner) / 2.0
-    if public.q > 1:
-        return 1.125 * W + 1.25 * rho if what == "balance" else 1.141 * W + 1.326 * rho
-    return high if one else 1.0607 * high
+    if one:
+        # Two people of several groups may differ in w and pull the site part sideways.
+        return high if public.q == 1 else 1.033 * W + 1.25 * rho
+    return high * math.sqrt(1.0 + Y**2 / 2.0)

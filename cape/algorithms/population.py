@@ -84,15 +84,16 @@ def protected_people(n: int, mean_square: float) -> Array:
     return np.asarray(np.clip(2.0**low * z, -0.5, 0.5))
 
 
-def synthetic(r: Array, g: Array, imbalance: Array) -> Array:
+def synthetic(r: Array, g: Array, imbalance: Array, moments: Array) -> Array:
     """Return x (n, p) of people with this imbalance mean x r' (p, q): a shift of g and normals.
 
-    Their mean square is 1.
+    `moments` (p, p): mean x x'.
     """
     n, p = len(r), len(imbalance)
     shift = np.linalg.pinv(r.T @ g / n) @ imbalance.T
-    values, Q = np.linalg.eigh(np.eye(p) - shift.T @ (g.T @ g / n) @ shift)
-    root = (Q * np.sqrt(np.maximum(values, 0.2))) @ Q.T
+    values, Q = np.linalg.eigh(moments - shift.T @ (g.T @ g / n) @ shift)
+    least = 0.2 * max(float(np.linalg.eigvalsh(moments)[0]), 0.05)
+    root = (Q * np.sqrt(np.maximum(values, least))) @ Q.T
     return np.asarray(g @ shift + normals(n, p) @ root)
 
 
@@ -145,7 +146,7 @@ def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
     """
     chance = _chances(shares, noise, 1, (-0.3, 1.5), 0.5)
     below = np.cumsum(chance)
-    found = float(GRID[np.searchsorted(below, 0.65 * below[-1])])
+    found = float(GRID[np.searchsorted(below, 0.5 * below[-1])])
     return found, math.sqrt(float(chance @ (GRID - found) ** 2) / float(below[-1]))
 
 
@@ -172,12 +173,13 @@ def octave_of(distance: Array) -> Counts:
 # -- curves --------------------------------------------------------------------------------------
 
 
-def posterior(T: Array, error: float) -> tuple[Array, Array]:
-    """Return the mean (p, K) and, for each outcome, the variance (K,) of effects behind T (p, K).
+def posterior(T: Array, error: Array) -> tuple[Array, Array]:
+    """Return mean and variance (p, K) of effects behind T (p, K).
 
-    `error` is the variance of an entry of T.  The prior of a row is normal with one of `PRIORS`.
+    `error` (p,) is the variance of an entry of T.  The prior of a row is normal with one of
+    `PRIORS`.
     """
-    V = PRIORS[:, None, None]
+    V, error = PRIORS[:, None, None], error[:, None]
     log = (-0.5 * np.log(V + error) - 0.5 * T**2 / (V + error)).sum(axis=2, keepdims=True)
     chance = np.exp(log - log.max(axis=0))
     chance = chance / chance.sum(axis=0)
@@ -185,7 +187,7 @@ def posterior(T: Array, error: float) -> tuple[Array, Array]:
     mean = (chance * kept).sum(axis=0)
     variance = (chance * kept * error).sum(axis=0)
     variance = variance + ((chance * kept**2).sum(axis=0) - mean**2) * T**2
-    return mean * T, variance.sum(axis=0)
+    return mean * T, variance
 
 
 def site_means(g: Array, error: Array, *, one: bool) -> tuple[Array, Array]:
@@ -233,6 +235,11 @@ def cut_curve(c: float, K: int) -> tuple[float, float]:
     norm = _norms(K == 1)
     inside = norm <= c if K == 1 else np.minimum(1.0, c / norm)
     return float(np.mean(inside)), float(np.mean(np.minimum(norm, c) ** 2) / np.mean(norm**2))
+
+
+def inside(c: float) -> float:
+    """Return the share of people with many outcomes whom a cut at c sqrt K scales leaves as is."""
+    return float(np.mean(_norms(False) <= c))
 
 
 def z_cut(noise: float, sampling: float) -> float:

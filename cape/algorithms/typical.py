@@ -9,36 +9,48 @@ Noise is as planned; a value that is shrunk by its noise has the size it has wit
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
+from cape.algorithms.adjusted import GAMMA
 from cape.algorithms.answer import Parts, answer_of
 from cape.algorithms.design import Public
 from cape.algorithms.estimators import Array
-from cape.algorithms.facts import GAMMA, Facts, Seen
+from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import svec
-from cape.algorithms.looks import PAIR, SMALL, Plan, look_noise, plan
-from cape.algorithms.population import GRID, cut_curve, octave_shares
-from cape.algorithms.regression import table_of
+from cape.algorithms.looks import PAIR, SMALL, Stage, look_noise, plan
+from cape.algorithms.placed import Seen
+from cape.algorithms.population import GRID, ball, cut_curve, inside, normals, octave_shares
+from cape.algorithms.regression import Regression, table_of
 
-EXPLAINED, APART, SITES_APART = 0.2, 0.3, 0.3
+EXPLAINED, APART, SITES_APART = 0.15, 0.45, 0.3
+# G of hardly any noise
+HARDLY_ANY = 1e9
 # log2 of the sd of a covariate, in public units
 OCTAVE_OF_X = -0.4
 
 
-def errors(public: Public) -> Parts:
-    """Return the expected errors of an answer (K, q, q), in squared sd of people."""
-    answer = answer_of(typical(public, plan(public)))
-    return answer.parts.times((1.0 / answer.sd**2)[:, None, None])
+def errors(regression: Regression) -> tuple[Parts, ...]:
+    """Return the expected errors (K, q, q) of the answer of each term, in squared sd of people."""
+    design = None
+    if regression.given is not None:
+        asked, _ = regression.given
+        design = typical(asked.terms[0], asked.stage)
+    found = [answer_of(typical(public, regression.stage, design)) for public in regression.terms]
+    return tuple(one.parts.times((1.0 / one.sd**2)[:, None, None]) for one in found)
 
 
-def typical(public: Public, asked: Plan) -> Facts:
-    """Return the facts after all looks of a plan."""
-    f = Facts(public, asked, {})
+def typical(public: Public, stage: Stage = "whole", design: Facts | None = None) -> Facts:
+    """Return the facts after all looks of a stage; `design`: those of a pattern's first stage."""
+    if math.isinf(public.G):  # least squares has the error of looks with hardly any noise
+        public, stage = replace(public, G=HARDLY_ANY), "whole"
+    asked = plan(public, stage, design.plan if design else None)
+    f = Facts(public, asked, {}, stage=stage, design=design)
     seen: dict[str, Seen] = {}
     for look in asked.looks:
         planned = table_of(f)[look.name]
-        noise = look_noise(public, planned.bound(), look.share, psd=planned.shape == "psd")
+        noise = look_noise(public, planned.bound(f), look.share, psd=planned.shape == "psd")
         seen[look.name] = Seen(_value(f, look.name, planned.size, noise), noise)
         f = f.after(seen)
     return f
@@ -54,13 +66,15 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return np.tile(one, size // len(one))
     if name == "middle":
         value = np.zeros(size)
-        value[len(f.half_ranges)] = f.middle_radius  # everybody is there
+        value[size - 1 - (0 if f.public.protected else q)] = f.middle_radius  # everybody is there
         return value
     if name in ("xsites", "zsites", "sites"):
         side = np.where(np.arange(f.S) % 2, -SITES_APART, SITES_APART) * f.n_s / f.M
         return np.repeat(side, size // f.S)
     if name == "design":
         return _moments(f, size, noise)
+    if name == "moments":
+        return np.asarray(svec(np.eye(p)) * float((ball(normals(4000, p), f.b) ** 2).mean()))
     if name == "balance":
         return f.shown.ravel()
     if name == "effects":
@@ -70,9 +84,17 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
     if name == "squares":
         kept = cut_curve(f.C / math.sqrt(K), K)[1] * f.square * (1 - (EXPLAINED if f.few else 0.0))
         return np.full(size, (kept - (f.squares_radius / 2 if K == 1 else 0.0)) * f.n_pairs / f.M)
+    if name == "by_site":
+        square = f.square * cut_curve(f.C / math.sqrt(K), K)[1]
+        by_site = np.sqrt(square * f.n_s / f.M**2 + noise**2)
+        by_site = by_site * np.where(np.arange(f.S) % 2, -1, 1)
+        return np.repeat(by_site, size // f.S)
     if name not in ("slope", "kept"):  # centres and the contrast
         return np.zeros(size)
-    J = cut_curve(f.C / math.sqrt(K), K)[0]
+    c = f.C / math.sqrt(K)
+    J = cut_curve(c, K)[0]
+    if K > 1:  # who is cut keeps nothing along the own direction
+        J -= (J - inside(c)) / K
     if name == "slope":
         return np.array([(float(f.D_all[0, 0]) * J - sum(PAIR) / 2) * f.n_pairs / f.M])
     value = np.zeros(size)
@@ -87,12 +109,12 @@ def _moments(f: Facts, size: int, noise: float) -> Array:
     p, q = f.p, f.q
     S = np.diag(np.where(f.public.ranges, 0.6, 1.0))
     if f.public.protected:
-        square = 0.59 / 16 if f.public.z_range else 1 / 16
-        apart = 0.76 * math.sqrt(square)
+        square, alike = (0.7 / 16, 0.38) if f.public.z_range else (1 / 16, 0.76)
+        apart = alike * math.sqrt(square)
     else:
         apart = float(np.trace(f.people[0].T @ f.people[1])) / f.M / q
     cross = np.zeros((p, q))
-    cross[:1, :1] = APART * apart
+    cross[:, 0] = APART * apart / math.sqrt(max(p, 1))
     root = math.sqrt(2) * GAMMA
     value = [svec(S), (np.hypot(cross, noise / root) * root).ravel()]
     if f.public.protected:

@@ -78,10 +78,11 @@ def print_plan(plan: PlannedRun, around: Sequence[tuple[str, PlannedRun]]) -> No
 
 def print_comparison(plan: PlannedComparison) -> None:
     plural = "s" * (plan.n_outcomes != 1)
-    question = "a pattern of" if plan.pattern else ""
+    question = "a pattern of " if plan.pattern else ""
+    terms = ", ".join(term.term for term in plan.terms)
     say(
-        f"{plan.n_subjects} subjects at {plan.n_sites} sites, {question} {plan.n_outcomes} "
-        f"outcome{plural}, {len(plan.terms)} asked. Assumed colluders: {plan.colluders}"
+        f"{plan.n_subjects} subjects at {plan.n_sites} sites: {terms} in {question}"
+        f"{plan.n_outcomes} outcome{plural}. Assumed colluders: {plan.colluders}"
     )
     say("")
     _print_epsilon(plan)

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 import numpy as np
 
 from cape.algorithms.answer import direction
-from cape.algorithms.design import Counts, Flags, Public, counts_of, in_words, public_of
+from cape.algorithms.design import (
+    Counts,
+    Flags,
+    Public,
+    counted,
+    counts_of,
+    in_words,
+    public_of,
+    sites_asked,
+)
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.regression import Regressed, Regression
 from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
@@ -69,10 +78,10 @@ TABLE_DEFAULTS: Final[Mapping[str, object]] = {
 # Fewest sites whose spread can be estimated (site_effects = random)
 MIN_RANDOM_SITES = 8
 # Stages in order; their names are those of phases
-DESIGN: Final = "design"
-WHOLE: Final = "contrast"
-SCORE: Final = "score"
-Stage = Literal["design", "contrast", "score"]
+_DESIGN: Final = "design"
+_WHOLE: Final = "contrast"
+_SCORE: Final = "score"
+_Stage = Literal["design", "contrast", "score"]
 
 
 # -- settings ------------------------------------------------------------------------------------
@@ -182,20 +191,20 @@ class ContrastModel(Model):
 # -- what is asked: one description for the planner and for every site's own check ---------------
 
 
-def chain(config: CapeContrastConfig) -> tuple[Stage, ...]:
+def chain(config: CapeContrastConfig) -> tuple[_Stage, ...]:
     """Return the stages of a run, in order."""
     question = config.asked
     if not question.pattern:
-        return (WHOLE,)
+        return (_WHOLE,)
     # Without noise halves share nothing; nor is there anything to share without covariates.
     adjusted = config.private and any(term.nuisance for term in question.asked)
-    return (DESIGN, WHOLE, SCORE) if adjusted else (WHOLE, SCORE)
+    return (_DESIGN, _WHOLE, _SCORE) if adjusted else (_WHOLE, _SCORE)
 
 
-def part_of(config: CapeContrastConfig, stage: Stage) -> Half:
-    if not config.asked.pattern or stage == DESIGN:
+def part_of(config: CapeContrastConfig, stage: _Stage) -> Half:
+    if not config.asked.pattern or stage == _DESIGN:
         return ""
-    return "A" if stage == WHOLE else "B"
+    return "A" if stage == _WHOLE else "B"
 
 
 def cells_of(question: Question, entry: RosterEntry) -> tuple[int, ...]:
@@ -223,12 +232,12 @@ def asked_counts(question: Question, entries: Entries, part: Half, seed: str) ->
 
 
 def terms_of(
-    config: CapeContrastConfig, entries: Entries, stage: Stage, seed: str
+    config: CapeContrastConfig, entries: Entries, stage: _Stage, seed: str
 ) -> tuple[Public, ...]:
     """Return the public numbers of each asked term in a stage; `seed` draws halves."""
     question, part = config.asked, part_of(config, stage)
     counts = asked_counts(question, entries, part, seed)
-    has = has_of(question, entries, together=stage == SCORE)
+    has = has_of(question, entries, together=stage == _SCORE)
     return tuple(
         public_of(
             question,
@@ -251,7 +260,9 @@ def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> floa
     if not config.private:
         return np.inf
     question, S = config.asked, len(entries)
-    M = sum(sum(cells_of(question, entry)) for entry in entries) / (2 if part else 1)
+    asked = sites_asked(question, has_of(question, entries))
+    counts = np.array([sum(cells_of(question, entry)) for entry in entries])
+    M = counts[sites_asked(question, has_of(question, entries))].sum() / (2 if part else 1)
     mu = Budget.of(epsilon=config.epsilon, delta=config.delta).mu
     return float(M * mu * np.sqrt(noise_shares_of(config, S) / S / len(question.asked)))
 
@@ -261,26 +272,26 @@ def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> floa
 def regression_of(
     config: CapeContrastConfig,
     entries: Entries,
-    stage: Stage,
+    stage: _Stage,
     seed: str = "",
     given: Regressed | None = None,
 ) -> Regression:
     """Return the estimator of a stage; `given`: the last state of `design`, None for its plan."""
-    if stage == DESIGN or not config.asked.pattern:
-        kind: Literal["whole", "design"] = "design" if stage == DESIGN else "whole"
+    if stage == _DESIGN or not config.asked.pattern:
+        kind: Literal["whole", "design"] = "design" if stage == _DESIGN else "whole"
         return Regression(terms=terms_of(config, entries, stage, seed), stage=kind)
     before = None
-    if DESIGN in chain(config):
-        design = regression_of(config, entries, DESIGN)
+    if _DESIGN in chain(config):
+        design = regression_of(config, entries, _DESIGN)
         before = (design, design.start(0) if given is None else given)
     return Regression(terms=terms_of(config, entries, stage, seed), stage="half", given=before)
 
 
 def question_of(
-    config: CapeContrastConfig, model: ContrastModel, *, stage: Stage = WHOLE
+    config: CapeContrastConfig, model: ContrastModel, *, stage: _Stage = _WHOLE
 ) -> Regression:
     """Return the estimator of a stage in a run."""
-    given = None if stage == DESIGN else model.design
+    given = None if stage == _DESIGN else model.design
     seed = model.fingerprint if part_of(config, stage) else ""
     return regression_of(config, joined(model).sites, stage, seed, given)
 
@@ -361,10 +372,7 @@ def people_at(site: Site, space: FeatureSpace) -> tuple[Data, tuple[str, ...], C
     question = settings_of(CapeContrastConfig, site.config).asked
     people = subject_views.prepared(site, space)
     rows, labels = people.arrays[0][:, :, 0], people.labels[0]
-    cell = rows[:, len(question.outcomes)].astype(np.int64)
-    if question.public:
-        few = np.array(counts_of(question, cell)) < site.min_group
-        cell = np.where((cell >= 0) & few[cell], -1, cell)
+    cell, _ = counted(question, rows[:, len(question.outcomes)].astype(np.int64), site.min_group)
     return rows, labels, cell
 
 
@@ -382,7 +390,7 @@ def cell_by_person(site: Site, model: Model) -> dict[str, str]:
     return dict(zip(labels, map(str, cell.tolist()), strict=True))
 
 
-def rows_for(site: Site, model: ContrastModel, *, stage: Stage = WHOLE) -> Stacks:
+def rows_for(site: Site, model: ContrastModel, *, stage: _Stage = _WHOLE) -> Stacks:
     """Return the people as a stage asks them: outcomes, cell, coded columns, index of the site."""
     config, roster = settings_of(CapeContrastConfig, site.config), joined(model)
     K = len(config.asked.outcomes)
@@ -390,7 +398,7 @@ def rows_for(site: Site, model: ContrastModel, *, stage: Stage = WHOLE) -> Stack
     own = [entry.site for entry in roster.sites].index(site.id)
     _check_counts(site, roster.sites[own], cell)
     u = rows[:, :K].astype(np.float64)
-    if stage == SCORE:
+    if stage == _SCORE:
         u = u @ pattern_weights(config, model)[:, None]
     place = np.full(len(rows), own)
     people = np.column_stack([u, cell, rows[:, K + 1 :], place]).astype(np.float32)
@@ -432,7 +440,7 @@ def outcome(party: Aggregator, model: ContrastModel) -> Outcome:
         has=tuple(map(tuple, has_of(question, joined(model).sites).tolist())),
         regression=question_of(config, model),
         state=state,
-        score=question_of(config, model, stage=SCORE) if pattern else None,
+        score=question_of(config, model, stage=_SCORE) if pattern else None,
         score_state=score,
         weights=pattern_weights(config, model) if pattern else None,
     )
@@ -477,7 +485,7 @@ class _AskedStage(SecureSum[ContrastModel]):
         return SecureSum.phases(replace(self, successors=later), config)
 
 
-def _stage(stage: Stage, *successors: SecureSum[ContrastModel]) -> _AskedStage:
+def _stage(stage: _Stage, *successors: SecureSum[ContrastModel]) -> _AskedStage:
     return _AskedStage(
         name=stage,
         state=Regressed,
@@ -491,9 +499,9 @@ def _stage(stage: Stage, *successors: SecureSum[ContrastModel]) -> _AskedStage:
     )
 
 
-SCORED = _stage(SCORE)
-CONTRAST = _stage(WHOLE, SCORED)
-DESIGNED = _stage(DESIGN, CONTRAST, SCORED)
+SCORED = _stage(_SCORE)
+CONTRAST = _stage(_WHOLE, SCORED)
+DESIGNED = _stage(_DESIGN, CONTRAST, SCORED)
 
 
 def planned(config: CapeContrastConfig, entries: Entries, space: FeatureSpace) -> RunPlan:
@@ -528,18 +536,17 @@ def check_people(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...
     notes = []
     # A pattern leaves out sites that lack an outcome.
     has = has_of(question, entries, together=question.pattern)
-    for term, public in zip(question.asked, terms_of(config, entries, DESIGN, ""), strict=True):
+    for term, public in zip(question.asked, terms_of(config, entries, _DESIGN, ""), strict=True):
         apart = np.ones(len(entries), dtype=bool)
         if term.public:
             apart = np.abs(public.g).max(axis=(1, 2)) > 0
-        if not apart.any():
-            problem = f"no site has people of several levels of {term.text}"
-            raise ConfigError("E150", problem=problem, do="look at variables and the tables.")
-        if not (answered := (has & apart[:, None]).any(axis=0)).all():
-            one = question.outcomes[int(np.argmin(answered))].name
-            wanted = "all outcomes" if question.pattern else one
-            problem = f"no site has {wanted} and people of several levels of {term.text}"
-            raise ConfigError("E150", problem=problem, do=f"leave {one} out of outcomes.")
+        for sites, with_people in ((has, ""), (has & apart[:, None], " and people of two levels")):
+            if not (answered := sites.any(axis=0)).all():
+                one = question.outcomes[int(np.argmin(answered))].name
+                wanted = "all outcomes" if question.pattern else one
+                where = f"{with_people} of {term.text}" if with_people else ""
+                do = "look at the levels in variables and in the tables, and at lacks."
+                raise ConfigError("E150", problem=f"no site has {wanted}{where}", do=do)
         if not apart.all():
             names = [entry.site for entry, a in zip(entries, apart, strict=True) if not a]
             text = f"People of one level of {term.text} only, who add nothing to it"
@@ -564,17 +571,10 @@ def check_precision(config: CapeContrastConfig, entries: Entries) -> tuple[str, 
 
 def forecast_of(config: CapeContrastConfig, entries: Entries) -> tuple[TermForecast, ...]:
     """Return the forecast of each asked term; for a pattern, of its test in half B."""
-    from cape.forecast.comparison import forecast, led
+    from cape.forecast.comparison import forecast
 
-    question, tested = config.asked, []
-    stage: Stage = SCORE if question.pattern else WHOLE
-    for side in (-1, 1):  # the mean of both has nothing of the direction of noise
-        given = None
-        if DESIGN in chain(config):
-            given = led(question, regression_of(config, entries, DESIGN), side)
-        asked = regression_of(config, entries, stage, "", given)
-        tested.append((asked, led(question, asked, side)))
-    return forecast(question, tested)
+    stage: _Stage = _SCORE if config.asked.pattern else _WHOLE
+    return forecast(config.asked, regression_of(config, entries, stage))
 
 
 # Epsilons and multiples of people that are tried as a way out

@@ -42,6 +42,8 @@ USUAL: Mapping[str, str] = {
     "formula": "group + age + motion + sex",
     "public": "group",
 }
+# A pattern is proposed if it finds differences that are so much smaller.
+MUCH_LESS = 0.8
 OTHER_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 Verdict = Literal["yes", "only large ones", "no"]
@@ -225,10 +227,10 @@ def _answer(
     if verdict == "no":
         return f"No: only {found}. A run is refused above {MAX_USEFUL} (accept_low_quality)."
     text = f"{'Yes' if verdict == 'yes' else 'Only large ones'}: {found}."
-    if pattern := _pattern(config, entries):
-        if pattern.smallest < worst.smallest:
-            text += f" A pattern of all outcomes is found from {pattern.smallest:.2f} sd: take "
-            text += "test = pattern."
+    pattern = _pattern(config, entries)
+    if pattern and pattern.smallest < MUCH_LESS * worst.smallest:
+        text += f" A pattern of all outcomes is found from {pattern.smallest:.2f} sd: take "
+        text += "test = pattern."
     return text
 
 

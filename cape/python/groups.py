@@ -42,8 +42,8 @@ class GroupResult:
 
     Examples
     --------
-    >>> found = cape.compare_groups(tables, "dx + age", outcomes={"volume": (3, 6)}, epsilon=4.0,
-    ...                             public="dx", variables=variables)
+    >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
+    ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
     >>> found
     <GroupResult At these 3 sites, ... epsilon 4>
     """
@@ -198,11 +198,10 @@ def compare_groups(
 
     Examples
     --------
-    >>> variables = {"dx": ["control", "SZ"], "age": (18, 90)}
-    >>> found = cape.compare_groups(tables, "dx + age", outcomes={"volume": (3, 6)}, epsilon=4.0,
-    ...                             public="dx", variables=variables)
-    >>> found.effects.contrast.tolist()
-    ['SZ - control']
+    >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
+    ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
+    >>> [(row.contrast, row.fits) for row in found.comparison.effects]
+    [('SZ - control', 'yes')]
     """
     question = {
         "formula": formula,

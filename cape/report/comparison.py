@@ -119,7 +119,7 @@ class Mean:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Balance:
+class BalanceRow:
     """One row of balance.tsv: how groups differ within sites in a column that was adjusted for."""
 
     term: str
@@ -180,7 +180,7 @@ class GroupComparison:
     effects: tuple[Effect, ...]
     omnibus: tuple[Omnibus, ...]
     means: tuple[Mean, ...]
-    balance: tuple[Balance, ...]
+    balance: tuple[BalanceRow, ...]
     missing: tuple[Missing, ...]
     pattern: tuple[PatternWeight, ...]
     sites: tuple[SiteRow, ...]
@@ -303,18 +303,11 @@ def _pairs_of_levels(question: Question, term: Term) -> Iterator[tuple[str, int,
 
 def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]:
     """Yield means of everybody, and of the groups of the first term at equal columns."""
-    term = question.asked[0]
+    term, codes = question.asked[0], f.public.H
     groups: list[str] = []
     if found is not None and term.public and len(term.names) == 1:
         groups = list(question.variable(term.names[0]).levels)
-    observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
-    sd = np.full(f.K, f.scale) if found is None else found.sd
-    # Sums are over people with any outcome: those without this one added zeros.
-    centre = f.centre * f.scale * f.pool / observed
-    noise = math.sqrt(f.first_centre[2]) * f.scale
-    relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative
-    error = np.sqrt(noise**2 + sd**2 / (f.M * observed) + relative * centre**2)
-    codes = f.public.H
+    centre, error = _centre(f, found)
     for k, one in enumerate(question.outcomes):
         if found is not None and found.fits[k] not in ESTIMATED:
             continue
@@ -327,7 +320,29 @@ def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]
             yield Mean(outcome=one.name, group=name, mean=apart, unit=unit, se=None)
 
 
-def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
+def _centre(f: Facts, found: Answer | None) -> tuple[Array, Array]:
+    """Return the means (K,) of outcomes about the middles of their ranges, and their errors.
+
+    People without an outcome added zeros to it.  The rest of the first centre, in blocks of sites
+    or groups, mends what the first ball cut, unless missing values lead out of its own ball.
+    """
+    observed = np.full(f.K, f.pool) if found is None else np.maximum(found.observed, 0.05)
+    sd = np.full(f.K, f.scale) if found is None else found.sd
+    relative = np.full(f.K, (f.missing[1] / f.pool) ** 2) if found is None else found.relative
+    first, _, variance, _ = f.first_centre
+    lacking = first * (f.pool / observed - 1.0)
+    if np.linalg.norm(lacking) > f.u_sites_radius / 2:
+        rest, noise = lacking, math.sqrt(variance)
+    else:
+        blocks, noise = f.seen("sites" if f.plan.asks("sites") else "again")
+        rest = blocks.reshape(-1, f.K).sum(axis=0) / observed
+        noise *= math.sqrt(blocks.size / f.K) / float(observed.mean())
+    error = noise**2 + (sd / f.scale) ** 2 / (f.M * observed)
+    error = np.sqrt(error + relative * (rest**2 + lacking**2))
+    return (first + rest) * f.scale, error * f.scale
+
+
+def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
     if not f.p:
         return
     r, g, _ = f.people
@@ -335,7 +350,9 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
     sd = np.sqrt((root**2).sum(axis=1))
     # Shift of each column for a unit of g, in sd
     shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
-    left = f.adjusted.error * f.q / max(float(np.trace(f.D_all)), 1e-6)
+    # What is left of directions of mean square 1, as columns in sd
+    left = np.sqrt(f.adjusted.error**2 @ root**2) / sd * f.q
+    left = left / max(float(np.trace(f.D_all)), 1e-6)
     model = columns(question)
     codes = f.public.H
     steps = [(text, codes[b] - codes[a]) for text, a, b in _pairs_of_levels(question, term)]
@@ -345,13 +362,13 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[Balance]:
         before, unit = float(step @ shift[:, j]), None
         if len(model[i].term) == 1:
             unit = question.variable(model[i].term[0]).unit if model[i].is_range else 0.5
-        yield Balance(
+        yield BalanceRow(
             term=term.text,
             contrast=text,
             column=model[i].text,
             difference=None if unit is None else before * float(sd[j] / f.stretch[j]) * unit,
             before=before,
-            left=left * float(np.linalg.norm(step)),
+            left=float(left[j] * np.linalg.norm(step)),
         )
 
 
@@ -448,7 +465,7 @@ def write_tables(folder: Path, result: GroupComparison) -> None:
         ("effects", Effect, result.effects),
         ("omnibus", Omnibus, result.omnibus),
         ("means", Mean, result.means),
-        ("balance", Balance, result.balance),
+        ("balance", BalanceRow, result.balance),
         ("pattern", PatternWeight, result.pattern),
         ("networks", Network, result.networks),
     ):

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Annotated
 
 from cape.frozen import dataclass
-from cape.markers import BYTES_32, BYTES_64, OPENED, PUBLIC, SEALED, SHARE_BYTES
+from cape.markers import BYTES_32, BYTES_64, OPENED, PUBLIC, SEALED, SEALED_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +30,7 @@ class Advertisement:
 class SealedShares:
     """Step 2, site: for every partner of U1, its shares of all key sets, encrypted."""
 
-    sealed: Annotated[Mapping[str, bytes], SEALED, SHARE_BYTES]
+    sealed: Annotated[Mapping[str, bytes], SEALED, SEALED_BYTES]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,5 +69,5 @@ class SurvivorSignatures:
 class MaskShares:
     """Step 4, site: per survivor a share of its self mask, per dropped site of its mask key."""
 
-    self_masks: Annotated[Mapping[str, bytes], OPENED, SHARE_BYTES] = field(repr=False)
-    mask_keys: Annotated[Mapping[str, bytes], OPENED, SHARE_BYTES] = field(repr=False)
+    self_masks: Annotated[Mapping[str, bytes], OPENED, SEALED_BYTES] = field(repr=False)
+    mask_keys: Annotated[Mapping[str, bytes], OPENED, SEALED_BYTES] = field(repr=False)

@@ -431,8 +431,9 @@ def test_g_the_worst_neighbours_come_near_the_bound(name) -> None:
     high, low = [np.full_like(one[0], 99.0)], [np.full_like(one[0], -99.0)]
     flipped = [-1e6 * helper.TEMPLATES @ np.random.default_rng(0).laplace(size=(3, 40))]
     distances = []
+    fixed = helper.subjects(2, seed=3)
     for pair in ((one, other), (high, low), (one, flipped)):  # another shape, level, template
-        left, right = (summed(name, entry, model, events, X)[0] for X in pair)
+        left, right = (summed(name, entry, model, events, [*X, *fixed])[0] for X in pair)
         distances.append(math.sqrt(distance2(left, right)))
     assert 0.1 * event.delta_int < max(distances) <= event.delta_int
 

@@ -19,7 +19,7 @@ from cape.report import comparison, consortium, consortium_page, files, privacy_
 from cape.report.comparison import (
     PATTERN,
     QUESTION,
-    Balance,
+    BalanceRow,
     Effect,
     GroupComparison,
     Mean,
@@ -90,7 +90,7 @@ def compared(
         "omnibus": (),
         "means": tuple(Mean(outcome=row.outcome, group="all", mean=4000.0, unit=None, se=20.0)
                        for row in rows),
-        "balance": (Balance(term="dx", contrast="SZ - control", column="age", difference=-2.0,
+        "balance": (BalanceRow(term="dx", contrast="SZ - control", column="age", difference=-2.0,
                             before=-0.14, left=0.03),),
         "missing": (),
         "pattern": (),

@@ -20,6 +20,7 @@ from cape.algorithms.effects import EffectRow, OmnibusRow, effects, omnibus
 from cape.algorithms.estimators import Array
 from cape.algorithms.regression import Regressed, Regression
 from cape.privacy.accounting import gdp_mu
+from cape.privacy.halves import half_of_sites
 from cape.settings.question import Question, parse_question
 
 Table = Mapping[str, Any]
@@ -110,8 +111,9 @@ def play(
         cells = [stack[:, K].astype(int) for stack in stacks]
         counts = np.array([design.counts_of(question, one) for one in cells])
         everybody = sum(len(stack) for stack in rows)
-        M = share * counts.sum()
-        G = M * mu / math.sqrt(len(question.asked)) * math.sqrt((S - colluders) / S)
+        M = share * (counts * design.sites_asked(question, has)[:, None]).sum()
+        honest = 1.0 if math.isinf(mu) else (S - colluders) / S
+        G = M * mu / math.sqrt(len(question.asked)) * math.sqrt(honest)
         return tuple(
             design.public_of(
                 question, term, counts=counts, people=counts.sum(axis=1), has=has,
@@ -161,8 +163,7 @@ def halves(
     K, first, second = len(question.outcomes), [], []
     if question.random:
         names = [str(s) for s in range(len(rows))]
-        people = np.array([len(stack) for stack in rows])
-        inside = design.half_of_sites(rng.bytes(8), names, people)
+        inside = half_of_sites(rng.bytes(8).hex(), names, [len(stack) for stack in rows])
         return (
             [stack if a else stack[:0] for stack, a in zip(rows, inside, strict=True)],
             [stack[:0] if a else stack for stack, a in zip(rows, inside, strict=True)],

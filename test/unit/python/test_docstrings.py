@@ -91,7 +91,7 @@ def study(place: Path) -> None:
 
 def a_table(rng: np.random.Generator) -> dict[str, Any]:
     patient = rng.random(200) < 0.5
-    dx = np.where(patient, "patient", "control")
+    dx = np.where(patient, "SZ", "control")
     return {"dx": dx, "volume": 4.5 - 0.3 * patient + 0.3 * rng.standard_normal(200)}
 
 

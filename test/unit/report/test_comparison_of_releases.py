@@ -106,6 +106,16 @@ def test_means_are_near_those_of_people_and_differ_as_the_groups_do() -> None:
     assert means["hippocampus", "SZ"].mean < everybody.mean < means["hippocampus", "control"].mean
 
 
+def test_people_without_a_value_do_not_draw_a_mean_to_the_middle_of_its_range() -> None:
+    """A quarter lacks the value, and the mean lies 4 sd from the middle."""
+    asked = {**ASKED, "outcomes": "hippocampus 4100:7100, amygdala 900:2300"}
+    result = said(asked, missing_of_sz=0.4)
+    u = np.concatenate([table["hippocampus"] for table in tables(missing_of_sz=0.4).values()])
+    everybody = next(row for row in result.means if row.group == "all")
+    # The quarter would draw it by 350; noise and rest of the cut are below 100.
+    assert everybody.mean == pytest.approx(np.nanmean(u), abs=175)
+
+
 def test_balance_is_in_the_unit_of_the_column_and_in_sd() -> None:
     rows = {row.column: row for row in said().balance}
     # Noise and sampling of .04 sd: a false alarm in fewer than 1e-4 of draws

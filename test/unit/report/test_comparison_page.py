@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from cape.report import rebuild
-from cape.report.comparison import GroupComparison, Missing
+from cape.report.comparison import GroupComparison, Mean, Missing
 from cape.report.consortium import add_score
 from cape.report.results import ComparisonFolder, read_folder, sentence
 from support import comparison_example as example
@@ -100,10 +101,11 @@ def test_several_groups_have_their_omnibus_and_a_table_a_pair(tmp_path: Path) ->
 
 def test_logarithms_are_ratios(tmp_path: Path) -> None:
     asked = {**TWO, "outcomes": "log(wmh) .1:100"}
-    text = page(
-        tmp_path, compared([effect("wmh", 0.5, estimate=0.2, low95=0.1, high95=0.3)], asked)
-    )
+    row = effect("wmh", 0.5, estimate=0.2, low95=0.1, high95=0.3)
+    mean = Mean(outcome="wmh", group="all", mean=math.log(12.5), unit=None, se=0.1)
+    text = page(tmp_path, compared([row], asked, means=(mean,)))
     assert "times 1.22 [1.11, 1.35]" in text
+    assert "wmh 12.5 Means of everybody" in text
 
 
 def test_protected_groups_show_no_count(tmp_path: Path) -> None:

@@ -208,6 +208,25 @@ def test_a_form_shows_at_most_thirty_inputs_and_more_when_asked(name: str) -> No
     assert len(shown(inputs)) <= 30 < len(shown(inputs, expert=True))
 
 
+def test_a_comparison_shows_twelve_inputs() -> None:
+    inputs = compspec.compspec_of("capecontrast")["computation"]["input"]
+    assert shown(inputs) == {
+        "epsilon", "delta", "n_sites", "data", "policy", "variables", "formula", "ask", "outcomes",
+        "public", "networks", "expert",
+    }  # fmt: skip
+    assert inputs["computation"]["default"] == "capecontrast"  # a hidden input keeps it
+    examples = {
+        "variables": "dx control/SZ/BD, age 18:90, sex F/M", "formula": "dx + age + sex",
+        "ask": "dx, dx:age", "outcomes": "hippocampus 2500:5500", "public": "dx",
+        "networks": "precuneus (default mode), IC02 (visual)",
+    }  # fmt: skip
+    assert all(text in inputs[name]["tooltip"] for name, text in examples.items())
+    one = {**examples, "ask": "dx", "epsilon": 1.0, "delta": 1e-5}
+    assert load("capecontrast").config.from_input(one).question
+    of_maps = load("capecontrast").config.from_input({**one, "outcomes": "domains"})
+    assert of_maps.question.measure.domains == ("default mode", "visual")
+
+
 @pytest.mark.parametrize("name", names())
 def test_what_hangs_on_a_hidden_input_is_hidden_like_it(name: str) -> None:
     """The application would show it: a hidden input keeps the value it once was given."""

@@ -1,0 +1,383 @@
+"""What a comparison asks of people: the rows of each look, and the parts of sites.
+
+A person's row is [K outcomes in public units, cell, C coded columns, site] as
+`cape.algorithms.design` has them; a person of cell -1 is not asked and adds zeros.  NaN marks what
+is missing.  Rows hang on data and on facts, which are released or public.  Numbers in brackets are
+sections of docs/group-comparison.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from cape.algorithms.adjusted import GAMMA
+from cape.algorithms.design import Counts, Flags, Public, pairs
+from cape.algorithms.estimators import Array, Data
+from cape.algorithms.facts import Facts
+from cape.algorithms.linalg import above_diagonal
+from cape.algorithms.looks import (
+    PAIR,
+    RAMP_MIDDLE,
+    RAMP_RADIUS,
+    RAMPS,
+    SMALL,
+    Stage,
+    Y,
+    sites_radius,
+)
+from cape.algorithms.population import BINS, ball, octave_of, weight
+from cape.frozen import dataclass
+
+# Outcomes are cut here, in public units, before arithmetic that could overflow.
+FAR = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class People:
+    """Columns of n people; zeros where a value is missing, and for people who are not asked."""
+
+    u: Array  # (n, K) in scales
+    there: Flags  # (n, K) whether outcome, covariates and z are there, and the site has the outcome
+    here: Flags  # (n,) whether any outcome is there
+    x: Array  # (n, p) in public units, and a protected z
+    r: Array  # (n, q) codes; none of a protected term
+    g: Array  # (n, q)
+    asked: Flags  # (n,)
+    site: Counts  # (n,)
+    group: Counts  # (n,)
+    cell: Counts  # (n,) of the public columns; -1: not asked
+    has: Flags  # (n, K) whether the site has the outcome
+
+    @property
+    def n(self) -> int:
+        """Number of people who are asked; public."""
+        return int(self.asked.sum())
+
+
+def people_of(public: Public, stage: Stage, stack: Data) -> People:
+    """Take rows (n, K + 1 + C + 1) apart.  ValueError: rows of another length."""
+    K = public.has.shape[1]
+    rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), math.prod(stack.shape[1:]))
+    columns = (*public.x_columns, *public.z_columns)
+    if rows.shape[1] < K + 3 + max(columns, default=-1):
+        raise ValueError(f"a person has {rows.shape[1]} numbers, needed {K + 2} and all columns")
+    site, cell = rows[:, -1].astype(np.int64), rows[:, K].astype(np.int64)
+    asked = (cell >= 0) & (public.people > 0)[site]
+    x = rows[:, [K + 1 + i for i in columns]]
+    whole = asked & np.isfinite(x).all(axis=1)
+    has = public.has[site] & asked[:, None]
+    there = np.isfinite(rows[:, :K]) & whole[:, None] & has
+    if stage == "design":  # a pattern is of people with all outcomes
+        there = np.repeat(there.all(axis=1, keepdims=True), K, axis=1)
+    here: Flags = np.asarray(there.any(axis=1))
+    half = np.append(public.half_ranges, public.z_half)[: len(columns)]
+    r, g = (np.where(asked[:, None], code[site, cell], 0.0) for code in (public.r, public.g))
+    return People(
+        u=np.where(there, np.clip(rows[:, :K], -FAR, FAR), 0.0),
+        there=there,
+        here=here,
+        x=np.where(here[:, None], np.clip(x, -half, half), 0.0),
+        r=r,
+        g=g,
+        asked=asked,
+        site=site,
+        group=np.zeros(len(rows), dtype=np.int64) if public.protected else public.group[cell],
+        cell=cell,
+        has=has,
+    )
+
+
+# -- one person's numbers, given what was released -----------------------------------------------
+
+
+def _stretched(f: Facts, a: People, middle: Array, sites: Array | float = 0.0) -> Array:
+    """Return all columns about a middle, stretched, less site means; a product of such columns."""
+    y = (a.x - middle) * f.stretch - sites
+    if f.public.z_factors:
+        i, j = f.public.z_factors
+        own = sites[:, -1] if isinstance(sites, np.ndarray) else sites
+        y[:, f.p] = y[:, i] * y[:, j] - middle[f.p] - own
+    return np.where(a.here[:, None], y, 0.0)
+
+
+def _columns(f: Facts, a: People) -> Array:
+    """Return all columns as they are used, (n, p), and a protected z as the last one."""
+    means = f.x_sites[0]
+    if f.public.protected:
+        means = np.hstack([means, f.z_sites[0]])
+    return _stretched(f, a, f.middle, means[a.site])
+
+
+def _centred_x(f: Facts, a: People) -> Array:
+    return _columns(f, a)[:, : f.p]
+
+
+def _codes(f: Facts, a: People) -> tuple[Array, Array]:
+    """Return r and g (n, q); a protected z scaled, r of it in [-1/2, 1/2]."""
+    if not f.public.protected:
+        return a.r, a.g
+    z = _columns(f, a)[:, f.p :] / 4
+    return np.clip(z, -0.5, 0.5), np.clip(z, -1.0, 1.0)
+
+
+def _white(f: Facts, a: People) -> Array:
+    """Return covariates (n, p) of mean square 1, before the ball."""
+    return ball(_centred_x(f, a) @ f.Li, f.limit)
+
+
+def _weights(f: Facts, a: People, gamma: Array | None = None) -> Array:
+    """Return w (n, q)."""
+    r = _codes(f, a)[0]
+    if f.p:
+        h = _white(f, a) @ (f.adjusted.gamma if gamma is None else gamma)
+        r = weight(r, h, f.k)
+    elif f.k is not None:
+        r = weight(r, 0 * r, f.k)
+    return np.where(a.here[:, None], r, 0.0)
+
+
+def _in_scales(f: Facts, a: People) -> Array:
+    return a.u / f.scale
+
+
+def _outcomes(f: Facts, a: People) -> Array:
+    """Return outcomes (n, K) in scales, without centres."""
+    return np.where(a.there, _in_scales(f, a) - f.centre - f.u_sites[0][a.site], 0.0)
+
+
+def _rest(f: Facts, a: People) -> Array:
+    """Return outcomes without effects of covariates and centres of groups, before the cut."""
+    rest = _outcomes(f, a)
+    if f.L > 1:
+        rest = rest - f.group_centres[a.group]
+    if f.p:
+        rest = rest - _white(f, a) @ f.effects.B
+    return np.where(a.there, rest, 0.0)
+
+
+def _norm(rows: Array) -> Array:
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+
+
+def _blocks(place: Counts, n_blocks: int, rows: Array) -> Array:
+    """Return rows (n, n_blocks d), each in the block of its place."""
+    n, d = rows.shape
+    blocks = np.zeros((n, n_blocks, d))
+    blocks[np.arange(n), place] = rows
+    return blocks.reshape(n, n_blocks * d)
+
+
+def _products(one: Array, other: Array) -> Array:
+    """Return the outer product of each row with that of the other, flat."""
+    product = one[:, :, None] * other[:, None, :]
+    return np.asarray(product.reshape(len(one), one.shape[1] * other.shape[1]))
+
+
+def _part(f: Facts, a: People, w: Array, v: Array, there: Array, limit: float) -> Array:
+    """Return - n A Y of a site, flat (q d): what w shares with it, times its mean v.
+
+    A (q, d): sum of w over people who have the value, by n, in a ball of rho.  Y (d,): mean of v in
+    a ball of `limit`, over at least .8 n people.
+    """
+    if not a.n:
+        return np.zeros(w.shape[1] * v.shape[1])
+    A = w.T @ there / a.n
+    A = A * np.minimum(1.0, f.rho / np.maximum(np.sqrt((A**2).sum(axis=0)), 1e-12))
+    mean = v.sum(axis=0) / np.maximum(there.sum(axis=0), 0.8 * a.n)
+    return np.asarray(-a.n * A * ball(mean[None], limit)).ravel()
+
+
+# -- round 1 -------------------------------------------------------------------------------------
+
+
+def where_rows(f: Facts, a: People) -> Array:
+    """Octave of the rms over outcomes of differences within pairs of a cell."""
+    i, j = pairs(a.cell).T
+    both = a.there[i] & a.there[j]
+    n = both.sum(axis=1)
+    rms = _norm(np.where(both, a.u[i] - a.u[j], 0.0)) / np.sqrt(2 * np.maximum(n, 1))
+    return np.asarray(np.eye(BINS)[octave_of(rms)] * (n > 0)[:, None])
+
+
+def xwhere_rows(f: Facts, a: People) -> Array:
+    i, j = pairs(a.cell).T
+    both, x = a.here[i] & a.here[j], a.x[:, f.ranges]
+    bins = np.eye(BINS)[octave_of(np.abs(x[i] - x[j]) / math.sqrt(2))]
+    return np.asarray((bins * both[:, None, None]).reshape(len(i), BINS * x.shape[1]))
+
+
+def middle_rows(f: Facts, a: People) -> Array:
+    """Covariates and z, whether a person is in the sums, and the code times the share of outcomes.
+
+    Both shares are less 1/2, as codes sum to 0 at a site.
+    """
+    b = f.middle_radius
+    parts = [a.x if f.stage != "half" else a.x[:, :0]]
+    parts.append(2 * b * np.where(a.asked, a.here - 0.5, 0.0)[:, None])
+    if not f.public.protected:
+        share = a.there.sum(axis=1) / np.maximum(a.has.sum(axis=1), 1)
+        parts.append(4 * b * a.r * (share - 0.5)[:, None])
+    return np.hstack(parts)
+
+
+def middle_bound(f: Facts) -> float:
+    columns = len(f.half_ranges) > 0 and f.stage != "half"
+    return f.middle_radius * math.sqrt(1 + columns + (not f.public.protected))
+
+
+# -- rounds 2 and 3 ------------------------------------------------------------------------------
+
+
+def _by_group(f: Facts, a: People, rows: Array) -> Array:
+    return _blocks(a.group if f.L > 1 else 0 * a.group, f.L, rows)
+
+
+def centre_rows(f: Facts, a: People) -> Array:
+    return _by_group(f, a, ball(a.u / f.centre_unit, f.centre_radius))
+
+
+def middle2_rows(f: Facts, a: People) -> Array:
+    return ball(_stretched(f, a, f.first_middle), f.middle2_radius)
+
+
+def xsites_rows(f: Facts, a: People) -> Array:
+    x = _stretched(f, a, f.first_middle)[:, : f.p]
+    return _blocks(a.site, f.S, ball(x, f.x_sites_radius))
+
+
+def zsites_rows(f: Facts, a: People) -> Array:
+    z = _stretched(f, a, f.first_middle)[:, f.p :]
+    return _blocks(a.site, f.S, ball(z, f.z_sites_radius))
+
+
+def design_rows(f: Facts, a: People) -> Array:
+    """Second moments of covariates and code; those of public codes are known."""
+    x, r = ball(_centred_x(f, a), f.design_radius), GAMMA * _codes(f, a)[0]
+    i, j = above_diagonal(f.p)
+    root = math.sqrt(2.0)
+    parts = [x**2, root * x[:, i] * x[:, j], root * _products(x, r)]
+    if f.public.protected:
+        parts.append(r**2 if f.p else np.where(a.asked[:, None], r**2 - GAMMA**2 / 8, 0.0))
+    return np.hstack(parts)
+
+
+def design_bound(f: Facts) -> float:
+    return f.design_radius**2 + GAMMA**2 / 4 if f.p else GAMMA**2 / 8
+
+
+def again_rows(f: Facts, a: People) -> Array:
+    return _by_group(f, a, ball(_outcomes(f, a), sites_radius(f.K)))
+
+
+def sites_rows(f: Facts, a: People) -> Array:
+    return _blocks(a.site, f.S, ball(_outcomes(f, a), f.u_sites_radius))
+
+
+# -- round 4 -------------------------------------------------------------------------------------
+
+
+def balance_rows(f: Facts, a: People) -> Array:
+    return _products(ball(_white(f, a), f.b), _weights(f, a, f.first_gamma))
+
+
+def balance_part(f: Facts, a: People) -> Array:
+    x, w = ball(_white(f, a), f.b), _weights(f, a, f.first_gamma)
+    there = np.repeat(a.here[:, None].astype(np.float64), f.p, axis=1)
+    return _part(f, a, w, x, there, Y * f.b).reshape(f.q, f.p).T.ravel()
+
+
+def moments_rows(f: Facts, a: People) -> Array:
+    """Second moments of whitened covariates: where columns agree, the first ones are all noise."""
+    x = ball(_white(f, a), f.b)
+    i, j = above_diagonal(f.p)
+    return np.hstack([x**2, math.sqrt(2.0) * x[:, i] * x[:, j]])
+
+
+def effects_rows(f: Facts, a: People) -> Array:
+    x, v = ball(_white(f, a), f.b), ball(_outcomes(f, a), f.effects_radius)
+    return _products(x, v)
+
+
+def explained_rows(f: Facts, a: People) -> Array:
+    """One number a pair: agreement of covariates times agreement of outcomes."""
+    x, v = ball(_white(f, a), f.b), ball(_outcomes(f, a), f.effects_radius)
+    i, j = pairs(a.cell).T
+    agreement = (x[i] * x[j]).sum(axis=1) * (v[i] * v[j]).sum(axis=1) / f.K
+    return np.asarray(np.clip(agreement, -1.0, 1.0)[:, None])
+
+
+# -- the last rounds -----------------------------------------------------------------------------
+
+
+def contrast_rows(f: Facts, a: People) -> Array:
+    return _products(_weights(f, a), ball(_rest(f, a), f.C))
+
+
+def contrast_part(f: Facts, a: People) -> Array:
+    v = ball(_rest(f, a), f.C)
+    return _part(f, a, _weights(f, a), v, a.there.astype(np.float64), Y * f.C)
+
+
+def by_site_rows(f: Facts, a: People) -> Array:
+    return _blocks(a.site, f.S, contrast_rows(f, a))
+
+
+def by_site_part(f: Facts, a: People) -> Array:
+    part = np.zeros((f.S, f.q * f.K))
+    if a.n:
+        part[a.site[a.asked][0]] = contrast_part(f, a)
+    return part.ravel()
+
+
+def squares_rows(f: Facts, a: People) -> Array:
+    """Squares of differences of w v within pairs: no offset of a site is in them."""
+    v = ball(_rest(f, a), f.C) * (_norm(_weights(f, a)) / math.sqrt(f.q))[:, None]
+    i, j = pairs(a.cell).T
+    both = a.there[i] & a.there[j]
+    rows = ball(np.where(both, v[i] - v[j], 0.0) ** 2 / 2, f.squares_radius)
+    return rows if f.K > 1 else rows - f.squares_radius / 2
+
+
+def _inside(f: Facts, a: People, rest: Array) -> Array:
+    """Return the slope (n,) of the cut where half of what was found is taken back: of the chord."""
+    middle = rest - (_codes(f, a)[1] @ f.half_shift)[:, None] * f.direction * a.there
+    length = _norm(middle)
+    slope = np.minimum(1.0, f.C / np.maximum(length, 1e-12))
+    cosine = middle @ f.direction / np.maximum(length, 1e-12)
+    inside = np.where(slope < 1.0, slope * (1.0 - cosine**2 if f.K > 1 else 0.0), 1.0)
+    return np.where(a.here, inside, 0.0)
+
+
+def kept_rows(f: Facts, a: People) -> Array:
+    """Slope of the cut; what it takes, along w and by code; outcomes missing; D of public codes."""
+    rest, w, (r, g) = _rest(f, a), _weights(f, a), _codes(f, a)
+    size = _norm(rest)
+    ramp = np.clip((size - f.C) / (f.C / 4), 0.0, 1.0)
+    lost = ramp * (rest @ f.direction) / np.maximum(size, 1e-12)
+    one, two = RAMPS[f.public.protected]
+    parts = [
+        (_inside(f, a, rest) - 0.5 * a.here)[:, None],
+        one * w * lost[:, None],
+        two * r * (ramp - (0.0 if f.public.protected else RAMP_MIDDLE))[:, None],
+        SMALL * np.where(a.has, ~a.there - 0.5, 0.0) / math.sqrt(f.K),
+    ]
+    if not f.public.protected:
+        parts.append(_products(w, g) / f.D_unit)
+    return np.hstack(parts)
+
+
+def kept_bound(f: Facts) -> float:
+    """Return the bound of `inside`, the two ramps, the share missing, and D of public codes."""
+    if f.public.protected:
+        return 0.5 * math.sqrt(1.0 + 3 * SMALL**2)
+    return math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (SMALL / 2) ** 2)
+
+
+def slope_rows(f: Facts, a: People) -> Array:
+    """D of a protected term, inside the cut: products of differences, without site means."""
+    w, g = _weights(f, a)[:, 0] * _inside(f, a, _rest(f, a)), _codes(f, a)[1][:, 0]
+    i, j = pairs(a.cell).T
+    product = np.clip((w[i] - w[j]) * (g[i] - g[j]) / 2, *PAIR)
+    return np.asarray(np.where(a.here[i] & a.here[j], product, 0.0)[:, None] - sum(PAIR) / 2)

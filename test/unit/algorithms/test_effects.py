@@ -1,0 +1,74 @@
+"""Rows of an answer: which p-values are shown, and their adjustment."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cape.algorithms.answer import Answer
+from cape.algorithms.effects import effects, omnibus
+from cape.algorithms.significance import chi2_p, holm
+from support.fast_comparison import Found, fast
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[Found, object]:
+    from cape.settings.question import parse_question
+
+    rng = np.random.default_rng(1)
+    dx = rng.integers(3, size=900)
+    u = rng.standard_normal((900, 4)) + 0.4 * (dx == 1)[:, None] * np.array([1, 1, 0, 0])
+    table = {"dx": np.array(["HC", "SZ", "BD"])[dx], **{f"u{k}": u[:, k] for k in range(4)}}
+    settings = {
+        "variables": "dx HC/SZ/BD", "formula": "dx", "public": "dx",
+        "outcomes": ", ".join(f"u{k} -2:2" for k in range(4)),
+    }  # fmt: skip
+    return fast(settings, {"a": table}, epsilon=None, rng=rng), parse_question(**settings)
+
+
+def test_a_pair_is_found_only_where_the_omnibus_is(found: tuple[Found, object]) -> None:
+    rows, tests = found[0].effects, {row.outcome: row for row in found[0].omnibus}
+    assert [row.contrast for row in rows[::4]] == ["SZ - HC", "BD - HC", "BD - SZ"]
+    for row in rows:
+        assert row.p_holm >= max(row.p, tests[row.outcome].p_holm)
+    assert tests["u0"].p_holm < 1e-3 < tests["u2"].p_holm
+    p = np.array([row.p for row in rows])
+    assert max(row.p_holm for row in rows) <= 1.0
+    assert np.all(np.array([row.p_holm for row in rows]) >= holm(p) - 1e-12)
+
+
+def answer_with(answer: Answer, fits: tuple[str, ...]) -> Answer:
+    return replace(answer, fits=fits)
+
+
+@pytest.mark.parametrize("fit", ["shape", "partly", "ties", "lacks", "large", "range", "no d"])
+def test_what_is_withheld_has_no_number(found: tuple[Found, object], fit: str) -> None:
+    """No p of groups that may differ in shape; no d where the scale is not known."""
+    whole, question = found
+    answer = answer_with(whole.answers[0], (fit, "yes", "yes", "yes"))
+    rows = [row for row in effects(question, [answer]) if row.outcome == "u0"]
+    others = [row for row in effects(question, [answer]) if row.outcome != "u0"]
+    for row in rows:
+        assert row.fits == fit
+        assert math.isnan(row.d)
+        assert math.isnan(row.p) == (fit in ("shape", "partly", "ties", "lacks"))
+        assert math.isnan(row.p_holm) == math.isnan(row.p)
+        assert math.isnan(row.estimate) == (fit == "lacks")
+    assert not any(math.isnan(row.p) or math.isnan(row.d) for row in others)
+    assert math.isnan(omnibus(question, [answer])[0].p) == math.isnan(rows[0].p)
+    # One test less: no p-value becomes larger.
+    if fit == "shape":
+        before = [row.p_holm for row in whole.effects if row.outcome != "u0"]
+        assert all(a.p_holm <= b + 1e-12 for a, b in zip(others, before, strict=True))
+
+
+def test_chi2_of_one_to_nine_degrees_of_freedom() -> None:
+    """Points of tables at .05."""
+    points = [3.8415, 5.9915, 7.8147, 9.4877, 11.0705, 12.5916, 14.0671, 15.5073, 16.9190]
+    for df, point in enumerate(points, start=1):
+        assert chi2_p(point, df) == pytest.approx(0.05, abs=2e-5)
+        assert chi2_p(0.0, df) == pytest.approx(1.0)
+    assert math.isnan(chi2_p(math.nan, 3))

@@ -1,0 +1,275 @@
+"""The looks of a comparison: budget, exchanges, and answers in the fast driver."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from cape.algorithms import population
+from cape.algorithms.answer import answers
+from cape.algorithms.facts import Facts
+from cape.algorithms.looks import plan
+from cape.algorithms.placed import Seen
+from cape.algorithms.regression import Regressed, facts
+from cape.algorithms.typical import errors, typical
+from cape.errors import MessageError
+from support.fast_comparison import fast, run
+from support.regressions import KINDS, draw_rows, question_of, regression_of
+
+SETTINGS = {
+    "variables": "dx HC/SZ, group HC/SZ/BD, sex F/M, age 18:90, iq 40:160",
+    "outcomes": "u -8:8, v -80:80",
+}
+
+
+def tables(
+    n: int, rng: np.random.Generator, S: int = 4, missing: float = 0.0
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return sites whose groups differ by .4 in u and by 0 in v; sd 2 and 20, age .05 and .5."""
+    made = {}
+    for s in range(S):
+        dx, sex = rng.integers(2, size=n), rng.integers(2, size=n)
+        group = rng.integers(3, size=n)
+        age = rng.normal(45 + 2 * dx, 12)
+        values = {}
+        for name, size, effect in (("u", 2.0, 0.4), ("v", 20.0, 0.0)):
+            y = size * (rng.standard_normal(n) + 0.025 * (age - 45) + rng.normal(0, 0.5))
+            y = y + size * (effect * dx + effect * (group == 2))
+            values[name] = np.where(rng.random(n) < missing, np.nan, y)
+        made[f"site {s}"] = {
+            "dx": np.array(["HC", "SZ"])[dx],
+            "group": np.array(["HC", "SZ", "BD"])[group],
+            "sex": np.array(["F", "M"])[sex],
+            "age": age,
+            "iq": rng.normal(100, 15, n),
+            **values,
+        }
+    return made
+
+
+# -- the budget ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_of_every_question_are_the_whole_budget(kind: str) -> None:
+    """A share that is lost makes noise larger for nothing; one too many would not be paid."""
+    question, rng = question_of(kind), np.random.default_rng(1)
+    for G in (20.0, 300.0, 1e4):
+        rows = draw_rows(question, [30, 20, 40], rng)
+        if not question.pattern:
+            regression = regression_of(question, rows, G)
+            assert regression.share == pytest.approx(1.0)
+            assert sum(one.weight for one in regression.schedule(0)) == pytest.approx(1.0)
+            assert max(one.round for one in regression.schedule(0)) <= 6
+            continue
+        whole = regression_of(question, rows, G, stage="design")
+        designed = bool(whole.terms[0].x_columns)
+        given = (whole, whole.start(0)) if designed else None
+        exchanges = max(one.round for one in whole.schedule(0)) if designed else 0
+        for K in (len(question.outcomes), 1):
+            has = np.ones((3, K), dtype=bool)
+            score = [one[:, len(question.outcomes) - K :] for one in rows]
+            half = regression_of(question, score, G, has, stage="half", given=given)
+            assert half.share + whole.share * designed == pytest.approx(1.0)
+            exchanges += max(one.round for one in half.schedule(0))
+        assert exchanges <= 11
+
+
+def test_every_share_is_worth_asking() -> None:
+    question = question_of("three terms")
+    rows = draw_rows(question, [30, 20, 40], np.random.default_rng(1))
+    for one in regression_of(question, rows, 300.0).schedule(0):
+        assert one.weight > 0.003
+        assert one.name.split(".")[0] in ("1", "2", "3")
+
+
+def test_a_plan_hangs_on_public_numbers_alone() -> None:
+    """Counts of a half are drawn after the plan is made: they change no look."""
+    question = question_of("five outcomes")
+    plans = [
+        plan(regression_of(question, draw_rows(question, sizes, rng), 300.0).terms[0])
+        for rng in (np.random.default_rng(1), np.random.default_rng(2))
+        for sizes in ([30, 20, 40], [10, 90, 12])
+    ]
+    assert all(one == plans[0] for one in plans)
+
+
+def test_a_state_of_another_form_is_refused() -> None:
+    question = question_of("two groups")
+    regression = regression_of(
+        question, draw_rows(question, [9, 9], np.random.default_rng(1)), 99.0
+    )
+    start = regression.start(0)
+    values, noise = start.values, start.noise
+    for others in ((values[1:], noise, 0), (values, noise[:2], 0), (values, noise, 9)):
+        made = others[2]
+        state = Regressed(
+            round=made, values=others[0], noise=others[1], status="released", record=start.record
+        )
+        with pytest.raises(MessageError, match="E202"):
+            regression.queries(state)
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+def test_two_groups_are_found_in_units_of_the_outcome() -> None:
+    """Five standard errors: a false alarm once in a million and a half."""
+    found = fast(
+        {**SETTINGS, "formula": "dx + age + sex", "public": "dx"},
+        tables(500, np.random.default_rng(1)),
+        epsilon=6.0,
+        rng=np.random.default_rng(2),
+    )
+    u, v = found.effects
+    assert (u.term, u.contrast, u.outcome) == ("dx", "SZ - HC", "u")
+    assert abs(u.estimate - 0.8) < 5 * u.se
+    assert abs(v.estimate) < 5 * v.se
+    assert u.se < 0.14
+    assert 1.8 < u.sd < 2.2
+    assert u.d == pytest.approx(u.estimate / u.sd)
+    assert u.p < 1e-4 < v.p
+    assert u.fits == "yes"
+    assert u.se**2 == pytest.approx(
+        u.se_sampling**2 + u.se_privacy**2 + u.se_adjustment**2 + u.se_shape**2 + u.se_sites**2
+    )
+
+
+def test_errors_are_as_large_as_said() -> None:
+    """z of 40 null answers: the sum of squares is within chi2 of 40 at 1e-5 on each side."""
+    squares = 0.0
+    for seed in range(40):
+        found = fast(
+            {**SETTINGS, "formula": "dx + age", "public": "dx", "outcomes": "v -80:80"},
+            tables(200, np.random.default_rng([seed, 1]), missing=0.1),
+            epsilon=2.0,
+            rng=np.random.default_rng([seed, 2]),
+        )
+        squares += (found.effects[0].estimate / found.effects[0].se) ** 2
+    assert 11.0 < squares < 90.0
+
+
+def test_ranges_ten_times_too_wide_change_little() -> None:
+    """Units are found: .1 of the truth was d for such a range before."""
+    settings = {**SETTINGS, "formula": "dx + age + sex", "public": "dx"}
+    settings["outcomes"] = "u -60:100, v -600:1000"
+    settings["variables"] = settings["variables"].replace("18:90", "0:600")
+    found = fast(
+        settings, tables(500, np.random.default_rng(1)), epsilon=6.0, rng=np.random.default_rng(2)
+    )
+    assert abs(found.effects[0].estimate - 0.8) < 5 * found.effects[0].se
+    assert found.effects[0].se < 0.16
+    assert 1.7 < found.effects[0].sd < 2.3
+
+
+def test_an_outcome_that_one_site_lacks_is_answered_by_the_others() -> None:
+    settings = {**SETTINGS, "formula": "dx + age", "public": "dx"}
+    sites = tables(500, np.random.default_rng(1))
+    found = fast(settings, sites, epsilon=6.0, rng=np.random.default_rng(2),
+                 lacks={"site 0": {"u"}})  # fmt: skip
+    u, v = found.effects
+    assert abs(u.estimate - 0.8) < 5 * u.se
+    assert u.se / u.sd > 1.05 * v.se / v.sd
+    nobody = fast(settings, sites, epsilon=6.0, rng=np.random.default_rng(2),
+                  lacks={name: {"u"} for name in sites})  # fmt: skip
+    assert nobody.effects[0].fits == "lacks"
+    assert math.isnan(nobody.effects[0].estimate)
+    assert math.isnan(nobody.effects[0].p)
+    assert nobody.effects[1].fits == "yes"
+
+
+def test_ties_and_copies_are_withheld() -> None:
+    settings = {**SETTINGS, "formula": "dx + age + iq", "public": "dx", "outcomes": "u -8:8"}
+    sites = tables(500, np.random.default_rng(1))
+    zeros = {name: {**one, "u": np.where(one["u"] < 3.0, 0.0, one["u"])}
+             for name, one in sites.items()}  # fmt: skip
+    found = fast(settings, zeros, epsilon=6.0, rng=np.random.default_rng(2))
+    assert found.effects[0].fits == "ties"
+    copied = {name: {**one, "iq": 2.0 * one["age"]} for name, one in sites.items()}
+    found = fast(settings, copied, epsilon=6.0, rng=np.random.default_rng(2))
+    assert found.effects[0].fits == "partly"
+    assert math.isnan(found.effects[0].p)
+    assert math.isfinite(found.effects[0].estimate)
+
+
+# -- facts ---------------------------------------------------------------------------------------
+
+
+def test_a_column_stretched_by_mistake_stays_in_its_ball() -> None:
+    """Noise of a thousandth of runs made one column eightfold: answers of ten standard errors."""
+    question = question_of("two groups")
+    rows = draw_rows(question, [400, 400], np.random.default_rng(1))
+    public = regression_of(question, rows, 300.0).terms[0]
+    f = typical(public)
+    assert math.isinf(f.limit)
+    seen = {one.name: f.seen(one.name) for one in f.plan.looks}
+    octaves = np.zeros(population.BINS)
+    octaves[3] = 0.5
+    seen["xwhere"] = Seen(octaves, 0.01)
+    moments = f.seen("design").mean.copy()
+    moments[0] = 4.0
+    seen["design"] = Seen(moments, 0.1)
+    wrong = Facts(public, f.plan, seen)
+    assert wrong.stretch[0] > 5
+    assert wrong.limit == wrong.b
+
+
+def test_public_people_have_the_imbalance_asked_for_and_gamma_removes_it() -> None:
+    question = question_of("three groups")
+    rows = draw_rows(question, [300, 500], np.random.default_rng(1))
+    public = regression_of(question, rows, 300.0).terms[0]
+    r, g, site = population.public_people(public)
+    assert np.abs(np.stack([r[site == s].sum(axis=0) for s in (0, 1)])).max() < 1e-9
+    imbalance = np.array([[0.04, -0.02], [0.0, 0.03]])
+    x = population.synthetic(r, g, imbalance)
+    assert x.T @ r / len(r) == pytest.approx(imbalance, abs=0.03)
+    gamma = population.solve(r, x, None)
+    assert np.abs(x.T @ population.weight(r, x @ gamma, None) / len(r)).max() < 1e-4
+
+
+@pytest.mark.parametrize("octave", [-5.0, -1.0, 0.0, 2.0, 5.0])
+def test_the_octave_of_an_outcome_is_found(octave: float) -> None:
+    z = population.normals(4000, 2, seed=3) * 2.0**octave
+    bins = population.octave_of(np.abs(z[:, 0] - z[:, 1]) / math.sqrt(2))
+    shares = np.bincount(bins, minlength=population.BINS) / (2 * len(z))
+    assert population.octave(shares, 1e-3, 1, (0.0, 2.0)) == pytest.approx(octave, abs=0.15)
+    found, sd = population.careful_octave(shares, 1e-3)
+    assert found == pytest.approx(octave, abs=0.15)
+    assert sd < 0.2
+
+
+def test_protected_people_have_the_mean_square_asked_for() -> None:
+    for square in (0.01, 0.06, 0.2, 0.249):
+        z = population.protected_people(2000, square)
+        assert np.mean(z**2) == pytest.approx(square, rel=0.01)
+        assert np.abs(z).max() <= 0.5
+    z = population.protected_levels(2000, 0.05, 0.2)
+    assert len(np.unique(z)) == 2
+    assert np.mean(z) == pytest.approx(0.0, abs=1e-3)
+
+
+# -- the forecast --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["two groups", "five outcomes", "three groups", "age", "slopes"])
+def test_the_forecast_is_near_the_error_of_a_run(kind: str) -> None:
+    """One run of a median of many: within a quarter."""
+    question = question_of(kind)
+    rows = draw_rows(question, [500, 500, 500, 500], np.random.default_rng(1))
+    regression = regression_of(question, rows, 1500.0)
+    said = np.sqrt(np.einsum("kii->ik", errors(regression)[0].total)).mean()
+    state = run(regression, rows, np.random.default_rng(3))
+    (answer,) = answers(regression, state)
+    se = np.sqrt(np.einsum("kii->ik", answer.cov)) / answer.sd
+    assert said == pytest.approx(float(se.mean()), rel=0.25)
+
+
+def test_facts_are_computed_once_for_a_state() -> None:
+    question = question_of("two groups")
+    regression = regression_of(
+        question, draw_rows(question, [9, 9], np.random.default_rng(1)), 99.0
+    )
+    state = regression.start(0)
+    assert facts(regression, state) is facts(regression, state)
