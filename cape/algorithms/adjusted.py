@@ -148,7 +148,9 @@ class Adjusted(Placed):
         kept = prior / (prior + noise**2 * max(self.p, 3) / 3)
         values, Q = np.linalg.eigh(expected + kept * (look - expected))
         error = np.sqrt(np.diag(kept) * noise**2)
-        return np.asarray((Q * np.maximum(values, max(LEAST_MOMENT, error.mean()))) @ Q.T), float(error.mean())
+        return np.asarray((Q * np.maximum(values, max(LEAST_MOMENT, error.mean()))) @ Q.T), float(
+            error.mean()
+        )
 
     @cached_property
     def limit(self) -> float:

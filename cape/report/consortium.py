@@ -18,6 +18,7 @@ from cape.algorithms.estimators import Array
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
+from cape.delimited import written_cell
 from cape.errors import ConfigError
 from cape.protocol.model import Roster
 from cape.protocol.outcome import (
@@ -469,6 +470,6 @@ def _write_maps(folder: Path, outcome: IcaOutcome, model: ModelFigures) -> None:
 def _csv_text(table: Table) -> str:
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(table.header)
-    writer.writerows([[files.cell(value) for value in row] for row in table.rows])
+    for row in (table.header, *table.rows):
+        writer.writerow([written_cell(files.cell(value)) for value in row])
     return target.getvalue()
