@@ -21,7 +21,7 @@ from cape.algorithms.looks import (
     RHO,
     RHO_PROTECTED,
     RHO_TILT,
-    Plan,
+    Looks,
     Stage,
     look_noise,
     sites_radius,
@@ -55,7 +55,7 @@ class Placed:
     def __init__(
         self,
         public: Public,
-        plan: Plan,
+        plan: Looks,
         seen: Mapping[str, Seen],
         *,
         stage: Stage = "whole",
