@@ -204,7 +204,8 @@ class Adjusted(Placed):
         else:
             share = min(max((1 + float(self.middle[-1])) / 2, 0.03), 0.97)
             z = protected_levels(self.M, square, share)
-        return z, z, np.repeat(np.arange(self.S), self.public.people)
+        site = np.repeat(np.arange(self.S), self.public.people)
+        return z, z, site if len(site) else np.zeros(1, dtype=np.int64)
 
     @cached_property
     def z_left(self) -> float:

@@ -106,7 +106,11 @@ def variance(public: Public, found: Measured) -> Parts:
     scale = (1.0 / found.kept**2)[:, None, None]
     noise = inverse @ turned * scale
     return Parts(
-        sampling=inverse @ found.ww @ turned * scale * (found.squares / public.M)[:, None, None],
+        sampling=inverse
+        @ found.ww
+        @ turned
+        * scale
+        * (found.squares / max(public.M, 1))[:, None, None],
         privacy=noise * found.noise**2,
         adjustment=noise * found.leak[:, None, None],
         shape=np.eye(public.q)[None] * found.shape[:, None, None],

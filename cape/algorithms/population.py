@@ -62,7 +62,13 @@ def weight(r: Array, h: Array, k: float | None) -> Array:
 
 @lru_cache(maxsize=8)
 def public_people(public: Public) -> tuple[Array, Array, Counts]:
-    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts."""
+    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts.
+
+    Of nobody, as in half of a tiny study, one person without a code: no number is divided by 0.
+    """
+    if not public.M:
+        nobody = np.zeros((1, public.q))
+        return nobody, nobody, np.zeros(1, dtype=np.int64)
     site, cell = np.divmod(
         np.repeat(np.arange(public.counts.size), public.counts.ravel()), public.counts.shape[1]
     )
