@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import contrast
 import pytest
 
-import contrast
 import reliability
 import utility
 import variants
