@@ -205,7 +205,7 @@ docs: $(SITE)  ## the documentation site, OUT/site/index.html; runs the gallery:
 compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages of docs/
 	$(BIN)/python packaging/pages.py
 
-# Two at a time. reliability.py reads what variants.py measured; all.py calls kernels.py, reading.py, round_start.py
+# Two at a time. reliability.py reads what variants.py measured; all.py calls kernels.py, ledger.py, reading.py, round_start.py
 # and utility.py. flare.py needs FLARE: make $(FLARE) bench-smoke has it.
 SMOKE = all memory 'brains --claims' 'brains test' 'brains maps' 'brains noise' 'brains names' peers variants \
 	'separations spatial' 'separations smooth' 'separations template' comparison 'figures --out $(OUT)/smoke --only 002-fig6' \

@@ -254,13 +254,11 @@ def public_of(
     """Return the public numbers of an asked term.
 
     `counts` (S, cells) are of `Question.cells`.  Without public columns all `people` (S,) are one
-    cell, and `counts` may be empty.  `G` is that of all these people.
+    cell, and `counts` may be empty.  `G` is that of the people who are asked (`sites_asked`).
     """
     if not question.public:
         counts = people[:, None]
-    # A site without any outcome says nothing, and a pattern needs all of them.
-    asked = np.asarray(has.all(axis=1) if question.pattern else has.any(axis=1))
-    before, counts = max(int(counts.sum()), 1), counts * asked[:, None]
+    counts = counts * sites_asked(question, has)[:, None]
     model = columns(question)
     x = tuple(i for i, one in enumerate(model) if one.term in term.nuisance)
     z = () if term.public else tuple(i for i, one in enumerate(model) if one.term == term.names)
@@ -288,8 +286,13 @@ def public_of(
         protected=not term.public,
         random=question.random,
         everybody=everybody,
-        G=G * max(int(counts.sum()), 1) / before,
+        G=G,
     )
+
+
+def sites_asked(question: Question, has: Flags) -> Flags:
+    """Return which sites are asked (S,): not one without any outcome; of a pattern, without one."""
+    return np.asarray(has.all(axis=1) if question.pattern else has.any(axis=1))
 
 
 def _factors(term: Term, model: Sequence[CodedColumn], x: Sequence[int]) -> tuple[int, ...]:

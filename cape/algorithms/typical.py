@@ -19,7 +19,7 @@ from cape.algorithms.design import Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import svec
-from cape.algorithms.looks import PAIR, SMALL, Stage, look_noise, plan
+from cape.algorithms.looks import PAIR, PART, Stage, look_noise, plan
 from cape.algorithms.placed import Seen
 from cape.algorithms.population import GRID, ball, cut_curve, inside, normals, octave_shares
 from cape.algorithms.regression import Regression, table_of
@@ -99,7 +99,7 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return np.array([(float(f.D_all[0, 0]) * J - sum(PAIR) / 2) * f.n_pairs / f.M])
     value = np.zeros(size)
     value[0] = J - 0.5
-    value[1 + 2 * q : 1 + 2 * q + K] = -0.5 * SMALL / math.sqrt(K)
+    value[1 + 2 * q : 1 + 2 * q + K] = -0.5 * PART / math.sqrt(K)
     if not f.public.protected:
         value[1 + 2 * q + K :] = (f.D_all / f.D_unit).ravel()
     return value
@@ -109,8 +109,8 @@ def _moments(f: Facts, size: int, noise: float) -> Array:
     p, q = f.p, f.q
     S = np.diag(np.where(f.public.ranges, 0.6, 1.0))
     if f.public.protected:
-        square = 0.7 / 16 if f.public.z_range else 1 / 16
-        apart = 0.38 * math.sqrt(square)  # groups 1 sd apart correlate by 1/2
+        square, alike = (0.7 / 16, 0.38) if f.public.z_range else (1 / 16, 0.76)
+        apart = alike * math.sqrt(square)
     else:
         apart = float(np.trace(f.people[0].T @ f.people[1])) / f.M / q
     cross = np.zeros((p, q))

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 import numpy as np
 
 from cape.algorithms.answer import direction
-from cape.algorithms.design import Counts, Flags, Public, counted, counts_of, in_words, public_of
+from cape.algorithms.design import (
+    Counts,
+    Flags,
+    Public,
+    counted,
+    counts_of,
+    in_words,
+    public_of,
+    sites_asked,
+)
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.regression import Regressed, Regression
 from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
@@ -251,7 +260,9 @@ def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> floa
     if not config.private:
         return np.inf
     question, S = config.asked, len(entries)
-    M = sum(sum(cells_of(question, entry)) for entry in entries) / (2 if part else 1)
+    asked = sites_asked(question, has_of(question, entries))
+    counts = np.array([sum(cells_of(question, entry)) for entry in entries])
+    M = counts[sites_asked(question, has_of(question, entries))].sum() / (2 if part else 1)
     mu = Budget.of(epsilon=config.epsilon, delta=config.delta).mu
     return float(M * mu * np.sqrt(noise_shares_of(config, S) / S / len(question.asked)))
 
@@ -529,14 +540,13 @@ def check_people(config: CapeContrastConfig, entries: Entries) -> tuple[str, ...
         apart = np.ones(len(entries), dtype=bool)
         if term.public:
             apart = np.abs(public.g).max(axis=(1, 2)) > 0
-        if not apart.any():
-            problem = f"no site has people of several levels of {term.text}"
-            raise ConfigError("E150", problem=problem, do="look at variables and the tables.")
-        if not (answered := (has & apart[:, None]).any(axis=0)).all():
-            one = question.outcomes[int(np.argmin(answered))].name
-            wanted = "all outcomes" if question.pattern else one
-            problem = f"no site has {wanted} and people of several levels of {term.text}"
-            raise ConfigError("E150", problem=problem, do=f"leave {one} out of outcomes.")
+        for sites, with_people in ((has, ""), (has & apart[:, None], " and people of two levels")):
+            if not (answered := sites.any(axis=0)).all():
+                one = question.outcomes[int(np.argmin(answered))].name
+                wanted = "all outcomes" if question.pattern else one
+                where = f"{with_people} of {term.text}" if with_people else ""
+                do = "look at the levels in variables and in the tables, and at lacks."
+                raise ConfigError("E150", problem=f"no site has {wanted}{where}", do=do)
         if not apart.all():
             names = [entry.site for entry, a in zip(entries, apart, strict=True) if not a]
             text = f"People of one level of {term.text} only, who add nothing to it"

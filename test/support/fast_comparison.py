@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms import design
-from cape.algorithms.answer import Answer, answers, direction
+from cape.algorithms.answer import TermAnswer, answers, direction
 from cape.algorithms.design import Public
 from cape.algorithms.effects import EffectRow, OmnibusRow, effects, omnibus
 from cape.algorithms.estimators import Array
@@ -30,7 +30,7 @@ Table = Mapping[str, Any]
 class Found:
     effects: list[EffectRow]
     omnibus: list[OmnibusRow]
-    answers: tuple[Answer, ...]
+    answers: tuple[TermAnswer, ...]
     regression: Regression
     state: Regressed
     weights: Array | None = None  # of a pattern
@@ -111,7 +111,7 @@ def play(
         cells = [stack[:, K].astype(int) for stack in stacks]
         counts = np.array([design.counts_of(question, one) for one in cells])
         everybody = sum(len(stack) for stack in rows)
-        M = share * counts.sum()
+        M = share * (counts * design.sites_asked(question, has)[:, None]).sum()
         honest = 1.0 if math.isinf(mu) else (S - colluders) / S
         G = M * mu / math.sqrt(len(question.asked)) * math.sqrt(honest)
         return tuple(

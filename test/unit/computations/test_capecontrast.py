@@ -179,10 +179,10 @@ def test_levels_groups_and_outcomes_that_are_nowhere_are_named() -> None:
     config = config_of()
     with pytest.raises(ConfigError, match="nobody has dx patient"):
         check_people(config, sites((4, 0), (5, 0)))
-    with pytest.raises(ConfigError, match="no site has people of several levels of dx"):
+    with pytest.raises(ConfigError, match="no site has volume and people of two levels of dx"):
         check_people(config, sites((4, 0), (0, 5)))
     lacking = (*sites((4, 5), lacks=("volume",)), *sites((4, 0), (0, 9))[:2])
-    with pytest.raises(ConfigError, match=r"no site has volume and people .* out of outcomes"):
+    with pytest.raises(ConfigError, match=r"no site has volume and people of two levels of dx"):
         check_people(config, lacking)
     assert check_people(config, sites((4, 5), (3, 0))) == (
         "People of one level of dx only, who add nothing to it: site1.",
@@ -563,6 +563,7 @@ def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_pat
     np.testing.assert_allclose(rows["2"], [0.3, 0.4, 1])
     np.testing.assert_allclose(rows["3"], [0.5, 0.6, -1])
     assert "'3': not in participants.tsv" in source.notice
+    assert source.notice.startswith("Site A: 2 of 3 people count (1: no level of a public column).")
 
 
 def test_exclude_in_a_table_of_volumes_leaves_out(tmp_path: Path) -> None:
