@@ -107,6 +107,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",
     "E283": "The templates differ between sites: {sites}; map the owner's file at every site.",
     "E284": "{problem}; {do}",
+    "E285": 'no site sends the public maps, which a site does only if its own policy names them; one site that knows them to be public writes public_maps = ["{got}"] into its site-policy.toml.',
     # 29n: containers
     "E290": "{problem}; {do}",
     # 30n: identity keys of sites

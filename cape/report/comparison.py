@@ -351,7 +351,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
     # Shift of each column for a unit of g, in sd
     shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
     # What is left of directions of mean square 1, as columns in sd
-    left = np.sqrt(f.adjusted.error**2 @ root**2) / sd * f.q
+    left = np.sqrt(root**2 @ f.adjusted.error**2) / sd * f.q
     left = left / max(float(np.trace(f.D_all)), 1e-6)
     model = columns(question)
     codes = f.public.H

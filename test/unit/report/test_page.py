@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import os
 import re
 import shutil
 import sys
@@ -439,3 +440,17 @@ def test_no_template_has_a_comment_that_ends_with_its_line():
     """Pages join lines: such a comment in the script of viewer.html made all of it one comment."""
     for path in page_module.TEMPLATE_FOLDER.rglob("*.j2"):
         assert not re.search(r"(?<!:)//", path.read_text(encoding="utf-8")), path.name
+
+
+def test_the_images_list_of_fonts_is_copied_to_a_folder_of_this_process_alone(
+    tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "fontlist.json").write_text("{}")
+    monkeypatch.setenv(plots.FONT_LIST, str(tmp_path))
+    monkeypatch.setenv("MPLCONFIGDIR", "")
+    monkeypatch.delenv("MPLCONFIGDIR")
+    plots._take_font_list.__wrapped__()
+    own = Path(os.environ["MPLCONFIGDIR"])
+    assert (own / "fontlist.json").read_text() == "{}"
+    assert own.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(own)

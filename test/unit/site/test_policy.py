@@ -83,13 +83,14 @@ def test_every_setting_is_read_from_a_file() -> None:
         "max_features": 100, "allow_computations": ["capedjica"], "allow_not_private": True,
         "simulation_seed": 0, "private_results": True, "veto": True, "max_sites": 9,
         "dataset_id": "cohort-1", "ledger_file": "ledger.jsonl", "max_total": [[4, 1e-5]],
-        "stop_for_data": True, "max_refusals": 1, "hold_days": 3, "total_steps": 8,
+        "stop_for_data": True, "stop_if_most_fail": False, "max_refusals": 1, "hold_days": 3,
+        "total_steps": 8,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
         "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
         "layout": "{subject}/rest.nii", "not_exclusions": ["qc", "use"],
         "tables": ["volumes.tsv"], "same_people": [["1", "01"]], "different_people": [["a", "A"]],
         "lacks": ["amygdala"], "min_group": 8,
-        "public_counts": ["dx"],
+        "public_counts": ["dx"], "public_maps": ["0a1b"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}

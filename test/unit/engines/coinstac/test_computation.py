@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from cape.engines.coinstac import documents
 from cape.engines.coinstac.computation import play
 from cape.errors import CapeError
 from cape.protocol import wire
+from cape.settings import config
+from cape.settings.config import VERSION
 from cape.site.places import SitePlaces
 from support import consortium as helper
 
@@ -64,3 +67,21 @@ def test_what_a_site_refuses_ends_the_run_at_once(engine: helper.Engine) -> None
 def test_an_owner_cannot_end_a_run_by_a_setting(engine: helper.Engine) -> None:
     with pytest.raises(CapeError, match="CAPE-E0"):
         engine.ask("local0", {"ended": "CAPE-E150 at home"})
+
+
+def test_a_party_of_another_version_in_the_middle_of_a_run_says_which_and_since_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others read a digest of settings that was not the digest of theirs."""
+    data = helper.write_data(tmp_path / "data")
+    settings = helper.settings_of("capedjica")
+    engine = helper.Engine(tmp_path / "work", data, settings, call=call).until("pca")
+    site = engine.sites[1]
+    with monkeypatch.context() as patch:
+        for module in (config, documents):
+            patch.setattr(module, "VERSION", "9.1")
+        text = f"CAPE-E155 .*{site} began this run with {VERSION} and has 9.1 now"
+        with pytest.raises(CapeError, match=text):
+            engine.ask(site)
+    engine.exchange()  # with the version of before the run goes on
+    assert engine.cursor[0] == "whitening"
