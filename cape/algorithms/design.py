@@ -128,6 +128,19 @@ def counts_of(question: Question, cell: Counts) -> tuple[int, ...]:
     return tuple(int(n) for n in found)
 
 
+def counted(question: Question, cell: Counts, least: int) -> tuple[Counts, tuple[int, ...]]:
+    """Return cells (n,) and counts of the people whom a site says; both say nobody of small cells.
+
+    People of a cell with fewer than `least` are not asked.  Nothing is said without public columns.
+    """
+    if not question.public:
+        return cell, ()
+    counts = np.array(counts_of(question, cell))
+    counts[counts < least] = 0
+    cell = np.where((cell >= 0) & (counts[cell] == 0), -1, cell)
+    return cell, tuple(counts.tolist())
+
+
 def public_order(names: Sequence[str], cell: Counts) -> Counts:
     """Return the people of a site by cell, then by the hash of their name; indices (n,).
 

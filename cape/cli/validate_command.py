@@ -174,6 +174,7 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
             for line in check.inspection.left_out:
                 say(line)
             _print_needs(check, headers_only=checked.headers_only)
+            _print_said(check, owner)
             _print_findings(check.findings)
         if len(checked.sites) > 1:
             say(f"handshake of the sites: {_compared(checked)}")
@@ -223,6 +224,20 @@ def _print_needs(check: SiteCheck, *, headers_only: bool) -> None:
         disk = f"{needs.disk / 1e6:.0f} MB of disk ({_free(needs.free_disk)})"
         reading = f"reading takes {duration(check.seconds)}, once or twice per run"
         say(f"needs {memory}, {disk}; " + ("reading was not timed" if headers_only else reading))
+
+
+def _print_said(check: SiteCheck, owner: OwnerSettings) -> None:
+    """Print what everybody reads of a site in a comparison."""
+    question, accepted = owner.config.question, check.inspection.accepted
+    if question is None or accepted is None:
+        return
+    said = [f"{accepted.n_subjects} people"]
+    if check.counts:
+        cells = zip(question.cells, check.counts, strict=True)
+        said += [f"{' '.join(cell)} {n}" for cell, n in cells]
+    if check.lacks:
+        said.append(f"no {', '.join(check.lacks)}")
+    say(f"everybody would read: {', '.join(said)}")
 
 
 def _free(n_bytes: int) -> str:
@@ -278,6 +293,8 @@ def _print_json(checked: FolderCheck, *, strict: bool) -> None:
                 "disk": needs.disk if needs else None,
                 "subjects": subjects,
                 "left_out": list(check.inspection.left_out),
+                "counts": list(check.counts),
+                "lacks": list(check.lacks),
                 "findings": [_document(finding) for finding in check.findings],
             }
         )

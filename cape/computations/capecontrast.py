@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 import numpy as np
 
 from cape.algorithms.answer import direction
-from cape.algorithms.design import Counts, Flags, Public, counts_of, in_words, public_of
+from cape.algorithms.design import Counts, Flags, Public, counted, counts_of, in_words, public_of
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.regression import Regressed, Regression
 from cape.errors import ConfigError, ConsortiumError, DataError, PrivacyBudgetError
@@ -361,10 +361,7 @@ def people_at(site: Site, space: FeatureSpace) -> tuple[Data, tuple[str, ...], C
     question = settings_of(CapeContrastConfig, site.config).asked
     people = subject_views.prepared(site, space)
     rows, labels = people.arrays[0][:, :, 0], people.labels[0]
-    cell = rows[:, len(question.outcomes)].astype(np.int64)
-    if question.public:
-        few = np.array(counts_of(question, cell)) < site.min_group
-        cell = np.where((cell >= 0) & few[cell], -1, cell)
+    cell, _ = counted(question, rows[:, len(question.outcomes)].astype(np.int64), site.min_group)
     return rows, labels, cell
 
 

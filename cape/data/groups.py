@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from cape.algorithms.design import in_units, people_rows
+from cape.algorithms.design import Counts, cell_of, counted, counts_of, in_units, people_rows
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcomes_of_person
 from cape.data.checks import Subject
@@ -58,6 +58,18 @@ class Compared:
         names = [bare(label) for label in self.labels]
         order, rows = people_rows(question, names, self.u, self.codes)
         return tuple(self.labels[i] for i in order), rows
+
+    def said(self, question: Question, least: int) -> tuple[Counts, tuple[int, ...]]:
+        """Return the public cells (people,) and the counts that the site says (`counted`)."""
+        return counted(question, cell_of(question, self.codes, len(self.labels)), least)
+
+    def note_few(self, question: Question, least: int, findings: Findings) -> None:
+        """Note the public cells with fewer people than the site says."""
+        cell = cell_of(question, self.codes, len(self.labels))
+        for levels, n in zip(question.cells, counts_of(question, cell), strict=True):
+            if question.public and 0 < n < least:
+                names = " ".join(map(" ".join, zip(question.public, levels, strict=True)))
+                findings.add(IssueCode.GROUP_FEW, f"{names}: {n}, min_group = {least}")
 
     @property
     def digest(self) -> bytes:

@@ -82,6 +82,7 @@ class IssueCode(Enum):
     GIFT_FILE = (38, "E", "GIFT's results cannot be used", "{wanted}", "correct the table of names or the file, ask the owner for other networks, or save it again with save(..., '-v7')")
     GROUP_TWICE = (38, "W", "Rows of a person contradict each other in a column of the comparison, which is missing for that person", "one answer in all rows of a person; of a change, of its earlier session", "correct the rows")
     ROW_BROKEN = (38, "W", "A row of a table of people cannot be read; its person stays counted", "a row with as many cells as the header", "correct the row")
+    GROUP_FEW = (38, "W", "A level has fewer people here than min_group of the site's policy: they count as 0, and nothing of them is asked", "", "leave it, or change min_group in the site's own site-policy.toml")
     GROUP_NONE = (38, "W", "Cells of the comparison are of no level that the settings name; these people stay listed, and nothing is added for that column", "", "correct the cells if they are meant to be one of them")
     PERSON_NOWHERE = (38, "W", "A person is in no row of a table of people; the person stays counted and adds zeros", "", "add a row, or write the name as it is here")
     VALUE_NONE = (38, "W", "People have no value in a column of the comparison; an outcome of theirs is left out, or, of a column of the formula, they are", "", "fill the cells if the values are known")

@@ -14,7 +14,8 @@ from typing import Any
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
 from cape.data.folders import sites_below, words_beside
-from cape.data.issues import Finding
+from cape.data.issues import Finding, Findings
+from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
@@ -42,6 +43,9 @@ class SiteCheck:
     inspection: Inspection
     findings: tuple[Finding, ...]  # of the data and of the policy, worst first
     seconds: float  # time to read everything
+    # Of a comparison, what its card would say: people by public cell, outcomes that it lacks
+    counts: tuple[int, ...] = ()
+    lacks: tuple[str, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -203,12 +207,31 @@ def check_site(
         hint = f"; the files here have n_features = {here}" if here else ""
         with _noted(refused, f"Ask the owner to say it{hint}."):
             check_layout_is_said(inspection.subjects, owner.config)
+    counts, lacks = _said(accepted, owner.config, policy, Findings(site), refused)
     return SiteCheck(
         site=site,
         inspection=inspection,
         findings=tuple(sorted(refused, key=lambda finding: "EXW".index(finding.severity))),
         seconds=time.monotonic() - began,
+        counts=counts,
+        lacks=lacks,
     )
+
+
+def _said(
+    accepted: SiteData | None,
+    config: Config,
+    policy: SitePolicy,
+    noted: Findings,
+    findings: list[Finding],
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return counts and missing outcomes that a comparison would say; adds levels that it hides."""
+    if accepted is None or accepted.people is None or config.question is None:
+        return (), ()
+    accepted.people.note_few(config.question, policy.min_group, noted)
+    findings += noted.listing()
+    _, counts = accepted.people.said(config.question, policy.min_group)
+    return counts, lacking(config.question, policy.words)
 
 
 def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
@@ -232,7 +255,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
         if (accepted := check.inspection.accepted) is not None:
             nonce = os.urandom(CARD_NONCE_BYTES)
             card = make_card(computation.name, config, accepted, nonce=nonce, noise="os")
-            cards[check.site] = card
+            cards[check.site] = replace(card, counts=check.counts, lacks=check.lacks)
     try:
         if not cards:
             return ()

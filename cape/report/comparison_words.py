@@ -168,7 +168,7 @@ def _differs(
     factors, ranges = _kinds(question, term)
     what = which[0] if len(names) == 1 else f"{len(which)} of {len(names)} {_noun(question)}"
     if 1 < len(names) == len(which):
-        what = f"all {len(names)} {_noun(question)}"
+        what = f"{'both' if len(names) == 2 else f'all {len(names)}'} {_noun(question)}"
     if question.change:
         what = f"the change from session {' to '.join(question.change)} of {what}"
     if len(factors) == 1 and not ranges:
@@ -240,7 +240,8 @@ def _p(row: Effect, *, of: int) -> str:
 def _pairs(rows: Sequence[Effect]) -> str:
     contrasts = dict.fromkeys(row.contrast for row in rows)
     counts = {one: sum(row.found for row in rows if row.contrast == one) for one in contrasts}
-    said = [f"{one} in {n}" for one, n in counts.items() if n]
+    several = len({row.outcome for row in rows}) > 1
+    said = [f"{one} in {n}" if several else one for one, n in counts.items() if n]
     return ", ".join(said) or "none by itself"
 
 

@@ -38,6 +38,7 @@ class FileSource:
 
     `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
     run (E100); the site's policy must allow that.  `store`: folder of data read by earlier runs.
+    `min_group`: as in the site's policy.
     """
 
     def __init__(
@@ -52,12 +53,13 @@ class FileSource:
         store: Path | None = None,
         words: OwnWords | None = None,
         maps: Path | None = None,
+        min_group: int = 1,
     ) -> None:
         self.config = config
         self._maps = maps or base
         self._store = store
         self._base, self._site, self._working = base, site, working
-        self._strict, self._words = strict, words
+        self._strict, self._words, self._min_group = strict, words, min_group
         # Called with "read" or "report", and how many subjects were read so far
         self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
@@ -109,7 +111,7 @@ class FileSource:
                     words=self._words,
                     maps=self._maps,
                 )
-                return self._with_outcomes(accepted)
+                return self._with_few(self._with_outcomes(accepted))
 
             accepted = loaded()
             if self._expected not in (None, accepted.fingerprint) and accepted.failed:
@@ -139,6 +141,17 @@ class FileSource:
                 findings.add(IssueCode.OUTCOME_NONE, f"'{label}'")
         found = (*accepted.findings, *findings.listing())
         return dataclasses.replace(accepted, people=people, findings=found)
+
+    def _with_few(self, accepted: SiteData) -> SiteData:
+        """Note of a comparison which levels the site does not say."""
+        question, people = self.config.question, accepted.people
+        if question is None or people is None:
+            return accepted
+        from cape.data.issues import Findings
+
+        findings = Findings(self._site)
+        people.note_few(question, self._min_group, findings)
+        return dataclasses.replace(accepted, findings=(*accepted.findings, *findings.listing()))
 
     @property
     def lacks(self) -> tuple[str, ...]:
@@ -181,10 +194,13 @@ class FileSource:
         question = self.config.question
         if question is None or data.people is None:
             return
+        from cape.algorithms.design import counted
+
         labels, rows = data.people.rows(question)
         K = len(question.outcomes)
         without = np.isnan(rows[:, :K]).all(axis=1) | np.isnan(rows[:, K + 1 :]).any(axis=1)
-        for label, adds_nothing in zip(labels, without | (rows[:, K] < 0), strict=True):
+        cell, _ = counted(question, rows[:, K].astype(np.int64), self._min_group)
+        for label, adds_nothing in zip(labels, without | (cell < 0), strict=True):
             if adds_nothing:
                 yield label
 

@@ -214,11 +214,13 @@ def test_nothing_that_must_stay_leaves_in_any_encoding(played, name, through, ag
 def test_connectivity_of_nobody_leaves_in_any_encoding(tmp_path, through) -> None:
     """Outcomes that a site makes of time courses: in no table, and none of the canaries above."""
     data = recorder.write_data(tmp_path / recorder.TOKEN / "data", computation="capecontrast")
-    asked = {"outcomes": "fnc", "n_networks": 3, "min_timepoints": 30, "question": "planned"}
+    asked = {
+        "outcomes": "fnc", "networks": "C01, C02, C03", "min_timepoints": 30, "test": "each",
+    }  # fmt: skip
     settings = helper.settings_of("capecontrast", **helper.MATRIX, **asked)
     config, edges = load("capecontrast").config.from_input(settings), []
     for site in sorted(data.iterdir()):
-        people = [u[:, 0] for _, u in FileSource(site, {}, config, site.name).reduced(3)]
+        people = [row[:3, 0] for _, row in FileSource(site, {}, config, site.name).reduced(3)]
         assert len(people) >= 3
         edges += scanner.windows("connectivity", np.array(people))
     transcript = recorded(data.parent, "capecontrast", through, data=data, **helper.MATRIX, **asked)

@@ -698,7 +698,7 @@ SHARING = [("pca", 1), ("zero-sum", 1), ("zero-sum.shares", 1), ("pca.unmask", 1
 STAGES = [("zero-sum.shares", 1), *((f"{s}{step}", 1) for s in ("zero-sum.probe", "pca")
           for step in ("", ".consistency", ".unmask"))]  # fmt: skip
 SEEDS = [("mean.released", 1), ("mean", 1)]
-LOOKS = [("score", 1), ("join", 1), ("contrast", 1), ("contrast", 9), ("report", 1)]
+LOOKS = [("score", 1), ("join", 1), ("design", 1), ("contrast", 2), ("report", 1)]
 
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, int]], str]] = {
     "site-killed": (site_killed, EVERY, "ring"),

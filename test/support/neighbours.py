@@ -27,7 +27,7 @@ REST = "sex F/M, hand left/right, age 0:80, iq 40:160"
 KINDS: dict[str, tuple[str, str, str, str, int, dict[str, str]]] = {
     "two groups, no covariate": ("dx", "", "dx", FEW, 1, {}),
     "two groups, age": ("dx + age", "dx", "dx", FEW, 1, {}),
-    "two groups, three covariates, 3 outcomes": (
+    "two groups, 3 outcomes": (
         "dx + age + iq + hand", "dx", "dx", FEW, 3, {}),
     "two groups, label alone, 10 outcomes": ("dx + hand", "dx", "dx, sex", FEW, 10, {}),
     "two groups, many covariates, 45 outcomes": (

@@ -269,6 +269,7 @@ def _context(
             store=places.store_folder(home),
             words=policy.words,
             maps=places.maps,
+            min_group=policy.min_group,
         )
 
     def open_keys() -> Any:

@@ -14,7 +14,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from cape.algorithms import regression as of_terms
 from cape.algorithms.estimators import Array, PlannedRelease, SubjectQuery
+from cape.algorithms.looks import moved
 from cape.algorithms.regression import Regressed, Regression
 from cape.privacy.cost import Event
 from cape.privacy.mechanisms import plan_event
@@ -157,3 +159,17 @@ def test_20_000_hostile_neighbours_come_near_to_every_bound_and_never_pass_it() 
     say(f"{attack.pairs} pairs; largest move over bound")
     for name, ratio in sorted(attack.largest.items()):
         say(f"{name}: {ratio:.4f}")
+
+
+FORMS = ["two groups, no covariate", "a number alone"]
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_bound_that_is_5_percent_too_small_is_seen(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_terms, "moved", lambda *asked: 0.95 * moved(*asked))
+    with pytest.raises(AssertionError, match="contrast"):  # noqa: PT012 - some sites leave no room
+        for seed in range(20):
+            attack = Attack(np.random.default_rng(seed), people=5, climbs=20)
+            attack.study(draw(kind, attack.rng))

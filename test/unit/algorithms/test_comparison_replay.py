@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape.algorithms import design, rows
 from cape.algorithms.answer import answers
 from cape.algorithms.effects import effects, omnibus
-from cape.algorithms.estimators import Array
+from cape.algorithms.estimators import Array, SubjectQuery
 from cape.algorithms.regression import Regressed, Regression, facts
 from cape.privacy.mechanisms import plan_event
 from cape.protocol.secure_sum import clipped_sum
@@ -53,6 +54,12 @@ def all_facts(known: Any) -> dict[str, Any]:
                 value = repr(err)
             found[name] = None if name == "design" else value
     return found
+
+
+def changed_rows(query: SubjectQuery, mine: Array, other: SubjectQuery, theirs: Array) -> int:
+    """Return how many persons, or pairs, of a site say something else."""
+    first, second = query.answer(mine[:, None, :]), other.answer(theirs[:, None, :])
+    return int((~np.isclose(first, second, rtol=0, atol=0, equal_nan=True)).any(axis=1).sum())
 
 
 class Replay:
@@ -113,6 +120,7 @@ class Replay:
                                clip=one.clip, mu=0.3, shares=2)  # fmt: skip
             moved = 0
             for mine, theirs in zip(people, others, strict=True):
+                assert changed_rows(query, mine, other, theirs) <= 1, f"{one.name} reads others"
                 sums = [
                     clipped_sum([stack[:, None, :]] if len(stack) else [], asks, event)
                     for stack, asks in ((mine, query), (theirs, other))
@@ -141,3 +149,50 @@ def test_1_000_neighbours_are_asked_the_same() -> None:
             largest = max(largest, replay.largest)
     say(f"{42 * len(KINDS)} pairs without a difference; largest move {largest:.4f} of its bound")
     assert largest > 0.99
+
+
+# -- mistakes that must not go unseen --------------------------------------------------------------
+
+
+def own_median(f: Any, people: Any, asked: Any = rows.contrast_rows) -> Array:
+    """Rows of the contrast about the middle of the site's own people."""
+    return asked(f, dataclasses.replace(people, u=people.u - np.median(people.u, axis=0)))
+
+
+def by_table(names: Any, cell: Array) -> Array:
+    return np.argsort(cell, kind="stable")
+
+
+def with_values(question: Any, codes: Any, n: int, cell_of: Any = design.cell_of) -> Array:
+    """Cells of the people of whom all columns are known."""
+    known = np.all([np.isfinite(code) for code in codes.values()], axis=0)
+    return np.where(known, cell_of(question, codes, n), -1)
+
+
+def overlapping(cell: Array, pairs: Any = design.pairs) -> Array:
+    """Pairs of whom one person is in two."""
+    found = pairs(cell)
+    return np.where(np.arange(len(found))[:, None] == 1, found[:1], found) if len(found) else found
+
+
+def of_any_sign(f: Any, people: Any, asked: Any = rows.squares_rows) -> Array:
+    return 2 * asked(f, people) - f.squares_radius / np.sqrt(f.K)
+
+
+MISTAKES = [
+    (rows, "contrast_rows", own_median, "two groups, age", "contrast reads others"),
+    (design, "public_order", by_table, "two groups, age", "where reads others"),
+    (design, "cell_of", with_values, "two groups, 3 outcomes", "public numbers"),
+    (rows, "pairs", overlapping, "a number alone", "reads others"),
+    (rows, "squares_rows", of_any_sign, "two groups, 3 outcomes", "squares moves by more"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "wrong", "kind", "said"), MISTAKES)
+def test_replay_sees(
+    module: Any, name: str, wrong: Any, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, wrong)
+    with pytest.raises(AssertionError, match=said):  # noqa: PT012 - some pairs move little
+        for seed in range(60):
+            Replay(np.random.default_rng(seed)).pair(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape.cli import main
 from cape.computations import capecontrast
 from cape.computations.capecontrast import (
     CapeContrastConfig,
@@ -27,6 +29,7 @@ from cape.computations.capecontrast import (
 )
 from cape.data.pipeline import inspect_site
 from cape.errors import CapeError, ConfigError, ConsortiumError, DataError, PrivacyBudgetError
+from cape.planning.validate import validate
 from cape.privacy.cost import largest_cost, total_cost, total_of
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RosterEntry, joined
@@ -613,3 +616,41 @@ def test_a_run_set_back_after_groups_were_changed_releases_nothing(
         file.unlink()
     with pytest.raises(DataError, match="E161"):
         engine.ask("local0")
+
+
+# -- what a site is told before a run --------------------------------------------------------------
+
+
+def test_validate_says_what_everybody_would_read(tmp_path: Path, capsys) -> None:
+    """The counts of a card, and that a level of few people is not among them."""
+    data = study(tmp_path / "data", (30,))
+    table = data / "site0" / "participants.tsv"
+    table.write_text(table.read_text().replace("\tother\t", "\trare\t"))
+    given = {**GIVEN, "variables": "dx control/patient/rare, age 18:90, sex m/f"}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+    (data / "site0" / "site-policy.toml").write_text('public_counts = ["dx"]\nlacks = ["score"]\n')
+    (data / "settings.toml").write_text("\n".join(['computation = "capecontrast"', *lines]))
+    main(["validate", str(data / "site0"), "--settings", str(data / "settings.toml")])
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"everybody would read: 30 people, control 1\d, patient 1\d, rare 0", text)
+    assert "no score" in text
+    assert "dx rare: 1, min_group = 5" in text
+    source = FileSource(data / "site0", {}, CapeContrastConfig.from_input(given), "A", min_group=5)
+    assert "dx rare: 1, min_group = 5" in source.notice
+
+
+def test_a_consortium_that_validate_finds_ready_is_planned_as_in_join(tmp_path: Path) -> None:
+    """Cards without counts could not be planned: the check ended with an internal error."""
+    data = study(tmp_path / "data", (40, 50, 45))
+    lines = [f"{name} = {json.dumps(value)}" for name, value in GIVEN.items()]
+    lines += ["n_sites = 3", 'computation = "capecontrast"']
+    (data / "settings.toml").write_text("\n".join(lines))
+    policy = replace(helper.POLICY, min_group=5)
+    found = [one.private for one in validate(data, policy=policy) if one.code == "CAPE-E150"]
+    assert not found
+    table = data / "site0" / "participants.tsv"
+    for site in range(3):
+        table = data / f"site{site}" / "participants.tsv"
+        table.write_text(table.read_text().replace("\tpatient\t", "\tcontrol\t"))
+    (found,) = (one.private for one in validate(data, policy=policy) if one.code == "CAPE-E150")
+    assert "nobody has dx patient" in found

@@ -51,6 +51,9 @@ def test_of_several_outcomes_the_strongest_is_named() -> None:
     assert "after Holm" in text
     one = said(compared([effect(name, -0.5 * (name == "caudate")) for name in NAMES], FIVE))
     assert "differ in 1 of 5 outcomes, caudate: d -0.50 [" in one
+    asked = {**FIVE, "outcomes": "hippocampus 1000:5000, amygdala 1000:5000"}
+    both = said(compared([effect(name, -0.5) for name in NAMES[:2]], asked))
+    assert "differ in both outcomes, most in hippocampus" in both
     every = said(compared([effect(name, -0.5) for name in NAMES], FIVE))
     assert "differ in all 5 outcomes, most in hippocampus" in every
 
@@ -103,7 +106,7 @@ def test_a_null_without_a_size_is_said_in_its_unit() -> None:
 def test_of_several_groups_the_omnibus_decides_and_pairs_follow() -> None:
     text = said(three_groups())
     assert "control, SZ and BD differ in 1 of 2 outcomes, hippocampus, most SZ - control: d" in text
-    assert "; pairs that differ: SZ - control in 1, BD - SZ in 1." in text
+    assert "; pairs that differ: SZ - control, BD - SZ." in text
     # Pairs are not claimed where the omnibus does not hold.
     none = said(three_groups(several=False))
     assert "no difference among control, SZ and BD was found in any of 2 outcomes" in none
