@@ -30,6 +30,12 @@ SHAPE_PRIOR, LOSS, NOISES = 0.7, 0.4, (4.0, 2.0)
 MISFIT = (0.8, 3.0)
 # Relative error of sd by the shape of outcomes and covariates
 SD_ERROR = 0.03
+# Noises of the end bins before the range is blamed
+ENDS = 3.0
+# Relative sd of mean squares about those of normal outcomes
+USUAL = 0.4
+# Noises below the mean of all outcomes at which a mean square is too small
+CLEARLY = 2.3
 # Effects differ between sites by at most this many sd.
 MOST_TAU = 0.4
 
@@ -207,20 +213,26 @@ def _by_group(f: Facts, observed: Array) -> Array:
 def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Flags]:
     """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know.
 
-    With the variance (K,) of their relative error.
+    With the variance (K,) of their relative error.  Their mean is shrunk to that of normal outcomes
+    of the scale found, which is better known where squares are hardly more than noise.
     """
-    mean, noise = f.seen("squares")
-    mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
-    mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
+    each, noise = f.seen("squares")
+    each, noise = each * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
+    each = (each + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
+    there = float(observed.mean()) * f.square
+    usual = there * cut_curve(f.C / math.sqrt(f.K), f.K)[1]
+    prior, known = (USUAL * usual) ** 2, noise**2 / f.K
+    believed = prior / (prior + known)
+    mean = float(each.mean())
     # Nobody has a weight in a half without both groups.
-    pooled = max(float(mean.mean()), 0.2 * f.square * float(observed.mean()), 1e-9)
-    true = max(float(np.var(mean)) - noise**2, 0.0)
+    pooled = max(usual + believed * (mean - usual), 0.2 * there, 1e-9)
+    true = max(float(np.var(each)) - noise**2, 0.0)
     low = min(0.3, 0.05 + 2 * noise / pooled) * pooled
     kept = true / (true + noise**2)
-    squares = np.maximum(pooled + kept * (mean - mean.mean()), low)
+    squares = np.maximum(pooled + kept * (each - mean), low)
     # Pairs of people vary too; that of a mean of squares of normal numbers is 2.
-    error = noise**2 * (1 / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
-    return squares / observed * share, error, mean < low
+    error = noise**2 * (believed / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
+    return squares / observed * share, error, (each < low) & (pooled - each > CLEARLY * noise)
 
 
 def answer_of(f: Facts) -> Answer:
@@ -354,7 +366,7 @@ def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
         return "shape"
     if f.tied:
         return "ties"
-    if f.ends > 0.3 and f.J < 0.9:
+    if f.ends > max(0.3, ENDS * f.ends_noise) and f.J < 0.9:
         return "range"
     return "large" if f.J < 0.5 else "yes"
 

@@ -111,6 +111,11 @@ class Placed:
         return float((shares[0] + shares[-1]) / max(shares.sum(), 0.05))
 
     @cached_property
+    def ends_noise(self) -> float:
+        shares, noise = self.seen("where")
+        return float(math.sqrt(2) * noise / max(shares.sum(), 0.05))
+
+    @cached_property
     def tied(self) -> bool:
         """Whether nearly half of all pairs have equal values."""
         shares, noise = self.seen("where")
