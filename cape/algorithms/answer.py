@@ -16,14 +16,14 @@ from cape.algorithms.design import Flags, Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.least_squares import fitted
-from cape.algorithms.population import cut_bias, cut_curve
+from cape.algorithms.population import HEAVY, cut_bias, cut_curve
 from cape.algorithms.regression import Regressed, Regression, facts
 from cape.frozen import dataclass
 
 Fit = Literal["yes", "range", "large", "shape", "partly", "ties", "no d", "lacks"]
 
-# Share of the bias of a cut that the error holds
-SHAPE = 0.5
+# Share of the bias of a cut that the error holds; .. of outcomes known to be heavy
+SHAPE, HEAVY_SHAPE = 0.5, 0.8
 # [3] What shapes may make of a group: prior sd, noises before it is believed (K = 1, K > 1)
 SHAPE_PRIOR, LOSS, NOISES = 0.7, 0.4, (4.0, 2.0)
 # .. and how many standard errors of it withhold an answer (K = 1, K > 1)
@@ -36,8 +36,8 @@ ENDS = 3.0
 USUAL = 0.4
 # Noises below the mean of all outcomes at which a mean square is too small
 CLEARLY = 2.3
-# Effects differ between sites by at most this many sd.
-MOST_TAU = 0.4
+# Effects differ between sites by at most this many sd, all below USUAL_TAU equally likely.
+MOST_TAU, USUAL_TAU, TAU_FADES = 1.0, 0.5, 0.15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -257,7 +257,7 @@ def answer_of(f: Facts) -> Answer:
         noise=noise,
         leak=leak * (sd * observed) ** 2 + f.left,
         kept=there * J,
-        shape=(SHAPE * cut_bias(f.C / math.sqrt(K), K) * sd) ** 2,
+        shape=(_shape_error(f) * sd) ** 2,
     )
     parts = variance(public, found)
     inverse = np.linalg.inv(found.D)
@@ -276,7 +276,7 @@ def answer_of(f: Facts) -> Answer:
     parts = replace(parts, shape=parts.shape + shape)
     estimate, tau, df = own + _group_effects(f), 0.0, np.full(K, math.inf)
     if public.random:
-        tau, sites, df = _between(f, D, found, parts, estimate, sd)
+        tau, sites, df = _between(f, D, found, parts, sd)
         parts = replace(parts, sites=np.eye(q)[None] * sites[:, None, None])
     # At equal covariates: without what their effects explain, or what errors of effects add
     people = sd * math.sqrt(1.0 - R2) if R2 else np.sqrt(np.maximum(sd**2 - B_error, sd**2 / 2))
@@ -305,6 +305,13 @@ def answer_of(f: Facts) -> Answer:
     )
 
 
+def _shape_error(f: Facts) -> float:
+    """Return what the cut may make of groups of other shape, in sd."""
+    c = f.C / math.sqrt(f.K)
+    heavy = HEAVY_SHAPE * cut_bias(c, f.K, f.tail) if f.tail > HEAVY else 0.0
+    return math.hypot(SHAPE * cut_bias(c, f.K), heavy)
+
+
 def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array, Array]:
     """Return what groups of other shape lost to the cut (q, K), its variance, and its fading.
 
@@ -324,11 +331,12 @@ def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array
 
 
 def _between(
-    f: Facts, D: Array, found: Measured, parts: Parts, estimate: Array, sd: Array
+    f: Facts, D: Array, found: Measured, parts: Parts, sd: Array
 ) -> tuple[float, Array, Array]:
     """Return tau in sd, the variance (K,) it adds, and degrees of freedom (K,) of few sites.
 
-    tau, one for all outcomes, is uniform on [0, .4]; its posterior comes from T by site.
+    tau is one for all outcomes, in sd (protected: sd for a sd of z); its posterior comes from T by
+    site, by restricted likelihood: about the mean that weighs sites by their precision.
     """
     public, K, q = f.public, f.K, f.q
     mean, noise = f.seen("by_site")
@@ -339,18 +347,24 @@ def _between(
     share = np.maximum(share / max(float(share.sum()), 1e-9), 1e-6)[there, None, None]
     n_s = public.people[there, None, None]
     inverse = np.linalg.pinv(D) * f.z_scale
-    y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share + _group_effects(f)
+    y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share
     each = [np.einsum("kii->ik", one).mean(axis=1)[None, :, None] for one in (
         np.linalg.inv(found.D) @ found.ww @ np.swapaxes(np.linalg.inv(found.D), 1, 2),
         np.linalg.inv(found.D) @ np.swapaxes(np.linalg.inv(found.D), 1, 2))]  # fmt: skip
     known = each[0] * found.squares * n_s / f.M**2 + each[1] * noise**2
     known = known / (share * found.kept) ** 2
-    tau = np.linspace(0, MOST_TAU, 41)
-    spread = tau[:, None, None, None] ** 2 * sd**2 + known
-    log = -0.5 * (np.log(spread) + (y - estimate) ** 2 / spread).sum(axis=(1, 2, 3))
+    unit = sd * f.z_scale / math.sqrt(f.z_square[0]) if public.protected else sd
+    tau = np.linspace(0, MOST_TAU, 51)
+    precision = 1 / (tau[:, None, None, None] ** 2 * unit**2 + known)
+    of_all = precision.sum(axis=1, keepdims=True)
+    middle = (precision * y).sum(axis=1, keepdims=True) / of_all
+    log = 0.5 * (np.log(precision) - precision * (y - middle) ** 2).sum(axis=(1, 2, 3))
+    log = (
+        log - 0.5 * np.log(of_all).sum(axis=(1, 2, 3)) - np.maximum(tau - USUAL_TAU, 0) / TAU_FADES
+    )
     chance = np.exp(log - log.max())
     square = float(chance @ tau**2 / chance.sum())
-    added = square * sd**2 * float((share**2).sum())
+    added = square * unit**2 * float((share**2).sum())
     total = np.einsum("kii->ik", parts.total).mean(axis=0) + added
     least = float(there.sum()) - 1.0
     df = np.maximum(least * (total / np.maximum(added, 1e-12)) ** 2, max(least, 1.0))

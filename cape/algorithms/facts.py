@@ -13,7 +13,7 @@ import numpy as np
 from cape.algorithms.adjusted import Adjusted
 from cape.algorithms.estimators import Array
 from cape.algorithms.looks import PAIR, RAMPS, SMALL, Y, look_noise, moved
-from cape.algorithms.population import W, radius, uncentred, weight
+from cape.algorithms.population import REACH, W, radius, uncentred, weight
 
 
 class Facts(Adjusted):
@@ -60,7 +60,8 @@ class Facts(Adjusted):
         D, root = abs(float(np.linalg.det(self.D_all))) ** (1 / self.q), math.sqrt(self.K)
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
-        return radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K) * root
+        c = radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K, self.tail)
+        return max(c, min(self.reach, REACH)) * root
 
     @cached_property
     def group_centres(self) -> Array:

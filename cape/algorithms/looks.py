@@ -52,7 +52,7 @@ SHARES: Final = {
     "balance": (0.10, 0.10),
     "effects": (0.08, 0.02),
     "squares": (0.04, 0.03),
-    "by_site": (0.15, 0.15),
+    "by_site": (0.25, 0.25),
     "kept": (0.04, 0.03),
     "slope": (0.06, 0.06),
 }
@@ -81,6 +81,9 @@ SMALL = 0.6
 # With the ramp at 0 and 1 and either sign of the cosine, the two parts are the corners of a
 # triangle; the radius of the circle around it, and the ramp at its middle
 RAMP_RADIUS, RAMP_MIDDLE = 0.7425, 0.6748
+# [3] `where` of one outcome says how heavy its tails are, if the noise of a bin is less than this:
+# what it has more, of a whole run and of half B
+READABLE, MORE_WHERE = 0.02, (0.02, 0.12)
 # Noise of a site's mean, times S: above it, site means would cost more than they mend.
 SITES_NOISE: Final = 2.0
 
@@ -141,6 +144,8 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
         left_out.add("by_site")
     if not public.protected:
         left_out |= {"zsites", "slope"}
+    if K == 1 and look_noise(public, 1.0, 0.05, psd=True) < READABLE:
+        shares["where"] += MORE_WHERE[stage == "half"]
     if "again" not in left_out:
         shares["centre"] -= shares["again"]
     asked = [name for names in rounds for name in names if name not in left_out]
