@@ -31,9 +31,9 @@ MISFIT = (0.8, 3.0)
 # Relative error of sd by the shape of outcomes and covariates
 SD_ERROR = 0.03
 # Noises of the end bins before the range is blamed
-ENDS = 3.0
+END_NOISES = 3.0
 # Relative sd of mean squares about those of normal outcomes
-USUAL = 0.4
+USUAL_SQUARES = 0.4
 # Noises below the mean of all outcomes at which a mean square is too small
 CLEARLY = 2.3
 # Effects differ between sites by at most this many sd, all below USUAL_TAU equally likely.
@@ -221,7 +221,7 @@ def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Fla
     each = (each + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
     there = float(observed.mean()) * f.square
     usual = there * cut_curve(f.C / math.sqrt(f.K), f.K)[1]
-    prior, known = (USUAL * usual) ** 2, noise**2 / f.K
+    prior, known = (USUAL_SQUARES * usual) ** 2, noise**2 / f.K
     believed = prior / (prior + known)
     mean = float(each.mean())
     # Nobody has a weight in a half without both groups.
@@ -380,7 +380,7 @@ def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
         return "shape"
     if f.tied:
         return "ties"
-    if f.ends > max(0.3, ENDS * f.ends_noise) and f.J < 0.9:
+    if f.ends > max(0.3, END_NOISES * f.ends_noise) and f.J < 0.9:
         return "range"
     return "large" if f.J < 0.5 else "yes"
 

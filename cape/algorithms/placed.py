@@ -36,7 +36,7 @@ PATTERN_OCTAVE = 0.5
 # G below which half A of a pattern has no site part
 SMALL_HALF = 270.0
 # Share of pairs in the lowest bin above which values are tied
-TIED = 0.62
+MOSTLY_TIED = 0.62
 # Released values are cut here, so that no broadcast makes a number that is not finite.
 MOST = 1e6
 
@@ -121,7 +121,7 @@ class Placed:
     def tied(self) -> bool:
         """Whether most pairs have equal values."""
         shares, noise = self.seen("where")
-        return bool(shares[0] - 2 * noise > TIED * max(shares.sum(), 0.05))
+        return bool(shares[0] - 2 * noise > MOSTLY_TIED * max(shares.sum(), 0.05))
 
     @cached_property
     def tail(self) -> float:
