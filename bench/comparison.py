@@ -39,7 +39,7 @@ RANDOM_SITES = 20
 SIZES = (0.0, 0.2, 0.3)  # planted, in sd; what an interval holds is asked of the last
 BLOCK = 1  # the mean of edges that is compared where one outcome is
 
-VARIABLES = "dx control/SZ, group control/SZ/BD, age -2.5:2.5, sex F/M, motion -2:2"
+VARIABLES = "dx control/SZ, group control/SZ/BD, age -2:2, sex F/M, motion -2:2"
 TWO = {"formula": "dx + age + sex + motion", "public": "dx"}
 BARE = {"formula": "dx", "public": "dx"}
 GROUPS = {"formula": "group + age + sex + motion", "public": "group"}
@@ -110,7 +110,7 @@ def tables(
         table: dict[str, Any] = {
             "dx": np.array(["control", "SZ"])[dx],
             "group": np.array(["control", "SZ", "BD"])[other],
-            "age": study.x[here, 0],
+            "age": np.clip(study.x[here, 0], -2, 2),
             "sex": np.array(["F", "M"])[(study.x[here, 1] < 0).astype(int)],
             "motion": study.x[here, 2],
         }

@@ -3,6 +3,8 @@
 All that a comparison asks, plans and answers must then be equal, and each vector moves by at most
 its bound.  A read of data that is no release is a difference here, whatever it is: the first
 versions of the estimator read a design of real people, and ended small studies after a charge.
+
+Belongs to `cape/algorithms/regression.py`.
 """
 
 from __future__ import annotations
