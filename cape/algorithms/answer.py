@@ -16,20 +16,26 @@ from cape.algorithms.design import Flags, Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.least_squares import fitted
-from cape.algorithms.population import cut_bias, cut_curve
+from cape.algorithms.population import HEAVY, cut_bias, cut_curve
 from cape.algorithms.regression import Regressed, Regression, facts_of
 from cape.frozen import dataclass
 
 Fit = Literal["yes", "range", "large", "shape", "partly", "ties", "no d", "lacks"]
 
-# Share of the bias of a cut that the error holds
-SHAPE = 0.5
+# Share of the bias of a cut that the error holds; .. of outcomes known to be heavy
+SHAPE, HEAVY_SHAPE = 0.5, 0.8
 # [3] What shapes may make of a group: prior sd, noises before it is believed (K = 1, K > 1)
 SHAPE_PRIOR, LOSS, NOISES = 0.7, 0.4, (4.0, 2.0)
 # .. and how many standard errors of it withhold an answer (K = 1, K > 1)
 MISFIT = (0.8, 3.0)
 # Relative error of sd by the shape of outcomes and covariates
 SD_ERROR = 0.03
+# Noises of the end bins before the range is blamed
+END_NOISES = 3.0
+# Relative sd of mean squares about those of normal outcomes
+USUAL_SQUARES = 0.4
+# Noises below the mean of all outcomes at which a mean square is too small
+CLEARLY = 2.3
 # Effects differ between sites by at most this many sd.
 MOST_TAU, USUAL_TAU = 1.0, 0.5
 
@@ -211,21 +217,26 @@ def _by_group(f: Facts, observed: Array) -> Array:
 def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Flags]:
     """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know.
 
-    With the variance (K,) of their relative error.
+    With the variance (K,) of their relative error.  Their mean is shrunk to that of normal outcomes
+    of the scale found, which is better known where squares are hardly more than noise.
     """
-    mean, noise = f.seen("squares")
-    mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
-    mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
+    each, noise = f.seen("squares")
+    each, noise = each * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
+    each = (each + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
+    there = float(observed.mean()) * f.square
+    usual = there * cut_curve(f.C / math.sqrt(f.K), f.K)[1]
+    prior, known = (USUAL_SQUARES * usual) ** 2, noise**2 / f.K
+    believed = prior / (prior + known)
+    mean = float(each.mean())
     # Nobody has a weight in a half without both groups.
-    pooled = max(float(mean.mean()), 0.2 * f.square * float(observed.mean()), 1e-9)
-    true = max(float(np.var(mean)) - noise**2, 0.0)
+    pooled = max(usual + believed * (mean - usual), 0.2 * there, 1e-9)
+    true = max(float(np.var(each)) - noise**2, 0.0)
     low = min(0.3, 0.05 + 2 * noise / pooled) * pooled
     kept = true / (true + noise**2)
-    shrunk = pooled + kept * (mean - mean.mean())
-    squares = np.maximum(shrunk, low)
+    squares = np.maximum(pooled + kept * (each - mean), low)
     # Pairs of people vary too; that of a mean of squares of normal numbers is 2.
-    error = noise**2 * (1 / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
-    return squares / observed * share, error, shrunk < low
+    error = noise**2 * (believed / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
+    return squares / observed * share, error, (each < low) & (pooled - each > CLEARLY * noise)
 
 
 def answer_of(f: Facts) -> TermAnswer:
@@ -301,8 +312,8 @@ def answer_of(f: Facts) -> TermAnswer:
 def _shape(f: Facts) -> float:
     """Return what the cut may have made of groups of other shape, in sd."""
     c = f.C / math.sqrt(f.K)
-    of_skew = 0.8 * cut_bias(c, f.K, f.skew) if f.skew > 0.1 else 0.0
-    return math.hypot(SHAPE * cut_bias(c, f.K), of_skew)
+    heavy = HEAVY_SHAPE * cut_bias(c, f.K, f.tail) if f.tail > HEAVY else 0.0
+    return math.hypot(SHAPE * cut_bias(c, f.K), heavy)
 
 
 def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array, Array]:
@@ -339,7 +350,7 @@ def _between(
     share = np.maximum(share / max(float(share.sum()), 1e-9), 1e-6)[there, None, None]
     n_s = public.people[there, None, None]
     inverse = np.linalg.pinv(D) * f.z_scale
-    y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share + _group_effects(f)
+    y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share
     each = [np.einsum("kii->ik", one).mean(axis=1)[None, :, None] for one in (
         np.linalg.inv(found.D) @ found.ww @ np.swapaxes(np.linalg.inv(found.D), 1, 2),
         np.linalg.inv(found.D) @ np.swapaxes(np.linalg.inv(found.D), 1, 2))]  # fmt: skip
@@ -371,7 +382,7 @@ def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
         return "shape"
     if f.tied:
         return "ties"
-    if f.ends > 0.3 and f.J < 0.9:
+    if f.ends > max(0.3, END_NOISES * f.ends_noise) and f.J < 0.9:
         return "range"
     return "large" if f.J < 0.5 else "yes"
 

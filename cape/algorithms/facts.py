@@ -13,7 +13,7 @@ import numpy as np
 from cape.algorithms.adjusted import Adjusted
 from cape.algorithms.estimators import Array
 from cape.algorithms.looks import PAIR, PART, RAMPS, Y, look_noise, moved
-from cape.algorithms.population import W, radius, skew_of_pairs, uncentred, weight
+from cape.algorithms.population import REACH, W, radius, uncentred, weight
 
 
 class Facts(Adjusted):
@@ -55,19 +55,13 @@ class Facts(Adjusted):
         return moved(self.public, "contrast", self.rho)
 
     @cached_property
-    def skew(self) -> float:
-        """Log sd of a lognormal outcome that looks like the one outcome; 0 of several."""
-        return skew_of_pairs(*self.seen("where")) if self.K == 1 else 0.0
-
-    @cached_property
     def C(self) -> float:
         """Radius of the ball of outcomes, in scales."""
         D, root = abs(float(np.linalg.det(self.D_all))) ** (1 / self.q), math.sqrt(self.K)
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
-        return (
-            radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K, self.skew) * root
-        )
+        c = radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K, self.tail)
+        return max(c, min(self.reach, REACH)) * root
 
     @cached_property
     def group_centres(self) -> Array:

@@ -81,8 +81,9 @@ PART = 0.6
 # With the ramp at 0 and 1 and either sign of the cosine, the two parts are the corners of a
 # triangle; the radius of the circle around it, and the ramp at its middle
 RAMP_RADIUS, RAMP_MIDDLE = 0.7425, 0.6748
-# Noise of a share of pairs, below which the shape of an outcome can be told
-SHAPE_NOISE: Final = 0.02
+# [3] Noise of a share of pairs, below which the shape of one outcome can be told: what `where` then
+# has more, of a whole run and of half B
+SHAPE_NOISE, MORE_WHERE = 0.02, (0.02, 0.12)
 # Noise of a site's mean, times S: above it, site means would cost more than they mend.
 SITES_NOISE: Final = 2.0
 
@@ -144,7 +145,7 @@ def plan(public: Public, stage: Stage = "whole", design: Looks | None = None) ->
     if not public.protected:
         left_out |= {"zsites", "slope"}
     if K == 1 and look_noise(public, 1.0, 0.05, psd=True) < SHAPE_NOISE:
-        shares["where"] += 0.02 * total  # it can tell how skewed the outcome is
+        shares["where"] += MORE_WHERE[stage == "half"] * total
     if "again" not in left_out:
         shares["centre"] -= shares["again"]
     asked = [name for names in rounds for name in names if name not in left_out]

@@ -69,7 +69,7 @@ class Forecast:
     needed: float  # smallest G with the answer "yes"
     possible: float  # smallest G with the answer "perhaps"
     answer: ForecastAnswer
-    usable: bool  # the answer is not "no"; other runs are refused unless the owner accepts them
+    usable: bool  # G is enough for maps; other runs are refused unless the owner accepts them
     largest_n_components: int  # largest R at this G, 0 if none is
     smallest_epsilon: float  # smallest total epsilon for this number of components, all else equal
     smallest_n_subjects: int  # fewest subjects for this number of components, all else equal
@@ -183,7 +183,7 @@ class ForecastRule(ABC):
             g=g,
             needed=needed,
             possible=self.refused_below(),
-            answer=self.answer(g),
+            answer=advice.answer,
             usable=g >= self.refused_below(),
             largest_n_components=min(largest, MAX_COMPONENTS),
             smallest_epsilon=size.epsilon_for(needed) if finite else 0.0,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from html import escape
-from typing import Final
 
 from cape.computations import capecontrast, configured, names, planner_of
 from cape.computations.ica.plan import IcaPlanner
@@ -29,16 +28,10 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.settings.words import parse_shape
 from cape.space.public_basis import basis_memory
-
-# Of real images; the run itself is not refused, as images may be synthetic or of another kind.
-NO_TEMPORAL: Final = (
-    "on images of brains temporal ICA separated nothing in 29 of 29 private runs; spatial ICA does "
-    "(computation=capegica)"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,10 +181,6 @@ def budget_of(
         # The table of networks is of voxels: at G 75 it says 9 of 12, and an atlas gave 6.
         rule = replace(rule, brains=False)
     verdict, advice = rule.forecast(size, total, n_basis=d), rule.advice(size, total)
-    of_images = config.private and config.feature_space != "matrix"
-    if name == PRODUCT and of_images and advice.answer != "no":
-        advice = replace(advice, answer="no", reason=NO_TEMPORAL, changes=(), networks="")
-        verdict = replace(verdict, answer="no", text=advice.sentence)
     return PlannedRun(
         n_subjects=n_subjects,
         n_sites=n_sites,

@@ -43,6 +43,7 @@ from cape.report import (
 )
 from cape.report.labels import correlation
 from cape.report.maps import Component
+from cape.report.page import of_run
 from cape.report.public_networks import Template
 from cape.report.results import (
     SPATIAL_TABLE,
@@ -98,7 +99,7 @@ def write_results(
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last: the page is made from the files alone.
     if page:
-        consortium_page.render(folder)
+        of_run(consortium_page.render, folder)
 
 
 def add_score(
@@ -125,7 +126,7 @@ def _write_again(folder: Path, results: Results) -> Path:
     files.write_json(folder / "results.json", results)
     if isinstance(results, MapResults | ComparisonResults):
         consortium_page.write_methods(folder, results)
-    return consortium_page.render(folder)
+    return of_run(consortium_page.render, folder)
 
 
 def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Path:

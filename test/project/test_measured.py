@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +128,18 @@ def test_every_bench_is_run_by_make_bench_smoke() -> None:
     assert [name for name in names if CALLED.get(name, name) not in run] == []
     speed = (TOP / "bench" / "all.py").read_text(encoding="utf-8")
     assert all(f'of_bench("{name}"' in speed for name, by in CALLED.items() if by == "all")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (TOP / "bench").glob("*.py")))
+def test_every_bench_starts_as_its_page_types_it(name: str) -> None:
+    """bench/flare.py needed a path that no page named."""
+    if name == "flare_echo":  # a module of FLARE's processes
+        return
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, str(TOP / "bench" / f"{name}.py"), "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"PYTHONPATH=test python bench/{name}.py" not in done.stdout
 
 
 # -- the table of speed ----------------------------------------------------------------------------

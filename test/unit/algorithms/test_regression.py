@@ -254,6 +254,28 @@ def test_the_octave_of_an_outcome_is_found(octave: float) -> None:
     assert sd < 0.2
 
 
+@pytest.mark.parametrize("size", [0.0, 0.5, 0.8])
+def test_tails_of_an_outcome_are_found(size: float) -> None:
+    """Groups of lognormals of other spread were .39 of true nulls rejected: C was too near."""
+    z = population.normals(8000, 2, seed=3)
+    v = np.expm1(size * z) / size if size else z
+    bins = population.octave_of(np.abs(v[:, 0] - v[:, 1]) / math.sqrt(2))
+    shares = np.bincount(bins, minlength=population.BINS) / (2 * len(z))
+    assert population.tail(shares, 0.004, 8000) == pytest.approx(size, abs=0.15)
+    assert population.tail(shares, 0.05, 8000) < 0.05  # nothing is known of it
+    wide = population.radius(0.02, 0.02, 1, population.tail(shares, 0.004, 8000))
+    assert (wide > population.radius(0.02, 0.02, 1)) == (size > 0.0)
+
+
+def test_the_cut_goes_to_where_people_are() -> None:
+    """A score of 45 outcomes that are all off lies 13 sd from the others."""
+    shares = 0.97 * population.octave_shares(1)[np.argmin(np.abs(population.GRID))]
+    assert population.reach(shares, 0.001, 0.0) == 0.0
+    shares[10] += 0.015
+    assert population.reach(shares, 0.001, 0.0) == pytest.approx(2.0**3.5)
+    assert population.reach(shares, 0.02, 0.0) == 0.0
+
+
 def test_protected_people_have_the_mean_square_asked_for() -> None:
     for square in (0.01, 0.06, 0.2, 0.249):
         z = population.protected_people(2000, square)

@@ -555,7 +555,7 @@ def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str])
     assert good.count("On synthetic data") == 1
     assert cli.main([*TEMPORAL, "--epsilon", "0.5", *OF_SQUARES]) == 0
     assert "Will it work?  Perhaps: G is 126" in capsys.readouterr().out
-    assert cli.main([*TEMPORAL, "--epsilon", "0.2"]) == 0
+    assert cli.main([*TEMPORAL, "--epsilon", "0.2", *OF_SQUARES]) == 0
     bad = capsys.readouterr().out
     assert "Will it work?  No: G is 54" in bad
     assert "the maps would mostly show noise" in bad
@@ -579,7 +579,7 @@ def test_budget_tells_what_one_change_of_the_plan_gives(capsys: pytest.CaptureFi
 def test_what_would_change_an_answer_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """paperdjica was told to leave out choices that are its own defaults: E012 when typed."""
     size = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20", "--epsilon", "1"]
-    assert cli.main([*size, "--set", "computation=paperdjica"]) == 0
+    assert cli.main([*size, "--set", "computation=paperdjica", *OF_SQUARES]) == 0
     said = capsys.readouterr().out
     assert "without solver" not in said
     assert "What would change it, each by itself:\n  computation: capedjica\n" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -30,7 +31,9 @@ MEASURED = json.loads(
 IMAGES = {"feature_space": "matrix", "image_shape": "30,30", "basis": "dct", "n_basis": 100}
 
 
-RULES = {"temporal": TemporalRule, "spatial": SpatialRule, "template": TemplateRule}
+# Temporal ICA of columns: of images the answer is always "no"
+COLUMNS = functools.partial(TemporalRule, brains=False)
+RULES = {"temporal": COLUMNS, "spatial": SpatialRule, "template": TemplateRule}
 
 
 def rule_of(kind: str, n_components: int):

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from cape.computations import load, planner_of
+from cape.data.space import mask_space
 from cape.errors import ConfigError
 from cape.forecast import temporal
 from cape.forecast.rule import Forecast, RunSize, g_eff
@@ -112,12 +113,35 @@ def test_energy_inside_the_basis_is_monotone() -> None:
 
 
 def verdict(
-    *, n_subjects: int = 1024, n_components: int = 20, n_basis: int = 100, epsilon: float = 1.0
+    *,
+    n_subjects: int = 1024,
+    n_components: int = 20,
+    n_basis: int = 100,
+    epsilon: float = 1.0,
+    brains: bool = False,
 ) -> Forecast:
     size = RunSize(n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5)
     mu = math.inf if math.isinf(epsilon) else gdp_mu(epsilon=epsilon, delta=1e-5)
-    rule = TemporalRule(n_components=n_components, basis_energy=0.979)
+    rule = TemporalRule(n_components=n_components, basis_energy=0.979, brains=brains)
     return rule.forecast(size, mu, n_basis=n_basis)
+
+
+@pytest.mark.parametrize("people", [290, 1024, 100_000])
+def test_of_images_of_brains_the_answer_is_no_at_any_g_and_no_change_would_help(people) -> None:
+    """`budget` said no, and the warnings of the run said "On synthetic data all 70 runs"."""
+    got = verdict(n_subjects=people, brains=True)
+    assert got.answer == "no"
+    assert got.usable == (people > 290)  # G alone refuses a run
+    assert got.text == f"No: {temporal.NO_TEMPORAL}."
+    assert not any("synthetic data" in text for text in got.warnings)
+    assert verdict(n_subjects=people, brains=True, epsilon=math.inf).answer == "yes"
+
+
+def test_a_run_on_images_says_what_budget_says() -> None:
+    settings = {"epsilon": 8.0, "mask": "MNI152-10mm", "n_components": 10}
+    given = planner_of("capedjica").config.from_input({**settings, "delta": 1e-5})
+    with_warnings = planner_of("capedjica").plan_run(given, 4, 1000, mask_space(given))
+    assert f"No: {temporal.NO_TEMPORAL}." in with_warnings.warnings
 
 
 def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> None:
@@ -127,9 +151,11 @@ def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> No
     assert got.smallest_epsilon == pytest.approx(0.973, abs=0.005)
     assert got.largest_n_components >= 20
     assert got.text == "Yes: G is 238, and 20 components need 232."
-    on = [[w for w in got.warnings if f"{kind} data" in w] for kind in ("synthetic", "real")]
-    assert [len(texts) for texts in on] == [1, 1]
-    assert "spatial" in on[1][0]
+    told = (got.warnings, verdict(brains=True).warnings)
+    on = [[[w for w in each if f"{kind} data" in w] for kind in ("synthetic", "real")]
+          for each in told]  # fmt: skip
+    assert [[len(texts) for texts in each] for each in on] == [[1, 0], [0, 1]]
+    assert "spatial" in on[1][1][0]
 
 
 def test_between_the_thresholds_the_answer_depends_on_the_maps() -> None:

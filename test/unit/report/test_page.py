@@ -431,6 +431,22 @@ def test_paper_is_white_and_shows_what_a_screen_folds():
     assert "@media screen and (prefers-color-scheme: dark)" in style
 
 
+def test_an_error_in_a_page_does_not_cost_the_results(tmp_path, monkeypatch):
+    """The budget is spent and every file is there: the run has ended well."""
+
+    def broken(folder):
+        raise KeyError(CANARY)
+
+    monkeypatch.setattr(consortium_page, "values_of", broken)
+    cape.report.write_results(tmp_path, example.outcome())
+    text = (tmp_path / "index.html").read_text()
+    assert "could not be made (KeyError)" in text
+    assert CANARY not in text
+    assert (tmp_path / "results.json").exists()
+    with pytest.raises(KeyError):  # who asks for the page learns why
+        cape.report.rebuild(tmp_path)
+
+
 def test_lines_in_pictures_have_enough_contrast_on_white():
     for colour in (plots.BLUE, plots.VERMILION, plots.GREY):
         assert 1.05 / (luminance(colour) + 0.05) >= 4.5
