@@ -155,7 +155,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     study = two_sided_study(grid, N_NETWORKS, seed=841)
 
     def t_of(X: Any) -> float:
-        U = lr._leading(B.T @ lr._cleaned(X.astype(float), global_signal=True), R)
+        U = lr._answer(B.T @ lr._cleaned(X.astype(float), global_signal=True), R)
         return float(np.sum(U * (J @ U)))
 
     rng = np.random.default_rng(842)

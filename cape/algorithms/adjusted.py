@@ -33,6 +33,9 @@ from cape.algorithms.population import (
 
 # [2] Weight of the term in the look at second moments
 GAMMA = 3.0
+# Covariates nearly agree below this eigenvalue of their correlations; a column whose mean square
+# is less than the second agrees with none
+PARTLY, SHORT = 0.045, 0.1
 # Mean x r' of groups that lie far apart: its prior is in this unit
 IMBALANCE = 0.17
 # Least second moment of whitened covariates
@@ -124,7 +127,7 @@ class Adjusted(Placed):
         return _Whitening(
             Li=np.asarray(Q * length),
             moments=np.maximum(values * length**2, LEAST_MOMENT),
-            unsure=length * math.hypot(w * noise, 0.3 * (1 - w)),
+            unsure=length * math.hypot(w * noise, 0.5 * (1 - w)),
             imbalance=IMBALANCE * imbalance,
             error=IMBALANCE * np.sqrt(variance.mean(axis=1)),
         )
@@ -166,6 +169,17 @@ class Adjusted(Placed):
         return self.design.Li if self.design else self._whitening.Li
 
     @cached_property
+    def _least_correlation(self) -> float:
+        """Least eigenvalue of the correlations of covariates; a short column agrees with none."""
+        back = np.linalg.pinv(self.Li)
+        S = back.T @ self.moments[0] @ back
+        size = np.sqrt(np.maximum(np.diag(S), SHORT))
+        C = S / np.outer(size, size)
+        # Levels of a factor with a rare reference nearly agree, and it matters to few.
+        np.fill_diagonal(C, np.where(self.public.ranges, 1.0, 1.0 + 2 * PARTLY))
+        return float(np.linalg.eigvalsh(C)[0])
+
+    @cached_property
     def partly(self) -> bool:
         """Whether covariates nearly determine each other, so that adjustment is partial."""
         if not self.p:
@@ -173,7 +187,9 @@ class Adjusted(Placed):
         V, error = self.moments
         # The least eigenvalue of 1 % of columns that do not agree, by simulation
         likely = 1 - error * (math.sqrt(2 * self.p) + 0.25 + 0.17 * self.p)
-        return bool(np.linalg.eigvalsh(V)[0] < min(0.25, likely))
+        least = self._least_correlation
+        unclear = float(np.linalg.eigvalsh(V)[0]) < min(3 * error, likely) and least < 0.25
+        return unclear or least < PARTLY
 
     # -- round 4: Gamma and effects --------------------------------------------------------------
 
@@ -188,7 +204,8 @@ class Adjusted(Placed):
         else:
             share = min(max((1 + float(self.middle[-1])) / 2, 0.03), 0.97)
             z = protected_levels(self.M, square, share)
-        return z, z, np.repeat(np.arange(self.S), self.public.people)
+        site = np.repeat(np.arange(self.S), self.public.people)
+        return z, z, site if len(site) else np.zeros(1, dtype=np.int64)
 
     @cached_property
     def z_left(self) -> float:
@@ -235,8 +252,9 @@ class Adjusted(Placed):
 
     @cached_property
     def first_gamma(self) -> Array:
-        x = self._people(self._whitening.imbalance, np.diag(self._whitening.moments))
-        return solve(self.people[0], x, self.k)
+        """Gamma (p, q) of people by first moments; rather too small, as one step follows."""
+        moments = np.diag(np.maximum(self._whitening.moments, 0.5))
+        return solve(self.people[0], self._people(self._whitening.imbalance, moments), self.k)
 
     @cached_property
     def second_people(self) -> Array:
@@ -300,7 +318,7 @@ class Adjusted(Placed):
             T = Q.T @ mean.reshape(p, K) / scale[:, None]
             B, error = posterior(T, (noise / scale) ** 2 + 1.0 / self.M)
             unsure = np.minimum(self.moments[1] / values, 1.0)[:, None]
-            leak = ((error + (unsure * B) ** 2) * left[:, None]).sum(axis=0)
+            leak = ((error + unsure**2 * (B**2 + error)) * left[:, None]).sum(axis=0)
             return Effects(Q @ (B / np.sqrt(values)[:, None]), error.sum(axis=0), leak, 0.0)
         each = self.M / self.n_pairs
         kept = R2_PRIOR[1] ** 2 / (R2_PRIOR[1] ** 2 + (noise * each) ** 2)

@@ -18,6 +18,8 @@ MIN_SKEWNESS = 0.05
 
 # Maximum relative difference of numbers that count as equal, so that rounding decides nothing
 TIE = 1e-12
+# Distance from a map's background, squared, at which a feature keeps half of its value
+BACKGROUND = 4.0
 
 
 def z_scores(A: Array) -> Array:
@@ -28,6 +30,19 @@ def z_scores(A: Array) -> Array:
     flat = std <= TIE * np.max(np.abs(A), axis=0, initial=0.0)
     z: Array = np.where(flat, 0.0, centred / np.where(flat, 1.0, std))
     return z
+
+
+def above_background(z: Array) -> Array:
+    """Shrink z-maps (D, R) to 0 where they do not stand out of their own background.
+
+    A feature has the weight ``r^2 / (r^2 + 4)``, r its distance from the map's median in robust
+    standard deviations; a map without spread stays as it is.
+    """
+    centred = z - np.median(z, axis=0)
+    spread = 1.4826 * np.median(np.abs(centred), axis=0)
+    square = (centred / np.where(spread > 0.0, spread, np.inf)) ** 2
+    weight = np.where(spread > 0.0, square / (square + BACKGROUND), 1.0)
+    return np.asarray(centred * weight)
 
 
 def variance_explained(A: Array) -> Array:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import along_axes
+from cape.algorithms.soft_projector import soft_root
 from cape.frozen import dataclass
 
 CLEAR_Z = 4.0  # minimum z of the verdict "brain"
@@ -77,6 +78,28 @@ def _of_signs(across: Array) -> Mirror:
 
 def mirrored(F: Array, J: Array) -> Array:
     return np.asarray((F + J @ F @ J) / 2.0)
+
+
+def mirrored_where_noisy(F: Array, J: Array, noise_std: float) -> Array:
+    """Average F (d, d) with its mirror image, but keep what differs clearly more than noise does.
+
+    The part of F that the average removes is a block (even, odd) in eigenvectors of J.  Its noise
+    is independent with std ``noise_std / sqrt 2``: singular values above the edge of such noise are
+    kept, shrunk as is optimal (Gavish and Donoho, IEEE Trans. Inf. Theory 63, 2017).  Without noise
+    the result is F.
+    """
+    w, U = np.linalg.eigh(J)
+    even, odd = U[:, w > 0.0], U[:, w <= 0.0]
+    left, size, right = np.linalg.svd(even.T @ F @ odd, full_matrices=False)
+    n, m = max(even.shape[1], odd.shape[1]), min(even.shape[1], odd.shape[1])
+    unit, beta = noise_std / math.sqrt(2.0) * math.sqrt(n), m / n
+    if unit > 0.0:
+        y = size / unit
+        above = y > 1.0 + math.sqrt(beta)
+        square = np.maximum((y * y - beta - 1.0) ** 2 - 4.0 * beta, 0.0)
+        size = np.where(above, unit * np.sqrt(square) / np.maximum(y, 1.0), 0.0)
+    across = even @ (left * size) @ right @ odd.T
+    return np.asarray(mirrored(F, J) + across + across.T)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +177,8 @@ def simulated_null(
     """Simulate T of subjects without a brain from a public seed.
 
     ``field_of(sigma)`` draws fields at n positions.  `white` (n,) is the share of a voxel's white
-    noise at each position; `basis` (n, d) are the rows of the public basis there.
+    noise at each position; `basis` (n, d) are the rows of the public basis there.  Subjects answer
+    with projectors of rank `n_components`; 0: with soft ones, scaled to trace 1 (no privacy).
     """
     rng = np.random.default_rng(_SEED)
     lag = np.subtract.outer(np.arange(SCANS), np.arange(SCANS))
@@ -169,7 +193,7 @@ def simulated_null(
                 X = draw(rng, SCANS)
                 X = (X + level * white[:, None] * rng.standard_normal(X.shape)) @ in_time.T
                 X = _cleaned(X, global_signal=global_signal)
-                U = _leading(X if basis is None else basis.T @ X, n_components)
+                U = _answer(X if basis is None else basis.T @ X, n_components)
                 statistics.append(float(np.sum(U * (J @ U))))
             means.append(float(np.mean(statistics)))
             spreads.append(float(np.std(statistics, ddof=1)))
@@ -189,8 +213,11 @@ def _cleaned(X: Array, *, global_signal: bool) -> Array:
     return X
 
 
-def _leading(Y: Array, n_components: int) -> Array:
-    """Leading left singular vectors (d, R) of one subject (d, T)."""
+def _answer(Y: Array, n_components: int) -> Array:
+    """U (d, R) of the projector ``U U'`` of one subject Y (d, T); 0: of the soft one, trace 1."""
+    if n_components == 0:
+        root = soft_root(Y)
+        return np.asarray(root / max(float(np.linalg.norm(root)), np.finfo(float).tiny))
     d, T = Y.shape
     values, vectors = np.linalg.eigh(Y.T @ Y if T < d else Y @ Y.T)
     U = vectors[:, -min(n_components, len(values)) :]

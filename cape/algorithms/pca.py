@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from cape.algorithms.claims import Claims
+from cape.algorithms.claims import Claims, SplitHalf
 from cape.algorithms.estimators import (
     NO_STEP,
     UNCLIPPED,
@@ -69,6 +69,7 @@ class FreeSet:
     test: LeftRight | None  # None if left and right cannot be compared
     mirrored: bool
     claims: Claims | None  # in the order of the maps; None unless the test is clear
+    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from cape.algorithms.looks import (
     RHO,
     RHO_PROTECTED,
     RHO_TILT,
-    Plan,
+    Looks,
     Stage,
     look_noise,
     sites_radius,
@@ -55,7 +55,7 @@ class Placed:
     def __init__(
         self,
         public: Public,
-        plan: Plan,
+        plan: Looks,
         seen: Mapping[str, Seen],
         *,
         stage: Stage = "whole",
@@ -64,7 +64,7 @@ class Placed:
         self.public, self.plan, self.stage, self.design = public, plan, stage, design
         self._seen = seen
         self.S, self.K = public.has.shape
-        self.M, self.p, self.q = public.M, len(public.x_columns), public.q
+        self.M, self.p, self.q = max(public.M, 1), len(public.x_columns), public.q
         # A protected z is one more column, until its covariates are taken out.
         self.half_ranges = np.append(public.half_ranges, public.z_half)[: self.p + public.protected]
         self.few = self.K <= FEW

@@ -22,6 +22,8 @@ BINS = len(EDGES) + 1
 GRID = np.arange(-7.0, 7.01, 0.1)
 # [3] Variance that a normal prior of a covariate's effects may have
 PRIORS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
+# Log sd of lognormal outcomes
+SKEWS = np.array([0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0])
 # Variance that a normal prior of site means may have
 SPREADS = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
 # [3] What a cut at c scales may make of groups of other shape: a exp(-c / t) sd, (K = 1, K > 1)
@@ -60,7 +62,13 @@ def weight(r: Array, h: Array, k: float | None) -> Array:
 
 @lru_cache(maxsize=8)
 def public_people(public: Public) -> tuple[Array, Array, Counts]:
-    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts."""
+    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts.
+
+    Of nobody, as in half of a tiny study, one person without a code: no number is divided by 0.
+    """
+    if not public.M:
+        nobody = np.zeros((1, public.q))
+        return nobody, nobody, np.zeros(1, dtype=np.int64)
     site, cell = np.divmod(
         np.repeat(np.arange(public.counts.size), public.counts.ravel()), public.counts.shape[1]
     )
@@ -217,10 +225,43 @@ def uncentred(w: float, v: float, rho: float, Y: float) -> float:
     return float(np.mean((a * b - np.minimum(a, rho) * np.minimum(b, Y)) ** 2))
 
 
-def cut_bias(c: float, K: int) -> float:
-    """Return what a cut at c (scales; K > 1: sqrt K scales) may make of other shapes, in sd."""
+def cut_bias(c: float, K: int, skew: float = 0.0) -> float:
+    """Return what a cut at c (scales; K > 1: sqrt K scales) may make of other shapes, in sd.
+
+    `skew`: log sd of a lognormal outcome that looks like this one.
+    """
     a, t = CUT[K > 1]
-    return a * math.exp(-c / t)
+    return math.hypot(a * math.exp(-c / t), 0.24 * (skew / 0.33) ** 2 * math.exp(-c / 3.0))
+
+
+@lru_cache(maxsize=1)
+def _skewed_shares() -> Array:
+    """Return shares (skews, grid, bins) of pairs of lognormal people by the octave of a pair."""
+    z = np.sort(normals(4000, 6)[:, 0])
+    one, other = (np.concatenate([z, -z])[np.argsort(normals(8000, 2)[:, i])] for i in (0, 1))
+    found = []
+    for skew in SKEWS.tolist():
+        values = [np.expm1(skew * each) / skew if skew else each for each in (one, other)]
+        distance = np.abs(values[0] - values[1]) / math.sqrt(2)
+        bins = [np.bincount(octave_of(distance * 2.0**g), minlength=BINS) for g in GRID]
+        found.append(0.5 * np.array(bins) / len(distance))
+    return np.array(found)
+
+
+def skew_of_pairs(shares: Array, noise: float) -> float:
+    """Return log sd of the lognormal outcome whose pairs look like these shares (bins,) [3].
+
+    0 where noise hides it: nothing is known of it at M 1000 and epsilon 1.
+    """
+    curves, shares = _skewed_shares()[:, :, 1:], shares[1:]
+    fitted = (curves @ shares) / np.maximum((curves**2).sum(axis=2), 1e-3)
+    rest = shares - np.clip(fitted, 0.02, 1.05)[:, :, None] * curves
+    log = -(rest**2).sum(axis=2) / (2 * (noise**2 + 1e-5))
+    chance = np.exp(log - log.max()).sum(axis=1) * np.exp(-SKEWS / 0.3)
+    chance = chance / chance.sum()
+    mean = float(chance @ SKEWS)
+    sd = math.sqrt(max(float(chance @ SKEWS**2) - mean**2, 0.0))
+    return max(mean - 0.25 * sd, 0.0) * min(max((0.25 - sd) / 0.07, 0.0), 1.0)
 
 
 @lru_cache(maxsize=2)
@@ -257,14 +298,15 @@ def z_cut(noise: float, sampling: float) -> float:
     return best[1]
 
 
-def radius(noise: float, sampling: float, K: int) -> float:
+def radius(noise: float, sampling: float, K: int, skew: float = 0.0) -> float:
     """Return c, the cut with the smallest planned error [3].
 
     `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut.
     """
     best = (np.inf, 1.0)
-    for c in np.arange(1.2 if K == 1 else 1.0, 5.01, 0.1).tolist():
+    least, most = 1.2 if K == 1 else 1.15 if K <= 8 else 1.0, 5.01 if skew < 0.1 else 9.0
+    for c in np.arange(least, most, 0.1).tolist():
         J, kept = cut_curve(c, K)
-        error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K) ** 2
+        error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K, skew) ** 2
         best = min(best, (error, c))
     return best[1]

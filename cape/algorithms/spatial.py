@@ -9,13 +9,14 @@ data-free surrogates of `sparseness`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from cape.algorithms.claims import Claims
+from cape.algorithms.claims import Claims, SplitHalf
 from cape.algorithms.estimators import (
     Array,
     OneRelease,
@@ -27,6 +28,7 @@ from cape.algorithms.estimators import (
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.linalg import polar, smat, top_eigenspace
 from cape.algorithms.pca import ProjectorPca, Subspace, leading_projector
+from cape.algorithms.soft_projector import soft_projector
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -271,6 +273,8 @@ class SpatialComponents:
     mirrored: bool  # whether maps are of the mirrored mean
     claims: Claims | None  # in the order of `mixing`; None unless the test is clear
     record: StepRecord
+    # In the order of `mixing`; None with noise, or unless the test is clear
+    split_half: SplitHalf | None = field(default=None, metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -287,6 +291,17 @@ class MirroredPca(ProjectorPca):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class SoftPca(ProjectorPca):
+    """`ProjectorPca` without privacy: a subject answers with all directions above its own noise."""
+
+    J: Array | None  # (d, d): the public mirror (``symmetry=assume``)
+
+    def matrix(self, Y: Array) -> Array:
+        both = Y if self.J is None else np.concatenate([Y, self.J @ Y], axis=1) / math.sqrt(2.0)
+        return soft_projector(both)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SpatialIca(OneRelease[SpatialComponents]):
     """One release of the mean of projectors; all other steps are post-processing.
 
@@ -297,10 +312,13 @@ class SpatialIca(OneRelease[SpatialComponents]):
     n_components: int  # R
     private: bool  # false: bounds only serve the integers of the secure sum
     J: Array | None = None  # (d, d): mirror of subjects before they answer
+    soft: bool = False  # whether subjects answer with soft projectors: without privacy only
     within_bound: ClassVar[bool] = True  # as in `ProjectorPca`
 
     @property
     def _pca(self) -> ProjectorPca:
+        if self.soft:
+            return SoftPca(n_components=self.n_components, private=False, J=self.J)
         if self.J is None:
             return ProjectorPca(n_components=self.n_components, private=self.private)
         return MirroredPca(n_components=self.n_components, private=self.private, J=self.J)

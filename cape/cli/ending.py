@@ -68,6 +68,8 @@ def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator
     if isinstance(results, MapResults) and results.verdict and not results.verdict.confirmed:
         headline = f"{headline} {next_step(results)}"
     yield from textwrap.wrap(headline, TEXT_WIDTH)
+    if results.counted is not None:
+        yield from textwrap.wrap(results.counted.sentence, TEXT_WIDTH)
     if isinstance(results, MapResults):
         yield from _by_word(folder)
     size = f"{results.n_subjects} people, {results.n_sites} site{'s' * (results.n_sites != 1)}"
@@ -105,7 +107,7 @@ def _by_word(folder: Path) -> Iterator[str]:
             continue
         counted.add((word, row.name))
         names_by_word.setdefault(word, []).append(f"{row.name}{mirror} {row.label or ''}".strip())
-    words = ("yes", "likely", "uncertain", "image")
+    words = ("yes", "likely", "uncertain", "image", "in halves", "maybe")
     names_by_word.pop("", None)
     if names_by_word:
         yield ""

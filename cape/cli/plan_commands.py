@@ -82,6 +82,12 @@ def _put(place: Path, content: bytes, beside: Path) -> str:
 
 
 def budget_command(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            exists=True, file_okay=False, help="Sites whose people are counted, with settings.toml."
+        ),
+    ] = None,
     check: Annotated[
         list[Path] | None, file_option("Recompute a privacy.json; repeat it to add up runs.")
     ] = None,
@@ -113,12 +119,18 @@ def budget_command(
     if check:
         _check_files(check, as_json=as_json)
         return
-    from cape.planning.consortium_folder import merged, read_file
+    from cape.planning.consortium_folder import merged, read_file, settings_beside
 
+    if folder is not None:
+        settings = settings or settings_beside(folder)
     in_file = read_file(settings)
     sites = sites or int(str(in_file.get("n_sites", 0))) or None
+    if folder is not None:
+        given = merged(in_file, assignments(set_values))
+        counted, found = _people_who_count(folder, given, as_json=as_json)
+        subjects, sites = subjects or counted, sites or found
     if subjects is None or sites is None:
-        raise typer.BadParameter("give --subjects and --sites, or --check FILE")
+        raise typer.BadParameter("give FOLDER, --subjects and --sites, or --check FILE")
     # Options win over --set, except for delta, whose option always has a value.
     options = present(computation=computation or None)
     values = merged(in_file, {"delta": delta, **assignments(set_values), **options}) | present(
@@ -142,6 +154,19 @@ def budget_command(
         print_comparison(plan)
     else:
         print_plan(plan, plans_around(values, plan))
+
+
+def _people_who_count(folder: Path, given: dict[str, object], *, as_json: bool) -> tuple[int, int]:
+    """Say how many people of the sites in a folder count, by headers; return that and the sites."""
+    from cape.planning.consortium_folder import read_settings
+    from cape.planning.validate import check_folder
+    from cape.site.policy import SitePolicy
+
+    owner = read_settings(None, given)
+    checked = check_folder(folder, owner, policy=SitePolicy(), headers_only=True)
+    if not as_json:
+        say(checked.counted.sentence)
+    return checked.counted.counted, len(checked.sites)
 
 
 def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:

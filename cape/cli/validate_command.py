@@ -171,6 +171,8 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
     if not quiet:
         from cape.settings.resolved import resolve
 
+        if not checked.counted.all:
+            say(checked.counted.sentence, style="bold")
         _print_settings(owner)
         sends_maps = resolve(owner.config).sends_maps
         for check in checked.sites:

@@ -70,7 +70,8 @@ def _estimator(config: CapeGicaConfig, model: GicaModel | None = None) -> Spatia
         roster = joined(model)
         mirror = mirror_of(config, roster.space, roster.n_basis)
         J = None if mirror is None else mirror.J
-    return SpatialIca(n_components=config.n_components, private=config.private, J=J)
+    private = config.private
+    return SpatialIca(n_components=config.n_components, private=private, J=J, soft=not private)
 
 
 def _sized(config: CapeGicaConfig, model: GicaModel) -> CapeGicaConfig:
@@ -95,13 +96,17 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
     R = _sized(config, model).n_components
     # Subjects that were mirrored before they answered already have even and odd parts.
     if mirror is not None and config.symmetry != "assume":
+        # The largest statistic is the trace of an answer: R, or any without privacy.
+        rank, size = R, 1.0
+        if not config.private:
+            rank, size = 0, max(float(np.trace(F)), np.finfo(float).tiny)
         test = left_right(
-            F,
+            F / size,
             mirror.weighed,
-            null_of(config, roster.space, roster.n_basis, mirror, R),
+            null_of(config, roster.space, roster.n_basis, mirror, rank),
             noise_std=noise_std,
             n_subjects=roster.n_subjects,
-            n_components=R,
+            n_components=rank or 1,
         )
         q = cohort(F, test, noise_std=noise_std, n_subjects=roster.n_subjects, rank=R)
     maps = rotated(
@@ -115,6 +120,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         rank=R,
         symmetry=config.symmetry,
         voxels=roster.space.kind == "mask",
+        n_subjects=roster.n_subjects,
     )
     return replace(
         state,
@@ -126,6 +132,7 @@ def _arranged(config: CapeGicaConfig, model: GicaModel) -> SpatialComponents:
         test=test,
         mirrored=maps.mirrored,
         claims=maps.claims,
+        split_half=maps.split_half,
     )
 
 
@@ -216,6 +223,7 @@ def spatial_set(config: CapeGicaConfig, model: GicaModel) -> SpatialSet:
         test=state.test,
         mirrored=state.mirrored,
         claims=state.claims,
+        split_half=state.split_half,
         recipe=resolve(config).brains,
     )
 

@@ -57,6 +57,7 @@ class Subject:
     left_out: tuple[int, ...] = ()
     seconds: float = 0.0
     mean_fd: float | None = None
+    turned: tuple[str, ...] = ()  # of the images that are turned against their headers, how
     content: str = ""  # SHA-256 of X_m; empty if it was not read, or is a row of a table
 
 
@@ -76,7 +77,8 @@ class RunShape:
 
 def judge_subject(subject: Subject, config: Config, findings: Findings) -> bool:
     """Tell whether a subject is accepted; an unread one is judged by its length and TR alone."""
-    noted = [findings.add_issue(issue, subject.label) for issue in _faults(subject, config)]
+    label = subject.label
+    noted = [findings.add_issue(one, label, person=label) for one in _faults(subject, config)]
     return not {"E", "X"} & set(noted)
 
 
@@ -86,6 +88,8 @@ def _faults(subject: Subject, config: Config) -> Iterator[Issue]:
         # Reported alone: after too much motion no other finding matters.
         yield Issue(IssueCode.MOTION_HIGH, f"{subject.mean_fd:.2f} mm", {"most": limit})
         return
+    for way in subject.turned:
+        yield Issue(IssueCode.IMAGE_TURNED, f"{way}")
     yield from _length(subject, config)
     if config.tr:
         # To the ms: headers keep float32.  It never leaves its site.
@@ -157,8 +161,13 @@ def judge_site(
     n_listed: int,
     config: Config,
     findings: Findings,
+    *,
+    stop: bool = True,
 ) -> None:
-    """Note findings of the site as a whole; if strict, too many failed subjects stop it."""
+    """Note findings of the site as a whole; if strict, too many failed subjects stop it.
+
+    `stop`: so does a rule by which more than half of the people fail.
+    """
     outside = [s for s in subjects if 0 < s.quality.coverage < MIN_COVERAGE]
     # If half of the subjects miss the mask, the images are in native space.
     if subjects and 2 * len(outside) >= len(subjects):
@@ -167,6 +176,8 @@ def judge_site(
     n_failed, allowed = n_listed - len(accepted), int(MAX_FAILED * n_listed)
     if findings.strict and n_listed and (n_failed > allowed or not accepted):
         findings.escalate(f"{n_failed} of {n_listed} subjects fail, at most {allowed} should")
+    if stop:
+        findings.stop_if_most_fail({subject.label for subject in accepted}, n_listed)
     n_components = resolve(config).max_components
     if 0 < len(accepted) < n_components:
         place = f"{len(accepted)} subjects"
@@ -204,7 +215,7 @@ def note_columns(
         pairs = enumerate(zip(shape.columns, wanted, strict=True), start=1)
         i, (name, there) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         place = f"{shape.name}: column {i} is '{name[:20]}'"
-        findings.add(code, place, wanted=there[:20], first=first)
+        findings.add(code, place, person=shape.person, wanted=there[:20], first=first)
 
 
 def note_features(shapes: Sequence[RunShape], wanted: int, findings: Findings) -> None:
@@ -213,6 +224,6 @@ def note_features(shapes: Sequence[RunShape], wanted: int, findings: Findings) -
             continue
         place = f"{shape.name}: {shape.n_features} features, {shape.n_timepoints} time points"
         if shape.n_timepoints == wanted:
-            findings.add(IssueCode.TRANSPOSED, place, n_features=wanted)
+            findings.add(IssueCode.TRANSPOSED, place, person=shape.person, n_features=wanted)
         else:
-            findings.add(IssueCode.FEATURES_DIFFER, place, n_features=wanted)
+            findings.add(IssueCode.FEATURES_DIFFER, place, person=shape.person, n_features=wanted)

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from cape.algorithms.design import Counts, cell_of, counted, counts_of, in_units, people_rows
+from cape.algorithms.design import Counts, cell_of, coded, counted, counts_of, in_units, people_rows
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.person_outcomes import outcomes_of_person
 from cape.data.checks import Subject
@@ -70,6 +70,30 @@ class Compared:
             if question.public and 0 < n < least:
                 names = " ".join(map(" ".join, zip(question.public, levels, strict=True)))
                 findings.add(IssueCode.GROUP_FEW, f"{names}: {n}, min_group = {least}")
+
+    def adds_nothing(
+        self, question: Question, least: int, *, measured: bool = True
+    ) -> dict[str, str]:
+        """Return who adds only zeros, and why: not asked, no column of the formula, no outcome.
+
+        `least`: min_group.  `measured`: whether outcomes of images are here; without them nobody is
+        said to have none.
+        """
+        cell, asked = cell_of(question, self.codes, len(self.labels)), self.said(question, least)[0]
+        no_column = np.isnan(coded(question, self.codes)).any(axis=1)
+        no_outcome = np.isnan(self.u).all(axis=1) & (measured or question.of_tables)
+        # The first of these that holds for a person is said.
+        reasons = {
+            "no level of a public column": cell < 0,
+            f"fewer than {least} people of one public level; min_group": asked < 0,
+            "a column of the formula is missing": no_column,
+            "no outcome": no_outcome,
+        }
+        said: dict[str, str] = {}
+        for reason, people in reasons.items():
+            for m in np.flatnonzero(people).tolist():
+                said.setdefault(self.labels[m], reason)
+        return said
 
     @property
     def digest(self) -> bytes:

@@ -19,6 +19,7 @@ from cape.arrays import MAX_KEPT_BYTES, max_unpacked
 from cape.data.alignment import Alignment, align_to_grid
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, content_word, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
+from cape.data.orientation import in_mni, way_turned
 from cape.data.resampling import nearest_marked, parallel_axes, turned_axes
 from cape.data.runs import MAX_TR, Series, SiteRun, unread
 from cape.data.space import (
@@ -44,6 +45,8 @@ MAX_SIDECAR_BYTES: Final = 2**20
 HEADER_BYTES: Final = 540
 # Volumes that are transposed at a time: 16 numbers of 4 bytes fill one cache line.
 TURNED: Final = 16
+# Volumes whose mean tells how an image is turned, at most.
+OF_MEAN: Final = 8
 # Voxels of an axis for which a matrix of its smoothing is made: 18 MB.
 MAX_AXIS: Final = 1500
 _CIFTI_INTENTS = range(3000, 3100)
@@ -126,9 +129,13 @@ def read_image(
                 native=said in NATIVE_NAMES or (not said and code == SCANNER_CODE),
             )
             values, digest = unread(0 if grid is None else grid.sizes.size, layout.shape[3]), ""
+            way = ""
             if not headers_only:
                 pick = None if grid is None else _picker(layout, alignment, grid, how)
-                values = _read_volumes(stream.read, b"" if pair else head, layout, pick, grid)
+                mean = _Mean(layout) if grid is not None and in_mni(grid) else None
+                values = _read_volumes(stream.read, b"" if pair else head, layout, pick, grid, mean)
+                if grid is not None and mean is not None:
+                    way = way_turned(mean.volume(), alignment.affine, grid)
                 # Only the check sum at the end of a gzip file shows damage.
                 while compressed and stream.read(1 << 20):
                     pass
@@ -149,6 +156,7 @@ def read_image(
         digest=digest,
         grid=alignment.word,
         place=alignment.place(layout.shape) if unsaid else "",
+        turned=way,
         issues=tuple(issues),
     )
 
@@ -270,10 +278,11 @@ def _read_volumes(
     layout: _Layout,
     pick: Picker | None,
     grid: Grid | None,
+    mean: _Mean | None,
 ) -> Data:
     """Return features by time, shape (D, T); one volume is in memory at a time.
 
-    `read` goes on behind `head`.
+    `read` goes on behind `head`; `mean` sees some of the volumes.
     """
     before = head[layout.offset :]  # voxels that came along with the header
     if layout.offset > len(head):
@@ -292,11 +301,32 @@ def _read_volumes(
             raise EOFError(f"{t} of {n_times} volumes")
         if grid is None or pick is None:
             continue
+        if mean is not None:
+            mean.add(t, block)
         row = t % TURNED
         by_time[row] = grid.gather(pick(np.frombuffer(block, dtype=layout.dtype)))
         if row == TURNED - 1 or t == n_times - 1:
             values[:, t - row : t + 1] = by_time[: row + 1].T
     return values
+
+
+class _Mean:
+    """Mean size of the values of a few volumes, by voxel."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self._layout, self._sum = layout, np.zeros(math.prod(layout.shape[:3]))
+        self._every = max(1, -(-layout.shape[3] // OF_MEAN))
+
+    def add(self, t: int, block: bytes) -> None:
+        if t % self._every == 0:
+            layout = self._layout
+            stored = np.frombuffer(block, dtype=layout.dtype).astype(np.float64)
+            with np.errstate(all="ignore"):  # a value may be anything
+                self._sum += np.abs(stored * layout.slope + layout.inter)
+
+    def volume(self) -> Array:
+        """Return the mean (x, y, z), up to a factor."""
+        return self._sum.reshape(self._layout.shape[2::-1]).T
 
 
 def _picker(layout: _Layout, alignment: Alignment, grid: Grid, how: Resampling) -> Picker:

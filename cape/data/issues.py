@@ -7,7 +7,7 @@ in `cape.errors.CATALOGUE` may leave.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import Final, Literal
@@ -17,8 +17,13 @@ from cape.frozen import dataclass
 
 # E: a list, mask or table of the site cannot be used, which stops it.  X: a subject fails, and
 # counts as zeros.  S: a fault of the people of the site as a whole.  W: a warning.  E depends on
-# names; X and S depend on content, so they stop a site only if its own policy says so.
+# names; X and S depend on content, so they stop a site only if its own policy says so, or if more
+# than half of its people fail by one rule (`Findings.stop_if_most_fail`).
 Severity = Literal["E", "X", "S", "W"]
+
+# Fewer people who fail by one rule are never a fault of their site: to stop for one person would
+# tell others about that person.
+LEAST_OF_A_SITE: Final = 3
 
 # Places named in one line; `Finding.places` has all of them.
 MAX_PLACES: Final = 3
@@ -33,7 +38,8 @@ _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
 class IssueCode(Enum):
     """The rules, one a line: number, severity, what is wrong, what was expected, the remedy.
 
-    CAPE-E1nn stops the site, CAPE-W1nn warns or fails a subject; `strict` makes S, and too many X, E.
+    CAPE-E1nn stops the site, CAPE-W1nn warns or fails a subject; `strict` makes S, and too many X,
+    E, and so does an X of more than half of the people.
     """
 
     # Several rules share a number: other sites read the same sentence about all of them.
@@ -213,6 +219,7 @@ class IssueCode(Enum):
     TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
     DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
+    IMAGE_TURNED = (21, "X", "An image is turned, and its header does not say so", "a mean image that fits the mask as the header says", "export it again with its right orientation, and look whether left and right are: that cannot be told here")
     # ---- the site as a whole
     NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
     SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
@@ -290,6 +297,7 @@ class Findings:
     def __init__(self, site: str, *, strict: bool = False) -> None:
         self.site, self.strict = site, strict
         self.left_out: tuple[str, ...] = ()  # one text for each list with marks; private
+        self._people: dict[IssueCode, set[str]] = {}  # who fails by which rule
         self._entries: list[_Entry] = []
 
     def add(
@@ -299,13 +307,17 @@ class Findings:
         *,
         public: Mapping[str, object] | None = None,
         of_subject: bool = False,
+        person: str = "",
         **values: object,
     ) -> Severity:
         """Note a problem; `place` and `values` are private, `public` holds public things only.
 
-        In a file `of_subject` an E becomes an X: the subject fails, not the site.
+        In a file `of_subject` an E becomes an X: the subject fails, not the site.  `person`: the
+        label of the subject who fails by an X.
         """
         severity: Severity = "X" if of_subject and code.severity == "E" else code.severity
+        if person and severity == "X":
+            self._people.setdefault(code, set()).add(person)
         content = severity != "E"
         if severity == "S":
             severity = "E" if self.strict else "W"
@@ -328,14 +340,45 @@ class Findings:
         (first or entry).places.append(place)
         return severity
 
-    def add_issue(self, issue: Issue, name: str = "", *, of_subject: bool = False) -> Severity:
+    def add_issue(
+        self, issue: Issue, name: str = "", *, of_subject: bool = False, person: str = ""
+    ) -> Severity:
         place = ": ".join(text for text in (name, issue.observed) if text)
-        return self.add(issue.code, place, public=None, of_subject=of_subject, **issue.values)
+        return self.add(
+            issue.code, place, public=None, of_subject=of_subject, person=person, **issue.values
+        )
+
+    def why(self, passed: Collection[str]) -> dict[str, int]:
+        """Return how many people fail by each rule, most first; `passed`: labels of the others.
+
+        A text names the rule and its limit, without a name or a value of a person.
+        """
+        failed = {code: len(people.difference(passed)) for code, people in self._people.items()}
+        reasons = {}
+        for code, n in sorted(failed.items(), key=lambda item: -item[1]):
+            entry = next(entry for entry in self._entries if entry.code is code)
+            problem = f"{code.problem[0].lower()}{code.problem[1:]}"
+            reasons[f"{problem}; expected {entry.expected}" if entry.expected else problem] = n
+        return {reason: n for reason, n in reasons.items() if n}
+
+    def stop_if_most_fail(self, passed: Collection[str], n_listed: int) -> None:
+        """Stop the site if more than half of the people fail by one rule, strict or not.
+
+        That is a fault of the site, or a limit that does not fit its data, and not of people: the
+        site is told before it is charged.  Others read that it stopped, and not by which rule.
+        """
+        for code, people in self._people.items():
+            n = len(people.difference(passed))
+            if n >= LEAST_OF_A_SITE and 2 * n > n_listed:
+                self._escalate(f"{n} of {n_listed} people of this site fail by this rule", code)
 
     def escalate(self, reason: str) -> None:
         """Make every failure a stop and say why (too many subjects fail)."""
+        self._escalate(reason)
+
+    def _escalate(self, reason: str, code: IssueCode | None = None) -> None:
         for entry in self._entries:
-            if entry.severity == "X":
+            if entry.severity == "X" and code in (None, entry.code):
                 entry.severity = "E"
                 entry.problem = f"{entry.problem} ({reason})"
 

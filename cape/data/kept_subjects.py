@@ -36,7 +36,7 @@ from cape.frozen import dataclass
 from cape.settings.documents import plain_json
 from cape.settings.resolved import Reading, Resolved
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import Basis, basis_kind, project, public_basis, widest_basis
+from cape.space.public_basis import Basis, project, public_basis, widest_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class KeptSubjects:
 
             self._program += version("nilearn")  # it chooses the columns
         # Columns nest, but a product with more of them may round differently.
-        kind = basis_kind(how, space)
+        kind = how.basis
         basis = [kind, how.brains and kind == "kernel", widest_basis(how, space)]
         what = [asdict(how.reading), space.digest, space.template_space, *basis]
         self._what = json.dumps(what, sort_keys=True)

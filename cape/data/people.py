@@ -677,7 +677,8 @@ class _Reader:
         with_run = {each.run.person for each in kept}
         without = {each.run.person for each in stated} - with_run
         for label in sorted(without, key=natural_key):
-            self.findings.add(IssueCode.NO_BIDS_IMAGE, draft.shown[label], wanted=asked)
+            shown = draft.shown[label]
+            self.findings.add(IssueCode.NO_BIDS_IMAGE, shown, person=label, wanted=asked)
         return kept
 
     def _is_judged(self, name: str, named: BidsName, *, every_name: bool) -> bool:

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.counting import CountedPeople
 from cape.data.checks import (
     RunShape,
     Subject,
@@ -58,7 +59,7 @@ from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import Basis, basis_kind, project, widest_basis
+from cape.space.public_basis import Basis, project, widest_basis
 
 # Called with (subjects done, subjects in all).
 OnSubjectDone = Callable[[int, int], None]
@@ -75,6 +76,7 @@ class SiteData:
     # For each label the SHA-256 of its files, () if they could not be read
     digests: tuple[tuple[str, ...], ...]
     findings: tuple[Finding, ...]
+    why: Mapping[str, int]  # how many people fail by each rule
     fingerprint: str  # SHA-256 over the contents of the accepted files, and of `people`
     people: Compared | None = None  # variables and outcomes, where the settings compare people
 
@@ -88,6 +90,21 @@ class SiteData:
         """Labels of the subjects that count as zeros."""
         passed = {subject.label for subject in self.subjects}
         return tuple(label for label in self.listed if label not in passed)
+
+    def counting(
+        self, config: Config, min_group: int = 1, *, measured: bool = True
+    ) -> CountedPeople:
+        """Return how many people count.
+
+        In a comparison a person also needs a row that adds something; `min_group` and `measured`
+        are those of `Compared.adds_nothing`.
+        """
+        passed = CountedPeople(listed=len(self.listed), counted=len(self.subjects), why=self.why)
+        if config.question is None or self.people is None:
+            return passed
+        failed = set(self.failed)
+        without = self.people.adds_nothing(config.question, min_group, measured=measured)
+        return passed.without(why for label, why in without.items() if label not in failed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,18 +122,20 @@ class Inspection:
     labels: tuple[str, ...] = ()
     needs: ResourceEstimate | None = None
     left_out: tuple[str, ...] = ()  # one line for each list that leaves people out
+    counted: CountedPeople
 
 
 class SitePass:
     """The findings of a pass over all files of a site so far; private, grows with each subject."""
 
-    def __init__(self, listing: SiteListing, findings: Findings) -> None:
+    def __init__(self, listing: SiteListing, findings: Findings, *, stop: bool = True) -> None:
         self.listing, self.findings = listing, findings
         self.labels = tuple(person.label for person in listing.listed)
         self.subjects: list[Subject] = []  # those that could be read
         self.accepted: list[Subject] = []  # those that passed
         self.shapes: list[RunShape] = []  # of every run
         self.people: Compared | None = None
+        self.stop = stop  # whether a rule that most people fail stops the site
 
     def read_compared(self, base: Path, words: OwnWords | None) -> None:
         """Read variables and outcomes of all listed people, if the settings compare them."""
@@ -153,6 +172,7 @@ def load_site(
     site: str,
     working: Path | None = None,
     strict: bool = False,
+    stop_if_most_fail: bool = True,
     store: DataStore | None = None,
     before_records: Callable[[], None] = lambda: None,
     before_reading: Callable[[SiteListing], None] = lambda listing: None,
@@ -168,8 +188,9 @@ def load_site(
     says who is listed, is read, and `before_reading` before any series is.
 
     DataError: a list, mask, table or file of templates cannot be used, raised before
-    `before_reading`; with `strict` also for content.  Its text is the public sentence of the worst
-    finding, its detail holds all private texts.
+    `before_reading`; with `stop_if_most_fail`, more than half of the people fail by one rule; with
+    `strict` also for other content.  Its text is the public sentence of the worst finding, its
+    detail holds all private texts.
     """
     findings = Findings(site, strict=strict)
     files = list_site(base, listing, config, findings, before_records, words)
@@ -178,7 +199,7 @@ def load_site(
         with_templates(files.space, maps or base, site=site)  # refused before hours of reading
     before_reading(files)
     files = with_features_of_files(files, findings)
-    site_pass = SitePass(files, findings)
+    site_pass = SitePass(files, findings, stop=stop_if_most_fail)
     reduction = SubjectReduction(files, maps or base, store)
     # The only pass over the voxels: a second one would take hours at a site.
     read = accepted_subjects(site_pass, reduction, on_subject=on_subject)
@@ -263,12 +284,12 @@ def accepted_subjects(
         for done, (files, result) in enumerate(zip(listed, each, strict=True), start=1):
             try:
                 read = result()
-                passed = _passes(read, site_pass)
+                passed = _passes(read, files.label, site_pass)
             # A reader failed, or we made a mistake.  Whether one person's file breaks the program
             # is content, too: only this person fails, and the site alone learns of it.
             except Exception as err:
                 what = f"{files.label}: {type(err).__name__}: {err}"
-                site_pass.findings.add(IssueCode.SUBJECT_BREAKS, what)
+                site_pass.findings.add(IssueCode.SUBJECT_BREAKS, what, person=files.label)
                 passed = False
             if passed:
                 yield files.label, read.Y
@@ -276,11 +297,11 @@ def accepted_subjects(
                 on_subject(done, len(listed))
 
 
-def _passes(read: ReadSubject, site_pass: SitePass) -> bool:
+def _passes(read: ReadSubject, label: str, site_pass: SitePass) -> bool:
     """Note the findings of a subject; tell whether it passes by itself."""
     site_pass.shapes.extend(read.shapes)
     for name, issue, unusable in read.notes:
-        site_pass.findings.add_issue(issue, name, of_subject=unusable)
+        site_pass.findings.add_issue(issue, name, of_subject=unusable, person=label)
     subject = read.subject
     if subject is None:
         return False
@@ -397,13 +418,14 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     note_copies([s for s in site_pass.shapes if s.name not in copies], findings)
     # Without a mask every subject fails; saying so would only hide the reason.
     if space is not None or config.feature_space == "matrix":
-        judge_site(site_pass.subjects, site_pass.accepted, len(listed), config, findings)
+        people = site_pass.subjects, site_pass.accepted, len(listed)
+        judge_site(*people, config, findings, stop=site_pass.stop)
     needs = None
     in_memory = any(run.values is not None for files in listed for run in files.runs)
     if space is not None and site_pass.accepted and not in_memory:
         how = listing.how
         n_basis = widest_basis(how, space)
-        wide = how.brains and basis_kind(how, space) == "kernel"
+        wide = how.brains and how.basis == "kernel"
         needs = estimate_resources(site_pass.accepted, space, n_basis, working, wide=wide)
         check_room(needs, findings)
     accepted, error = None, None
@@ -423,6 +445,11 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
         labels=site_pass.labels,
         needs=needs,
         left_out=findings.left_out,
+        counted=CountedPeople(
+            listed=len(listed),
+            counted=len(site_pass.accepted),
+            why=findings.why({subject.label for subject in site_pass.accepted}),
+        ),
     )
 
 
@@ -446,6 +473,7 @@ def _site_data(site_pass: SitePass, space: FeatureSpace) -> SiteData:
         subjects=tuple(site_pass.accepted),
         digests=tuple(digests_of.get(label, ()) for label in site_pass.labels),
         findings=site_pass.findings.listing(),
+        why=site_pass.findings.why({subject.label for subject in site_pass.accepted}),
         fingerprint=hashlib.sha256(content).hexdigest(),
         people=site_pass.people,
     )
@@ -466,7 +494,7 @@ def _leave_copies_out(site_pass: SitePass) -> set[str]:
         if first != label:
             names = [run.name for run in subject.runs]
             place = f"{first} and {label} ({', '.join(names)})"
-            site_pass.findings.add(IssueCode.DATA_TWICE, place)
+            site_pass.findings.add(IssueCode.DATA_TWICE, place, person=label)
             site_pass.accepted.remove(subject)
             copies.update(names)
     return copies

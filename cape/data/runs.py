@@ -84,6 +84,7 @@ class Series:
     kept: Kept | None = None  # (T - n_dummy,): volumes that scrubbing keeps; None: all
     mean_fd: float | None = None  # mean framewise displacement, mm; None if no table says
     columns: tuple[str, ...] = ()  # names of the features, if the file has them
+    turned: str = ""  # how an image is turned against its header (`orientation`); "": as it says
     # Digest of the grid of an image without a stated space that is not on the mask's grid, else ""
     place: str = ""
 

@@ -89,6 +89,7 @@ def read_subject(
         left_out=_left_out(read),
         seconds=sum(series.n_kept * (series.tr or how.tr) for series in read) if timed else 0.0,
         mean_fd=_mean_fd(read),
+        turned=tuple(dict.fromkeys(series.turned for series in read if series.turned)),
         rank=rank,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
     )

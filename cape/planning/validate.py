@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
 from cape.data.folders import sites_below, words_beside
@@ -63,6 +64,11 @@ class FolderCheck:
     @property
     def findings(self) -> tuple[Finding, ...]:
         return (*(f for site in self.sites for f in site.findings), *self.handshake)
+
+    @property
+    def counted(self) -> CountedPeople:
+        """The people of all sites who count."""
+        return counted_together(check.inspection.counted for check in self.sites)
 
     @property
     def accepted(self) -> dict[str, SiteData]:
@@ -193,6 +199,11 @@ def check_site(
         words=policy.words,
     )
     inspection = _with_templates(inspection, base, owner.config, site)
+    if inspection.accepted is not None:
+        # Outcomes of images are computed in the run.
+        least = policy.min_group
+        counted = inspection.accepted.counting(owner.config, least, measured=False)
+        inspection = replace(inspection, counted=counted)
     accepted, refused = inspection.accepted, list(inspection.findings)
     # The policy judges settings only with a budget.
     if owner.has_budget:

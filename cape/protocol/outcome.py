@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from cape.algorithms.claims import Claims
+from cape.algorithms.claims import Claims, SplitHalf
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
@@ -94,6 +94,7 @@ class SpatialSet:
     test: LeftRight | None = None  # left-right test of brains
     mirrored: bool = False  # whether left and right were averaged after a clear test
     claims: Claims | None = None  # None unless the test is clear
+    split_half: SplitHalf | None = None  # of runs without noise; None unless the test is clear
     recipe: bool = False  # whether the recipe for brains was used (docs/separations.md)
     n_basis: int = 0  # size of its own kernel basis; 0: the basis of the run
 

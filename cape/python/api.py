@@ -24,7 +24,9 @@ import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
+from cape.algorithms.spatial import kurtosis
 from cape.computations import load, planner_of
+from cape.counting import CountedPeople, counted_together
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
 from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
@@ -33,7 +35,7 @@ from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.planning.comparison_budget import PlannedComparison
-from cape.planning.consortium_folder import proposed
+from cape.planning.consortium_folder import has_settings, proposed
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
@@ -82,6 +84,8 @@ class Result:
         the run is not private.
     trace : tuple of RoundRecord
     warnings : tuple of str
+    counted : CountedPeople
+        People who count (``counted``) of those given (``listed``), and ``why`` not the others.
     q_ngi, map_correlation : float
         Recovery error and mean |r| with the true maps; None without true maps.
     outcome : Outcome
@@ -106,6 +110,7 @@ class Result:
     delta: float
     trace: tuple[RoundRecord, ...]
     warnings: tuple[str, ...]
+    counted: CountedPeople
     q_ngi: float | None
     map_correlation: float | None
     outcome: Outcome = field(repr=False)
@@ -113,13 +118,15 @@ class Result:
     def __repr__(self) -> str:
         privacy = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
         content = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
-        parts = (self.outcome.computation, content, self.outcome.ended, privacy or "NOT PRIVATE")
+        people = f"{self.counted.counted} of {self.counted.listed} people"
+        privacy = privacy or "NOT PRIVATE"
+        parts = (self.outcome.computation, content, people, self.outcome.ended, privacy)
         return f"<Result {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
         from cape.python.notebook import result_html
 
-        return result_html(self.outcome, self.plot)
+        return result_html(self.outcome, self.plot, self.counted)
 
     def write(self, folder: str | Path) -> Path:
         """Write all files of the consortium and the report.
@@ -134,7 +141,9 @@ class Result:
         Path
             The path of index.html.
         """
-        write_results(Path(folder), self.outcome)
+        write_results(
+            Path(folder), self.outcome, counted=None if self.counted.all else self.counted
+        )
         return Path(folder) / "index.html"
 
     def to_dataframe(self) -> Any:
@@ -175,7 +184,26 @@ class Result:
         return maps_figure(self.maps, self.outcome.space)
 
 
-def _result(outcome: Outcome, truth: Array | None) -> Result:
+# Excess kurtosis from which the spatial maps of a matrix are sparse: at the median over the maps,
+# sparse ones of planted matrices had .7 to 8, dense ones -1.
+SPARSE = 0.5
+FITS_BETTER = (
+    "the time courses separate nothing here, and the maps are sparse: this is the result of "
+    "computation='capegica' (computation='capedjica' gives the other)"
+)
+
+
+def _is_sparse(outcome: Outcome, settings: Mapping[str, object]) -> bool:
+    """Whether spatial ICA fits the matrix of a temporal run that did not converge."""
+    if not isinstance(outcome, IcaOutcome) or outcome.kind != "temporal" or outcome.spatial is None:
+        return False
+    if outcome.space.kind != "matrix" or outcome.status == "converged":
+        return False
+    sparse = float(np.median(kurtosis(outcome.spatial.A))) > SPARSE
+    return sparse and has_settings("capegica", settings)
+
+
+def _result(outcome: Outcome, truth: Array | None, counted: CountedPeople) -> Result:
     figures = privacy_json.figures(outcome)
     ica = outcome if isinstance(outcome, IcaOutcome) else None
     q, correlation = None, None
@@ -197,6 +225,7 @@ def _result(outcome: Outcome, truth: Array | None) -> Result:
         delta=figures.delta,
         trace=outcome.trace,
         warnings=outcome.warnings,
+        counted=counted,
         q_ngi=q,
         map_correlation=correlation,
         outcome=outcome,
@@ -289,6 +318,8 @@ class Consortium:
             ``False``: a run without noise, which is not private.
         computation : str, optional
             None: capegica for images and parcels, capedjica for matrices and for its own settings.
+            Without noise a warning says if capegica fits a matrix better, and its result is
+            returned.
         settings : mapping, optional
             Those of docs/config.md.
         seed : int, optional
@@ -320,6 +351,7 @@ class Consortium:
         }
         arguments = {"epsilon": epsilon, "private": private}
         values |= {name: value for name, value in arguments.items() if value is not None}
+        asked = computation
         computation = computation or proposed(
             {**(settings or {}), "feature_space": values.get("feature_space", "mask")}
         )
@@ -337,9 +369,15 @@ class Consortium:
         # A real run would be refused; a simulation warns.
         planner, noise = planner_of(computation), ""
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
+        # First: every other figure speaks of all people who are listed.
+        counted = counted_together(source.counted for source in sources.values())
+        if not counted.all:
+            warnings.warn(counted.sentence, SubjectsWarning, stacklevel=2)
+        for source in sources.values():
+            if notice := source.notice:
+                warnings.warn(notice, SubjectsWarning, stacklevel=2)
         if planner is not None:
-            n_people = sum(source.n_subjects for source in sources.values())
-            noise = planner.expected_noise(config, len(self._sites), n_people)
+            noise = planner.expected_noise(config, len(self._sites), counted.counted)
         if noise:  # a warning; the final status follows from the result
             warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         # The caller has all data, so a site's policy would not protect them.  A seed in the policy
@@ -350,7 +388,67 @@ class Consortium:
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
         self.config = config
-        return _result(transport.outcome, self._truth)
+        # Without noise a second look costs nobody anything.
+        if asked is None and not config.private and _is_sparse(transport.outcome, settings or {}):
+            warnings.warn(FITS_BETTER, CapeWarning, stacklevel=2)
+            return self.run(
+                epsilon=epsilon,
+                delta=delta,
+                private=private,
+                computation="capegica",
+                settings=settings,
+                seed=seed,
+                on_progress=on_progress,
+            )
+        return _result(transport.outcome, self._truth, counted)
+
+    def budget(
+        self,
+        *,
+        epsilon: float,
+        delta: float = 1e-5,
+        computation: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> PlannedRun | PlannedComparison:
+        """Return what a run on the people who count would cost and whether it will work.
+
+        The data are read and checked, as before a run; nothing is released.
+
+        Parameters
+        ----------
+        epsilon, delta, computation, settings
+            As for `run`.
+
+        Returns
+        -------
+        PlannedRun or PlannedComparison
+            As `cape.budget` returns.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E011: a number out of its range.
+        DataError
+            At a site, no person passed the checks, or more than half fail by one.
+        """
+        values = {
+            **({} if self.space is None else {"feature_space": self.space.kind}),
+            **self._shape(),
+            **(settings or {}),
+        }
+        name = computation or proposed(values)
+        config = load(name).config.from_input({"epsilon": epsilon, "delta": delta, **values})
+        counted = counted_together(
+            self._source(site, people, config).counted for site, people in self._sites.items()
+        )
+        return budget(
+            subjects=counted.counted,
+            sites=len(self._sites),
+            epsilon=epsilon,
+            delta=delta,
+            computation=name,
+            settings=values,
+        )
 
     def _source(
         self, site: str, people: Sequence[Array | SiteRun] | Path, config: Config
@@ -358,10 +456,7 @@ class Consortium:
         if not isinstance(people, Path):
             runs = [X if isinstance(X, SiteRun) else np.asarray(X).T for X in people]
             return ArraySource.of(site, runs, self.space or mask_space(config), config)
-        source = FileSource(people, {}, config, site)
-        if notice := source.notice:
-            warnings.warn(notice, SubjectsWarning, stacklevel=4)
-        return source
+        return FileSource(people, {}, config, site)
 
     def _check_length(self, min_timepoints: int) -> None:
         """ConfigError CAPE-E284: all arrays have too few rows, but enough columns."""

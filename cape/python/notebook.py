@@ -7,19 +7,24 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
+from cape.counting import CountedPeople
 from cape.protocol.outcome import IcaOutcome, Outcome
 from cape.report.consortium import components_of, results_of
 from cape.report.plots import has_matplotlib, png_of
 from cape.report.results import sentence
 
 
-def result_html(outcome: Outcome, draw_maps: Callable[[], Any]) -> str:
-    """Return sentence, privacy, a picture and the table of claims as HTML."""
+def result_html(
+    outcome: Outcome, draw_maps: Callable[[], Any], counted: CountedPeople | None = None
+) -> str:
+    """Return people who count, sentence, privacy, a picture and the table of claims as HTML."""
     results = results_of(outcome)
     privacy = "NOT PRIVATE: no privacy guarantee."
     if results.private:
         privacy = f"epsilon {results.epsilon:.3g} at delta {results.delta:g} for every subject."
     parts = [f"<p><b>{escape(sentence(results))}</b></p>", f"<p>{privacy}</p>"]
+    if counted is not None and not counted.all:
+        parts.insert(0, f"<p><b>{escape(counted.sentence)}</b></p>")
     if not isinstance(outcome, IcaOutcome):
         tables = (_table(table.header, table.rows) for table in outcome.tables)
         return "".join((*parts, *tables))

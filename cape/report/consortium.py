@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from cape.algorithms.claims import Claims, countable
-from cape.algorithms.component_order import z_scores
+from cape.algorithms.claims import Claims, SplitHalf, countable
+from cape.algorithms.component_order import above_background, z_scores
 from cape.algorithms.estimators import Array
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
+from cape.counting import CountedPeople
 from cape.delimited import written_cell
 from cape.errors import ConfigError
 from cape.protocol.model import Roster
@@ -48,6 +49,7 @@ from cape.report.results import (
     SPATIAL_TABLE,
     ClaimFigures,
     ComparisonResults,
+    HalfFigures,
     LeftRightFigures,
     MapResults,
     ModelFigures,
@@ -64,15 +66,23 @@ from cape.report.results import (
 )
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, is_cifti
-from cape.space.public_basis import Basis, basis_kind, public_basis
+from cape.space.public_basis import Basis, public_basis
 
 Components = tuple[Component, ...]
 
 
-def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
-    """Write the files of a run; without `page`, index.html and its figures are left to `render`."""
+def write_results(
+    folder: Path, outcome: Outcome, *, page: bool = True, counted: CountedPeople | None = None
+) -> None:
+    """Write the files of a run; without `page`, index.html and its figures are left to `render`.
+
+    `counted`: where the caller has the data of all sites and somebody does not count.
+    """
     # Compute all figures before writing: a failure must not leave half a result.
-    results, privacy = results_of(outcome), privacy_json.statement(outcome)
+    results, privacy = (
+        replace(results_of(outcome), counted=counted),
+        privacy_json.statement(outcome),
+    )
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "results.json", results)
     files.write_json(folder / "privacy.json", privacy)
@@ -93,13 +103,19 @@ def write_results(folder: Path, outcome: Outcome, *, page: bool = True) -> None:
 
 
 def add_score(
-    folder: Path, *, q_ngi: float | None, map_correlation: float | None, synthetic: bool = False
+    folder: Path,
+    *,
+    q_ngi: float | None,
+    map_correlation: float | None,
+    counted: CountedPeople | None = None,
+    synthetic: bool = False,
 ) -> None:
     """Mark a simulation and add how close its maps are to the planted ones.
 
-    `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.
+    `q_ngi`: 0 is perfect; `map_correlation`: mean |r|; None where no maps were planted.  `counted`:
+    if somebody does not count.
     """
-    results = replace(read_results(folder), simulation=True, synthetic=synthetic)
+    results = replace(read_results(folder), simulation=True, synthetic=synthetic, counted=counted)
     if isinstance(results, MapResults):  # tables have no planted truth
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
     _write_again(folder, results)
@@ -268,7 +284,7 @@ def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
 
 
 def _model_figures(outcome: IcaOutcome) -> ModelFigures:
-    spatial = template = sides = claims = None
+    spatial = template = sides = claims = halves = None
     if (found := outcome.spatial) is not None:
         fit = dataclasses.asdict(found.sparseness) if found.sparseness else {}
         n = int(found.A.shape[1])
@@ -277,10 +293,16 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
             figures, verdict = dataclasses.asdict(found.test), found.test.verdict
             sides = LeftRightFigures(**figures, verdict=verdict, mirrored=found.mirrored)
         claims = None if found.claims is None else _claim_figures(found.claims)
+        halves = None if found.split_half is None else _half_figures(found.split_half)
     if outcome.template is not None:
         template = tuple(_template_rows(outcome.A, outcome.template))
     return ModelFigures(
-        kind=outcome.kind, spatial=spatial, left_right=sides, claims=claims, template=template
+        kind=outcome.kind,
+        spatial=spatial,
+        left_right=sides,
+        claims=claims,
+        halves=halves,
+        template=template,
     )
 
 
@@ -297,6 +319,11 @@ def _claim_figures(claims: Claims) -> ClaimFigures:
         q=claims.cohort,
         cohort=CALIBRATED.cohort_at(claims.cohort).carry,
     )
+
+
+def _half_figures(halves: SplitHalf) -> HalfFigures:
+    words = halves.words
+    return HalfFigures(in_halves=words.count("in halves"), maybe=words.count("maybe"))
 
 
 def _template_rows(released: Array, reading: TemplateReading) -> Iterator[TemplateRow]:
@@ -320,20 +347,23 @@ def components_of(outcome: IcaOutcome) -> Components:
         words, curvature = verdict.components, verdict.component_curvature
         rows = _with(rows, verdict=words, curvature=curvature)
     if outcome.spatial is not None and outcome.kind == "spatial":
-        rows = _claimed(rows, outcome.spatial.claims)
+        rows = _claimed(rows, outcome.spatial)
     return _named(rows, outcome.A, outcome)
 
 
 def _spatial_set(outcome: IcaOutcome, spatial: SpatialSet, model: ModelFigures) -> Components:
     rows = maps.describe(spatial.A, outcome.space, shares=False)
     rows = _with(rows, name=[f"S{k:02d}" for k in range(1, len(rows) + 1)])
-    rows = _claimed(rows, spatial.claims)
+    rows = _claimed(rows, spatial)
     # Maps no sparser and no more symmetric than those of noise get no names.
     return _named(rows, spatial.A, outcome, spatial.n_basis) if model.found_free else rows
 
 
-def _claimed(rows: Components, claims: Claims | None) -> Components:
-    if claims is None:
+def _claimed(rows: Components, spatial: SpatialSet) -> Components:
+    if (halves := spatial.split_half) is not None:
+        words = [word or None for word in halves.words]
+        return _with(rows, found_again=words, stability=halves.r)
+    if (claims := spatial.claims) is None:
         return rows
     return _with(
         rows,
@@ -383,7 +413,7 @@ def _basis_of(
         return public_basis(resolve(as_spatial(config, own_basis)), space, own_basis)
     # Template maps are as fine as the templates: no smooth basis limits them.
     how = resolve(config)
-    smooth = basis_kind(how, space) in ("dct", "kernel") and not space.n_templates
+    smooth = how.basis in ("dct", "kernel") and not space.n_templates
     return public_basis(how, space, run.n_basis) if smooth else None
 
 
@@ -416,7 +446,12 @@ def _write_maps(folder: Path, outcome: IcaOutcome, model: ModelFigures) -> None:
     np.savez(folder / "unmixing.npz", **matrices, eigenvalues=spectrum, feature_space_digest=digest)
     # The stamp is in the image header: images are copied without the files beside them.
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
-    sets = {maps.file_of(outcome.status): z_scores(outcome.A)}
+    z = z_scores(outcome.A)
+    # A seeded run protects nobody either, but it has noise.
+    quiet = outcome.settings.get("private") is False
+    if quiet and model.kind == "spatial" and outcome.space.kind != "matrix":
+        z = above_background(z)
+    sets = {maps.file_of(outcome.status): z}
     # A spatial run's maps are this set already; so, nearly, are those of a run back at its start.
     same = model.kind == "spatial" or (outcome.status == "unconfirmed" and not model.of_images)
     if (found := outcome.spatial) is not None and not same:

@@ -49,7 +49,7 @@ AnyFolder = MapFolder | TableFolder | ComparisonFolder
 
 PAGE = "consortium/page.html.j2"
 # Claims on single maps, best first; "" is no claim
-CLAIM_WORDS = ("", "yes", "likely", "uncertain", "image")
+CLAIM_WORDS = ("in halves", "maybe", "", "yes", "likely", "uncertain", "image")
 
 
 def render(path: Path) -> Path:

@@ -43,7 +43,8 @@ class Component:
     curvature: float | None = None
     # Spatial maps of brains if the left-right test is clear (`algorithms.claims`): yes, likely,
     # uncertain, or image; P(|r| > .5) and P(|r| > .7) with a network of other people; |r| with
-    # itself under other draws of the noise; name of its mirror image
+    # itself under other draws of the noise; name of its mirror image.  Without noise (`SplitHalf`):
+    # in halves, or maybe; |r| between halves of these people.
     found_again: str | None = None
     claimed: float | None = None
     claimed_strict: float | None = None

@@ -15,6 +15,7 @@ import numpy as np
 from cape.algorithms import subjects
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
+from cape.counting import CountedPeople
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
 from cape.report import derivatives, files, labels, maps, methods
@@ -74,6 +75,7 @@ class PrivateSummary:
 
     subjects: tuple[SubjectFacts, ...] = ()  # accepted ones, in the order of the time courses
     failed: tuple[str, ...] = ()  # labels of subjects who count as zeros
+    counted: CountedPeople | None = None  # None: not known
     checks: tuple[Check, ...] = ()  # worst first
     policy: Mapping[str, object] = field(default_factory=dict)
     # Keys of each reply: seq, phase, round, message, fields (with their bytes), bytes, sha256
@@ -122,6 +124,7 @@ class SiteFacts:
     # Texts for a paper: processing of the data, and the counts of this site
     data: str
     counts: str
+    counted: CountedPeople | None = None  # how many people count, and why others do not
     networks: tuple[str, ...]  # nearest public network of each component; "" below chance
 
 
@@ -185,6 +188,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         software=methods.package_versions(),
         data=_data(site, site.space) if site.space is not None and site.names else "",
         counts=_counts(summary),
+        counted=summary.counted,
         networks=_networks(site),
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.counting import CountedPeople
 from cape.delimited import split_lines
 from cape.forecast.rule import ComponentKind
 from cape.frozen import dataclass
@@ -58,6 +59,9 @@ class Results:
     private: bool
     seeded: bool
     simulation: bool = False
+    # Of a simulation, whose user has the data of all sites, if somebody does not count; in a real
+    # run each site alone knows
+    counted: CountedPeople | None = None
     # Data are known to be synthetic only by a planted truth beside the sites.
     synthetic: bool = False
     computation: str
@@ -142,6 +146,14 @@ class ClaimFigures:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HalfFigures:
+    """Number of maps that other halves of these people would show again, in a run without noise."""
+
+    in_halves: int
+    maybe: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateRow:
     """One template: correlations, and how far its deviation exceeds the noise."""
 
@@ -171,12 +183,18 @@ class ModelFigures:
     spatial: SpatialFit | None = None
     left_right: LeftRightFigures | None = None  # of brains, before any mirroring
     claims: ClaimFigures | None = None  # of brains, where the left-right test is clear
+    halves: HalfFigures | None = None  # the same of a run without noise
     template: tuple[TemplateRow, ...] | None = None
 
     @property
     def of_images(self) -> bool:
         """Whether spatial maps were made by the recipe for brains."""
         return self.kind == "spatial" or (self.spatial is not None and self.spatial.recipe)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the maps of the run are counted by what is claimed of them."""
+        return self.kind == "spatial" and (self.claims or self.halves) is not None
 
     @property
     def found_free(self) -> bool:
@@ -305,20 +323,23 @@ def sentence(results: Results) -> str:
     if results.status == "unclear":
         n = results.n_components
         return f"It is not clear whether these {n} maps are networks: {_why(results)}."
-    if results.separation.kind == "spatial" and results.separation.claims is not None:
-        return _claimed(results)
-    return f"{results.n_components} maps were released; nothing tells whether they are networks."
+    model, total = results.separation, results.n_components
+    if model.kind == "spatial" and (claims := model.claims) is not None:
+        # Images do not count; a pair that may be one network counts once (`algorithms.claims`).
+        return _counted(claims.yes, claims.likely, total, "a network", "networks")
+    if model.kind == "spatial" and (halves := model.halves) is not None:
+        again = "found again in other halves of these people"
+        return _counted(halves.in_halves, halves.maybe, total, again, again)
+    return f"{total} maps were released; nothing tells whether they are networks."
 
 
-def _claimed(results: MapResults) -> str:
-    claims, total = results.separation.claims, results.n_components
-    # Mirror images do not count; a pair that may be one network counts once (`algorithms.claims`).
-    n = 0 if claims is None else claims.yes + claims.likely
-    if n == 0:
-        return f"None of the {total} maps is likely a network."
+def _counted(n: int, more: int, total: int, one: str, several: str) -> str:
+    """Say of how many maps something is sure, and of how many more it may be true."""
     if n == total:
-        return f"All {total} maps are likely networks."
-    return f"{n} of {total} maps {'are likely networks' if n > 1 else 'is likely a network'}."
+        return f"All {total} maps are {several}."
+    words = f"maps are {several}" if n > 1 else f"maps is {one}" if n else f"maps is surely {one}"
+    first = f"{n or 'None'} of {total} {words}"
+    return f"{first}, {more} {'more ' if n else ''}may be." if more else f"{first}."
 
 
 def _why(results: MapResults) -> str:

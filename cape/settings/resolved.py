@@ -65,8 +65,6 @@ class Resolved:
     entities: str  # entities that names in a BIDS folder must have
     own_entities: bool  # whether the owner wrote them
     basis: BasisKind  # "none": the features are the basis
-    # Without noise a basis only loses detail, so spatial maps of a small mask use all its voxels.
-    all_voxels: bool
     brains: bool  # use the recipe for spatial maps of real brains: a wide kernel
     templates: bool  # whether public template maps are part of the feature space
     widest: int  # largest d that may be chosen if the space has as many features
@@ -83,14 +81,12 @@ class Resolved:
 def resolve(config: Config) -> Resolved:
     recipe = config.recipe()
     brains = recipe.brains
-    auto_basis = config.basis == "auto" and not config.n_basis
     flat = config.feature_space == "matrix" and config.image_shape
     return Resolved(
         reading=_reading(config, brains=brains),
         entities=_entities(config),
         own_entities=config.bids_filter != "auto",
         basis="courses" if recipe.courses else _basis(config, recipe.smooth_basis),
-        all_voxels=brains and not config.private and auto_basis,
         brains=brains,
         templates=recipe.templates or config.basis == "templates",
         widest=config.n_basis or recipe.widest,

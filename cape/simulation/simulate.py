@@ -8,7 +8,7 @@ import secrets
 import shlex
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import configured, planner_of
+from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
 from cape.data.templates import file_of_maps, number_of_maps
 from cape.engines.coinstac.site import leave_run
@@ -33,8 +34,9 @@ from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
 from cape.protocol.outcome import component_names
 from cape.report import add_score
-from cape.report.files import read_rows
+from cape.report.files import read_record, read_rows
 from cape.report.maps import Component
+from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.question import quoted
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
@@ -137,7 +139,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         empty(work)
         try:
             way.play(Play(setup=setup, sites=sites, work=work, options=options))
-            _score(directory, work / "remote" / "transfer")
+            _score(directory, work / "remote" / "transfer", _counted(work, sites))
             _collect(work, out, list(sites))
             setup.write(out)
         except BaseException:  # passed on
@@ -157,13 +159,24 @@ def _leave_run(work: Path, sites: Mapping[str, Path]) -> None:
             leave_run(site, data, journal.parent, SitePlaces())
 
 
-def _score(directory: Path, consortium: Path) -> None:
+def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
+    """Return how many people count; None if all do, or a site wrote no private results."""
+    paths = [work / site / "output" / "private" / "site.json" for site in sites]
+    if not all(path.is_file() for path in paths):
+        return None
+    each = [read_record(path, SiteFacts).counted for path in paths]
+    counted = counted_together(one for one in each if one is not None)
+    return None if counted.all else counted
+
+
+def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> None:
     truth = directory / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
     add_score(
         consortium,
         q_ngi=q_ngi,
         map_correlation=correlation,
+        counted=counted,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
     )
 

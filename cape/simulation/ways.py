@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate
@@ -15,13 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import configured
-from cape.errors import ConfigError
+from cape.engines.coinstac.site import NOTICE_FILE
+from cape.errors import ConfigError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop, read_drop
 from cape.simulation.memory import MemoryTransport
-from cape.simulation.run_loop import OnSubject, RunOptions, RunSetup, run_to_end
+from cape.simulation.run_loop import (
+    OnProgress,
+    OnSubject,
+    ProgressLine,
+    RunOptions,
+    RunSetup,
+    run_to_end,
+)
 from cape.simulation.transports import (
     DocumentTransport,
     InProcess,
@@ -68,7 +77,16 @@ CONTAINER_LOGS = "container-logs"
 def in_memory(play: Play) -> None:
     computation, config, drops, _ = _bound(play)
     sources = {
-        site: FileSource(path, {}, config, site, store=play.options.store, maps=play.maps)
+        site: FileSource(
+            path,
+            {},
+            config,
+            site,
+            stop_if_most_fail=play.setup.policy.stop_if_most_fail,
+            min_group=play.setup.policy.min_group,
+            store=play.options.store,
+            maps=play.maps,
+        )
         for site, path in play.sites.items()
     }
     if play.options.on_subject is not None:
@@ -76,7 +94,7 @@ def in_memory(play: Play) -> None:
     transport = MemoryTransport(
         computation, config, sources, play.setup.policy, play.work, drops=drops, folders=play.sites
     )
-    _run_to_end(transport, play)
+    _run_to_end(transport, play, lambda: [source.notice for source in sources.values()])
 
 
 def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> None:
@@ -90,7 +108,7 @@ def in_documents(play: Play, parties: AbstractContextManager[PartyRunner]) -> No
     settings = {"computation": computation.name, **play.setup.settings}
     with parties as call:
         documents = DocumentTransport(play.sites, settings, play.work, call, active)
-        _run_to_end(documents, play)
+        _run_to_end(documents, play, lambda: _notices(play))
 
 
 def in_one_process(play: Play) -> None:
@@ -119,9 +137,32 @@ def find_way(through: str, ways: Mapping[str, Way] = WAYS) -> Way:
     return ways[through]
 
 
-def _run_to_end(transport: Transport, play: Play) -> None:
+def _run_to_end(transport: Transport, play: Play, notices: Callable[[], Iterable[str]]) -> None:
     epsilon = float(play.setup.settings.get("epsilon") or 0.0)
-    run_to_end(transport, play.options.on_progress, epsilon=epsilon)
+    run_to_end(transport, _telling(play.options.on_progress, notices), epsilon=epsilon)
+
+
+def _telling(then: OnProgress | None, notices: Callable[[], Iterable[str]]) -> OnProgress:
+    """Return `then`, which first warns of people who do not count, once all data are read.
+
+    The user of a simulation has the data of all sites, so what a site is told alone is told here.
+    """
+    waiting = [notices]
+
+    def on_progress(line: ProgressLine) -> None:
+        for notice in waiting.pop()() if waiting else ():
+            if head := notice.partition("\n")[0]:
+                warnings.warn(head, SubjectsWarning, stacklevel=4)
+        if then is not None:
+            then(line)
+
+    return on_progress
+
+
+def _notices(play: Play) -> Iterator[str]:
+    for site in play.sites:
+        path = play.work / site / "output" / NOTICE_FILE
+        yield path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _bound(play: Play) -> tuple[Computation[Any], Config, list[Drop], ActiveSites]:

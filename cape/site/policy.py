@@ -78,6 +78,8 @@ class SitePolicy:
     simulation_seed: int = -1
     # Whether the content of data files may stop a run that `cape validate` would find not ready
     stop_for_data: bool = False
+    # Whether a rule by which more than half of the people fail stops a run before it is charged
+    stop_if_most_fail: bool = True
     # Largest number of an owner's runs on `dataset_id` that read data and have not answered; no
     # other run of that owner begins then.  Counted beside `ledger_file`; 0 = any number
     max_refusals: int = 3

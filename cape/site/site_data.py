@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.errors import DataError, SubjectsWarning
+from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
@@ -24,6 +23,7 @@ from cape.space.public_basis import public_basis, widest_basis
 
 # A round with existing working arrays reads no data, so it loads neither readers nor report.
 if TYPE_CHECKING:
+    from cape.counting import CountedPeople
     from cape.data.checks import Subject
     from cape.data.pipeline import SiteData
     from cape.data.runs import SiteRun
@@ -37,8 +37,8 @@ class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
     `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
-    run (E100); the site's policy must allow that.  `store`: folder of data read by earlier runs.
-    `min_group`: as in the site's policy.
+    run (E100), and with `stop_if_most_fail` more than half by one rule; the site's policy must
+    allow both.  `store`: folder of data read by earlier runs.  `min_group`: as in that policy.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class FileSource:
         working: Path | None = None,
         *,
         strict: bool = False,
+        stop_if_most_fail: bool = True,
         store: Path | None = None,
         words: OwnWords | None = None,
         maps: Path | None = None,
@@ -59,7 +60,8 @@ class FileSource:
         self._maps = maps or base
         self._store = store
         self._base, self._site, self._working = base, site, working
-        self._strict, self._words, self._min_group = strict, words, min_group
+        self._strict, self._stop = strict, stop_if_most_fail
+        self._words, self._min_group = words, min_group
         # Called with "read" or "report", and how many subjects were read so far
         self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
@@ -104,6 +106,8 @@ class FileSource:
                     site=self._site,
                     working=self._working,
                     strict=self._strict,
+                    # Later rounds read the people that `join` accepted.
+                    stop_if_most_fail=self._stop and self._expected is None,
                     store=None if self._store is None else DataStore.open(self._store),
                     before_records=opened,
                     before_reading=reading,
@@ -172,16 +176,14 @@ class FileSource:
         """People who count as zeros, and why, for this site's own staff; "" if all pass."""
         from cape.data.issues import in_full
 
-        data = self._data()
-        failed = {*data.failed, *self._without_rows(data)}
-        n_failed, n_listed = len(failed), len(data.listed)
-        if not n_failed:
+        data, counted = self._data(), self.counted
+        if counted.all:
             return ""
-        head = f"{n_failed} of {n_listed} people that site {self._site} lists count as zeros."
-        if n_failed == n_listed:
+        head = f"Site {self._site}: {counted.sentence}"
+        if not counted.counted:
             head = (
-                f"NOBODY of site {self._site} takes part: all {n_listed} people that it lists fail "
-                "a check and count as zeros."
+                f"NOBODY of site {self._site} takes part: all {counted.listed} people that it "
+                "lists fail a check and count as zeros."
             )
         rule = (
             "Nobody else is told. Put them right, or off the list, before a run; a line "
@@ -189,20 +191,10 @@ class FileSource:
         )
         return f"{head}\n{rule}\n\n{in_full(data.findings)}\n"
 
-    def _without_rows(self, data: SiteData) -> Iterator[str]:
-        """Yield who is not asked, has no outcome or lacks a column of the formula."""
-        question = self.config.question
-        if question is None or data.people is None:
-            return
-        from cape.algorithms.design import counted
-
-        labels, rows = data.people.rows(question)
-        K = len(question.outcomes)
-        without = np.isnan(rows[:, :K]).all(axis=1) | np.isnan(rows[:, K + 1 :]).any(axis=1)
-        cell, _ = counted(question, rows[:, K].astype(np.int64), self._min_group)
-        for label, adds_nothing in zip(labels, without | (cell < 0), strict=True):
-            if adds_nothing:
-                yield label
+    @property
+    def counted(self) -> CountedPeople:
+        """How many listed people count; of a comparison, those with a row that adds something."""
+        return self._data().counting(self.config, self._min_group)
 
     @property
     def people(self) -> list[ListedPerson]:
@@ -302,6 +294,7 @@ class FileSource:
         return PrivateSummary(
             subjects=subjects,
             failed=data.failed,
+            counted=self.counted,
             checks=tuple(checks),
             policy={**fields, "digest": digest},
             sent=tuple(replies),
@@ -340,25 +333,35 @@ class ArraySource:
     def of(
         cls, site: str, arrays: Sequence[Array | SiteRun], space: FeatureSpace, config: Config
     ) -> Self:
-        """Check the arrays (D, T_m) or runs of a site as `load_site` does; warn of findings.
+        """Check the arrays (D, T_m) or runs of a site as `load_site` does.
 
-        DataError if nobody passes.
+        DataError if nobody passes, or more than half fail by one rule.
         """
         from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
 
         found = pass_over_arrays(site, arrays, space, config)
         for _ in accepted_subjects(found):
             pass
-        accepted = accepted_site(conclude(found))
+        inspection = conclude(found)
+        if (stopped := inspection.error) is not None:
+            stopped.explain(file=False)  # there is no site-error.txt, and the caller has the data
+        accepted = accepted_site(inspection)
         if not accepted.subjects:
-            # There is no site-error.txt, and the caller has the data.
             detail = "\n".join(finding.private for finding in accepted.findings)
             stop = DataError("E100", site=site, detail=detail)
             stop.explain(file=False)
             raise stop
-        for finding in accepted.findings:
-            warnings.warn(f"site {site}: {finding.private}", SubjectsWarning, stacklevel=4)
         return cls(site=accepted, config=config)
+
+    @property
+    def notice(self) -> str:
+        """All findings, for the caller, who has the data; "" without any."""
+        findings = (f"site {self.site.site}: {finding.private}" for finding in self.site.findings)
+        return "\n".join(findings)
+
+    @property
+    def counted(self) -> CountedPeople:
+        return self.site.counting(self.config)
 
     @property
     def space(self) -> FeatureSpace:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from cape.algorithms import basis, kernel
 from cape.algorithms.estimators import Array, Data
 from cape.errors import ConfigError
-from cape.settings.config import MAX_BASIS
 from cape.settings.resolved import BasisKind, Resolved
 from cape.space.feature_space import FeatureSpace, coordinates
 
@@ -36,19 +35,9 @@ _COLUMNS: Final = 8  # columns of a basis that are smoothed at a time
 WIDE_MODES, MODES, MAX_WIDE_MODES = 60_000_000, 290_000_000, 300
 
 
-def basis_kind(how: Resolved, space: FeatureSpace) -> BasisKind:
-    """Return the kind of the public basis of a space; ``none``: the features themselves."""
-    return "none" if untruncated(how, space) else how.basis
-
-
-def untruncated(how: Resolved, space: FeatureSpace) -> bool:
-    """Whether all voxels of a brain are used for spatial maps, without a basis."""
-    return how.all_voxels and space.kind == "mask" and space.n_features <= MAX_BASIS
-
-
 def widest_basis(how: Resolved, space: FeatureSpace) -> int:
     """Return the d that a site prepares in `join`; a smaller d is a slice, as columns nest."""
-    kind = basis_kind(how, space)
+    kind = how.basis
     if kind == "none":
         return space.n_features
     if kind in ("templates", "courses") and space.n_templates:
@@ -63,7 +52,7 @@ def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | No
     For ``courses`` B' X are the time courses of the templates, and columns are not orthonormal.
     ConfigError (E011) for templates with a smooth basis on a mask too fine for an array.
     """
-    kind = basis_kind(how, space)
+    kind = how.basis
     if kind == "none":
         return None
     if kind == "templates":

@@ -145,3 +145,33 @@ def test_a_temporal_run_shows_its_own_maps_first_and_gives_the_set_of_the_recipe
     assert (results["suggested_n_components"], "worth trying" in page) == (None, False)
     assert "lower R" not in page
     assert {row.split("\t")[rows[0].split("\t").index("share")] for row in rows[1:]} == {"n/a"}
+
+
+@pytest.mark.slow
+def test_without_noise_the_basis_is_the_widest_and_halves_agree(tmp_path) -> None:
+    """All voxels were the basis: what the global signal left of a network drowned in noise."""
+    outcome, truth = play("two-sided", private=False, epsilon=0.0)
+    found = outcome.spatial
+    assert outcome.roster.n_basis == 300
+    assert (outcome.status, found.mirrored, found.claims) == ("networks", False, None)
+    assert found.test.z > 6.0
+    r = np.abs(match_maps(outcome.A, truth).correlation)
+    assert r.mean() > 0.85
+    assert r.min() > 0.5
+    assert found.split_half.words.count("in halves") >= 12
+    write_results(tmp_path, outcome)
+    page = (tmp_path / "index.html").read_text()
+    assert "maps are found again in other halves of these people" in page
+    assert "This says" in page
+    header, first = (tmp_path / "components.tsv").read_text().splitlines()[:2]
+    row = dict(zip(header.split("\t"), first.split("\t"), strict=True))
+    assert (row["found_again"], row["claimed"]) == ("in halves", "n/a")
+    assert float(row["stability"]) >= 0.7
+
+
+@pytest.mark.slow
+def test_without_noise_smooth_noise_says_nothing_of_halves() -> None:
+    """Maps of smooth noise are stable, and agree between halves by up to .9."""
+    outcome, _ = play("smooth", private=False, epsilon=0.0)
+    assert outcome.status == "nothing_found"
+    assert outcome.spatial.split_half is None

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cape.algorithms import looks
 from cape.papers import accountants, correlated, formulas
 from cape.privacy import accounting
 from cape.privacy import mechanisms as release_integers
@@ -54,7 +55,7 @@ class CoarseNormal:
 
 REAL_RNG, REAL_INV = np.random.default_rng, np.linalg.inv
 REAL_DELTA, REAL_FACTOR = accounting.gdp_delta, correlated.view_factor
-REAL_STREAM = keys._apply_stream
+REAL_STREAM, REAL_MOVED = keys._apply_stream, looks.moved
 
 
 def paper_factor(**sites: int) -> Fraction:
@@ -66,6 +67,7 @@ WRONG = {  # script: module (None: itself), name, what takes its place
     "classic_calibration": (
         None, "classic_noise", lambda epsilon: 1 / accounting.gdp_mu(epsilon=epsilon, delta=1e-5),
     ),
+    "comparison_bounds": (looks, "moved", lambda *asked: 0.95 * REAL_MOVED(*asked)),
     "discrete_noise": (
         release_integers, "lattice_slack",
         lambda _: release_integers.LatticeSlack(epsilon=0.0, delta=0.0),

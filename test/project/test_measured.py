@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import contrast
+import comparison
 import reliability
 import utility
 import variants
@@ -46,10 +46,10 @@ def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> N
     assert shown.strip() == made
 
 
-def test_the_table_of_true_nulls_is_that_of_the_rows() -> None:
+def test_the_tables_of_comparisons_are_those_of_the_rows() -> None:
     page = (TOP / "docs" / "group-comparison.md").read_text(encoding="utf-8")
-    shown = page.split("<!-- contrast: ")[1].split("-->\n")[1].split("<!-- end of contrast")[0]
-    assert shown.strip() == contrast.table(rows_of("contrast.jsonl"))
+    shown = page.split("<!-- comparison: ")[1].split("-->\n")[1].split("<!-- end of comparison")[0]
+    assert shown.strip() == comparison.table(rows_of("comparison.jsonl"))
 
 
 def test_the_table_of_sizes_and_budgets_is_that_of_the_rows() -> None:
@@ -114,7 +114,8 @@ def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None
 
 CALLED = {  # modules of others, and what the table of speed calls
     "brain_claims": "brains", "brain_names": "brains", "flare_echo": "flare",
-    "kernels": "all", "ledger": "all", "reading": "all", "round_start": "all", "utility": "all",
+    "peer_studies": "peers", "kernels": "all", "ledger": "all", "reading": "all",
+    "round_start": "all", "utility": "all",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from cape.privacy.halves import halves
 from cape.settings.question import Question, parse_question
 
 FEW, MANY = "dx control/SZ, ", "dx control/SZ/BD/MDD, "
-REST = "sex F/M, hand left/right, age 0:80, iq 40:160"
+VARIABLES = "sex F/M, hand left/right, age 0:80, iq 40:160"
 
 # formula, ask, public, levels of dx, number of outcomes, more settings
 KINDS: dict[str, tuple[str, str, str, str, int, dict[str, str]]] = {
@@ -94,7 +94,7 @@ class Study:
 def question_of(kind: str) -> Question:
     formula, ask, public, levels, K, more = KINDS[kind]
     return parse_question(
-        variables=levels + REST,
+        variables=levels + VARIABLES,
         formula=formula,
         ask=ask,
         public=public,
@@ -115,28 +115,37 @@ def draw(kind: str, rng: np.random.Generator) -> Study:
         rng.choice([0.05, 1, 2]),
         rng.random() < 0.6,
     )
-    tables = []
-    for s, n in enumerate(sizes.tolist()):
-        codes = {}
-        for one in question.variables:
-            if one.is_range:
-                codes[one.name] = np.clip(wide * rng.standard_normal(n), -2, 2)
-            else:
-                rare = rng.random() < 0.3
-                level = rng.integers(len(one.levels), size=n) * (rng.random(n) < 0.1 if rare else 1)
-                codes[one.name] = level.astype(float)
-            if missing:
-                codes[one.name][rng.random(n) < 0.1] = np.nan
-        u = spread * rng.standard_normal((n, K)) + rng.standard_normal(K) * (rng.random() < 0.5)
-        if missing:
-            u[rng.random((n, K)) < 0.25] = np.nan
-        tables.append(Table(tuple(f"{s}-{i}" for i in range(n)), u, codes))
+    tables = tuple(
+        table_of(question, n, s, rng, spread=spread, wide=wide, missing=missing)
+        for s, n in enumerate(sizes.tolist())
+    )
     has = np.ones((S, K), dtype=bool)
     if K > 1 and rng.random() < 0.4:
         has = rng.random((S, K)) < 0.8
         has[0] = True
     mu = float(rng.choice([0.27, 1.0, 8.0]))
-    return Study(question, tuple(tables), has, mu)
+    return Study(question, tables, has, mu)
+
+
+def table_of(
+    question: Question, n: int, site: int, rng: np.random.Generator, *,
+    spread: float = 1.0, wide: float = 1.0, missing: bool = False,
+) -> Table:  # fmt: skip
+    """Return n people of a site, whose outcomes and numbers have these sd in public units."""
+    codes, K = {}, len(question.outcomes)
+    for one in question.variables:
+        if one.is_range:
+            codes[one.name] = np.clip(wide * rng.standard_normal(n), -2, 2)
+        else:
+            rare = rng.random() < 0.3
+            level = rng.integers(len(one.levels), size=n) * (rng.random(n) < 0.1 if rare else 1)
+            codes[one.name] = level.astype(float)
+        if missing:
+            codes[one.name][rng.random(n) < 0.1] = np.nan
+    u = spread * rng.standard_normal((n, K)) + rng.standard_normal(K) * (rng.random() < 0.5)
+    if missing:
+        u[rng.random((n, K)) < 0.25] = np.nan
+    return Table(tuple(f"{site}-{i}" for i in range(n)), u, codes)
 
 
 # -- what follows from public numbers --------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Confirmation, judge_run
+from cape.counting import CountedPeople
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
@@ -240,6 +241,9 @@ def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
             for k, label in enumerate(labels)
         ),
         failed=("sub-99",),
+        counted=CountedPeople(
+            listed=len(labels) + 1, counted=len(labels), why={"a subject is constant": 1}
+        ),
         checks=(Check(code="CAPE-W127", severity="X", text="A subject is constant. sub-99."),),
         policy={"min_subjects": 3, "veto": False},
         sent=tuple(

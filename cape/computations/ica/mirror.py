@@ -19,15 +19,7 @@ from cape.computations.ica.settings import LeftRightConfig
 from cape.frozen import dataclass
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, coordinates
-from cape.space.public_basis import (
-    Basis,
-    basis_kind,
-    grayordinate_points,
-    kernel_width,
-    public_basis,
-    untruncated,
-    voxel_mm,
-)
+from cape.space.public_basis import Basis, grayordinate_points, kernel_width, public_basis, voxel_mm
 
 MAX_TILT = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
 MIN_OVERLAP = 0.9  # of a mask with its mirror image, if the midplane is not stated
@@ -60,23 +52,19 @@ def mirror_of(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -> Mir
     midline = midline_of(config, space)
     if midline is None:
         return None
-    if basis_kind(how, space) == "kernel":
-        return _mirror_in(_places(config, space, n_basis), midline, kernel_width(space))
-    if not untruncated(how, space):
-        return None  # a basis of cosines: the mirror was measured in the kernel's
-    # Some voxels may lack a partner: the mirror acts on the smooth part.
-    B = _smooth_part(space)
-    part = _mirror_in(_of_voxels(space, B), midline, kernel_width(space))
-    return Mirror(
-        J=np.eye(len(B)) + B @ (part.J - np.eye(B.shape[1])) @ B.T, weighed=B @ part.weighed @ B.T
-    )
+    if how.basis != "kernel":
+        return None  # the mirror was measured in the kernel's basis
+    return _mirror_in(_places(config, space, n_basis), midline, kernel_width(space))
 
 
 @functools.lru_cache(maxsize=2)
 def null_of(
     config: LeftRightConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
 ) -> Null:
-    """Return the null distribution of subjects of smooth noise in this basis; takes seconds."""
+    """Return the null distribution of subjects of smooth noise in this basis; takes seconds.
+
+    R is that of their projectors; 0: soft ones of trace 1.
+    """
     if space.kind == "atlas":
         ground = _parcels(space, public_basis(resolve(config), space, n_basis))
     elif space.of_cifti:
@@ -268,10 +256,3 @@ def _grayordinates(config: LeftRightConfig, space: FeatureSpace, n_basis: int) -
         )
 
     return field_of, np.ones(len(rows)), B.rows(rows)
-
-
-def _smooth_part(space: FeatureSpace) -> Array:
-    from cape.forecast.one_release import SPATIAL_SIZES
-
-    d = min(SPATIAL_SIZES[-1][1], space.n_features)
-    return kernel.kernel_mask(space.labels() > 0, voxel_mm(space), d, kernel_width(space))

@@ -21,7 +21,6 @@ from cape.protocol.ports import Site
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import untruncated
 
 # Maximum of features without a public basis, for any budget
 MAX_IDENTITY = 400
@@ -74,8 +73,6 @@ class IcaPlanner:
     def basis_size(self, config: IcaConfig, space: FeatureSpace, g: float) -> int:
         """Return d: the owner's, or the best one for G; ConfigError if R does not fit d."""
         D, R, how = space.n_features, config.n_components, resolve(config)
-        if untruncated(how, space):
-            return D
         if how.basis == "none":
             d = _without_basis(config, D, g)
         elif space.n_templates and how.basis == "templates":

@@ -13,8 +13,8 @@ import tomllib
 
 import numpy as np
 
-from cape.algorithms.bagging import bagged
-from cape.algorithms.claims import Calibrated, Claims, claims_of, cohort
+from cape.algorithms.bagging import bagged, split_half_of
+from cape.algorithms.claims import MOST_PEOPLE, Calibrated, Claims, SplitHalf, claims_of, cohort
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import CLEAR_Z, LeftRight, Mirror, left_right
@@ -29,7 +29,11 @@ from cape.protocol.model import joined
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.wire import decode_document
 from cape.settings.resolved import resolve
-from cape.space.public_basis import Basis, basis_kind, in_basis, public_basis
+from cape.space.public_basis import Basis, in_basis, public_basis
+
+# G from which left and right are averaged only where noise hides their difference: a plain average
+# loses networks of one side, at any G.
+MIN_ODD_G = 350.0
 
 # Constants of the claims and the measurements behind them
 CALIBRATED = decode_document(
@@ -46,6 +50,7 @@ class Rotated:
     converged: bool
     mirrored: bool
     claims: Claims | None
+    split_half: SplitHalf | None  # of runs without noise
 
 
 def rotated(
@@ -60,6 +65,7 @@ def rotated(
     rank: int,
     symmetry: str,
     voxels: bool,
+    n_subjects: int,
 ) -> Rotated:
     """Apply the recipe to a released mean F (d, d): mirror, bagged maps, claims.
 
@@ -69,10 +75,18 @@ def rotated(
     # A mirror removes noise; without noise it is not needed.
     wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
     J = mirror.J if mirror is not None and wanted else None
-    bag = bagged(F, B, n_components, noise_std=noise_std, J=J)
+    g = math.sqrt(2.0 * rank) / noise_std if noise_std else math.inf
+    bag = bagged(
+        F,
+        B,
+        n_components,
+        noise_std=noise_std,
+        n_subjects=n_subjects,
+        J=J,
+        keep_odd=symmetry == "auto" and g >= MIN_ODD_G,
+    )
     maps = np.asarray(bag.C if B is None else B @ bag.C)
-    # Without noise all maps have stability 1, and the order is by variance explained.
-    order = arrange(maps, bag.stability if noise_std > 0 else None)
+    order = arrange(maps, bag.stability)
     C, maps = apply_order(order, bag.C, 1), apply_order(order, maps, 1)
     claims = None
     if clear and mirror is not None and noise_std > 0:
@@ -89,9 +103,17 @@ def rotated(
             voxels=voxels,
             rule=CALIBRATED.rule,
         )
+    split_half = None
+    if clear and noise_std == 0 and n_subjects <= MOST_PEOPLE:
+        split_half = SplitHalf(r=tuple(split_half_of(F, B, C, n_subjects=n_subjects).tolist()))
     V, mixing = np.linalg.qr(C)
     return Rotated(
-        V=V, mixing=mixing, converged=bag.converged, mirrored=J is not None, claims=claims
+        V=V,
+        mixing=mixing,
+        converged=bag.converged,
+        mirrored=J is not None,
+        claims=claims,
+        split_half=split_half,
     )
 
 
@@ -104,7 +126,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
     """
     roster = joined(model)
     space, d = roster.space, roster.n_basis
-    smooth = basis_kind(resolve(config), space) in ("dct", "none")
+    smooth = resolve(config).basis in ("dct", "none")
     if space.kind not in ("mask", "atlas") or not smooth or model.subspace is None:
         return None
     R, noise_std = config.n_components, model.subspace.noise_std
@@ -134,6 +156,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         rank=R,
         symmetry=config.symmetry,
         voxels=space.kind == "mask",
+        n_subjects=roster.n_subjects,
     )
     return FreeSet(
         directions=maps.V @ maps.mixing,
@@ -141,6 +164,7 @@ def free_set(config: LeftRightConfig, model: IcaModel, mean: Array) -> FreeSet |
         test=test,
         mirrored=maps.mirrored,
         claims=maps.claims,
+        split_half=maps.split_half,
     )
 
 
@@ -172,6 +196,7 @@ def set_of(config: LeftRightConfig, model: IcaModel) -> SpatialSet | None:
         test=free.test,
         mirrored=free.mirrored,
         claims=free.claims,
+        split_half=free.split_half,
         recipe=True,
         n_basis=k,
     )

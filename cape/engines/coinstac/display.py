@@ -42,7 +42,8 @@ def summary(outcome: Outcome) -> dict[str, Scalar]:
     if isinstance(results, MapResults) and results.verdict is not None:
         # How many judged components passed, and what the maps are if none did
         said = results.ended if results.verdict.confirmed else f"{results.ended}: {said}"
-    if isinstance(results, ComparisonResults):
+    counted = isinstance(results, MapResults) and results.separation.counts
+    if counted or isinstance(results, ComparisonResults):
         said = sentence(results)
     return {**rows, "status": said}
 

@@ -266,6 +266,7 @@ def _context(
             request.working,
             # Later rounds read the files that `join` accepted.
             strict=policy.stop_for_data and request.cache is None,
+            stop_if_most_fail=policy.stop_if_most_fail and request.cache is None,
             store=places.store_folder(home),
             words=policy.words,
             maps=places.maps,

@@ -3,6 +3,8 @@
 Looks without a part of the site are bounded by the integer clip, if rows of "psd" are what they
 say; looks with one by the proofs of docs/privacy.md, "Bounds of a comparison".  Both are tried
 here, on questions of every kind, after releases of real people and of an aggregator that lies.
+
+Belongs to `cape/algorithms/regression.py`.
 """
 
 from __future__ import annotations

@@ -563,6 +563,7 @@ def test_a_table_of_outcomes_lists_people_who_are_looked_up_among_groups(tmp_pat
     np.testing.assert_allclose(rows["2"], [0.3, 0.4, 1])
     np.testing.assert_allclose(rows["3"], [0.5, 0.6, -1])
     assert "'3': not in participants.tsv" in source.notice
+    assert source.notice.startswith("Site A: 2 of 3 people count (1: no level of a public column).")
 
 
 def test_exclude_in_a_table_of_volumes_leaves_out(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cape.algorithms.person_outcomes import domain_means, log_band_power
 from cape.computations.capecontrast import CapeContrastConfig
 from cape.data.gift import read_gift, read_gift_names
 from cape.data.issues import IssueCode, UnusableFile
-from cape.errors import CapeError, ConfigError, DataError
+from cape.errors import CapeError, ConfigError, DataError, SubjectsWarning
 from cape.settings.measures import Measure, MeasureKind
 from cape.site.site_data import FileSource
 from support import consortium as helper
@@ -179,8 +179,11 @@ def study(folder: Path, sizes: tuple[int, ...] = (60, 70, 80), effect: float = 0
 
 def test_a_planted_difference_is_found_in_another_order(tmp_path: Path) -> None:
     chosen = {"computation": "capecontrast", **GIVEN}
-    with helper.without_pages():
+    with helper.without_pages(), pytest.warns(SubjectsWarning) as told:
         simulate(study(tmp_path / "s"), out=tmp_path / "o", settings=chosen, seed=3)
+    assert [
+        str(one.message).partition(" (")[0] for one in told if "people count" in str(one.message)
+    ] == [f"Site site{k}: {n - 1} of {n} people count" for k, n in enumerate((60, 70, 80))]
     lines = (tmp_path / "o" / "consortium" / "effects.tsv").read_text().splitlines()
     rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
     assert [row["outcome"] for row in rows] == ["a - b", "a - c", "b - c"]
@@ -195,7 +198,7 @@ def test_who_has_no_numbers_adds_zeros_and_stays(tmp_path: Path) -> None:
     rows = list(source.reduced(R))
     assert [row.shape for _, row in rows] == 20 * [(3 + 1 + 2, 1)]
     assert [label for label, row in rows if np.isnan(row[:3]).all()] == ["sub-007"]
-    assert "1 of 20 people" in source.notice
+    assert source.notice.startswith("Site A: 19 of 20 people count (1: no outcome).")
     assert {person.files for person in source.people} == {()}
 
 

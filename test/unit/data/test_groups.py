@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cape.counting import CountedPeople
 from cape.data.groups import Compared, read_compared
 from cape.data.issues import Findings
 from cape.settings.own_words import OwnWords
@@ -89,6 +90,25 @@ def test_rows_are_in_public_order(tmp_path) -> None:
     again, mixed = swapped.rows(question_of())
     assert again == labels
     np.testing.assert_array_equal(mixed, rows)
+
+
+def test_who_adds_only_zeros_to_a_comparison_is_told_with_the_reason(tmp_path) -> None:
+    """Every figure spoke of all who are listed, whose rows were zeros for want of a cell."""
+    volumes = VOLUMES.replace("sub-01\t3000\t10\t1", "sub-01\tn/a\tn/a\tn/a")
+    people, _ = read(tmp_path, volumes=volumes)
+    cell, column, outcome = (
+        "no level of a public column", "a column of the formula is missing", "no outcome",
+    )  # fmt: skip
+    expected = {"sub-03": cell, "sub-04": column, "sub-01": outcome}
+    assert people.adds_nothing(question_of(), 1) == expected
+    few = "fewer than 2 people of one public level; min_group"
+    assert people.adds_nothing(question_of(), 2) == {**expected, "sub-01": few}
+    # An outcome alone can be missing: the other outcomes count.
+    assert people.adds_nothing(question_of(formula="dx"), 1) == {"sub-03": cell, "sub-01": outcome}
+    counted = CountedPeople(listed=6, counted=4, why={"too short": 2})
+    said = counted.without(expected.values())
+    assert (said.counted, said.listed, sum(said.why.values())) == (1, 6, 5)
+    assert said.sentence.startswith("1 of 6 people count (2: too short; 1: ")
 
 
 def test_nobody_moves_when_another_row_changes(tmp_path) -> None:

@@ -237,6 +237,15 @@ def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
         phase.combine(party, cards(version="9"), Model())
 
 
+def test_the_roster_repeats_what_the_cards_say() -> None:
+    said = {
+        site: dataclasses.replace(card, counts=(1, 3), lacks=(site,))
+        for site, card in cards().items()
+    }
+    listed = make_roster(said, CONFIG, planned).sites
+    assert [(e.counts, e.lacks) for e in listed] == [((1, 3), (s,)) for s in said]
+
+
 def test_the_roster_fixes_who_is_asked() -> None:
     roster = make_roster(cards(), CONFIG, planned)
     assert Model(roster=roster).attendance() == Attendance(sites=("A", "B", "C"), least=3)

@@ -129,7 +129,7 @@ def test_what_cannot_be_paired_or_read_is_refused(folder):
 def test_who_counts_as_zeros_in_a_folder_is_told(folder, tmp_path):
     shutil.copytree(folder / "north", tmp_path / "north")
     image(7).slicer[..., :20].to_filename(tmp_path / "north" / "sub-north9_task-rest_bold.nii.gz")
-    with pytest.warns(cape.SubjectsWarning, match="1 of 4 people that site north lists"):
+    with pytest.warns(cape.SubjectsWarning, match="3 of 4 people count"):
         model(settings={"mask": "file"}).fit(tmp_path / "north")
 
 

@@ -2,6 +2,8 @@
 
 A factor's level ``=HYPERLINK(...)`` became a formula in the spreadsheet of whoever opened
 effects.tsv, and ``<img onerror=...>`` a picture where methods.md is shown as a page.
+
+Belongs to `cape/report/results.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cape.report.consortium import results_of
-from cape.report.results import Results, TableFile, TableResults, sentence
+from cape.report.results import HalfFigures, Results, TableFile, TableResults, sentence
 from support import report_example as example
 from support.report_example import spatial_results as spatial
 
@@ -13,14 +13,23 @@ from support.report_example import spatial_results as spatial
 @pytest.mark.parametrize(
     ("yes", "likely", "said"),
     [
-        (9, 1, "10 of 15 maps are likely networks."),
-        (1, 0, "1 of 15 maps is likely a network."),
-        (0, 0, "None of the 15 maps is likely a network."),
-        (9, 6, "All 15 maps are likely networks."),
+        (9, 1, "9 of 15 maps are networks, 1 more may be."),
+        (1, 0, "1 of 15 maps is a network."),
+        (0, 4, "None of 15 maps is surely a network, 4 may be."),
+        (0, 0, "None of 15 maps is surely a network."),
+        (15, 0, "All 15 maps are networks."),
     ],
 )
-def test_maps_that_are_likely_networks_are_counted(yes, likely, said):
+def test_networks_and_what_may_be_some_are_counted_apart(yes, likely, said):
     assert sentence(spatial("networks", "brain", z=9.0, yes=yes, likely=likely)) == said
+
+
+def test_without_noise_the_sentence_is_about_these_people():
+    made = spatial("networks", "brain", z=9.0)
+    halves = HalfFigures(in_halves=12, maybe=2)
+    model = dataclasses.replace(made.separation, claims=None, halves=halves)
+    said = sentence(dataclasses.replace(made, separation=model))
+    assert said == "12 of 15 maps are found again in other halves of these people, 2 more may be."
 
 
 def test_a_run_that_found_nothing_gives_the_reason_and_what_next_by_its_size():

@@ -15,6 +15,7 @@ import cape.report
 from cape.algorithms import kernel, subjects
 from cape.algorithms.component_order import z_scores
 from cape.cli import main
+from cape.counting import CountedPeople
 from cape.errors import ConfigError
 from cape.lab.synthetic.generators import blob_maps
 from cape.lab.synthetic.presets import PRESETS
@@ -205,7 +206,7 @@ def test_the_page_shows_every_chapter_with_pictures(private):
 def test_the_page_begins_with_who_took_part_and_with_maps_as_that_of_the_consortium(private):
     """It began with a row of five figures and a chart of coverage."""
     page = (private / "index.html").read_text()
-    assert re.search(r"<h1>\d+ of \d+ people of this site took part\.</h1>", page)
+    assert "<h1>3 of 4 people count (1: a subject is constant).</h1>" in page
     first = page.partition("<section")[0]
     assert '<a href="#checks">Checks</a> says why' in first
     assert "was charged here" in first
@@ -255,7 +256,10 @@ def test_the_page_of_a_site_of_which_nobody_passes_says_so(tmp_path):
     made = example.outcome()
     known = example.inside(made, LABELS)
     failed = tuple(subject.label for subject in known.subjects)
-    nobody = dataclasses.replace(known, subjects=(), failed=failed, voxels=lambda: iter(()))
+    counted = CountedPeople(listed=len(failed), counted=0, why={"a subject is constant": 3})
+    nobody = dataclasses.replace(
+        known, subjects=(), failed=failed, counted=counted, voxels=lambda: iter(())
+    )
     site = dataclasses.replace(example.site_outcome(made, LABELS), time_courses=iter(()))
     cape.report.write_site(tmp_path, site, nobody)
     page = " ".join((tmp_path / "private" / "index.html").read_text().split())
