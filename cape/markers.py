@@ -52,6 +52,7 @@ VERSION_FORM: Final = Content(words="version of cape", pattern=r"[0-9][0-9a-z.+]
 COMPUTATION_FORM: Final = Content(words="name of the computation", pattern=r"[a-z0-9_]{1,60}")
 SETTINGS_FORM: Final = Content(words="the owner's settings, as JSON", pattern=r"\{.*\}")
 OUTCOME_FORM: Final = Content(words="names of the owner's outcomes", pattern=r".{1,1000}")
+SOFTWARE_FORM: Final = Content(words="version of numpy", pattern=r"(numpy [0-9a-z.+]{1,40})?")
 HEX_16: Final = Content(words="16 bytes, hexadecimal", pattern=r"[0-9a-f]{32}")
 HEX_32: Final = Content(words="32 bytes, hexadecimal", pattern=r"([0-9a-f]{64})?")
 HEX_64: Final = Content(words="64 bytes, hexadecimal", pattern=r"([0-9a-f]{128})?")

@@ -26,6 +26,7 @@ from cape.markers import (
     RELEASED,
     RING,
     SETTINGS_FORM,
+    SOFTWARE_FORM,
     VERSION_FORM,
 )
 from cape.secagg.field import Integers
@@ -77,6 +78,10 @@ class SiteCard:
     n_subjects: Annotated[int, PUBLIC]
     space: Annotated[FeatureSpace, PUBLIC]
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
+    # What the last bits of sums hang on, beside the version of cape
+    software: Annotated[str, PUBLIC, SOFTWARE_FORM] = field(
+        default="", metadata={"omittable": True}
+    )
     # Commitment to the site's part of the graph (`cape.secagg.graph`), hex; ``aggregation=secagg``
     commitment: Annotated[str, PUBLIC, HEX_32] = field(default="", metadata={"omittable": True})
     # Number of people in each public cell of a comparison, if the policy allows the site to say it
