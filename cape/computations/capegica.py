@@ -11,6 +11,7 @@ has the parts that all joint ICAs share, and `recipe` in it the recipe of the ma
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +38,7 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.settings.option import option
 from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace, has_neighbours
-from cape.space.public_basis import public_basis
+from cape.space.public_basis import public_basis, widest_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +162,8 @@ def releases(
 def choose_n_basis(config: CapeGicaConfig, space: FeatureSpace, g: float) -> int:
     from cape.forecast.one_release import spatial_basis_size
 
+    if math.isinf(g):
+        return widest_basis(resolve(config), space)
     return min(spatial_basis_size(g, config.n_components), space.n_features)
 
 

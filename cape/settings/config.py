@@ -49,6 +49,7 @@ class Recipe:
     templates: bool = False  # public template maps are part of the feature space
     courses: bool = False  # reduce people to the time courses of those maps
     widest: int  # largest d that may be chosen
+    by_volume: bool = False  # of a mask, d follows from its volume (`public_basis.size_of_volume`)
     max_components: int  # largest R that may be chosen; 0 without components
 
 

@@ -68,6 +68,7 @@ class Resolved:
     brains: bool  # use the recipe for spatial maps of real brains: a wide kernel
     templates: bool  # whether public template maps are part of the feature space
     widest: int  # largest d that may be chosen if the space has as many features
+    by_volume: bool  # d of a mask follows from its volume, up to `widest`
     image_shape: tuple[int, ...]  # of the pixels of a matrix
     max_components: int  # largest R that may be chosen; 0 without components
 
@@ -90,6 +91,7 @@ def resolve(config: Config) -> Resolved:
         brains=brains,
         templates=recipe.templates or config.basis == "templates",
         widest=config.n_basis or recipe.widest,
+        by_volume=recipe.by_volume and not config.n_basis,
         image_shape=parse_shape(config.image_shape) if flat else (),
         max_components=recipe.max_components,
     )

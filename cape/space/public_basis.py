@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -27,6 +28,9 @@ MAX_DENSE_FEATURES: Final = 70_000
 RIM_FACTOR: Final = 1.15
 # Modes of a wide kernel in a brain (1,866 to 2,043 at 10 to 4 mm)
 BRAIN_MODES: Final = 2000
+# d of a run without noise in a mask (`size_of_volume`)
+CM3_OF_DIRECTION: Final = 3.0
+SMALLEST_BY_VOLUME: Final = 300
 # Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
 PROJECTED_ROWS: Final = 8192
 _COLUMNS: Final = 8  # columns of a basis that are smoothed at a time
@@ -43,7 +47,17 @@ def widest_basis(how: Resolved, space: FeatureSpace) -> int:
     if kind in ("templates", "courses") and space.n_templates:
         return space.n_templates
     # d is known after all sites have joined, and no file is read twice: prepare the maximum.
-    return min(how.widest, space.n_features)
+    d = min(how.widest, space.n_features)
+    return min(d, size_of_volume(space)) if how.by_volume and kind == "kernel" else d
+
+
+def size_of_volume(space: FeatureSpace) -> int:
+    """Return d of a run without noise in a mask: one direction for `CM3` of its volume.
+
+    A whole brain has about 750 smooth directions above rounding, half of one 480 (`kernel`).
+    """
+    cm3 = space.n_features * math.prod(voxel_mm(space)) / 1000.0
+    return max(SMALLEST_BY_VOLUME, int(cm3 / CM3_OF_DIRECTION))
 
 
 def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | None:

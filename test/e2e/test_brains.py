@@ -152,7 +152,7 @@ def test_without_noise_the_basis_is_the_widest_and_halves_agree(tmp_path) -> Non
     """All voxels were the basis: what the global signal left of a network drowned in noise."""
     outcome, truth = play("two-sided", private=False, epsilon=0.0)
     found = outcome.spatial
-    assert outcome.roster.n_basis == 300
+    assert outcome.roster.n_basis == 600
     assert (outcome.status, found.mirrored, found.claims) == ("networks", False, None)
     assert found.test.z > 6.0
     r = np.abs(match_maps(outcome.A, truth).correlation)

@@ -84,14 +84,18 @@ class SpatialConfig(LeftRightConfig):
 
     def recipe(self) -> Recipe:
         # Imported here, because rounds do not need the forecast.
-        from cape.forecast.one_release import spatial_basis_size
+        from cape.forecast.one_release import NOISELESS_SIZE, spatial_basis_size
 
+        # Without noise, parts of the mean that are small do not drown in the noise.
+        fine = self.feature_space == "mask" and not self.private
+        d = spatial_basis_size(math.inf, self.n_components)
         return Recipe(
             # Maps must be as smooth as the noise with which they are compared.
             smooth_basis="kernel",
             # Columns have no positions in mm, and synthetic images no symmetry.
             brains=self.feature_space != "matrix",
-            widest=spatial_basis_size(math.inf, self.n_components),
+            widest=max(d, NOISELESS_SIZE) if fine else d,
+            by_volume=fine,
             max_components=self.n_components or N_COMPONENTS,
         )
 

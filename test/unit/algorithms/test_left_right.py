@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from cape.algorithms.left_right import Null
 from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialIca, leading, spatial_ica
 from cape.computations import load
+from cape.computations.capegica import choose_n_basis
 from cape.computations.ica.mirror import midline_of, mirror_of, null_of, overlap
 from cape.data.space import mask_space
 from cape.errors import ConfigError
@@ -52,6 +54,23 @@ def sphere(shift: float, edge: int = 13) -> FeatureSpace:
 
 
 # -- the wide kernel -------------------------------------------------------------------------------
+
+
+def test_without_noise_the_basis_is_as_fine_as_the_volume_of_a_mask_allows(space) -> None:
+    """With 300 directions neighbouring slabs of voxels were one map, at any number of people."""
+    open_run = config(private=False, epsilon=0.0)
+    ball = sphere(0.0)  # .9 litres
+    assert widest_basis(resolve(open_run), space) == 600
+    assert choose_n_basis(open_run, space, math.inf) == 600
+    # A small mask has no 600 directions above rounding.
+    assert widest_basis(resolve(open_run), ball) == choose_n_basis(open_run, ball, math.inf) == 300
+    assert public_basis(resolve(open_run), ball, 300).shape[1] == 300
+    # Private runs have the basis that claims were measured in, and the owner's number is kept.
+    assert widest_basis(resolve(config()), space) == 300
+    assert choose_n_basis(config(), space, 1e6) == 300
+    assert widest_basis(resolve(config(private=False, epsilon=0.0, n_basis=700)), space) == 700
+    atlas = config(private=False, epsilon=0.0, feature_space="atlas")
+    assert resolve(atlas).widest == 300
 
 
 def test_other_models_and_images_keep_their_kernels(space) -> None:
