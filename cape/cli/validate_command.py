@@ -24,7 +24,6 @@ from cape.cli.common import (
     warn_no_settings,
 )
 from cape.cli.progress import SiteProgress
-from cape.delimited import written_cell
 
 if TYPE_CHECKING:
     from cape.data.checks import Subject
@@ -332,6 +331,7 @@ def _document(finding: Finding) -> dict[str, object]:
 
 def _write_table(checked: FolderCheck, path: Path) -> None:
     from cape.data.issues import in_full
+    from cape.delimited import written_cell
     from cape.site.files import write_atomically
 
     # Findings name files, so this table is for the site only.
