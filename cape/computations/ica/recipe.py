@@ -35,8 +35,8 @@ from cape.space.public_basis import Basis, in_basis, public_basis
 # loses networks of one side, at any G.
 MIN_ODD_G = 350.0
 
-# Directions in which halves of people are compared.  In finer ones patterns that are no networks are
-# alike in all people, too: two cohorts of 10 networks had 27 such maps of 40, and 22 in these.
+# Directions in which halves of people are compared.  In finer ones patterns that are no networks
+# are alike in all people, too: of two cohorts of 10 networks 27 of 40 maps were, and 22 in these.
 MOST_DIRECTIONS = 300
 
 # Constants of the claims and the measurements behind them
