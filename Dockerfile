@@ -34,13 +34,13 @@ COPY --chmod=755 packaging/node /opt/cape/bin/node
 # Any user id may run the image, so nothing is written below a home; no USER is set, because the
 # folders that COINSTAC mounts belong to whoever runs the engine.
 ENV PATH=/opt/cape/bin:$PATH \
-    MPLBACKEND=Agg MPLCONFIGDIR=/opt/cape/matplotlib \
+    MPLBACKEND=Agg CAPE_FONT_LIST=/opt/cape/fonts \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
-# The list of fonts takes seconds to make, and every container would make its own.  Matplotlib takes
-# the one of a folder that it may write to, whoever it runs as.
-RUN mkdir -m 1777 /opt/cape/matplotlib && python -c 'import matplotlib.font_manager' \
-    && chmod a+rw /opt/cape/matplotlib/*
+# The list of fonts takes seconds to make, and every container would make its own: each process takes
+# a copy (cape/report/plots.py), and only the image's builder may write the list.
+RUN MPLCONFIGDIR=$CAPE_FONT_LIST python -c 'import matplotlib.font_manager' \
+    && chmod -R u=rwX,go=rX $CAPE_FONT_LIST
 
 WORKDIR /computation
 COPY compspec.json local.py remote.py ./

@@ -1,6 +1,6 @@
 """One table of speed: measure, ours, floor or peer, ratio, target, met or not.
 
-    python bench/all.py [--only kernels,round,reading,run,sites,subjects] [--quick] [--json]
+    python bench/all.py [--only kernels,round,ledger,reading,run,sites,subjects] [--quick] [--json]
 
 Runs the other benches, each in processes of its own, and puts their ratios beside the targets.
 Ratios are of CPU time in one run, so that other load can only blur them; BLAS has one thread.
@@ -84,6 +84,19 @@ def round_start(arguments: argparse.Namespace) -> Iterator[Row]:
     yield Row(
         measure="start of a round", ours=found["round_ms"], beside=found["numpy_ms"],
         what="import numpy", ratio=found["ratio"], target=1.8,
+    )  # fmt: skip
+
+
+def ledger(arguments: argparse.Namespace) -> Iterator[Row]:
+    """Every exchange of a site reads its ledger of all runs."""
+    found = of_bench("ledger", *(("--quick",) if arguments.quick else ()))
+    yield Row(
+        measure="ledger of ten years", ours=found["ms"], beside=found["floor_ms"],
+        what="json and SHA-256", ratio=found["ratio"], target=20.0,
+    )  # fmt: skip
+    yield Row(
+        measure="the same", ours=found["ms"], beside=1000.0, what="allowed",
+        ratio=found["ms"] / 1000.0, target=1.0,
     )  # fmt: skip
 
 
@@ -181,6 +194,7 @@ def subjects(arguments: argparse.Namespace) -> Iterator[Row]:
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "kernels": kernels,
     "round": round_start,
+    "ledger": ledger,
     "reading": reading,
     "run": whole_run,
     "sites": sites,

@@ -9,7 +9,7 @@ People of `support.group_study`, outcomes in sd of people, asked through `suppor
 beside it least squares on the same people, which is the same question without noise.  A term of a
 question has a row: how often a true null is rejected at .05 and shown, how often what is shown has
 the planted effect in its interval of 95 %, how often that effect is found, the share of answers
-that are withheld, and the median standard error in sd beside the forecast of `cape budget`.
+that do not fit, and the median standard error in sd beside the forecast of `cape budget`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from support.group_study import COVARIATES, ROWS, People, Population, draw, popu
 # People, sites, epsilon
 BUDGETS = ((1000, 5, 1.0), (2000, 4, 4.0), (4000, 8, 1.0))
 RANDOM_SITES = 20
+METHODS = ("cape", "least squares")
 SIZES = (0.0, 0.2, 0.3)  # planted, in sd; what an interval holds is asked of the last
 BLOCK = 1  # the mean of edges that is compared where one outcome is
 
-VARIABLES = "dx control/SZ, group control/SZ/BD, age -2.5:2.5, sex F/M, motion -2:2"
+VARIABLES = "dx control/SZ, group control/SZ/BD, age -2:2, sex F/M, motion -2:2"
 TWO = {"formula": "dx + age + sex + motion", "public": "dx"}
 BARE = {"formula": "dx", "public": "dx"}
 GROUPS = {"formula": "group + age + sex + motion", "public": "group"}
@@ -110,7 +111,7 @@ def tables(
         table: dict[str, Any] = {
             "dx": np.array(["control", "SZ"])[dx],
             "group": np.array(["control", "SZ", "BD"])[other],
-            "age": study.x[here, 0],
+            "age": np.clip(study.x[here, 0], -2, 2),
             "sex": np.array(["F", "M"])[(study.x[here, 1] < 0).astype(int)],
             "motion": study.x[here, 2],
         }
@@ -158,11 +159,10 @@ def seen(
     rows = [row for row in found.effects if row.term == term]
     whole = [row for row in found.omnibus if row.term == term] or rows
     effect = dict(zip(dict.fromkeys(row.outcome for row in rows), names, strict=True))
-    shown, held, hit = [], [], []
+    held, hit = [], []
     for row in rows:
         true = size * truth.get(row.contrast, 0.0) * effect[row.outcome]
-        shown.append(not np.isnan(row.p))
-        if shown[-1]:
+        if not np.isnan(row.p):
             held.append(row.low95 < true < row.high95)
         if row.contrast in truth:
             hit.append(row.p < 0.05)
@@ -170,7 +170,7 @@ def seen(
         "rejected": float(np.mean([row.p < 0.05 for row in whole])),
         "coverage": float(np.mean(held)) if held else np.nan,
         "power": float(np.mean(hit)) if hit else np.nan,
-        "withheld": 1.0 - float(np.mean(shown)),
+        "withheld": float(np.mean([row.fits != "yes" for row in rows])),
         "se": float(np.median([row.se for row in rows])),
     }
 
@@ -192,10 +192,10 @@ def cell(
         rng = np.random.default_rng([seed, i, S, M, ROWS.index(row)])
         study = draw(people, row, n_people=M, n_sites=S, rng=rng)
         signs, u = rng.choice([-1.0, 1.0], K), null(study, name, people.slopes, weights)
-        for size, method in product(sizes, ("cape", "least squares")):
-            sites = tables(study, u, signs, size, planted)
-            given = epsilon if method == "cape" else None
-            found = fast(settings, sites, epsilon=given, rng=rng)
+        made = {size: tables(study, u, signs, size, planted) for size in sizes}
+        for size, method in product(sizes, METHODS):
+            given = epsilon if method == METHODS[0] else None
+            found = fast(settings, made[size], epsilon=given, rng=rng)
             w = np.eye(K) if found.weights is None else found.weights[:, None]
             sd = np.sqrt(np.diag(w.T @ correlations @ w))
             for term in question.asked:
@@ -203,7 +203,7 @@ def cell(
                 one = seen(found, term.text, size, is_planted, signs @ w)
                 one["se"] *= in_sd(name, term) / float(np.median(sd))
                 kept.setdefault((term.text, method, size), []).append(one)
-    for term, method in product(question.asked, ("cape", "least squares")):
+    for term, method in product(question.asked, METHODS):
         of = (term.text, method)
 
         def mean(what: str, size: float, of: tuple[str, str] = of) -> float | None:
@@ -240,12 +240,12 @@ def table(rows: list[dict[str, Any]]) -> str:
         return short(*(float(np.nanmean(np.array([one[name] for one in of], float)))
                        for name in what))  # fmt: skip
 
-    lines = [["people", *JUDGED]]
+    by_people = [["people", *JUDGED]]
     for row in dict.fromkeys(one["row"] for one in rows):
-        of = [found for (name, _, at), found in cells.items() if at == row and name in JUDGED]
-        lines.append(
-            [row, *(f"{mean(one['cape'], 'null', 'coverage', 'withheld')} "
-                    f"({mean(one['least squares'], 'null', 'coverage')})" for one in of)]
+        of = {name: found for (name, _, at), found in cells.items() if at == row}
+        by_people.append(
+            [row, *(f"{mean(of[name]['cape'], 'null', 'coverage', 'withheld')} "
+                    f"({mean(of[name]['least squares'], 'null', 'coverage')})" for name in JUDGED)]
         )  # fmt: skip
     budgets = [f"M {M} S {S} epsilon {epsilon:g}" for M, S, epsilon in BUDGETS]
     errors = [["question", "null, coverage", *budgets]]
@@ -266,7 +266,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 [label, *(f"{short(*own['power'].values())} ({short(*usual['power'].values())})"
                           for own, usual in pairs)]
             )  # fmt: skip
-    return "\n\n".join(map(drawn, (lines, errors, powers)))
+    return "\n\n".join(map(drawn, (by_people, errors, powers)))
 
 
 def drawn(lines: list[list[str]]) -> str:
@@ -293,30 +293,17 @@ def main() -> None:
     if asked.quick:
         asked.draws, asked.rows, budgets = 2, ROWS[0], ((400, 4, 4.0),)
         asked.questions = "1 outcome;three terms, 5"
-    columns = (
-        "question",
-        "term",
-        "row",
-        "people",
-        "method",
-        "null",
-        "coverage",
-        "power",
-        "withheld",
-        "se",
-        "forecast",
-    )
-    print(*columns, sep=" | ")
     for name, row, budget in product(asked.questions.split(";"), asked.rows.split(","), budgets):
         if row != ROWS[0] and name not in JUDGED:
             continue
         K = QUESTIONS[name][0]
         draws = max(2, asked.draws // (1 if K == 1 else 3 if K <= 8 else 8))
         for found in cell(name, row, budget, draws, asked.seed):
-            print(*(found[column] for column in columns), sep=" | ", flush=True)
+            line = json.dumps(found)
+            print(line, flush=True)
             if asked.json:
                 with asked.json.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(found) + "\n")
+                    file.write(line + "\n")
 
 
 if __name__ == "__main__":

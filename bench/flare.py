@@ -1,6 +1,6 @@
 """Milliseconds of an exchange over FLARE with mTLS, beside a bare Collab echo of the same bytes.
 
-    PYTHONPATH=test python bench/flare.py [--rounds 40] [--quick] [--json]
+    python bench/flare.py [--rounds 40] [--quick] [--json]
 
 A server and four sites as processes of their own on the loopback.  In one job the run is played,
 and after each exchange its message once more between methods that only send bytes back, so both
@@ -15,8 +15,11 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))  # `support`
 
 from cape.engines.flare.job import SERVER, JobPlan, new_run, write_job
 from cape.engines.flare.site_file import SERVER_CLASSES, SITE_CLASSES

@@ -19,6 +19,8 @@ from cape.frozen import dataclass
 SEPARATORS: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
 _MAX_LETTERS: Final = 60
 ENDS: Final = re.compile(r"\r\n|\n|\r")
+_FORMULA: Final = re.compile(r"'*[=+\-@]")
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,10 +36,10 @@ class Line:
     # Not stored: the cells of a matrix of 70,000 columns need 50 times the memory of its numbers.
     def cells(self) -> tuple[str, ...]:
         """Return the cells without surrounding blanks; raises csv.Error."""
-        if not self.quoted:
-            return tuple(cell.strip() for cell in self.text.split(self.delimiter))
-        rows = csv.reader([self.text], delimiter=self.delimiter)
-        return tuple(cell.strip() for cell in next(rows))
+        cells: Sequence[str] = self.text.split(self.delimiter)
+        if self.quoted:
+            cells = next(csv.reader([self.text], delimiter=self.delimiter))
+        return tuple(read_cell(cell.strip()) for cell in cells)
 
     def __str__(self) -> str:
         return f"line {self.number} '{self.text[:_MAX_LETTERS]}'"
@@ -104,6 +106,18 @@ def other_separator(header: Line) -> str:
         return ""
     others = (sign for sign in SEPARATORS if sign != header.delimiter and sign in header.text)
     return next(others, "")
+
+
+def written_cell(text: str) -> str:
+    """Return a cell of a table that we write; `read_cell` takes it back.
+
+    Spreadsheets compute a text that begins like a formula.  An apostrophe tells them not to.
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def read_cell(cell: str) -> str:
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def is_number(cell: str) -> bool:

@@ -107,6 +107,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",
     "E283": "The templates differ between sites: {sites}; map the owner's file at every site.",
     "E284": "{problem}; {do}",
+    "E285": 'no site sends the public maps, which a site does only if its own policy names them; one site that knows them to be public writes public_maps = ["{got}"] into its site-policy.toml.',
     # 29n: containers
     "E290": "{problem}; {do}",
     # 30n: identity keys of sites
@@ -119,6 +120,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E306": "{sites} showed site {site} a different identity key than in earlier runs; ask them directly, not through the aggregator. If their computer is new, delete the line of that name in known_sites.jsonl at {site}; else start no run.",
     "E307": "Site {site} cannot rely on known_sites.jsonl, its list of the keys of other sites; restore it, or read its site-error.txt.",
     "E308": "{sites} never met site {site}, whose policy says allow_new_sites=false; only people at {site} can change its policy.",
+    "E309": "{party} cannot be locked by its file system, so that two processes could answer at once; keep it on a disk of its own, CAPE_SITE_HOME as well.",
     # 31n: NVIDIA FLARE
     "E310": "{problem}; write it with cape flare site.",
     "E311": "The FLARE file of site {site} is missing or cannot be used; write it there with cape flare site.",

@@ -34,7 +34,7 @@ DRAWN = (
 # Whole runs, from files to pages, and what takes longer than two seconds: `make test-long`.
 LONG = (
     "test/adversary/", "test/audit/", "test/e2e/", "test/faults/", "test/golden/",
-    "test/unit/algorithms/test_contrast_bounds", "test/unit/algorithms/test_quality",
+    "test/unit/algorithms/test_quality",
     "test/unit/cli/test_progress", "test/unit/data/test_bad_files",
     "test/unit/planning/test_people_corpus", "test/unit/simulation/test_stopped",
 )  # fmt: skip

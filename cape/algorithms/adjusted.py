@@ -148,7 +148,9 @@ class Adjusted(Placed):
         kept = prior / (prior + noise**2 * max(self.p, 3) / 3)
         values, Q = np.linalg.eigh(expected + kept * (look - expected))
         error = np.sqrt(np.diag(kept) * noise**2)
-        return np.asarray((Q * np.maximum(values, max(LEAST_MOMENT, error.mean()))) @ Q.T), float(error.mean())
+        return np.asarray((Q * np.maximum(values, max(LEAST_MOMENT, error.mean()))) @ Q.T), float(
+            error.mean()
+        )
 
     @cached_property
     def limit(self) -> float:
@@ -173,7 +175,8 @@ class Adjusted(Placed):
         S = back.T @ self.moments[0] @ back
         size = np.sqrt(np.maximum(np.diag(S), SHORT))
         C = S / np.outer(size, size)
-        np.fill_diagonal(C, 1.0)
+        # Levels of a factor with a rare reference nearly agree, and it matters to few.
+        np.fill_diagonal(C, np.where(self.public.ranges, 1.0, 1.0 + 2 * PARTLY))
         return float(np.linalg.eigvalsh(C)[0])
 
     @cached_property
@@ -201,7 +204,8 @@ class Adjusted(Placed):
         else:
             share = min(max((1 + float(self.middle[-1])) / 2, 0.03), 0.97)
             z = protected_levels(self.M, square, share)
-        return z, z, np.repeat(np.arange(self.S), self.public.people)
+        site = np.repeat(np.arange(self.S), self.public.people)
+        return z, z, site if len(site) else np.zeros(1, dtype=np.int64)
 
     @cached_property
     def z_left(self) -> float:

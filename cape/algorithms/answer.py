@@ -16,22 +16,28 @@ from cape.algorithms.design import Flags, Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.least_squares import fitted
-from cape.algorithms.population import cut_bias, cut_curve
-from cape.algorithms.regression import Regressed, Regression, facts
+from cape.algorithms.population import HEAVY, cut_bias, cut_curve
+from cape.algorithms.regression import Regressed, Regression, facts_of
 from cape.frozen import dataclass
 
 Fit = Literal["yes", "range", "large", "shape", "partly", "ties", "no d", "lacks"]
 
-# Share of the bias of a cut that the error holds
-SHAPE = 0.5
+# Share of the bias of a cut that the error holds; .. of outcomes known to be heavy
+SHAPE, HEAVY_SHAPE = 0.5, 0.8
 # [3] What shapes may make of a group: prior sd, noises before it is believed (K = 1, K > 1)
 SHAPE_PRIOR, LOSS, NOISES = 0.7, 0.4, (4.0, 2.0)
 # .. and how many standard errors of it withhold an answer (K = 1, K > 1)
 MISFIT = (0.8, 3.0)
 # Relative error of sd by the shape of outcomes and covariates
 SD_ERROR = 0.03
+# Noises of the end bins before the range is blamed
+END_NOISES = 3.0
+# Relative sd of mean squares about those of normal outcomes
+USUAL_SQUARES = 0.4
+# Noises below the mean of all outcomes at which a mean square is too small
+CLEARLY = 2.3
 # Effects differ between sites by at most this many sd.
-MOST_TAU = 0.4
+MOST_TAU, USUAL_TAU = 1.0, 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -69,7 +75,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Answer:
+class TermAnswer:
     """Estimates of one term for K outcomes, in their public units; q columns."""
 
     public: Public
@@ -93,10 +99,10 @@ class Answer:
         return self.parts.total
 
 
-def answers(regression: Regression, state: Regressed) -> tuple[Answer, ...]:
+def answers(regression: Regression, state: Regressed) -> tuple[TermAnswer, ...]:
     """Return the answer of every term, of a state with all releases."""
     one = _of_least_squares if regression.noiseless else answer_of
-    return tuple(map(one, facts(regression, state)))
+    return tuple(map(one, facts_of(regression, state)))
 
 
 def variance(public: Public, found: Measured) -> Parts:
@@ -106,7 +112,11 @@ def variance(public: Public, found: Measured) -> Parts:
     scale = (1.0 / found.kept**2)[:, None, None]
     noise = inverse @ turned * scale
     return Parts(
-        sampling=inverse @ found.ww @ turned * scale * (found.squares / public.M)[:, None, None],
+        sampling=inverse
+        @ found.ww
+        @ turned
+        * scale
+        * (found.squares / max(public.M, 1))[:, None, None],
         privacy=noise * found.noise**2,
         adjustment=noise * found.leak[:, None, None],
         shape=np.eye(public.q)[None] * found.shape[:, None, None],
@@ -122,7 +132,7 @@ def direction(regression: Regression, state: Regressed) -> Array:
     if regression.noiseless:
         along = answers(regression, state)[0].estimate[0]
     else:
-        (f,) = facts(regression, state)
+        (f,) = facts_of(regression, state)
         slope = cut_curve(f.C / math.sqrt(f.K), f.K)[0] * f.pool
         found = np.linalg.pinv(f.D_all) @ f.T[0] / slope
         along = ((found + _group_effects(f)) * f.scale)[0]
@@ -207,24 +217,29 @@ def _by_group(f: Facts, observed: Array) -> Array:
 def _squares(f: Facts, share: Array, observed: Array) -> tuple[Array, Array, Flags]:
     """Return mean squares (K,) of w v, shrunk to their mean, and which are too small to know.
 
-    With the variance (K,) of their relative error.
+    With the variance (K,) of their relative error.  Their mean is shrunk to that of normal outcomes
+    of the scale found, which is better known where squares are hardly more than noise.
     """
-    mean, noise = f.seen("squares")
-    mean, noise = mean * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
-    mean = (mean + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
+    each, noise = f.seen("squares")
+    each, noise = each * f.M / f.n_pairs, noise * f.M / f.n_pairs / float(share.mean())
+    each = (each + (f.squares_radius / 2 if f.K == 1 else 0.0)) / share
+    there = float(observed.mean()) * f.square
+    usual = there * cut_curve(f.C / math.sqrt(f.K), f.K)[1]
+    prior, known = (USUAL_SQUARES * usual) ** 2, noise**2 / f.K
+    believed = prior / (prior + known)
+    mean = float(each.mean())
     # Nobody has a weight in a half without both groups.
-    pooled = max(float(mean.mean()), 0.2 * f.square * float(observed.mean()), 1e-9)
-    true = max(float(np.var(mean)) - noise**2, 0.0)
+    pooled = max(usual + believed * (mean - usual), 0.2 * there, 1e-9)
+    true = max(float(np.var(each)) - noise**2, 0.0)
     low = min(0.3, 0.05 + 2 * noise / pooled) * pooled
     kept = true / (true + noise**2)
-    shrunk = pooled + kept * (mean - mean.mean())
-    squares = np.maximum(shrunk, low)
+    squares = np.maximum(pooled + kept * (each - mean), low)
     # Pairs of people vary too; that of a mean of squares of normal numbers is 2.
-    error = noise**2 * (1 / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
-    return squares / observed * share, error, shrunk < low
+    error = noise**2 * (believed / f.K + kept) / squares**2 + 2.5 / (f.n_pairs * share)
+    return squares / observed * share, error, (each < low) & (pooled - each > CLEARLY * noise)
 
 
-def answer_of(f: Facts) -> Answer:
+def answer_of(f: Facts) -> TermAnswer:
     public, K, q = f.public, f.K, f.q
     (T, noise), along, J = f.T, f.direction, f.J
     share, lacking = public.people @ public.has / f.M, _lacking(f)
@@ -246,7 +261,7 @@ def answer_of(f: Facts) -> Answer:
         noise=noise,
         leak=leak * (sd * observed) ** 2 + f.left,
         kept=there * J,
-        shape=(SHAPE * cut_bias(f.C / math.sqrt(K), K) * sd) ** 2,
+        shape=(_shape(f) * sd) ** 2,
     )
     parts = variance(public, found)
     inverse = np.linalg.inv(found.D)
@@ -265,7 +280,7 @@ def answer_of(f: Facts) -> Answer:
     parts = replace(parts, shape=parts.shape + shape)
     estimate, tau, df = own + _group_effects(f), 0.0, np.full(K, math.inf)
     if public.random:
-        tau, sites, df = _between(f, D, found, parts, estimate, sd)
+        tau, sites, df = _between(f, D, found, parts, sd)
         parts = replace(parts, sites=np.eye(q)[None] * sites[:, None, None])
     # At equal covariates: without what their effects explain, or what errors of effects add
     people = sd * math.sqrt(1.0 - R2) if R2 else np.sqrt(np.maximum(sd**2 - B_error, sd**2 / 2))
@@ -276,7 +291,7 @@ def answer_of(f: Facts) -> Answer:
         "lacks" if lacks else "no d" if fit == "yes" and unknown else fit
         for lacks, unknown in zip(lacking.tolist(), small.tolist(), strict=True)
     )
-    return Answer(
+    return TermAnswer(
         public=public,
         estimate=estimate * f.scale,
         parts=parts.times(f.scale**2),
@@ -292,6 +307,13 @@ def answer_of(f: Facts) -> Answer:
         tau=tau,
         ends=f.ends,
     )
+
+
+def _shape(f: Facts) -> float:
+    """Return what the cut may have made of groups of other shape, in sd."""
+    c = f.C / math.sqrt(f.K)
+    heavy = HEAVY_SHAPE * cut_bias(c, f.K, f.tail) if f.tail > HEAVY else 0.0
+    return math.hypot(SHAPE * cut_bias(c, f.K), heavy)
 
 
 def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array, Array]:
@@ -313,11 +335,11 @@ def _loss(f: Facts, inverse: Array, own: Array, sd: Array) -> tuple[Array, Array
 
 
 def _between(
-    f: Facts, D: Array, found: Measured, parts: Parts, estimate: Array, sd: Array
+    f: Facts, D: Array, found: Measured, parts: Parts, sd: Array
 ) -> tuple[float, Array, Array]:
     """Return tau in sd, the variance (K,) it adds, and degrees of freedom (K,) of few sites.
 
-    tau, one for all outcomes, is uniform on [0, .4]; its posterior comes from T by site.
+    tau is one for all outcomes; its posterior comes from T by site, about their own mean.
     """
     public, K, q = f.public, f.K, f.q
     mean, noise = f.seen("by_site")
@@ -328,21 +350,26 @@ def _between(
     share = np.maximum(share / max(float(share.sum()), 1e-9), 1e-6)[there, None, None]
     n_s = public.people[there, None, None]
     inverse = np.linalg.pinv(D) * f.z_scale
-    y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share + _group_effects(f)
+    y = inverse @ mean.reshape(f.S, q, K)[there] / found.kept / share
     each = [np.einsum("kii->ik", one).mean(axis=1)[None, :, None] for one in (
         np.linalg.inv(found.D) @ found.ww @ np.swapaxes(np.linalg.inv(found.D), 1, 2),
         np.linalg.inv(found.D) @ np.swapaxes(np.linalg.inv(found.D), 1, 2))]  # fmt: skip
     known = each[0] * found.squares * n_s / f.M**2 + each[1] * noise**2
     known = known / (share * found.kept) ** 2
-    tau = np.linspace(0, MOST_TAU, 41)
-    spread = tau[:, None, None, None] ** 2 * sd**2 + known
-    log = -0.5 * (np.log(spread) + (y - estimate) ** 2 / spread).sum(axis=(1, 2, 3))
+    # In sd of people; of a protected column of numbers for one sd of it
+    unit = sd * f.z_scale / math.sqrt(f.z_square[0]) if public.protected else sd
+    tau = np.linspace(0, MOST_TAU, 51)
+    precision = 1 / (tau[:, None, None, None] ** 2 * unit**2 + known)
+    total = precision.sum(axis=1, keepdims=True)
+    rest = y - (precision * y).sum(axis=1, keepdims=True) / total
+    log = 0.5 * (np.log(precision) - rest**2 * precision).sum(axis=(1, 2, 3))
+    log = log - 0.5 * np.log(total).sum(axis=(1, 2, 3)) - np.maximum(tau - USUAL_TAU, 0.0) / 0.15
     chance = np.exp(log - log.max())
     square = float(chance @ tau**2 / chance.sum())
-    added = square * sd**2 * float((share**2).sum())
-    total = np.einsum("kii->ik", parts.total).mean(axis=0) + added
+    added = square * unit**2 * float((share**2).sum())
+    both = np.einsum("kii->ik", parts.total).mean(axis=0) + added
     least = float(there.sum()) - 1.0
-    df = np.maximum(least * (total / np.maximum(added, 1e-12)) ** 2, max(least, 1.0))
+    df = np.maximum(least * (both / np.maximum(added, 1e-12)) ** 2, max(least, 1.0))
     return math.sqrt(square), added, df
 
 
@@ -355,12 +382,12 @@ def _fit(f: Facts, misfit: float, relative_D: float) -> Fit:
         return "shape"
     if f.tied:
         return "ties"
-    if f.ends > 0.3 and f.J < 0.9:
+    if f.ends > max(0.3, END_NOISES * f.ends_noise) and f.J < 0.9:
         return "range"
     return "large" if f.J < 0.5 else "yes"
 
 
-def _of_least_squares(f: Facts) -> Answer:
+def _of_least_squares(f: Facts) -> TermAnswer:
     K, q, random = f.K, f.q, f.public.random
     found = list(fitted(f))
     cov, nothing = np.array([one.cov for one in found]), np.zeros((K, q, q))
@@ -372,7 +399,7 @@ def _of_least_squares(f: Facts) -> Answer:
         df = np.where(added > 0, np.minimum(df, sites * (total / added) ** 2), df)
     sd = np.array([one.sd for one in found])
     there = f.public.people @ f.public.has
-    return Answer(
+    return TermAnswer(
         public=f.public,
         estimate=np.array([one.delta for one in found]).T,
         parts=Parts(

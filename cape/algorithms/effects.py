@@ -13,7 +13,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from cape.algorithms.answer import Answer
+from cape.algorithms.answer import TermAnswer
 from cape.algorithms.design import group_codes
 from cape.algorithms.estimators import Array
 from cape.algorithms.significance import benjamini_hochberg, f_p, holm, t95, t_p
@@ -64,7 +64,7 @@ class OmnibusRow:
     q_bh: float
 
 
-def effects(question: Question, answers: Sequence[Answer]) -> tuple[EffectRow, ...]:
+def effects(question: Question, answers: Sequence[TermAnswer]) -> tuple[EffectRow, ...]:
     """Return the effects of all terms, by term, contrast and outcome."""
     return tuple(
         row
@@ -73,7 +73,7 @@ def effects(question: Question, answers: Sequence[Answer]) -> tuple[EffectRow, .
     )
 
 
-def omnibus(question: Question, answers: Sequence[Answer]) -> tuple[OmnibusRow, ...]:
+def omnibus(question: Question, answers: Sequence[TermAnswer]) -> tuple[OmnibusRow, ...]:
     """Return a row for each term of several columns and each outcome."""
     rows = []
     for term, answer in zip(question.asked, answers, strict=True):
@@ -98,7 +98,7 @@ def omnibus(question: Question, answers: Sequence[Answer]) -> tuple[OmnibusRow, 
     return tuple(rows)
 
 
-def _tests(answer: Answer) -> tuple[Array, Array]:
+def _tests(answer: TermAnswer) -> tuple[Array, Array]:
     """Return chi2 and p (K,) of the test of all columns; NaN where the answer is withheld.
 
     Without noise it is the F test: chi2 is q F.
@@ -111,7 +111,7 @@ def _tests(answer: Answer) -> tuple[Array, Array]:
     return chi2, np.array([f_p(one / q, q, n) for one, n in zip(chi2.tolist(), df, strict=True)])
 
 
-def _shown(answer: Answer) -> np.ndarray:
+def _shown(answer: TermAnswer) -> np.ndarray:
     return np.array([fit not in NO_P for fit in answer.fits])
 
 
@@ -123,7 +123,7 @@ def _adjusted(method: object, p: Array) -> Array:
     return adjusted
 
 
-def _effects_of(question: Question, term: Term, answer: Answer) -> Iterator[EffectRow]:
+def _effects_of(question: Question, term: Term, answer: TermAnswer) -> Iterator[EffectRow]:
     names, vectors, factors = zip(*contrasts(question, term), strict=True)
     c = np.array(vectors)  # (n, q)
     units = np.array([one.unit for one in question.outcomes])

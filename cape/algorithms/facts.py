@@ -12,8 +12,8 @@ import numpy as np
 
 from cape.algorithms.adjusted import Adjusted
 from cape.algorithms.estimators import Array
-from cape.algorithms.looks import PAIR, RAMPS, SMALL, Y, look_noise, moved
-from cape.algorithms.population import W, radius, uncentred, weight
+from cape.algorithms.looks import PAIR, PART, RAMPS, Y, look_noise, moved
+from cape.algorithms.population import REACH, W, radius, uncentred, weight
 
 
 class Facts(Adjusted):
@@ -60,7 +60,8 @@ class Facts(Adjusted):
         D, root = abs(float(np.linalg.det(self.D_all))) ** (1 / self.q), math.sqrt(self.K)
         D = max(D, 1e-6)
         noise = look_noise(self.public, self.sensitivity, self.plan.share("contrast"))
-        return radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K) * root
+        c = radius(noise * root / D, math.sqrt(self.square / self.M) / D, self.K, self.tail)
+        return max(c, min(self.reach, REACH)) * root
 
     @cached_property
     def group_centres(self) -> Array:
@@ -131,14 +132,14 @@ class Facts(Adjusted):
     def kept_missing(self) -> tuple[Array, float]:
         """Share (K,) of people without each outcome at sites that have it, and its noise."""
         mean, noise = self.seen("kept")
-        unit, share = math.sqrt(self.K) / SMALL, self.public.people @ self.public.has / self.M
+        unit, share = math.sqrt(self.K) / PART, self.public.people @ self.public.has / self.M
         return mean[1 + 2 * self.q : 1 + 2 * self.q + self.K] * unit + 0.5 * share, noise * unit
 
     @property
     def D_unit(self) -> float:
-        """D of public codes is asked in this unit: a person moves it by SMALL."""
+        """D of public codes is asked in this unit: a person moves it by PART."""
         longest = float(np.sqrt((self.public.g**2).sum(axis=2)).max())
-        return 2 * W * max(longest, 1e-9) / SMALL
+        return 2 * W * max(longest, 1e-9) / PART
 
     @cached_property
     def kept_D(self) -> tuple[Array, float]:

@@ -16,9 +16,9 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import smat, svec
-from cape.algorithms.looks import Plan, Planned
+from cape.algorithms.looks import Looks, Planned
 
-PLAN = Plan(
+PLAN = Looks(
     looks=(Planned(name="spread", round=1, share=0.5), Planned(name="products", round=2, share=0.5))
 )
 # Largest unit of a column, in public units; an outcome is cut at 62 of them, so that sums fit.
@@ -44,14 +44,14 @@ class Fitted(NamedTuple):
     sites: float
 
 
-def spread(f: Facts, a: Any) -> Array:
+def site_squares(f: Facts, a: Any) -> Array:
     """Return sums of squares (q + p + K,) of a site's columns about their means."""
     outcomes = (_centred(_outcome(a, k)) for k in range(f.K))
     squares = [*(_centred(_columns(f, a)[a.here]) ** 2).sum(axis=0), *((y @ y) for y in outcomes)]
     return np.asarray(np.minimum(squares, LARGEST**2 * a.n))
 
 
-def products(f: Facts, a: Any) -> Array:
+def site_products(f: Facts, a: Any) -> Array:
     """Return the cross-products of a site, of columns in the found units, and its effects."""
     columns, units, found = _columns(f, a), _units(f), []
     for k, there in enumerate(a.there.T):
@@ -66,7 +66,7 @@ def parts(f: Facts) -> dict[str, tuple[int, Callable[[Facts, Any], Array]]]:
     """Return size and function of what a site says in each exchange."""
     n = f.q + f.p + 1
     of_outcome = n * (n + 1) // 2 + COUNTS + BY_SITE
-    return {"spread": (n - 1 + f.K, spread), "products": (f.K * of_outcome, products)}
+    return {"spread": (n - 1 + f.K, site_squares), "products": (f.K * of_outcome, site_products)}
 
 
 def fitted(f: Facts) -> Iterator[Fitted]:

@@ -52,7 +52,7 @@ SHARES: Final = {
     "balance": (0.10, 0.10),
     "effects": (0.08, 0.02),
     "squares": (0.04, 0.03),
-    "by_site": (0.15, 0.15),
+    "by_site": (0.25, 0.25),
     "kept": (0.04, 0.03),
     "slope": (0.06, 0.06),
 }
@@ -77,10 +77,13 @@ RHO_TILT: Final = 1.2 * 0.08
 # [3] Factors of what the cut takes by code and along w, (public, protected)
 RAMPS = ((1.3, 2.2), (0.6, 0.6))
 # Size of the parts of `kept` that are no share of people
-SMALL = 0.6
+PART = 0.6
 # With the ramp at 0 and 1 and either sign of the cosine, the two parts are the corners of a
 # triangle; the radius of the circle around it, and the ramp at its middle
 RAMP_RADIUS, RAMP_MIDDLE = 0.7425, 0.6748
+# [3] Noise of a share of pairs, below which the shape of one outcome can be told: what `where` then
+# has more, of a whole run and of half B
+SHAPE_NOISE, MORE_WHERE = 0.02, (0.02, 0.12)
 # Noise of a site's mean, times S: above it, site means would cost more than they mend.
 SITES_NOISE: Final = 2.0
 
@@ -95,7 +98,7 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Looks:
     """The looks of a term at a stage, by exchange."""
 
     looks: tuple[Planned, ...]
@@ -111,7 +114,7 @@ class Plan:
         return sum(look.share for look in self.looks)
 
 
-def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> Plan:
+def plan(public: Public, stage: Stage = "whole", design: Looks | None = None) -> Looks:
     """Return the looks of a term.  The shares of a whole question sum to 1.
 
     A pattern: `design` are the looks that were asked of all people.  Their shares and those of a
@@ -141,6 +144,8 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
         left_out.add("by_site")
     if not public.protected:
         left_out |= {"zsites", "slope"}
+    if K == 1 and look_noise(public, 1.0, 0.05, psd=True) < SHAPE_NOISE:
+        shares["where"] += MORE_WHERE[stage == "half"] * total
     if "again" not in left_out:
         shares["centre"] -= shares["again"]
     asked = [name for names in rounds for name in names if name not in left_out]
@@ -148,14 +153,16 @@ def plan(public: Public, stage: Stage = "whole", design: Plan | None = None) -> 
     return _plan(rounds, shares, left_out)
 
 
-def _plan(rounds: Sequence[Sequence[str]], shares: Mapping[str, float], left_out: set[str]) -> Plan:
+def _plan(
+    rounds: Sequence[Sequence[str]], shares: Mapping[str, float], left_out: set[str]
+) -> Looks:
     asked = [[name for name in names if name not in left_out] for names in rounds]
     looks = tuple(
         Planned(name=name, round=i, share=shares[name])
         for i, names in enumerate((names for names in asked if names), start=1)
         for name in names
     )
-    return Plan(looks=looks)
+    return Looks(looks=looks)
 
 
 def _site_noise(public: Public, bound: float, share: float) -> float:

@@ -21,13 +21,13 @@ from cape.algorithms.looks import (
     RHO,
     RHO_PROTECTED,
     RHO_TILT,
-    Plan,
+    Looks,
     Stage,
     look_noise,
     sites_radius,
     xsites_radius,
 )
-from cape.algorithms.population import BINS, careful_octave, octave, site_means
+from cape.algorithms.population import BINS, careful_octave, octave, reach, site_means, tail
 
 # Effect of a common octave: x is multiplied by 2^-(octave + .4), never by less than 1.
 XF, WIDE_X = 0.4, 1.5
@@ -35,6 +35,8 @@ XF, WIDE_X = 0.4, 1.5
 PATTERN_OCTAVE = 0.5
 # G below which half A of a pattern has no site part
 SMALL_HALF = 270.0
+# Share of pairs in the lowest bin above which values are tied
+MOSTLY_TIED = 0.62
 # Released values are cut here, so that no broadcast makes a number that is not finite.
 MOST = 1e6
 
@@ -55,7 +57,7 @@ class Placed:
     def __init__(
         self,
         public: Public,
-        plan: Plan,
+        plan: Looks,
         seen: Mapping[str, Seen],
         *,
         stage: Stage = "whole",
@@ -64,7 +66,7 @@ class Placed:
         self.public, self.plan, self.stage, self.design = public, plan, stage, design
         self._seen = seen
         self.S, self.K = public.has.shape
-        self.M, self.p, self.q = public.M, len(public.x_columns), public.q
+        self.M, self.p, self.q = max(public.M, 1), len(public.x_columns), public.q
         # A protected z is one more column, until its covariates are taken out.
         self.half_ranges = np.append(public.half_ranges, public.z_half)[: self.p + public.protected]
         self.few = self.K <= FEW
@@ -111,10 +113,27 @@ class Placed:
         return float((shares[0] + shares[-1]) / max(shares.sum(), 0.05))
 
     @cached_property
-    def tied(self) -> bool:
-        """Whether nearly half of all pairs have equal values."""
+    def ends_noise(self) -> float:
         shares, noise = self.seen("where")
-        return bool(shares[0] - 3 * noise > 0.45 * max(shares.sum(), 0.05))
+        return float(math.sqrt(2) * noise / max(shares.sum(), 0.05))
+
+    @cached_property
+    def tied(self) -> bool:
+        """Whether most pairs have equal values."""
+        shares, noise = self.seen("where")
+        return bool(shares[0] - 2 * noise > MOSTLY_TIED * max(shares.sum(), 0.05))
+
+    @cached_property
+    def tail(self) -> float:
+        """How skewed or heavy one outcome is."""
+        if self.K > 1:
+            return 0.0
+        return tail(*self.seen("where"), max(int((self.public.counts // 2).sum()), 1))
+
+    @cached_property
+    def reach(self) -> float:
+        """How far out, in scales, people of one outcome lie, if far."""
+        return reach(*self.seen("where"), self.octave) if self.K == 1 else 0.0
 
     @cached_property
     def ranges(self) -> Counts:

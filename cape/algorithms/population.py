@@ -26,6 +26,11 @@ PRIORS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
 SPREADS = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
 # [3] What a cut at c scales may make of groups of other shape: a exp(-c / t) sd, (K = 1, K > 1)
 CUT = ((0.2, 1.2), (0.2, 0.7))
+# .. and of heavy tails: log sd of a shifted lognormal; above HEAVY the cut may lie far out
+TAILS = np.array([0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0])
+HEAVY = 0.1
+# The nearest cut of one, of a few and of many outcomes; the farthest, where people lie there
+LEAST_CUT, REACH = (1.2, 1.15, 1.0), 16.0
 
 
 @lru_cache(maxsize=8)
@@ -60,7 +65,13 @@ def weight(r: Array, h: Array, k: float | None) -> Array:
 
 @lru_cache(maxsize=8)
 def public_people(public: Public) -> tuple[Array, Array, Counts]:
-    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts."""
+    """Return r (M, q), g (M, q) and the site (M,) of as many people as there are, by counts.
+
+    Of nobody, as in half of a tiny study, one person without a code: no number is divided by 0.
+    """
+    if not public.M:
+        nobody = np.zeros((1, public.q))
+        return nobody, nobody, np.zeros(1, dtype=np.int64)
     site, cell = np.divmod(
         np.repeat(np.arange(public.counts.size), public.counts.ravel()), public.counts.shape[1]
     )
@@ -130,9 +141,16 @@ def octave_shares(nu: int) -> Array:
 def octave(shares: Array, noise: float, nu: int, prior: tuple[float, float]) -> float:
     """Return log2 of the sd behind released shares (bins,) of pairs by octave [3].
 
-    The mode of the posterior and what is near it; `prior`: mean and sd.
+    The mode of the posterior and what is near it; `prior`: mean and sd.  The lowest bin may hold
+    pairs of equal values, which say nothing of the scale: it counts, or is left free.
     """
-    chance = _chances(shares, noise, nu, prior, 0.02)
+    curves = octave_shares(nu)
+    free = _likelihood(shares[1:], curves[:, 1:], noise, 0.02)
+    log = np.logaddexp(
+        _likelihood(shares, curves, noise, 0.02), free + math.log(0.2 * min(5 * noise, 1.0))
+    )
+    log = log - (GRID - prior[0]) ** 2 / (2 * prior[1] ** 2)
+    chance = np.exp(log - log.max())
     peak = GRID[np.argmax(np.convolve(chance, np.ones(7), "same"))]
     near = np.where(np.abs(GRID - peak) < 1.5, chance, 0.0)
     return float(near @ GRID / near.sum())
@@ -144,24 +162,69 @@ def careful_octave(shares: Array, noise: float) -> tuple[float, float]:
     A column stretched tenfold by a mistake would hide all others: that made one answer in a
     thousand at M 1000 epsilon 1 wrong by ten standard errors.
     """
-    chance = _chances(shares, noise, 1, (-0.3, 1.5), 0.5)
+    curves = octave_shares(1)
+    if shares[1:].sum() > max(0.05, 4 * noise):
+        shares, curves = shares[1:], curves[:, 1:]  # pairs of equal values say nothing of the scale
+    log = _likelihood(shares, curves, noise, 0.5) - (GRID + 0.3) ** 2 / (2 * 1.5**2)
+    chance = np.exp(log - log.max())
     below = np.cumsum(chance)
     found = float(GRID[np.searchsorted(below, 0.5 * below[-1])])
     return found, math.sqrt(float(chance @ (GRID - found) ** 2) / float(below[-1]))
 
 
-def _chances(
-    shares: Array, noise: float, nu: int, prior: tuple[float, float], least: float
+def _likelihood(
+    shares: Array, curves: Array, noise: float, least: float, misfit: float = 2e-4
 ) -> Array:
-    """Return the posterior on `GRID`; at least this share of pairs have values."""
-    curves = octave_shares(nu)
-    if shares[1:].sum() > max(0.05, 4 * noise):
-        shares, curves = shares[1:], curves[:, 1:]  # pairs of equal values say nothing of the scale
-    fitted = curves @ shares / np.maximum((curves**2).sum(axis=1), 1e-3)
-    rest = shares - np.clip(fitted, least, 1.05)[:, None] * curves
-    log = -(rest**2).sum(axis=1) / (2 * (noise**2 + 2e-4))
-    log = log - (GRID - prior[0]) ** 2 / (2 * prior[1] ** 2)
-    return np.asarray(np.exp(log - log.max()))
+    """Return the log likelihood of curves (.., bins); at least this share of pairs have values.
+
+    `misfit`: variance of a bin by shapes that are no curve.
+    """
+    fitted = curves @ shares / np.maximum((curves**2).sum(axis=-1), 1e-3)
+    rest = shares - np.clip(fitted, least, 1.05)[..., None] * curves
+    return np.asarray(-(rest**2).sum(axis=-1) / (2 * (noise**2 + misfit)))
+
+
+@lru_cache(maxsize=1)
+def _tail_curves() -> Array:
+    """Return shares (tails, grid, bins - 1) of pairs of shifted lognormals of log sd `TAILS`."""
+    z, curves = normals(8000, 2, seed=4), []
+    for s in TAILS:
+        v = np.expm1(s * z) / s if s else z
+        apart = np.abs(v[:, 0] - v[:, 1]) / math.sqrt(2)
+        for octaves in GRID:
+            bins = octave_of(apart * 2.0**octaves)
+            curves.append(np.bincount(bins, minlength=BINS)[1:] / (2 * len(z)))
+    return np.array(curves).reshape(len(TAILS), len(GRID), BINS - 1)
+
+
+def tail(shares: Array, noise: float, n_pairs: int) -> float:
+    """Return how skewed or heavy an outcome is: log sd of a shifted lognormal; 0: normal [3].
+
+    Pairs vary too: a bin of an eighth of `n_pairs` has a variance near .03 / n_pairs.
+    The posterior mean by the released shares (bins,) of pairs, rather too small than too large; 0
+    where they say too little.
+    """
+    log = _likelihood(shares[1:], _tail_curves(), noise, 0.02, 1e-5 + 0.03 / n_pairs)
+    chance = np.exp(log - log.max()).sum(axis=1) * np.exp(-TAILS / 0.3)
+    chance = chance / chance.sum()
+    mean = float(chance @ TAILS)
+    sd = math.sqrt(max(float(chance @ TAILS**2) - mean**2, 0.0))
+    return max(mean - 0.25 * sd, 0.0) * min(max((0.25 - sd) / 0.07, 0.0), 1.0)
+
+
+def reach(shares: Array, noise: float, octave: float) -> float:
+    """Return the highest octave of pairs that holds people, in scales [3].
+
+    0 unless clearly more people lie beyond 2.5 scales than of a normal outcome.
+    """
+    edges = 2.0 ** (EDGES - octave)  # edges[k - 1] is the lower one of bin k
+    first = int(np.searchsorted(edges, 2.5, side="right")) + 1
+    beyond = np.cumsum(shares[::-1])[::-1]
+    clear = noise * np.sqrt(BINS - np.arange(BINS))
+    if first >= BINS or beyond[first] <= 2.5 * clear[first] + 0.004:
+        return 0.0
+    held = [k for k in range(first, BINS) if beyond[k] > 1.5 * clear[k]]
+    return 2.0 * float(edges[max(held) - 1])
 
 
 def octave_of(distance: Array) -> Counts:
@@ -217,10 +280,10 @@ def uncentred(w: float, v: float, rho: float, Y: float) -> float:
     return float(np.mean((a * b - np.minimum(a, rho) * np.minimum(b, Y)) ** 2))
 
 
-def cut_bias(c: float, K: int) -> float:
+def cut_bias(c: float, K: int, tail: float = 0.0) -> float:
     """Return what a cut at c (scales; K > 1: sqrt K scales) may make of other shapes, in sd."""
     a, t = CUT[K > 1]
-    return a * math.exp(-c / t)
+    return math.hypot(a * math.exp(-c / t), 0.24 * (tail / 0.33) ** 2 * math.exp(-c / 3.0))
 
 
 @lru_cache(maxsize=2)
@@ -257,14 +320,14 @@ def z_cut(noise: float, sampling: float) -> float:
     return best[1]
 
 
-def radius(noise: float, sampling: float, K: int) -> float:
+def radius(noise: float, sampling: float, K: int, tail: float = 0.0) -> float:
     """Return c, the cut with the smallest planned error [3].
 
     `noise`: sd of the answer for c = 1; `sampling`: sd of the answer without a cut.
     """
-    best = (np.inf, 1.0)
-    for c in np.arange(1.2 if K == 1 else 1.15 if K <= 8 else 1.0, 5.01, 0.1).tolist():
+    best, most = (np.inf, 1.0), 5.01 if tail < HEAVY else 9.01
+    for c in np.arange(LEAST_CUT[0 if K == 1 else 1 if K <= 8 else 2], most, 0.1).tolist():
         J, kept = cut_curve(c, K)
-        error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K) ** 2
+        error = ((noise * c) ** 2 + sampling**2 * kept) / J**2 + cut_bias(c, K, tail) ** 2
         best = min(best, (error, c))
     return best[1]

@@ -41,7 +41,7 @@ from cape.algorithms.facts import Facts
 from cape.algorithms.looks import PAIR, Stage, moved, plan, sites_radius
 from cape.algorithms.placed import Seen
 from cape.algorithms.population import BINS
-from cape.algorithms.rows import People, people_of
+from cape.algorithms.rows import People, columns_of_people
 from cape.errors import MessageError
 from cape.frozen import dataclass
 
@@ -178,7 +178,7 @@ class Regression:
         )
 
     def queries(self, state: Regressed) -> tuple[SubjectQuery, ...]:
-        known = facts(self, state)
+        known = facts_of(self, state)
         clip = UNCLIPPED if self.noiseless else 1.0
         return tuple(
             _query(one, known[one.term], table_of(known[one.term])[one.name], clip)
@@ -188,7 +188,7 @@ class Regression:
     def steps(
         self, state: Regressed, means: Sequence[Array], noise_stds: Sequence[float]
     ) -> Regressed:
-        known, values, noise = facts(self, state), state.values.copy(), state.noise.copy()
+        known, values, noise = facts_of(self, state), state.values.copy(), state.noise.copy()
         asked = _of_round(self, state.round + 1)
         for (i, one), mean, std in zip(asked, means, noise_stds, strict=True):
             f = known[one.term]
@@ -246,14 +246,14 @@ def _of_round(regression: Regression, number: int) -> list[tuple[int, _Release]]
 
 def _no_facts(regression: Regression, public: Public) -> Facts:
     """Return the facts of a term before any release of this stage."""
-    design = facts(*regression.given)[0] if regression.given else None
+    design = facts_of(*regression.given)[0] if regression.given else None
     asked = plan(public, regression.stage, design.plan if design else None)
     asked = least_squares.PLAN if regression.noiseless else asked
     return Facts(public, asked, {}, stage=regression.stage, design=design)
 
 
 @lru_cache(maxsize=8)
-def facts(regression: Regression, state: Regressed) -> tuple[Facts, ...]:
+def facts_of(regression: Regression, state: Regressed) -> tuple[Facts, ...]:
     """Return the facts of every term.  MessageError: a state that is not of these looks."""
     releases = _releases(regression)
     n = sum(one.size for one in releases)
@@ -276,10 +276,10 @@ def _query(release: _Release, f: Facts, look: Look, clip: float) -> SubjectQuery
     bound, part = look.bound(f), look.part
 
     def answer(stack: Data) -> Array:
-        return look.rows(f, people_of(f.public, f.stage, stack)) / bound
+        return look.rows(f, columns_of_people(f.public, f.stage, stack)) / bound
 
     def of_site(stack: Data) -> Array:
-        return part(f, people_of(f.public, f.stage, stack)) / bound if part else np.zeros(0)
+        return part(f, columns_of_people(f.public, f.stage, stack)) / bound if part else np.zeros(0)
 
     return SubjectQuery(
         size=look.size,

@@ -19,10 +19,10 @@ from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import above_diagonal
 from cape.algorithms.looks import (
     PAIR,
+    PART,
     RAMP_MIDDLE,
     RAMP_RADIUS,
     RAMPS,
-    SMALL,
     Stage,
     Y,
     sites_radius,
@@ -56,7 +56,7 @@ class People:
         return int(self.asked.sum())
 
 
-def people_of(public: Public, stage: Stage, stack: Data) -> People:
+def columns_of_people(public: Public, stage: Stage, stack: Data) -> People:
     """Take rows (n, K + 1 + C + 1) apart.  ValueError: rows of another length."""
     K = public.has.shape[1]
     rows = np.asarray(stack, dtype=np.float64).reshape(len(stack), math.prod(stack.shape[1:]))
@@ -361,7 +361,7 @@ def kept_rows(f: Facts, a: People) -> Array:
         (_inside(f, a, rest) - 0.5 * a.here)[:, None],
         one * w * lost[:, None],
         two * r * (ramp - (0.0 if f.public.protected else RAMP_MIDDLE))[:, None],
-        SMALL * np.where(a.has, ~a.there - 0.5, 0.0) / math.sqrt(f.K),
+        PART * np.where(a.has, ~a.there - 0.5, 0.0) / math.sqrt(f.K),
     ]
     if not f.public.protected:
         parts.append(_products(w, g) / f.D_unit)
@@ -371,8 +371,8 @@ def kept_rows(f: Facts, a: People) -> Array:
 def kept_bound(f: Facts) -> float:
     """Return the bound of `inside`, the two ramps, the share missing, and D of public codes."""
     if f.public.protected:
-        return 0.5 * math.sqrt(1.0 + 3 * SMALL**2)
-    return math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (SMALL / 2) ** 2)
+        return 0.5 * math.sqrt(1.0 + 3 * PART**2)
+    return math.sqrt(0.25 + RAMP_RADIUS**2 + 2 * (PART / 2) ** 2)
 
 
 def slope_rows(f: Facts, a: People) -> Array:

@@ -19,7 +19,7 @@ from cape.algorithms.design import Public
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
 from cape.algorithms.linalg import svec
-from cape.algorithms.looks import PAIR, SMALL, Stage, look_noise, plan
+from cape.algorithms.looks import PAIR, PART, Stage, look_noise, plan
 from cape.algorithms.placed import Seen
 from cape.algorithms.population import GRID, ball, cut_curve, inside, normals, octave_shares
 from cape.algorithms.regression import Regression, table_of
@@ -99,7 +99,7 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
         return np.array([(float(f.D_all[0, 0]) * J - sum(PAIR) / 2) * f.n_pairs / f.M])
     value = np.zeros(size)
     value[0] = J - 0.5
-    value[1 + 2 * q : 1 + 2 * q + K] = -0.5 * SMALL / math.sqrt(K)
+    value[1 + 2 * q : 1 + 2 * q + K] = -0.5 * PART / math.sqrt(K)
     if not f.public.protected:
         value[1 + 2 * q + K :] = (f.D_all / f.D_unit).ravel()
     return value

@@ -7,6 +7,7 @@ site's policy refuses; 4 the budget refuses; 70 internal error.
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import sys
 import time
@@ -40,6 +41,10 @@ def exit_code(err: BaseException) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     pin()  # before numpy is imported
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What a terminal in ASCII or latin-1 cannot show is escaped.
+            stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Typer would accept these only before the command.
     verbose = bool({"-v", "--verbose", "--debug"} & set(words))

@@ -37,6 +37,18 @@ def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = Fals
     """
     paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
     listed = [paths[n] for n in ("index.html", "results.json", "privacy.json") if n in paths]
+    try:
+        _print_story(folder, paths, as_json=as_json, quiet=quiet)
+    except Exception as err:  # the results are written, so the run has ended well
+        warn(f"the results are written, but not shown here: {type(err).__name__}", as_json=as_json)
+    if not as_json and (quiet or not STDOUT.is_terminal):
+        for path in listed:
+            say(path)
+    if show and not webbrowser.open((folder / "index.html").absolute().as_uri()):
+        warn(f"no browser was found here: open {folder / 'index.html'}", as_json=as_json)
+
+
+def _print_story(folder: Path, paths: Mapping[str, str], *, as_json: bool, quiet: bool) -> None:
     if as_json:
         outcome = parse_json((folder / "results.json").read_text(encoding="utf-8"))
         result({**outcome, "paths": paths}, as_json=True)
@@ -48,11 +60,6 @@ def print_results(folder: Path, *, as_json: bool, quiet: bool, show: bool = Fals
         out.print(Text("\n".join(rest)))
     elif not read_results(folder).private:
         warn("NOT PRIVATE: these results have no privacy guarantee")
-    if not as_json and (quiet or not STDOUT.is_terminal):
-        for path in listed:
-            say(path)
-    if show and not webbrowser.open((folder / "index.html").absolute().as_uri()):
-        warn(f"no browser was found here: open {folder / 'index.html'}", as_json=as_json)
 
 
 def _story(folder: Path, paths: Mapping[str, str], *, to_open: bool) -> Iterator[str]:

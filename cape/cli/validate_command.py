@@ -168,14 +168,17 @@ def _quality(subject: Subject) -> tuple[str, str, str]:
 
 def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, strict: bool) -> None:
     if not quiet:
+        from cape.settings.resolved import resolve
+
         if not checked.counted.all:
             say(checked.counted.sentence, style="bold")
         _print_settings(owner)
+        sends_maps = resolve(owner.config).sends_maps
         for check in checked.sites:
             table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
             for line in check.inspection.left_out:
                 say(line)
-            _print_needs(check, headers_only=checked.headers_only)
+            _print_needs(check, headers_only=checked.headers_only, sends_maps=sends_maps)
             _print_said(check, owner)
             _print_findings(check.findings)
         if len(checked.sites) > 1:
@@ -199,11 +202,11 @@ def _compared(checked: FolderCheck) -> str:
 
 
 def _print_settings(owner: OwnerSettings) -> None:
+    from cape.settings.resolved import resolve
+
     config = owner.config
     space = config.mask if config.feature_space == "mask" else config.feature_space
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]
-    from cape.settings.resolved import resolve
-
     if max_components := resolve(config).max_components:
         parts.append(f"R {getattr(config, 'n_components', 0) or f'by G, {max_components} at most'}")
     parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
@@ -212,7 +215,7 @@ def _print_settings(owner: OwnerSettings) -> None:
     say(" | ".join(parts))
 
 
-def _print_needs(check: SiteCheck, *, headers_only: bool) -> None:
+def _print_needs(check: SiteCheck, *, headers_only: bool, sends_maps: bool) -> None:
     accepted, needs = check.inspection.accepted, check.inspection.needs
     if accepted is not None:
         space = accepted.space
@@ -221,6 +224,8 @@ def _print_needs(check: SiteCheck, *, headers_only: bool) -> None:
             f"{space.kind} {shape} with {space.n_features} features, hash {space.digest[:16]}; "
             f"{accepted.n_subjects} subjects, {len(accepted.failed)} fail and count as zeros"
         )
+        if sends_maps:
+            say(f'maps stay here unless site-policy.toml has public_maps = ["{space.digest}"]')
     if needs is not None:
         memory = f"{needs.memory / 1e6:.0f} MB of memory ({_free(needs.free_memory)})"
         disk = f"{needs.disk / 1e6:.0f} MB of disk ({_free(needs.free_disk)})"
@@ -326,14 +331,16 @@ def _document(finding: Finding) -> dict[str, object]:
 
 def _write_table(checked: FolderCheck, path: Path) -> None:
     from cape.data.issues import in_full
+    from cape.delimited import written_cell
     from cape.site.files import write_atomically
 
     # Findings name files, so this table is for the site only.
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:
-        lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]
+        rows = ((check.site, *row) for row in _subject_rows(check))
+        lines += ["\t".join(map(written_cell, row)) for row in rows]
     # Readers of tables skip comments.
     findings = in_full(checked.findings).splitlines()
-    lines += [f"# {line}" for line in findings]
+    lines += [f"# {line}".replace("\t", " ") for line in findings]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8", "replace"))

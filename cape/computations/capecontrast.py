@@ -262,7 +262,7 @@ def _precision(config: CapeContrastConfig, entries: Entries, part: Half) -> floa
     question, S = config.asked, len(entries)
     asked = sites_asked(question, has_of(question, entries))
     counts = np.array([sum(cells_of(question, entry)) for entry in entries])
-    M = counts[sites_asked(question, has_of(question, entries))].sum() / (2 if part else 1)
+    M = counts[asked].sum() / (2 if part else 1)
     mu = Budget.of(epsilon=config.epsilon, delta=config.delta).mu
     return float(M * mu * np.sqrt(noise_shares_of(config, S) / S / len(question.asked)))
 

@@ -50,6 +50,8 @@ _MARK_HEADER: Final = re.compile(
 _MARK_CELL: Final = re.compile(
     r"excl|dropped|removed|omitted|skipped|ignored?|donotscan|fail|failed|bad|refused|declined"
 )
+# A number, of whose letters no mark consists: most cells of most tables
+_NUMBER: Final = re.compile(r"[\d\s.,+eE-]*", re.ASCII)
 # Beside the lists that are read: another of their names, in any format of a table
 _SECOND_LIST: Final = re.compile(r"(?:participants|manifest)[^/]*\.(?:tsv|csv|txt|xlsx?|ods)", re.I)
 _LIST_ENDS: Final = (".tsv", ".csv", ".txt", ".xls", ".xlsx", ".ods")
@@ -138,7 +140,9 @@ def check_no_other_marks(
                 continue
         for place, column in others.items():
             cell = cells[place]
-            if (place, cell) not in judged and looks_like_a_mark(cell):
+            if _NUMBER.fullmatch(cell) or (place, cell) in judged:
+                continue
+            if looks_like_a_mark(cell):
                 raise _mark(column, f"line {line.number}: '{cell[:40]}' in column '{column[:40]}'")
             judged.add((place, cell))
 

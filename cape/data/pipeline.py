@@ -53,6 +53,7 @@ from cape.data.resources import (
 )
 from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
+from cape.data.templates import with_templates
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -186,14 +187,16 @@ def load_site(
     A subject that fails has T_m = 0.  `before_records` is called before a table of records, which
     says who is listed, is read, and `before_reading` before any series is.
 
-    DataError: a list, mask or table cannot be used, raised before `before_reading`; with
-    `stop_if_most_fail`, more than half of the people fail by one rule; with `strict` also for other
-    content.  Its text is the public sentence of the worst finding, its detail holds all private
-    texts.
+    DataError: a list, mask, table or file of templates cannot be used, raised before
+    `before_reading`; with `stop_if_most_fail`, more than half of the people fail by one rule; with
+    `strict` also for other content.  Its text is the public sentence of the worst finding, its
+    detail holds all private texts.
     """
     findings = Findings(site, strict=strict)
     files = list_site(base, listing, config, findings, before_records, words)
     findings.raise_if_blocked()
+    if files.how.templates and files.space is not None:
+        with_templates(files.space, maps or base, site=site)  # refused before hours of reading
     before_reading(files)
     files = with_features_of_files(files, findings)
     site_pass = SitePass(files, findings, stop=stop_if_most_fail)
@@ -358,7 +361,9 @@ def _in_parallel(
     from threadpoolctl import threadpool_limits
 
     one_each = threadpool_limits(1, "blas")
-    with one_each, ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
+    # Threads have settings of NumPy of their own: the guard around a site's answer is not theirs.
+    guarded = ThreadPoolExecutor(n_jobs, initializer=functools.partial(np.seterr, all="ignore"))
+    with one_each, guarded as pool, ThreadPoolExecutor(1) as beside:
         if reduction is not None and not is_kept:
             beside.submit(reduction.prepare)
         # Queue twice as many as are read at a time, so that a long one does not hold up others.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from cape.data.space import RUN_MAPS, TEMPLATE_FILES, grid_of
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError, FoundError, own_words
 from cape.space.feature_space import MAX_TEMPLATE_NUMBERS, FeatureSpace
+
+# Longest text of a number with its comma: -1.2345678901234567e-308 and blanks
+MAX_MAPS_BYTES: Final = 32 * MAX_TEMPLATE_NUMBERS
 
 
 def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
@@ -86,10 +91,15 @@ def _template_problem(maps: Array, n_features: int) -> str:
 
 
 def _template_array(path: Path) -> Array:
+    with path.open("rb") as stream:
+        # Read no more than the allowed numbers need; a pipe or a growing file states no size.
+        content = stream.read(MAX_MAPS_BYTES + 1)
+    if len(content) > MAX_MAPS_BYTES:
+        problem = f"more than {MAX_MAPS_BYTES // 2**20} MiB"
+        raise FoundError(f"{problem}, at most {MAX_TEMPLATE_NUMBERS} numbers")
     if path.suffix == ".npy":
-        with path.open("rb") as stream:
-            return np.asarray(read_array(stream, path.stat().st_size), dtype=np.float64)
-    lines = split_lines(path.read_bytes(), ",")
+        return np.asarray(read_array(io.BytesIO(content), len(content)), dtype=np.float64)
+    lines = split_lines(content, ",")
     # Maps may have names; a header of numbers cannot be told from a feature.
     head = 0 if all(is_number(cell) for cell in lines[0].text.split(",")) else 1
     return read_matrix_lines(lines[head:])

@@ -1,7 +1,7 @@
 """Forecast of the smallest effect that a comparison can find, before it is run, in sd of people.
 
 The error is that of the answer for what typical people would release (`cape.algorithms.typical`).
-No unit enters, and nothing is drawn.  `bench/contrast.py` compares it with runs.
+No unit enters, and nothing is drawn.  `bench/comparison.py` compares it with runs.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from cape.data.layout import check_pattern
 from cape.data.manifest import COLUMNS
 from cape.data.marks import EXCLUDE
 from cape.data.people import ListRefusal, PeopleList, people_of_tables, read_people
+from cape.delimited import written_cell
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import read_settings, settings_beside
@@ -158,7 +159,7 @@ def write_manifest(path: Path, found: tuple[SitePeople, ...]) -> bool:
                 stream, columns, delimiter="\t" if path.suffix == ".tsv" else ","
             )
             table.writeheader()
-            table.writerows(rows)
+            table.writerows({name: written_cell(row[name]) for name in row} for row in rows)
     except OSError as err:
         problem = f"{path} cannot be written: {err.strerror}"
         raise ConfigError("E016", problem=problem, do="choose another --write.") from err

@@ -144,13 +144,16 @@ class Spending:
         counts even if no person is listed.
         """
         others = [other for other in self.runs if other.run != run.run]
-        same = _joined(run.people.union(*(other.people for other in others)))
-        runs_of: dict[str, set[int]] = {same[_first(person)]: set() for person in run.people}
+        runs_with: dict[frozenset[str], set[int]] = {}
         for i, other in enumerate(others):
-            for person in other.people:
-                runs_of.get(same[_first(person)], set()).add(i)
+            runs_with.setdefault(other.people, set()).add(i)
+        same = _joined(run.people.union(*runs_with))
+        runs_of: dict[str, set[int]] = {same[_first(person)]: set() for person in run.people}
+        for people, those in runs_with.items():  # each list once, whatever number of runs has it
+            for name in {same[_first(person)] for person in people} & runs_of.keys():
+                runs_of[name] |= those
         sets = set()
-        for with_person in {frozenset[int](), *(frozenset(those) for those in runs_of.values())}:
+        for with_person in {frozenset[int](), *map(frozenset, runs_of.values())}:
             datasets = {run.dataset, *(others[i].dataset for i in with_person)}
             counted = (
                 i in with_person or other.dataset in datasets for i, other in enumerate(others)

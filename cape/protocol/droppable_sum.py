@@ -20,7 +20,14 @@ from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
 from cape.privacy.ledger import by_exchange
 from cape.protocol import wire
 from cape.protocol.messages import KeyAdvertisement, KeyAdvertisements, Masked, RingVector
-from cape.protocol.model import DropOuts, Model, agreed_labels, broadcast_roster, signs
+from cape.protocol.model import (
+    DropOuts,
+    Model,
+    agreed_labels,
+    broadcast_roster,
+    check_maps_are_sent,
+    signs,
+)
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import aggregator_steps, keys, site_steps, steps
@@ -142,6 +149,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             signature=state.own.signature,
             opening=state.own.opening,
             labels=site.labels,
+            maps=site.maps,
         )
 
     def route(
@@ -174,7 +182,9 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
 def _collect_advertisements(
     party: Aggregator, replies: Mapping[str, KeyAdvertisement], model: Model
 ) -> tuple[KeyAdvertisements, str | None]:
-    labels = agreed_labels(model, (reply.labels for reply in replies.values()))
+    sent = ((reply.labels, reply.maps) for reply in replies.values())
+    labels, maps = agreed_labels(model, sent)
+    check_maps_are_sent(party.config, model, maps)
     # Labels are as large as the mask: the broadcast holds them once, not once per site.
     without = {
         site: Advertisement(
@@ -186,11 +196,11 @@ def _collect_advertisements(
         for site, reply in replies.items()
     }
     steps.check_advertisements(setup_of(party, model), without)
-    return KeyAdvertisements(sites=without, labels=labels), "zero-sum.shares"
+    return KeyAdvertisements(sites=without, labels=labels, maps=maps), "zero-sum.shares"
 
 
 def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
-    agreed_labels(model, (listed.labels,))
+    agreed_labels(model, ((listed.labels, listed.maps),))
     state = DropOuts(advertised=listed, asked=tuple(keys.site_order(listed.sites)))
     return replace(model, drop_outs=state)
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -118,7 +120,22 @@ def make_card(
         n_subjects=data.n_subjects,
         space=data.space.outline(),  # the mask itself is sent after all were found equal
         noise=noise,
+        software=f"numpy {np.__version__}",
     )
+
+
+def software_note(cards: Mapping[str, SiteCard]) -> tuple[str, ...]:
+    """Return a warning if sites compute with several versions of numpy.
+
+    Such a run is right, but with one seed the last bits of its sums are those of other versions.
+    """
+    sites: dict[str, list[str]] = {}
+    for site, card in cards.items():
+        sites.setdefault(card.software, []).append(site)
+    if len(sites) < 2:
+        return ()
+    each = "; ".join(f"{name or 'not said'}: {', '.join(of)}" for name, of in sites.items())
+    return (f"Sites have several versions of numpy, so a repetition differs in last bits: {each}.",)
 
 
 def compare_cards(cards: Mapping[str, SiteCard], config: Config) -> None:
@@ -200,7 +217,7 @@ def make_roster(
         survivors=config.survivors(n_sites),
         seeded=any(card.noise == "seeded" for card in cards.values()),
         plan=releases,
-        warnings=run_plan.warnings,
+        warnings=(*run_plan.warnings, *software_note(cards)),
     )
 
 

@@ -13,7 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.frozen import dataclass
-from cape.markers import PUBLIC, RELEASED, RING
+from cape.markers import (
+    COMPUTATION_FORM,
+    HEX_16,
+    HEX_32,
+    HEX_64,
+    LABELS_FORM,
+    MAPS_FORM,
+    NAMED,
+    OUTCOME_FORM,
+    PUBLIC,
+    RELEASED,
+    RING,
+    SETTINGS_FORM,
+    SOFTWARE_FORM,
+    VERSION_FORM,
+)
 from cape.secagg.field import Integers
 from cape.secagg.messages import Advertisement
 from cape.space.feature_space import FeatureSpace as FeatureSpace  # part of the messages
@@ -55,33 +70,41 @@ class SiteCard:
     """Reply of `join`: values that must be equal at all sites, and public facts of this site."""
 
     protocol: Annotated[int, PUBLIC]
-    version: Annotated[str, PUBLIC]
-    computation: Annotated[str, PUBLIC]
-    settings: Annotated[str, PUBLIC]  # canonical JSON of the Config
-    nonce: Annotated[str, PUBLIC]  # 16 fresh bytes, hex: makes the run's name
+    version: Annotated[str, PUBLIC, VERSION_FORM]
+    computation: Annotated[str, PUBLIC, COMPUTATION_FORM]
+    settings: Annotated[str, PUBLIC, SETTINGS_FORM]  # canonical JSON of the Config
+    nonce: Annotated[str, PUBLIC, HEX_16]  # 16 fresh bytes, hex: makes the run's name
     # M_s: all people whom the site lists by name, so it does not depend on their data
     n_subjects: Annotated[int, PUBLIC]
     space: Annotated[FeatureSpace, PUBLIC]
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
+    # What the last bits of sums hang on, beside the version of cape
+    software: Annotated[str, PUBLIC, SOFTWARE_FORM] = field(
+        default="", metadata={"omittable": True}
+    )
     # Commitment to the site's part of the graph (`cape.secagg.graph`), hex; ``aggregation=secagg``
-    commitment: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    commitment: Annotated[str, PUBLIC, HEX_32] = field(default="", metadata={"omittable": True})
     # Number of people in each public cell of a comparison, if the policy allows the site to say it
     counts: Annotated[tuple[int, ...], PUBLIC] = field(default=(), metadata={"omittable": True})
     # Names of outcomes of a comparison that the site states it does not have
-    lacks: Annotated[tuple[str, ...], PUBLIC] = field(default=(), metadata={"omittable": True})
+    lacks: Annotated[tuple[str, ...], PUBLIC, OUTCOME_FORM] = field(
+        default=(), metadata={"omittable": True}
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
     """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if sites sign keys.
 
-    `labels` of the mask or atlas are sent after `join` found them equal at all sites.
+    `labels` of the mask or atlas are sent after `join` found them equal at all sites; `maps` by
+    sites whose own policy names their digest as public.
     """
 
-    public_key: Annotated[str, PUBLIC]
-    identity_key: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
-    signature: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
-    labels: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    public_key: Annotated[str, PUBLIC, HEX_32]
+    identity_key: Annotated[str, PUBLIC, HEX_32] = field(default="", metadata={"omittable": True})
+    signature: Annotated[str, PUBLIC, HEX_64] = field(default="", metadata={"omittable": True})
+    labels: Annotated[str, PUBLIC, LABELS_FORM] = field(default="", metadata={"omittable": True})
+    maps: Annotated[str, NAMED, MAPS_FORM] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +115,7 @@ class KeyBook:
     identity_keys: tuple[str, ...] = field(default=(), metadata={"omittable": True})
     signatures: tuple[str, ...] = field(default=(), metadata={"omittable": True})
     labels: str = field(default="", metadata={"omittable": True})
+    maps: str = field(default="", metadata={"omittable": True})
 
 
 # Error that the owner reads when a site refuses a release: "" for its policy's, E237 for a run that
@@ -109,7 +133,7 @@ class Masked:
     total: Annotated[RingVector, RING]
     refused: Annotated[bool, PUBLIC]
     refusal: Annotated[Refusal, PUBLIC] = field(default="", metadata={"omittable": True})
-    signature: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    signature: Annotated[str, PUBLIC, HEX_64] = field(default="", metadata={"omittable": True})
 
     def folded(self, other: Masked) -> tuple[Masked, Masked]:
         """Add another vector to this one, modulo 2^64; zeros without memory replace the other."""
@@ -140,7 +164,8 @@ class Fingerprint:
 class KeyAdvertisement(Advertisement):
     """Reply of `zero-sum` if sites may drop out: the public keys for all releases."""
 
-    labels: Annotated[str, PUBLIC] = field(default="", metadata={"omittable": True})
+    labels: Annotated[str, PUBLIC, LABELS_FORM] = field(default="", metadata={"omittable": True})
+    maps: Annotated[str, NAMED, MAPS_FORM] = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +174,7 @@ class KeyAdvertisements:
 
     sites: Mapping[str, Advertisement]
     labels: str = field(default="", metadata={"omittable": True})
+    maps: str = field(default="", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

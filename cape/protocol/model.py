@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
-from cape.errors import MessageError
+from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import Event
@@ -16,7 +16,8 @@ from cape.protocol.messages import Cursor, KeyAdvertisements, KeyBook, Progress
 from cape.protocol.phases import Attendance
 from cape.secagg.messages import SurvivorSignatures
 from cape.settings.config import Config
-from cape.space.feature_space import FeatureSpace
+from cape.settings.resolved import resolve
+from cape.space.feature_space import FeatureSpace, packed_space
 
 Own = TypeVar("Own", bound=Config)
 
@@ -186,9 +187,8 @@ def broadcast_roster(model: Model) -> Roster:
 def joined(model: Model) -> Roster:
     """Return the roster, with the labels of its space once sites have sent them."""
     roster = broadcast_roster(model)
-    packed = model.keys.labels if model.keys is not None else ""
-    if model.drop_outs is not None:
-        packed = model.drop_outs.advertised.labels
+    told = model.drop_outs.advertised if model.drop_outs is not None else model.keys
+    packed = packed_space(told.labels, told.maps) if told is not None else ""
     return replace(roster, space=replace(roster.space, packed=packed)) if packed else roster
 
 
@@ -200,14 +200,22 @@ def own_subjects(site: str, model: Model) -> int:
     return next(entry.n_subjects for entry in joined(model).sites if entry.site == site)
 
 
-def agreed_labels(model: Model, shown: Iterable[str]) -> str:
-    """Return the labels that sites sent after `join`; MessageError if one sent others.
+def agreed_labels(model: Model, shown: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """Return labels and maps that sites sent after `join`; MessageError if one sent others.
 
     `join` compared only their digest, so that no site reveals a mask that the others do not have.
+    Not every site sends maps; they are empty if none does.
     """
-    space = joined(model).space
-    checked = [space.filled(text).packed for text in shown]
-    return checked[0]
+    space, sent = joined(model).space, tuple(shown)
+    for labels, maps in sent:
+        space.filled(packed_space(labels, maps))
+    return sent[0][0], next((maps for _, maps in sent if maps), "")
+
+
+def check_maps_are_sent(config: Config, model: Model, maps: str) -> None:
+    """Raise ConfigError E285 if no site sent the maps that all parties need."""
+    if resolve(config).sends_maps and not maps:
+        raise ConfigError("E285", got=joined(model).space.digest)
 
 
 def start_trace(plan: Sequence[Event]) -> Trace:

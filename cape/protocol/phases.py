@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
+
 from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
@@ -317,7 +319,10 @@ def respond(run: Run[M], site: Site) -> tuple[Run[M], AnyEnvelope]:
     site.cursor, site.ledger, site.transcript = run.cursor, run.ledger, run.transcript
     site.own_part = run.own_part
     phase = run.phase
-    reply = phase.answer(site, run.model)
+    # One guard around all arithmetic on people's data: what a single number over- or underflows is
+    # neither an error nor a line of a log, whatever settings of the caller's NumPy are.
+    with np.errstate(all="ignore"):
+        reply = phase.answer(site, run.model)
     # Not isinstance: a subclass could add fields without a checked marker.
     if type(reply) is not phase.reply:
         raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")

@@ -75,6 +75,10 @@ class Site(Protocol):
         """Packed labels of the site's own mask or atlas, as accepted in `join`; else empty."""
 
     @property
+    def maps(self) -> str:
+        """Packed public maps, if this computation needs them and the site's policy names them."""
+
+    @property
     def min_group(self) -> int:
         """Fewest people of a public cell that the site says; fewer are not asked."""
 

@@ -86,9 +86,10 @@ def weight_of(
     # The vectors of a round travel as one.
     vectors = [(phase, sum(e.size for e in of_round)) for (phase, _), of_round in rounds.items()]
     longest = max((size for _, size in vectors), default=0)
-    # Released values: a few matrices of n_basis rows, or without components all that is released.
-    n_components = int(getattr(config, "n_components", 0))
-    numbers = 3 * n_basis * n_components if n_components else sum(event.size for event in events)
+    # Released values: a few matrices of n_basis rows; of a comparison all that is released.
+    numbers = 3 * n_basis * int(getattr(config, "n_components", 1))
+    if config.question is not None:
+        numbers = sum(event.size for event in events)
     released = _text(8 * numbers)
     entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME_BYTES + 1
     # Settings; a letter per release in the ledger; a row and a letter per round in the trace.

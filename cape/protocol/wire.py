@@ -35,14 +35,14 @@ import re
 import types
 import typing
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import simplejson
 
 from cape.errors import CapeError, MessageError
-from cape.markers import Marker
+from cape.markers import Content, Marker
 
 # Largest text of a message, bytes; drivers set the limit of a document with arrays
 MAX_TEXT: Final = 8 * 2**20
@@ -225,8 +225,7 @@ def _keys(cls: type, form: Form) -> tuple[frozenset[str], frozenset[str]]:
 
 @functools.cache
 def _shape(hint: Any) -> _Shape:
-    if typing.get_origin(hint) is typing.Annotated:
-        hint = hint.__origin__
+    hint = _bare(hint)
     # Fields of a record are read at its first use, so a record may contain its own type.
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _Shape("record", hint)
@@ -255,12 +254,46 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def encode_marked(reply: Any) -> Json:
-    """Encode the reply of a site; every field must carry a marker that says why it may leave."""
+    """Encode the reply of a site; every field has a marker that says why it may leave.
+
+    MessageError for a field without one, and for a text of other content than declared.
+    """
     kind: Any = type(reply)
     for name, hint in _hints(kind).items():
         if not any(isinstance(m, Marker) for m in getattr(hint, "__metadata__", ())):
             raise _refuse(f"{kind.__name__}.{name}", "field without a marker")
-    return encode(reply, kind)
+    document = encode(reply, kind)
+    for where, content, value in _texts_of(reply, kind.__name__):
+        if content is None:
+            raise _refuse(where, "a text whose content is not declared")
+        if not content.fits(value):
+            raise _refuse(where, f"not {content.words}")
+    return document
+
+
+def _texts_of(record: Any, where: str) -> Iterator[tuple[str, Content | None, object]]:
+    """Yield place, declared content and value of each text or bytes in a record."""
+    kind: Any = type(record)
+    for name, hint in _hints(kind).items():
+        value, place = getattr(record, name), f"{where}.{name}"
+        said = (m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Content))
+        content = next(said, None)
+        if dataclasses.is_dataclass(value):
+            yield from _texts_of(value, place)
+        for one in _items(value):
+            # A choice of the declared type says its content.
+            if isinstance(one, str | bytes) and typing.get_origin(_bare(hint)) is not Literal:
+                yield place, content, one
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _bare(hint: Any) -> Any:
+    return hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
 
 
 def encode(value: Any, hint: Any, where: str = "") -> Json:

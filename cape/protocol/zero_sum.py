@@ -31,6 +31,7 @@ from cape.protocol.model import (
     Roster,
     agreed_labels,
     broadcast_roster,
+    check_maps_are_sent,
     joined,
     own_subjects,
     signs,
@@ -102,11 +103,12 @@ class ZeroSum:
         site.admit(roster)
         self._verify(site, roster)
         # Every site sends its labels next; refuse now, before any charge, if they are too large.
-        if len(site.labels) * roster.n_sites > wire.MAX_DOCUMENT:
+        n_bytes = (len(site.labels) + len(site.maps)) * roster.n_sites
+        if n_bytes > wire.MAX_DOCUMENT:
             raise ConfigError(
                 "E145",
                 setting=f"the labels of the mask, from {roster.n_sites} sites",
-                got=f"{len(site.labels) * roster.n_sites / 2**20:.0f} MiB",
+                got=f"{n_bytes / 2**20:.0f} MiB",
                 allowed=f"{wire.MAX_DOCUMENT // 2**20} MiB",
                 do="use a bundled mask, or a coarser one.",
             )
@@ -119,7 +121,7 @@ class ZeroSum:
         secret = site.noise.stream("key", site.transcript).token_bytes(keys.KEY_BYTES)
         site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
-        reply = PublicKey(public_key=public.hex(), labels=site.labels)
+        reply = PublicKey(public_key=public.hex(), labels=site.labels, maps=site.maps)
         if not signs(site.config):
             return reply
         identity = site.identity_secret()
@@ -135,8 +137,9 @@ def _collect(
     party: Aggregator, replies: Mapping[str, PublicKey], model: Model
 ) -> tuple[KeyBook, str | None]:
     answers = list(replies.values())
-    labels = agreed_labels(model, (r.labels for r in answers))
-    agreed = KeyBook(public_keys=tuple(r.public_key for r in answers), labels=labels)
+    labels, maps = agreed_labels(model, ((r.labels, r.maps) for r in answers))
+    check_maps_are_sent(party.config, model, maps)
+    agreed = KeyBook(public_keys=tuple(r.public_key for r in answers), labels=labels, maps=maps)
     if signs(party.config):
         identities = tuple(r.identity_key for r in answers)
         signatures = tuple(r.signature for r in answers)
@@ -145,7 +148,7 @@ def _collect(
 
 
 def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
-    agreed_labels(model, (agreed.labels,))
+    agreed_labels(model, ((agreed.labels, agreed.maps),))
     # A truncated broadcast is refused here, so that the site can receive it again.
     n_sites, shown = joined(model).n_sites, [agreed.public_keys]
     if agreed.identity_keys or agreed.signatures:

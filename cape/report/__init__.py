@@ -13,6 +13,7 @@ from cape.protocol.outcome import SiteOutcome
 from cape.report import private_folder, site_page
 from cape.report.consortium import add_score, relabel, write_results
 from cape.report.consortium_page import render
+from cape.report.page import of_run
 from cape.report.private_folder import PrivateSummary, append_sent
 from cape.report.results import sentence
 
@@ -32,7 +33,7 @@ __all__ = [
 def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None = None) -> None:
     """Write `private/` of one site, which is never sent; maps of subjects need a summary."""
     private = private_folder.write_private_files(folder, site, summary or PrivateSummary())
-    site_page.render_site(private)
+    of_run(site_page.render_site, private)
 
 
 def copied(folder: Path, out: Path) -> Path:

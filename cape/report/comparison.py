@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cape.algorithms.answer import Answer, answers
+from cape.algorithms.answer import TermAnswer, answers
 from cape.algorithms.design import columns
 from cape.algorithms.effects import EffectRow, effects, omnibus
 from cape.algorithms.estimators import Array
 from cape.algorithms.facts import Facts
-from cape.algorithms.regression import facts
+from cape.algorithms.regression import facts_of
 from cape.frozen import dataclass
 from cape.protocol.outcome import ContrastOutcome
 from cape.report import files
@@ -276,14 +276,14 @@ def _weights(outcome: ContrastOutcome) -> Iterator[PatternWeight]:
         yield PatternWeight(outcome=one.name, region_a=a, region_b=b, weight=weight)
 
 
-def _of_facts(outcome: ContrastOutcome, first: Answer | None) -> dict[str, Any]:
+def _of_facts(outcome: ContrastOutcome, first: TermAnswer | None) -> dict[str, Any]:
     """Return means, balance and missing values, which least squares does not release.
 
     `first` is the answer to the first term; None for a pattern, whose half A has no errors.
     """
     if outcome.regression.noiseless:
         return {}
-    question, known = outcome.question, facts(outcome.regression, outcome.state)
+    question, known = outcome.question, facts_of(outcome.regression, outcome.state)
     return {
         "means": tuple(_means(question, known[0], first)),
         "balance": tuple(row for one in zip(question.asked, known, strict=True)
@@ -301,7 +301,7 @@ def _pairs_of_levels(question: Question, term: Term) -> Iterator[tuple[str, int,
             yield f"{levels[b]} - {levels[a]}", a, b
 
 
-def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]:
+def _means(question: Question, f: Facts, found: TermAnswer | None) -> Iterator[Mean]:
     """Yield means of everybody, and of the groups of the first term at equal columns."""
     term, codes = question.asked[0], f.public.H
     groups: list[str] = []
@@ -320,7 +320,7 @@ def _means(question: Question, f: Facts, found: Answer | None) -> Iterator[Mean]
             yield Mean(outcome=one.name, group=name, mean=apart, unit=unit, se=None)
 
 
-def _centre(f: Facts, found: Answer | None) -> tuple[Array, Array]:
+def _centre(f: Facts, found: TermAnswer | None) -> tuple[Array, Array]:
     """Return the means (K,) of outcomes about the middles of their ranges, and their errors.
 
     People without an outcome added zeros to it.  The rest of the first centre, in blocks of sites
@@ -347,7 +347,7 @@ def _balance(question: Question, term: Term, f: Facts) -> Iterator[BalanceRow]:
         return
     r, g, _ = f.people
     root = np.linalg.inv(f.Li)
-    sd = np.sqrt((root**2).sum(axis=1))
+    sd = np.sqrt(np.diag(root.T @ f.moments[0] @ root))  # of stretched columns
     # Shift of each column for a unit of g, in sd
     shift = np.linalg.pinv(r.T @ g / f.M) @ f.adjusted.imbalance.T @ root / sd
     # What is left of directions of mean square 1, as columns in sd

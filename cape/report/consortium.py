@@ -18,6 +18,7 @@ from cape.algorithms.estimators import Array
 from cape.computations.ica.recipe import CALIBRATED, as_spatial
 from cape.computations.ica.settings import LeftRightConfig
 from cape.counting import CountedPeople
+from cape.delimited import written_cell
 from cape.errors import ConfigError
 from cape.protocol.model import Roster
 from cape.protocol.outcome import (
@@ -42,6 +43,7 @@ from cape.report import (
 )
 from cape.report.labels import correlation
 from cape.report.maps import Component
+from cape.report.page import of_run
 from cape.report.public_networks import Template
 from cape.report.results import (
     SPATIAL_TABLE,
@@ -97,7 +99,7 @@ def write_results(
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last: the page is made from the files alone.
     if page:
-        consortium_page.render(folder)
+        of_run(consortium_page.render, folder)
 
 
 def add_score(
@@ -124,7 +126,7 @@ def _write_again(folder: Path, results: Results) -> Path:
     files.write_json(folder / "results.json", results)
     if isinstance(results, MapResults | ComparisonResults):
         consortium_page.write_methods(folder, results)
-    return consortium_page.render(folder)
+    return of_run(consortium_page.render, folder)
 
 
 def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Path:
@@ -469,6 +471,6 @@ def _write_maps(folder: Path, outcome: IcaOutcome, model: ModelFigures) -> None:
 def _csv_text(table: Table) -> str:
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(table.header)
-    writer.writerows([[files.cell(value) for value in row] for row in table.rows])
+    for row in (table.header, *table.rows):
+        writer.writerow([written_cell(files.cell(value)) for value in row])
     return target.getvalue()

@@ -375,7 +375,7 @@ def write_methods(folder: Path, results: MapResults | ComparisonResults) -> None
     settings = files.read_record(folder / "settings.json", RunSettings).settings
     values = methods_values(results, privacy, settings)
     text = text_of("methods.md.j2", label=label_line(results), results=results, **values)
-    files.write_text(folder / "methods.md", text)
+    files.write_markdown(folder / "methods.md", text)
     files.write_text(folder / "references.bib", text_of("references.bib.j2", **values))
 
 

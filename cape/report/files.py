@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from cape.delimited import rows_by_column
+from cape.delimited import rows_by_column, written_cell
 from cape.errors import FoundError
 from cape.protocol.wire import decode_document
 from cape.settings.documents import parse_json, plain_json
@@ -50,6 +50,11 @@ def write_text(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8"))
 
 
+def write_markdown(path: Path, text: str) -> None:
+    """Write a text with words of owners and sites, none of which becomes HTML."""
+    write_text(path, text.replace("<", "&lt;"))
+
+
 def cell(value: object) -> str:
     """Return a cell of a table: 12 digits, n/a for None and non-finite numbers."""
     if value is None:
@@ -60,7 +65,8 @@ def cell(value: object) -> str:
 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    write_text(path, "".join("\t".join(row) + "\n" for row in (header, *rows)))
+    lines = ("\t".join(map(written_cell, row)) + "\n" for row in (header, *rows))
+    write_text(path, "".join(lines))
 
 
 def read_table(path: Path) -> list[dict[str, str]]:

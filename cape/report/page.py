@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 TEMPLATE_FOLDER: Final = Path(__file__).parent / "templates"
 CONTINUED: Final = re.compile(r"\n +")
 
+NO_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>cape</title>
+<p>All results are in the files beside this page. The page itself could not be made ({error}).
+<code>cape report</code> with the name of this folder tries again and says why.</p></html>
+"""
 Values = Mapping[str, Any]
 Folder = TypeVar("Folder")
 # Chapters: template, title, and the function that computes its own values from a folder and whether
@@ -45,6 +49,21 @@ def write_page(
             return write_html(path, text)
     text = html_of(template, outline, folder, values, illustrated=False, failure=failure)
     return write_html(path, text)
+
+
+def of_run(draw: Callable[[Path], Path], folder: Path) -> Path:
+    """Draw the page of a run whose results are written; an error leaves a page that says so.
+
+    The budget is spent, so no sentence or table may cost the results.  OSError passes: a full disk
+    is no mistake in the page.
+    """
+    try:
+        return draw(folder)
+    except OSError:
+        raise
+    except Exception as err:
+        # Name only, as in `write_page`
+        return write_html(folder, NO_PAGE.format(error=type(err).__name__))
 
 
 def write_html(folder: Path, text: str) -> Path:

@@ -5,11 +5,17 @@ Colours are safe for colour-blind readers (RdBu_r, Okabe-Ito); no meaning depend
 
 from __future__ import annotations
 
+import atexit
 import base64
 import functools
 import io
 import math
+import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Names the folder of the image with matplotlib's list of fonts
+FONT_LIST = "CAPE_FONT_LIST"
 BLUE, VERMILION, GREY = "#0072B2", "#B8480A", "#595959"
 # Grey of missing values and of values below the threshold
 EMPTY = "#d9d9d9"
@@ -56,8 +64,24 @@ class Picture:
     shape: str = ""  # for the style sheet: planes, tile, square, strip, chart or bar
 
 
+@functools.cache
+def _take_font_list() -> None:
+    """Copy the image's list of fonts into a folder of this process, so that it is not made anew.
+
+    Matplotlib uses only a list that it may write, and nobody but its builder may write the image's.
+    """
+    if (shipped := os.environ.get(FONT_LIST)) and "MPLCONFIGDIR" not in os.environ:
+        own = tempfile.mkdtemp(prefix="cape-fonts-")  # 0700
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        with suppress(OSError):  # then the list is made
+            for path in Path(shipped).iterdir():
+                shutil.copyfile(path, Path(own, path.name))
+        os.environ["MPLCONFIGDIR"] = own
+
+
 def has_matplotlib() -> bool:
     """Whether pages have pictures; nilearn, if installed, adds anatomy, names and the viewer."""
+    _take_font_list()
     try:
         import matplotlib  # noqa: F401  the import is the question
     except ImportError:

@@ -148,7 +148,7 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     facts = _facts(site, summary)
     files.write_json(private / "site.json", facts)
     if facts.data:
-        files.write_text(private / "methods.md", text_of("site_methods.md.j2", about=facts))
+        files.write_markdown(private / "methods.md", text_of("site_methods.md.j2", about=facts))
     return private
 
 

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Annotated
 
 from cape.frozen import dataclass
-from cape.markers import OPENED, PUBLIC, SEALED
+from cape.markers import BYTES_32, BYTES_64, OPENED, PUBLIC, SEALED, SEALED_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,18 +19,18 @@ class Advertisement:
     """Step 1, site: public keys, commitments, signature."""
 
     # X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
-    keys: Annotated[bytes, PUBLIC]
-    identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in step 3b
-    signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.keys.advertisement`
+    keys: Annotated[bytes, PUBLIC, BYTES_32]
+    identity_key: Annotated[bytes, PUBLIC, BYTES_32]  # Ed25519: signs here and in step 3b
+    signature: Annotated[bytes, PUBLIC, BYTES_64]  # over `cape.secagg.keys.advertisement`
     # The site's part of the graph, which opens its commitment in the roster; empty without a graph
-    opening: Annotated[bytes, PUBLIC] = field(default=b"", metadata={"omittable": True})
+    opening: Annotated[bytes, PUBLIC, BYTES_32] = field(default=b"", metadata={"omittable": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShares:
     """Step 2, site: for every partner of U1, its shares of all key sets, encrypted."""
 
-    sealed: Annotated[Mapping[str, bytes], SEALED]
+    sealed: Annotated[Mapping[str, bytes], SEALED, SEALED_BYTES]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ class Survivors:
 class SurvivorSignature:
     """Step 3b, site: signature over `cape.secagg.steps.survivor_statement`."""
 
-    signature: Annotated[bytes, PUBLIC]
+    signature: Annotated[bytes, PUBLIC, BYTES_64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,5 +69,5 @@ class SurvivorSignatures:
 class MaskShares:
     """Step 4, site: per survivor a share of its self mask, per dropped site of its mask key."""
 
-    self_masks: Annotated[Mapping[str, bytes], OPENED] = field(repr=False)
-    mask_keys: Annotated[Mapping[str, bytes], OPENED] = field(repr=False)
+    self_masks: Annotated[Mapping[str, bytes], OPENED, SEALED_BYTES] = field(repr=False)
+    mask_keys: Annotated[Mapping[str, bytes], OPENED, SEALED_BYTES] = field(repr=False)

@@ -57,6 +57,21 @@ def out_of_range(
     return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
 
 
+# Narrowest and widest public range of a column, and how far its ends may lie from 0, in widths:
+# people's numbers are divided by the width, which must neither vanish nor overflow.
+MIN_WIDTH: typing.Final = 4e-9
+MAX_WIDTH: typing.Final = 4e9
+MAX_ENDS: typing.Final = 1e9
+
+
+def check_ends(name: str, got: object, low: float, high: float) -> None:
+    """Raise ConfigError E011 unless numbers between `low` and `high` can be told apart."""
+    width = high - low
+    if not (MIN_WIDTH <= width <= MAX_WIDTH and max(abs(low), abs(high)) <= MAX_ENDS * width):
+        allowed = "ranges from 4e-9 to 4e9 wide, within 1e9 widths of 0"
+        raise out_of_range(name, got, allowed, "state the column in another unit.")
+
+
 def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
     """Return `got` as the declared type of the setting, or raise ConfigError."""
     if values := choices(hint):

@@ -23,12 +23,11 @@ import numpy.typing as npt
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.measures import OF_GIFT, UNITS, Measure, MeasureKind, outcome_names
-from cape.settings.option import did_you_mean, out_of_range
+from cape.settings.option import check_ends, did_you_mean, out_of_range
 
 # A range lies within this many public units of 0.  A usual range is about four standard deviations
 # wide, so one unit is near one sd.
 HALF_RANGE: Final = 2.0
-MIN_UNIT: Final = 1e-9
 MAX_OUTCOMES: Final = 500
 # More columns beside an asked term would need more budget than any run has.
 MAX_COLUMNS: Final = 12
@@ -80,8 +79,9 @@ class Variable:
         """
         if self.is_range:
             values = np.array([parse_number(_text(cell)) for cell in cells], dtype=np.float64)
-            half = HALF_RANGE
-            return np.asarray(np.clip((values - self.middle) / self.unit, -half, half))
+            with np.errstate(all="ignore"):
+                units = (values - self.middle) / self.unit
+            return np.asarray(np.clip(units, -HALF_RANGE, HALF_RANGE))
         index = {plain(level): float(i) for i, level in enumerate(self.levels)}
         return np.array([index.get(plain(_text(cell)), math.nan) for cell in cells])
 
@@ -331,9 +331,7 @@ def _ranged(setting: str, part: str) -> tuple[str, float, float] | None:
     if not low < high:
         swap = f"write {form[1]} {form[3]}:{form[2]}." if high < low else "widen it."
         raise out_of_range(setting, part[:60], "the lower end first", swap)
-    if not MIN_UNIT <= (high - low) / (2 * HALF_RANGE) <= 1.0 / MIN_UNIT:
-        do = "state the column in another unit."
-        raise out_of_range(setting, part[:60], "ranges from 4e-9 to 4e9 wide", do)
+    check_ends(setting, part[:60], low, high)
     return form[1], low, high
 
 

@@ -72,6 +72,11 @@ class Resolved:
     image_shape: tuple[int, ...]  # of the pixels of a matrix
     max_components: int  # largest R that may be chosen; 0 without components
 
+    @property
+    def sends_maps(self) -> bool:
+        """Whether all parties need the public maps; courses of maps are made at sites alone."""
+        return self.templates and self.basis != "courses"
+
 
 @functools.lru_cache(maxsize=16)
 def resolve(config: Config) -> Resolved:

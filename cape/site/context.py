@@ -25,9 +25,11 @@ from cape.protocol.phases import NO_TRANSCRIPT
 from cape.protocol.ports import Source, Stacks
 from cape.secagg.keys import KEY_BYTES
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.site.files import make_own_folder, write_atomically
 from cape.site.policy import SitePolicy, new_secret, noise_of, software
 from cape.site.store import Card, SiteStore
+from cape.space.feature_space import DOT
 
 if TYPE_CHECKING:  # most rounds ask for no identity key, and simulations keep no ledger
     from cape.privacy.holds import Decision, Ending
@@ -173,6 +175,10 @@ class SiteContext(_Party):
     def labels(self) -> str:
         return "" if self.store.card is None else self.store.card.labels
 
+    @property
+    def maps(self) -> str:
+        return "" if self.store.card is None else self.store.card.maps
+
     def identity_secret(self) -> bytes:
         fresh = self.noise.stream("identity").token_bytes(KEY_BYTES)
         if self.open_keys is not None:
@@ -238,9 +244,12 @@ class SiteContext(_Party):
         if card.counts and not self.config.counted:
             column = "a column that no setting names"
             raise PrivacyBudgetError("E168", site=self.id, column=column)
-        labels = self.source.space.packed
+        space = self.source.space
+        labels, _, maps = space.packed.partition(DOT)
+        if not (resolve(self.config).sends_maps and self.policy.publishes_maps(space.digest)):
+            maps = ""
         outline = _outline(card.space, card.counts, card.lacks)
-        self.store.card = Card(card.nonce, card.n_subjects, outline, labels)
+        self.store.card = Card(card.nonce, card.n_subjects, outline, labels, maps)
         if self._all_runs is not None:
             promised = self.config.private and card.noise != "seeded"
             decision = self._all_runs.begin(

@@ -10,9 +10,9 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from cape.errors import StoppedError
 
@@ -21,8 +21,40 @@ LOCK_PATIENCE = 600.0
 LOCK_PAUSE = 0.05
 # The size of an overwritten file is a multiple of so many bytes.
 BLOCK_BYTES = 4096
+# Errors of a file system that has no locks, such as NFS without its lock daemon
+NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+# What errors of the operating system around a site's own files mean, and what to do
+WHY: Final[Mapping[int, str]] = {
+    errno.ENOSPC: "no room is left on the disk: free some",
+    errno.EDQUOT: "the quota of this user is used up: free some, or ask for more",
+    errno.EFBIG: "a file would be larger than a limit of the system: raise it (ulimit -f)",
+    errno.EROFS: "the disk is read-only: mount it for writing",
+    errno.EACCES: "this user may not write there: change the rights, or the user",
+    errno.EPERM: "this user may not write there: change the rights, or the user",
+    errno.EIO: "the disk does not answer: look at the log of the system",
+    errno.ENXIO: "the disk is gone: mount it again",
+    errno.ENODEV: "the disk is gone: mount it again",
+    errno.ESTALE: "the network folder was replaced: mount it again",
+    errno.ETIMEDOUT: "the network folder does not answer",
+    errno.ENOTCONN: "the network folder does not answer",
+    errno.ENOENT: "a folder is gone: put it back",
+    errno.ENOTDIR: "a file is where a folder was: put the folder back",
+    errno.EISDIR: "a folder is where a file was: remove it",
+    errno.ELOOP: "a link leads to itself: remove it",
+    errno.EEXIST: "something is there that cape did not make: remove it",
+    errno.EBUSY: "something else uses the disk: try again",
+    errno.ENAMETOOLONG: "the path is too long: use a folder with a shorter one",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+    errno.ENFILE: "too many files are open on this computer",
+    errno.ENOMEM: "memory is used up",
+}
 # Locked instead of its folder if the file system cannot lock folders
 LOCK_FILE = ".cape.lock"
+
+
+def why(err: OSError) -> str:
+    """Return what an error of the operating system means, without a path."""
+    return WHY.get(err.errno or 0, err.strerror or type(err).__name__)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -147,8 +179,8 @@ def is_locked(path: Path) -> bool:
         return False
     try:
         _take(handle, "", 0.0)
-    except StoppedError:
-        return True
+    except StoppedError as err:
+        return err.code == "CAPE-E263"
     except OSError:
         return path.is_dir() and is_locked(path / LOCK_FILE)
     finally:
@@ -166,4 +198,8 @@ def _take(handle: int, party: str, patience: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= until:
                 raise StoppedError("E263", party=party) from None
+        except OSError as err:
+            if err.errno in NO_LOCKS:
+                raise StoppedError("E309", party=party, detail=str(err)) from err
+            raise
         time.sleep(LOCK_PAUSE)

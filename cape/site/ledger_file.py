@@ -95,7 +95,7 @@ class LifetimeLedgerFile:
         with self._held() as (spending, lines, append):
             decision = holds.join_with(spending, run, _planned(run, plan), self.limits, self.clock)
             if decision.word == "in" and spending.find(run.run) is None:
-                append(run_line(run, lines))
+                append(run_line(run, lines, spending.runs))
             return decision
 
     def hold(

@@ -42,7 +42,11 @@ class _Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLine(_Line):
-    """A run begins; its fields are those of `RunSpending`."""
+    """A run begins; its fields are those of `RunSpending`.
+
+    Its people are those of the run `listed_by`, without some and with `people`: most runs have the
+    people of an earlier one, and a list of all in each of them would grow the file without bound.
+    """
 
     kind: Literal["run"]
     run: str
@@ -56,15 +60,22 @@ class RunLine(_Line):
     key: str
     owner: str = ""
     question: str = ""
+    listed_by: str = dataclasses.field(default="", metadata={"omittable": True})
+    without: tuple[str, ...] = dataclasses.field(default=(), metadata={"omittable": True})
 
-    def spending(self) -> RunSpending:
-        """Return the run without charges; ValueError for values that no run of ours has."""
+    def spending(self, runs: Mapping[str, RunSpending]) -> RunSpending:
+        """Return the run without charges; ValueError, KeyError for values that no run has."""
         if not 0.0 < self.delta < 1.0:
             raise ValueError("delta")
         if not all(person.split() for person in self.people):
             raise ValueError("somebody without a digest")
+        people = frozenset(self.people)
+        if self.listed_by:
+            earlier = runs[self.listed_by].people
+            # The same object where nobody differs: sums look at each list once.
+            people = (earlier - set(self.without)) | people if self.without or people else earlier
         fields = {name: getattr(self, name) for name in AS_THEY_ARE}
-        return RunSpending(people=frozenset(self.people), **fields)
+        return RunSpending(people=people, **fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +137,10 @@ class ForgivenLine(_Line):
     date: str
 
 
-LINE_TYPES: Final = RunLine | UnpromisedLine | HoldLine | ChargeLine | EndLine | ForgivenLine
+LINE_TYPES: Final[Mapping[str, type[_Line]]] = {
+    "run": RunLine, "unpromised": UnpromisedLine, "hold": HoldLine, "charge": ChargeLine,
+    "end": EndLine, "forgiven": ForgivenLine,
+}  # fmt: skip
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:
@@ -141,7 +155,8 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
     digest = FIRST_LINK
     for seq, text in enumerate(lines, start=1):
         try:
-            line = wire.decode(wire.loads(text), LINE_TYPES, "line", form="document")
+            document = wire.loads(text)
+            line = wire.decode(document, LINE_TYPES[document["kind"]], "line", form="document")
             # The chain reveals a line that was changed, removed or copied from another ledger.
             if (line.seq, line.prev) != (seq, digest):
                 raise ValueError("out of place")
@@ -155,7 +170,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
             else:
                 runs.update(_changed(runs, line))
                 charges.setdefault(line.run, {})
-        except (CapeError, ValueError, KeyError, ArithmeticError):
+        except (CapeError, ValueError, KeyError, TypeError, ArithmeticError):
             raise damaged_ledger(f"line {seq} is damaged, missing or out of place") from None
         digest = hashlib.sha256(text).hexdigest()
     made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
@@ -170,7 +185,7 @@ def _changed(
         if line.run in runs:
             # Two runs with one nonce would share their charges.
             raise ValueError("a run is opened twice")
-        return {line.run: line.spending()}
+        return {line.run: line.spending(runs)}
     run = runs[line.run]
     if isinstance(line, UnpromisedLine):
         return {line.run: replace(run, promised=False)}
@@ -183,10 +198,21 @@ def _changed(
     return {**lost, line.run: replace(run, state="held", plan=plan, since=line.date)}
 
 
-def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
+def run_line(
+    run: RunSpending, lines: Sequence[bytes], earlier: Sequence[RunSpending] = ()
+) -> bytes:
+    """Return the line of a run; its people by their difference to the most similar earlier list."""
     fields = {name: getattr(run, name) for name in AS_THEY_ARE}
-    people = tuple(sorted(run.people))
-    return _text(RunLine(**_place(lines), kind="run", people=people, **fields))
+    line = RunLine(**_place(lines), kind="run", people=tuple(sorted(run.people)), **fields)
+    lists = {other.people: other.run for other in reversed(earlier)}  # the first run of each list
+    if lists:
+        near = min(lists, key=lambda people: len(people ^ run.people))
+        if len(near ^ run.people) < len(run.people):
+            added, without = (
+                tuple(sorted(some)) for some in (run.people - near, near - run.people)
+            )
+            line = replace(line, people=added, without=without, listed_by=lists[near])
+    return _text(line)
 
 
 def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:

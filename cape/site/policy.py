@@ -29,7 +29,7 @@ from cape.site.places import SitePlaces
 NO_LEDGER = "none"
 # Keys that cannot be tightened: they keep their first value
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
-ANY_COLUMN = "*"
+ANY_ONE = "*"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +65,11 @@ class SitePolicy:
     allow_new_sites: bool = True
     allow_computations: tuple[str, ...] = ()  # names; empty = all
     # Columns for which the site publishes the number of people per level; empty = none, since an
-    # owner could otherwise count any column for free.  `ANY_COLUMN`, as in simulations: all
+    # owner could otherwise count any column for free.  `ANY_ONE`, as in simulations: all
     public_counts: tuple[str, ...] = ()
+    # Digests of public maps that the site sends where a run needs them (`cape validate` prints
+    # them); empty = none: maps in the folder may follow from its own people.  `ANY_ONE`: all
+    public_maps: tuple[str, ...] = ()
     # Fewest people of a level that are counted: fewer count as 0, and are not asked
     min_group: int = 5
     max_features: int = 0  # largest public basis; 0 = the owner's
@@ -111,7 +114,7 @@ class SitePolicy:
             "min_subjects": 1, "max_run": (), "max_delta": 0.0, "min_assumed_colluders": 0,
             "max_sites": 0, "ledger_file": NO_LEDGER, "max_total": (),
             "allow_local_noise": True, "allow_relayed_keys": True, "allow_not_private": True,
-            "public_counts": (ANY_COLUMN,), "min_group": 1,
+            "public_counts": (ANY_ONE,), "public_maps": (ANY_ONE,), "min_group": 1,
         }  # fmt: skip
         return cls(**(open_to_all | chosen))
 
@@ -167,7 +170,7 @@ class SitePolicy:
             elif name in PAIR_KEYS:
                 # All pairs hold, so the tightest suffices.
                 values[name] = tuple(sorted({*mine, *theirs}, key=_mu))[:1]
-            elif name == "public_counts":
+            elif name in ("public_counts", "public_maps"):
                 said = {one for one in (*mine, *theirs) if _says(mine, one) and _says(theirs, one)}
                 values[name] = tuple(sorted(said))
             elif isinstance(mine, tuple):
@@ -217,6 +220,10 @@ class SitePolicy:
         if 0 < self.max_sites < config.expected_sites:
             raise self._refused(site, "max_sites", got=config.expected_sites)
 
+    def publishes_maps(self, digest: str) -> bool:
+        """Whether the site may send maps of this digest (`FeatureSpace.digest`)."""
+        return _says(self.public_maps, digest)
+
     def check_run(
         self, site: str, *, colluders: int, n_basis: int, n_subjects: int, n_sites: int
     ) -> None:
@@ -256,8 +263,8 @@ class SitePolicy:
         return PrivacyBudgetError("E154", site=site, detail=detail)
 
 
-def _says(columns: Sequence[str], column: str) -> bool:
-    return column in columns or ANY_COLUMN in columns
+def _says(named: Sequence[str], one: str) -> bool:
+    return one in named or ANY_ONE in named
 
 
 # Keys that are lists of pairs of epsilon and delta; all pairs hold

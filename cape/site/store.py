@@ -50,19 +50,20 @@ MAX_STORED = 100 * 2**20
 
 
 class Card(NamedTuple):
-    """The facts that a site sent in `join`, and the labels of its mask, which it did not send."""
+    """The facts that a site sent in `join`, and the labels and maps, which it did not send."""
 
     nonce: str
     n_subjects: int
     space: str  # SHA-256 of the feature space
     labels: str
+    maps: str = ""  # empty if they may not leave
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinRecord:
     """The site's folder in `join`: received files land there, so later rounds use this record."""
 
-    card: tuple[str, int, str, str]
+    card: tuple[str, int, str, str, str]
     policy_at_join: SitePolicy
     identity: str
     contents: str  # fingerprint of the accepted files

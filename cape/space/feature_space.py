@@ -12,7 +12,7 @@ import json
 import zlib
 from dataclasses import field, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.errors import MessageError
 from cape.frozen import dataclass
+from cape.markers import HEX_32, NOTHING, SPACE_FORM
 from cape.settings.words import CIFTI
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
@@ -77,6 +78,7 @@ class FeatureSpace:
     36
     """
 
+    # Texts declare their content, as part of a reply (`cape.markers`).
     # Voxels of a mask, parcels of a label image, columns of array files, or of CIFTI files
     kind: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]
     # Grid (3 axes), axes of a 2-D image, or () for plain columns; of CIFTI the grid of its voxels
@@ -86,15 +88,15 @@ class FeatureSpace:
     # base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); for CIFTI
     # of the bytes of a `cape.space.grayordinates.Structure`.  With templates, a dot and base64 of
     # zlib of float32 (D, K) follow.  Empty in `join`, where digests are compared before labels.
-    packed: str
+    packed: Annotated[str, NOTHING]
     n_features: int  # D
-    digest: str  # SHA-256 on which all sites must agree
+    digest: Annotated[str, HEX_32]  # SHA-256 on which all sites must agree
     # K, number of public template maps
     n_templates: int = field(default=0, metadata={"omittable": True})
     # Digest of the same space without its templates; empty if it has none
-    without_templates: str = field(default="", metadata={"omittable": True})
+    without_templates: Annotated[str, HEX_32] = field(default="", metadata={"omittable": True})
     # Template space of the coordinates, such as MNI152NLin2009cAsym; empty if unknown
-    template_space: str = field(default="", metadata={"omittable": True})
+    template_space: Annotated[str, SPACE_FORM] = field(default="", metadata={"omittable": True})
 
     @property
     def in_mni(self) -> bool:
@@ -231,8 +233,12 @@ class FeatureSpace:
         return replace(self, packed="")
 
     def filled(self, packed: str) -> FeatureSpace:
-        """Return the space with labels; MessageError if they do not match its digest."""
-        plain, templated = packed.partition(DOT)[0], bool(self.n_templates)
+        """Return the space with labels, and with templates if any are there.
+
+        MessageError if they do not match its digests.
+        """
+        plain, _, maps = packed.partition(DOT)
+        templated = bool(self.n_templates)
         # Labels and templates have digests of their own: check the space without templates first.
         whole = replace(self, packed=plain, n_templates=0)
         if templated:
@@ -245,8 +251,8 @@ class FeatureSpace:
             rebuilt = whole._rebuilt()
             if any(getattr(rebuilt, name) != getattr(whole, name) for name in OF_LABELS):
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
-        if not templated:
-            return whole
+        if not maps:
+            return replace(self, packed=plain)
         full = replace(whole, without_templates="").with_templates(
             replace(self, packed=packed).templates()
         )
@@ -263,6 +269,10 @@ class FeatureSpace:
             return FeatureSpace.of_labels(self.kind, self.labels(), affine)
         grid = affine.reshape(4, 4) if affine.shape == (16,) else None
         return FeatureSpace.of_structure(self.structure(), self.shape, grid)
+
+
+def packed_space(labels: str, maps: str) -> str:
+    return f"{labels}{DOT}{maps}" if maps else labels
 
 
 def coordinates(space: FeatureSpace) -> Array:

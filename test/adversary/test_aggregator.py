@@ -29,6 +29,7 @@ from cape.privacy.mechanisms import overflow_bound
 from cape.protocol import wire
 from cape.protocol.droppable_sum import setup_of
 from cape.protocol.messages import KeyBook
+from cape.protocol.model import joined
 from cape.protocol.plan import noise_shares_of
 from cape.protocol.wire import digest
 from cape.protocol.zero_sum import own_fingerprint
@@ -38,6 +39,7 @@ from cape.secagg.messages import SurvivorSignatures
 from cape.settings.config import MAX_BASIS
 from cape.simulation import memory as links
 from cape.site.identity import KnownSites, make_key
+from support import consortium as helper
 from support import hostile, say, tiny, wiretap
 from support.auditor import coins
 
@@ -59,6 +61,52 @@ def refused(link: Any, text: str, **body: Any) -> None:
             hostile.told(link, site, **body)
         assert link._parties[site].ledger is None
     say(f"learned: 0 bits ({text})")
+
+
+# -- maps in a site's folder -----------------------------------------------------------------------
+
+
+READS_MAPS: dict[str, dict[str, Any]] = {
+    "capedualreg": {}, "capedjica": {"basis": "templates"},
+}  # fmt: skip
+
+
+def consortium_of_maps(name: str, named: dict[str, tuple[str, ...]]) -> helper.Consortium:
+    """Return sites with maps of their own, before they answer with keys; `named` by site."""
+    run = helper.Consortium(name, **READS_MAPS[name])
+    for site, party in run.parties.items():
+        party.policy = replace(party.policy, public_maps=named.get(site, ()))
+    run.exchange()
+    return run
+
+
+@pytest.mark.parametrize("name", READS_MAPS)
+def test_an_aggregator_that_tells_a_site_its_own_digest_gets_no_map_of_it(name) -> None:
+    """It got the maps of any run that lay in the folder, also of one without noise, as floats."""
+    digest = helper.templated().digest
+    run = consortium_of_maps(name, {"local0": ("0" * 64,), "local1": (digest[:-1],)})
+    inbox = run.answers()
+    maps = helper.templated().packed
+    for reply in inbox.values():
+        assert reply.body.maps == reply.body.labels == ""
+        assert (
+            maps.strip(".")[:40]
+            not in wire.dumps(wire.encode(reply.body, type(reply.body))).decode()
+        )
+    with pytest.raises(ConfigError, match=rf"E285 .* public_maps = ..{digest}"):
+        run.combine(inbox)
+    say("learned: a digest")
+
+
+@pytest.mark.parametrize("name", READS_MAPS)
+def test_one_site_whose_policy_names_the_maps_sends_them_for_all(name) -> None:
+    run = consortium_of_maps(name, {"local1": (helper.templated().digest,)})
+    run.exchange()
+    sent = {site: bool(reply.body.maps) for site, reply in run.sent[-1].items()}
+    assert sent == {"local0": False, "local1": True, "local2": False}
+    run.play()
+    assert np.allclose(joined(run.state.model).space.templates(), helper.TEMPLATES, atol=1e-6)
+    assert run.outcome is not None
 
 
 # -- invented sites -------------------------------------------------------------------------------

@@ -576,6 +576,30 @@ def test_a_list_with_a_wrong_name_locks_nobody_out(worlds, tmp_path) -> None:
     assert owner.ask().startswith("[{")
 
 
+MISTYPED: dict[str, tuple[str, dict[str, str], str]] = {
+    "a column": ("capecontrast", {"variables": "dxx a/b, age 18:90", "formula": "dxx + age",
+                                  "public": "", "test": "each"}, "CAPE-E139 "),
+    "an outcome": ("capecontrast", {"outcomes": "volum -2:2, score -2:2"}, "CAPE-E139 "),
+    "a level": ("capecontrast", {"variables": "dx control/pateint, age 18:90"}, "[{"),
+    "maps": ("capedualreg", {}, "CAPE-E280 "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", MISTYPED)
+def test_a_question_that_fails_before_anybody_is_read_locks_nobody_out(tmp_path, wrong) -> None:
+    """Three mistakes of typing shut an owner out; in COINSTAC, which names no owner, everybody."""
+    name, chosen, said = MISTYPED[wrong]
+    (site, *_) = sorted(helper.write_data(tmp_path / "data", computation=name).iterdir())
+    maps = (site / "templates.npy").rename(tmp_path / "templates.npy")
+    owner = Owner(tmp_path / "owner", site, LEDGER + 'public_counts = ["dx"]\nmin_group = 1\n')
+    right = {**dict.fromkeys(MATRIX), **helper.settings_of(name, epsilon=1.0, n_sites=3)}
+    right["computation"] = name
+    for _ in range(4):
+        assert owner.ask(**{**right, **chosen}).startswith(said)
+    maps.rename(site / "templates.npy")
+    assert owner.ask(**right).startswith("[{")
+
+
 @pytest.mark.parametrize("end", ["too large", "out of memory"])
 def test_a_table_of_records_that_ends_a_run_is_a_question_that_counts(
     tmp_path, monkeypatch, end

@@ -20,7 +20,7 @@ from cape.protocol import phases
 from cape.site.places import SitePlaces
 from support import consortium as helper
 
-MOST_MODULES = 25
+MOST_MODULES = 27
 """As many as a reader follows through one round."""
 HOME = str(Path(cape.__file__).parent)
 SITE = "local0"

@@ -811,7 +811,7 @@ def test_a_simulation_begins_again_once_its_disk_takes_writes_again(tmp_path, st
 
 def test_every_row_of_the_table_is_played_and_every_case_is_a_row() -> None:
     elsewhere = {"simulator-killed", "processes-killed-for-200-rounds", "two-runs-one-ledger",
-                 "ledger-key-lost", "simulator-disk"}  # fmt: skip
+                 "ledger-key-lost", "simulator-disk", "no-locks"}  # fmt: skip
     assert set(ROWS) == set(CASES) | elsewhere
     text = (ROOT / "docs" / "faults.md").read_text()
     for name in re.findall(r"`(test/[a-z_/]+\.py)`", text):

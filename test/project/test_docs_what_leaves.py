@@ -6,10 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from cape.computations import names
 from cape.markers import PUBLIC, RING
 from support.scripts import script
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_the_list_of_what_may_be_sent_is_that_of_the_types() -> None:
+    """If this fails: python packaging/what_leaves.py."""
+    made = script("what_leaves")
+    page = (ROOT / "docs" / "what-leaves.md").read_text(encoding="utf-8")
+    listed = page.partition(made.LIST)[2].partition(made.END)[0].strip()
+    assert listed == made.declared()
+    assert all(f"| `{name}` | " in listed for name in names())
 
 
 @pytest.mark.long

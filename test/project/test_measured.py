@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import contrast
+import comparison
 import reliability
 import utility
 import variants
@@ -43,10 +46,10 @@ def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> N
     assert shown.strip() == made
 
 
-def test_the_table_of_true_nulls_is_that_of_the_rows() -> None:
+def test_the_tables_of_comparisons_are_those_of_the_rows() -> None:
     page = (TOP / "docs" / "group-comparison.md").read_text(encoding="utf-8")
-    shown = page.split("<!-- contrast: ")[1].split("-->\n")[1].split("<!-- end of contrast")[0]
-    assert shown.strip() == contrast.table(rows_of("contrast.jsonl"))
+    shown = page.split("<!-- comparison: ")[1].split("-->\n")[1].split("<!-- end of comparison")[0]
+    assert shown.strip() == comparison.table(rows_of("comparison.jsonl"))
 
 
 def test_the_table_of_sizes_and_budgets_is_that_of_the_rows() -> None:
@@ -111,8 +114,8 @@ def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None
 
 CALLED = {  # modules of others, and what the table of speed calls
     "brain_claims": "brains", "brain_names": "brains", "flare_echo": "flare",
-    "peer_studies": "peers", "kernels": "all", "reading": "all", "round_start": "all",
-    "utility": "all",
+    "peer_studies": "peers", "kernels": "all", "ledger": "all", "reading": "all",
+    "round_start": "all", "utility": "all",
 }  # fmt: skip
 
 
@@ -125,6 +128,18 @@ def test_every_bench_is_run_by_make_bench_smoke() -> None:
     assert [name for name in names if CALLED.get(name, name) not in run] == []
     speed = (TOP / "bench" / "all.py").read_text(encoding="utf-8")
     assert all(f'of_bench("{name}"' in speed for name, by in CALLED.items() if by == "all")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (TOP / "bench").glob("*.py")))
+def test_every_bench_starts_as_its_page_types_it(name: str) -> None:
+    """bench/flare.py needed a path that no page named."""
+    if name == "flare_echo":  # a module of FLARE's processes
+        return
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, str(TOP / "bench" / f"{name}.py"), "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"PYTHONPATH=test python bench/{name}.py" not in done.stdout
 
 
 # -- the table of speed ----------------------------------------------------------------------------

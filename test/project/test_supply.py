@@ -66,6 +66,21 @@ def test_what_the_project_asks_for_is_locked_at_a_version_that_fits(file: str, t
     assert [version for version in versions if version in asked.specifier]
 
 
+KNOWN_HOLES = {
+    "cryptography": ["42.0.0", "42.0.8", "43.0.3", "44.0.0"],  # OpenSSL in their wheels
+    "jinja2": ["3.1.0", "3.1.2", "3.1.3", "3.1.4", "3.1.5"],  # out of the sandbox, by five ways
+}
+
+
+@pytest.mark.parametrize("name", KNOWN_HOLES)
+def test_no_version_with_known_holes_is_allowed_or_locked(name: str) -> None:
+    """Lower bounds admitted what advisories name."""
+    (asked,) = [Requirement(t) for t in PROJECT["project"]["dependencies"] if t.startswith(name)]
+    assert [version for version in KNOWN_HOLES[name] if version in asked.specifier] == []
+    for file in FILES:
+        assert locked(file.stem).get(name, set()).isdisjoint(KNOWN_HOLES[name]), file.name
+
+
 def test_the_extras_of_the_page_are_those_of_the_package() -> None:
     """Two of them stood in no table, and an error named one of the two."""
     extras = set(PROJECT["project"]["optional-dependencies"])
@@ -103,6 +118,13 @@ def test_the_image_stands_on_a_digest_and_on_nothing_else() -> None:
     stages = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", dockerfile, re.MULTILINE)
     named = {name for _, name in stages if name}
     assert {source for source, _ in stages} - named == {"${BASE_IMAGE}"}
+
+
+def test_nobody_but_its_builder_may_write_into_the_image() -> None:
+    """The folder of fonts was writable by every user id, and others read what lay there."""
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    modes = re.findall(r"(?:chmod[ =](?:-R )?|mkdir -m )(\S+)", dockerfile)
+    assert modes == ["755", "u=rwX,go=rX"]
 
 
 # -- licences ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape.algorithms.answer import Answer, answers
+from cape.algorithms.answer import TermAnswer, answers
 from cape.privacy.accounting import gdp_mu
 from support import say
 from support.fast_comparison import play
@@ -33,7 +33,7 @@ def study_of(kind: str) -> Study:
     return Study(question, tables, has, gdp_mu(epsilon=EPSILON, delta=DELTA))
 
 
-def first(found: tuple[Answer, ...]) -> tuple[float, float]:
+def first(found: tuple[TermAnswer, ...]) -> tuple[float, float]:
     """Return the first estimate and its standard error."""
     return float(found[0].estimate[0, 0]), float(found[0].cov[0, 0, 0]) ** 0.5
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms import design
-from cape.algorithms.answer import Answer, answers, direction
+from cape.algorithms.answer import TermAnswer, answers, direction
 from cape.algorithms.design import Public
 from cape.algorithms.effects import EffectRow, OmnibusRow, effects, omnibus
 from cape.algorithms.estimators import Array
@@ -30,7 +30,7 @@ Table = Mapping[str, Any]
 class Found:
     effects: list[EffectRow]
     omnibus: list[OmnibusRow]
-    answers: tuple[Answer, ...]
+    answers: tuple[TermAnswer, ...]
     regression: Regression
     state: Regressed
     weights: Array | None = None  # of a pattern

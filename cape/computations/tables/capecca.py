@@ -29,7 +29,7 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, rep
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
-from cape.settings.option import option
+from cape.settings.option import check_ends, option
 
 # -- settings ------------------------------------------------------------------------------------
 
@@ -62,6 +62,7 @@ class CapeCcaConfig(Config):
             if not low < high:
                 allowed, do = f"below {view}_high = {high}", "give the public range of the values."
                 raise ConfigError("E011", setting=f"{view}_low", got=low, allowed=allowed, do=do)
+            check_ends(f"{view}_low", f"{low:g} to {high:g}", low, high)
 
 
 def single_bounds(text: str) -> dict[int, tuple[float, float]]:
@@ -78,6 +79,7 @@ def single_bounds(text: str) -> dict[int, tuple[float, float]]:
         if not fine or index in bounds:
             allowed, do = "column:low:high, each column once", "such as 4:18:90."
             raise ConfigError("E011", setting="bounds", got=part, allowed=allowed, do=do)
+        check_ends("bounds", part, *ends)
         bounds[index] = ends
     return bounds
 

@@ -29,7 +29,7 @@ from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, rep
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.settings.config import Config
-from cape.settings.option import option
+from cape.settings.option import check_ends, option
 
 # Noise std of a mean, over the range, above which there is a warning
 NOISY = 0.1
@@ -56,6 +56,7 @@ class CapeMeanConfig(Config):
         if not self.low < self.high:
             allowed, do = f"below high = {self.high}", "give the public range of the values."
             raise ConfigError("E011", setting="low", got=self.low, allowed=allowed, do=do)
+        check_ends("low", f"{self.low:g} to {self.high:g}", self.low, self.high)
 
 
 # -- the public model ----------------------------------------------------------------------------

@@ -81,7 +81,10 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
     outcome = context.outcome
     if outcome is None:
         raise TypeError("the last phase of a computation publishes its outcome")
-    output = {"summary": display.summary(outcome), "components": display.tables(outcome)}
+    try:
+        output = {"summary": display.summary(outcome), "components": display.tables(outcome)}
+    except Exception as err:  # the results are written, so the run has ended well
+        output = {"summary": display.unshown(outcome, err), "components": {}}
     return engine_answer(state, output, success=True)
 
 

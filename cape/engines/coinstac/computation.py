@@ -26,7 +26,7 @@ from cape.engines.coinstac.documents import (
 )
 from cape.errors import CapeError, DataError, MessageError, ReportedError, StoppedError, public_text
 from cape.protocol import wire
-from cape.site.files import folder_lock, write_atomically
+from cape.site.files import folder_lock, why, write_atomically
 from cape.site.places import SitePlaces
 
 if TYPE_CHECKING:
@@ -63,7 +63,12 @@ def run(
         except OSError as err:  # not burnt: the same document may be repeated
             if request.role == "local" and _is_of_inputs(err, request):
                 raise DataError("E101", site=request.party, detail=f"{err}\n{PERMIT}") from err
-            raise StoppedError("E261", party=request.who, detail=str(err)) from err
+            import logging  # not needed by rounds
+
+            # The folder may not take site-error.txt: the log of this party has no path in it.
+            logging.getLogger("cape").error("%s: %s", request.who, why(err))
+            detail = f"{why(err)}\n{err}"
+            raise StoppedError("E261", party=request.who, detail=detail) from err
     except Exception as err:  # raised again
         write_error(request.output, err)
         raise

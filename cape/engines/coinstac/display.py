@@ -48,6 +48,12 @@ def summary(outcome: Outcome) -> dict[str, Scalar]:
     return {**rows, "status": said}
 
 
+def unshown(outcome: Outcome, err: Exception) -> dict[str, Scalar]:
+    """Return the rows of `SUMMARY` after an error in them, which is named without its text."""
+    said = f"{outcome.status}; this table could not be made ({type(err).__name__}): see index.html"
+    return {**dict.fromkeys(SUMMARY, NO_VALUE), "computation": outcome.computation, "status": said}
+
+
 def tables(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
     """Return one small table for each component, effect, or row of the first released table."""
     if isinstance(outcome, IcaOutcome):

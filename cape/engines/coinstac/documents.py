@@ -16,19 +16,27 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from cape.errors import CapeError, MessageError, PrivacyBudgetError, ProtocolError, StateLostError
+from cape.errors import (
+    CapeError,
+    ConsortiumError,
+    MessageError,
+    PrivacyBudgetError,
+    ProtocolError,
+    StateLostError,
+)
 from cape.frozen import dataclass
+from cape.markers import VERSION_FORM
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Progress
 from cape.protocol.model import Roster
 from cape.protocol.phases import AnyEnvelope, Computation, Envelope, M, Run
-from cape.settings.config import Config
+from cape.settings.config import VERSION, Config
 
 # Fields of every envelope besides its body.
 ENVELOPE_FIELDS = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
-STATE_VERSION = 5  # version of a party's state
+STATE_VERSION = 6  # version of a party's state
 # Fields that grow with the number of sites: the parts of a broadcast for one site each, and the
 # parts of a reply for other sites (`cape.secagg.messages`)
 ADDRESSED, SEALED = "addressed", "sealed"
@@ -98,6 +106,7 @@ class Head:
     """The part of a party's state whose type is the same in every computation."""
 
     v: int
+    version: str  # of cape
     computation: str
     settings: str
     run: str
@@ -118,6 +127,16 @@ class Cache:
 
 
 def read_cache(document: Any, party: str) -> Cache:
+    """Return the state that the engine kept; ConsortiumError E155 if another version made it.
+
+    Digests of settings hold the version: a site that was updated during a run would refuse every
+    message for a digest that nobody can read.
+    """
+    head = document.get("head") if isinstance(document, dict) else None
+    version = head.get("version") if isinstance(head, dict) else None
+    if isinstance(version, str) and version != VERSION and VERSION_FORM.fits(version):
+        sites = f"{party} began this run with {version} and has {VERSION} now"
+        raise ConsortiumError("E155", sites=sites)
     try:
         return wire.decode_document(document, Cache, "cache")
     except CapeError as err:
@@ -127,6 +146,7 @@ def read_cache(document: Any, party: str) -> Cache:
 def head_of(run: Run[Any]) -> Head:
     return Head(
         v=STATE_VERSION,
+        version=VERSION,
         computation=run.bound.computation.name,
         settings=json.dumps(run.config.settings(), sort_keys=True),
         run=run.run,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,8 +33,14 @@ REQUIREMENTS: Final = "requirements.txt"
 PARAMETERS: Final = "test_data/server/parameters.json"
 # Files that a checkout has; the framework's own files must stay as released.
 CHECKOUT_FILES: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
-# The package with plots; the pins of the boilerplate exclude nilearn.
-WANTED: Final = (f"coinstac-cape=={VERSION}", "matplotlib>=3.8,<3.10", "scipy>=1.10,<1.12")
+# The package with plots; the pins of the boilerplate exclude nilearn.  Bounds keep its numpy 1.24,
+# whichever of the two is installed first.
+WANTED: Final = (
+    f"coinstac-cape=={VERSION}", "cryptography>=44.0.1,<51", "matplotlib>=3.8,<3.10",
+    "scipy>=1.10,<1.12", "nibabel>=5.1,<5.4", "contourpy<1.3.3",
+)  # fmt: skip
+# Pins of the boilerplate that give way: its version has known holes, and cape refuses it.
+REPLACED: Final = ("cryptography",)
 
 # Description of the product; for other computations the module's docstring is used.
 ALGORITHM: Final = """Joint independent component analysis of fMRI of several sites: common maps,
@@ -89,7 +96,8 @@ def display_notes(name: str) -> str:
 def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[str]:
     """Write the author files into a checkout of the boilerplate; return their paths.
 
-    `parameters`: as in `files`.  Existing author files are removed; a requirement is added once.
+    `parameters`: as in `files`.  Existing author files are removed; a requirement is added once,
+    and takes the place of a pin in `REPLACED`.
     ConfigError E321 for a folder that is no checkout, E011 for settings that NeuroFLAME cannot run.
     """
     if not all((checkout / mark).is_file() for mark in CHECKOUT_FILES):
@@ -103,7 +111,11 @@ def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     requirements = checkout / REQUIREMENTS
-    lines = requirements.read_text(encoding="utf-8").splitlines()
+    lines = [
+        line
+        for line in requirements.read_text(encoding="utf-8").splitlines()
+        if re.split("[=<>~! ]", line, maxsplit=1)[0].lower() not in REPLACED or line in WANTED
+    ]
     missing = [line for line in WANTED if line not in lines]
     requirements.write_text("\n".join([*lines, *missing]) + "\n", encoding="utf-8")
     return [*written, REQUIREMENTS]

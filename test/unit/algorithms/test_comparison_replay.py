@@ -3,6 +3,8 @@
 All that a comparison asks, plans and answers must then be equal, and each vector moves by at most
 its bound.  A read of data that is no release is a difference here, whatever it is: the first
 versions of the estimator read a design of real people, and ended small studies after a charge.
+
+Belongs to `cape/algorithms/regression.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from cape.algorithms import design, rows
 from cape.algorithms.answer import answers
 from cape.algorithms.effects import effects, omnibus
 from cape.algorithms.estimators import Array, SubjectQuery
-from cape.algorithms.regression import Regressed, Regression, facts
+from cape.algorithms.regression import Regressed, Regression, facts_of
 from cape.privacy.mechanisms import plan_event
 from cape.protocol.secure_sum import clipped_sum
 from support import say
@@ -100,7 +102,7 @@ class Replay:
         self.moved.append(
             sum(self.round(known, regression, state, people, others) for state in states)
         )
-        for one, other in zip(facts(known, last), facts(regression, last), strict=True):
+        for one, other in zip(facts_of(known, last), facts_of(regression, last), strict=True):
             mine, theirs = all_facts(one), all_facts(other)
             assert [name for name in mine if not same(mine[name], theirs[name])] == []
         return last

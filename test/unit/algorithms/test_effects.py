@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape.algorithms.answer import Answer
+from cape.algorithms.answer import TermAnswer
 from cape.algorithms.effects import effects, omnibus
 from cape.algorithms.significance import chi2_p, holm
 from support.fast_comparison import Found, fast
@@ -40,7 +40,7 @@ def test_a_pair_is_found_only_where_the_omnibus_is(found: tuple[Found, object]) 
     assert np.all(np.array([row.p_holm for row in rows]) >= holm(p) - 1e-12)
 
 
-def answer_with(answer: Answer, fits: tuple[str, ...]) -> Answer:
+def answer_with(answer: TermAnswer, fits: tuple[str, ...]) -> TermAnswer:
     return replace(answer, fits=fits)
 
 

@@ -1,4 +1,7 @@
-"""No released value breaks what follows from it: a broadcast may hold anything."""
+"""No released value breaks what follows from it: a broadcast may hold anything.
+
+Belongs to `cape/algorithms/regression.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 from cape.cli import ending
 from cape.report.results import read_results
@@ -22,3 +28,37 @@ def test_without_an_answer_no_table_is_named(tmp_path: Path) -> None:
     example.write(tmp_path, example.compared([]), status="budget_exhausted")
     lines = list(ending._to_open(tmp_path, read_results(tmp_path), {}))
     assert not [line for line in lines if "table" in line]
+
+
+def test_an_error_in_the_words_of_an_end_does_not_end_a_run_that_has_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example.write(tmp_path, example.compared([]))
+
+    def broken(*given: object) -> None:
+        raise KeyError("somebody's label")
+
+    monkeypatch.setattr(ending, "read_results", broken)
+    ending.print_results(tmp_path, as_json=False, quiet=False)
+    printed = capsys.readouterr()
+    assert "the results are written, but not shown here: KeyError" in printed.err
+    assert "somebody" not in printed.err
+    assert printed.out.splitlines()[0].endswith("index.html")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_shows_what_it_can_and_escapes_the_rest(tmp_path: Path, encoding: str) -> None:
+    """One umlaut in a site's name was CAPE-E000 on a terminal in ASCII, at the end of a run."""
+    names = ("Zo\u00eb", "\u9648")
+    for name in names:
+        path = tmp_path / "Z\u00fcrich" / f"sub-{name}.npy"
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, np.zeros((3, 40)))
+    done = subprocess.run(
+        [sys.executable, "-m", "cape", "people", str(tmp_path)],
+        env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False,
+    )  # fmt: skip
+    text = (done.stdout + done.stderr).decode(encoding)
+    assert "E000" not in text
+    for name in names:
+        assert name.encode(encoding, "backslashreplace").decode(encoding) in text

@@ -12,6 +12,7 @@ import cape
 from cape.cli import main
 from cape.errors import ConfigError
 from cape.lab.synthetic.consortium import Request, write_consortium
+from support import consortium as helper
 from support.defects import DEFECTS
 
 PLANTED = {
@@ -214,3 +215,13 @@ def test_settings_that_cannot_be_are_refused_before_a_file_is_opened(plan, tmp_p
     bad = tmp_path / "settings.toml"
     bad.write_text("n_components = \n")
     assert main(["validate", str(plan / "local0"), "--settings", str(bad)]) == 2
+
+
+def test_maps_that_a_run_would_need_are_named_by_their_digest(tmp_path, capsys) -> None:
+    data = helper.write_data(tmp_path / "data")
+    settings = helper.settings_of("capedualreg", n_sites=3)
+    chosen = [f"--set={name}={value}" for name, value in settings.items()]
+    said = ["--set=computation=capedualreg", *chosen]
+    main(["validate", str(data), *said])
+    digest = helper.templated().digest
+    assert f'site-policy.toml has public_maps = ["{digest}"]' in capsys.readouterr().out

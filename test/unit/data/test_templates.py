@@ -9,6 +9,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from cape.data import templates
 from cape.data.templates import with_templates
 from cape.errors import DataError
 from cape.protocol.messages import FeatureSpace
@@ -158,3 +159,18 @@ def test_one_volume_is_no_set_of_maps(tmp_path) -> None:
 
     nib.save(nib.Nifti1Image(np.zeros(LABELS.shape, np.float32), AFFINE), tmp_path / "one.nii")
     assert number_of_maps(tmp_path / "one.nii") == 0
+
+
+@pytest.mark.parametrize("name", ["templates.csv", "templates.npy"])
+def test_a_file_of_maps_is_read_up_to_a_bound(tmp_path, name, monkeypatch) -> None:
+    """A table of any size was read whole into memory, before its numbers were counted."""
+    monkeypatch.setattr(templates, "MAX_MAPS_BYTES", 500, raising=False)
+    path = tmp_path / name
+    if path.suffix == ".npy":
+        np.save(path, MAPS)
+    else:
+        path.write_text("\n".join(",".join(map(repr, row)) for row in MAPS.tolist()))
+    with pytest.raises(DataError) as caught:
+        with_templates(FeatureSpace.of_matrix(len(MAPS)), tmp_path, site="B")
+    assert "more than 0 MiB, at most 600000 numbers" in caught.value.detail
+    assert templates.number_of_maps(tmp_path) == 0

@@ -237,6 +237,15 @@ def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
         phase.combine(party, cards(version="9"), Model())
 
 
+def test_the_roster_repeats_what_the_cards_say() -> None:
+    said = {
+        site: dataclasses.replace(card, counts=(1, 3), lacks=(site,))
+        for site, card in cards().items()
+    }
+    listed = make_roster(said, CONFIG, planned).sites
+    assert [(e.counts, e.lacks) for e in listed] == [((1, 3), (s,)) for s in said]
+
+
 def test_the_roster_fixes_who_is_asked() -> None:
     roster = make_roster(cards(), CONFIG, planned)
     assert Model(roster=roster).attendance() == Attendance(sites=("A", "B", "C"), least=3)
@@ -265,9 +274,22 @@ def test_a_card_has_no_field_for_anything_of_the_content_of_data() -> None:
 
     A commitment hides 32 bytes that are drawn like a nonce.  Counts are of levels whose column the
     site's own policy names (`test_counts_leave_only_under_a_setting_that_names_their_column`), and
-    what it lacks is what the site states there.
+    what it lacks is what the site states there.  Software is the version of numpy.
     """
     assert {spec.name for spec in dataclasses.fields(SiteCard)} == {
         "protocol", "version", "computation", "settings", "nonce", "n_subjects", "space", "noise",
-        "commitment", "counts", "lacks",
+        "commitment", "counts", "lacks", "software",
     }  # fmt: skip
+
+
+def test_several_versions_of_numpy_are_told_to_all_and_stop_nobody() -> None:
+    """With one seed, 2.4 and 2.5 gave other bytes, and nobody could see why."""
+    same = {site: replace(one, software="numpy 2.4.1") for site, one in cards().items()}
+    assert (
+        make_roster(same, CONFIG, planned).warnings
+        == make_roster(cards(), CONFIG, planned).warnings
+    )
+    other = {**same, "B": replace(same["B"], software="numpy 2.5.0")}
+    compare_cards(other, CONFIG)
+    warning = make_roster(other, CONFIG, planned).warnings[-1]
+    assert warning.endswith("differs in last bits: numpy 2.4.1: A, C; numpy 2.5.0: B.")

@@ -17,11 +17,14 @@ import simplejson
 from typing_extensions import TypeAliasType
 
 from cape.errors import ConfigError, MessageError
-from cape.markers import PUBLIC, RING, Marker
+from cape.markers import PUBLIC, RING, Content, Marker
 from cape.privacy.cost import Event
 from cape.protocol import wire
 
 Floats = npt.NDArray[np.float64]
+
+
+ANY = Content(words="any text", pattern=r"[^!]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,12 +35,12 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    text: Annotated[str, PUBLIC]
+    text: Annotated[str, PUBLIC, ANY]
     flag: Annotated[bool, PUBLIC]
     kind: Annotated[Literal["os", "seeded"], PUBLIC]
     point: Annotated[Point, PUBLIC]
     maybe: Annotated[Point | None, PUBLIC]
-    pair: Annotated[tuple[int, str], PUBLIC]
+    pair: Annotated[tuple[int, str], PUBLIC, ANY]
     many: Annotated[tuple[Point, ...], PUBLIC]
     table: Annotated[Mapping[str, float], PUBLIC]
     other: Annotated[dict[str, int], PUBLIC]
@@ -120,6 +123,8 @@ def test_a_transposed_or_big_endian_array_has_the_same_bytes() -> None:
         ({"point": Point(x=0.0, n=True)}, "not a whole number"),
         ({"point": Point(x=0.0, n=np.int64(1))}, "not a whole number"),
         ({"maybe": 3}, "int instead of Point"),
+        ({"text": "0.5!"}, r"Message\.text: not any text"),
+        ({"pair": (1, "0.5!")}, r"Message\.pair: not any text"),
         ({"pair": (1,)}, "1 items, declared 2"),
         ({"pair": "ab"}, "not a list of allowed size"),
         ({"pair": None}, "not a list of allowed size"),
@@ -142,6 +147,17 @@ def test_what_does_not_fit_its_declaration_does_not_leave(changed, text) -> None
         return
     with pytest.raises(MessageError, match=f"CAPE-E202 message refused: .*{text}"):
         wire.encode_marked(message(**changed))
+
+
+def test_a_text_whose_content_nobody_declared_does_not_leave() -> None:
+    """Any text may hold numbers: maps of a site left as one, which was said to be its labels."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Note:
+        text: Annotated[str, PUBLIC] = ""
+
+    with pytest.raises(MessageError, match=r"Note\.text: a text whose content is not declared"):
+        wire.encode_marked(Note())
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

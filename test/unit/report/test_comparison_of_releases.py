@@ -125,6 +125,26 @@ def test_balance_is_in_the_unit_of_the_column_and_in_sd() -> None:
     assert 0 < rows["age"].left < 0.1
 
 
+def test_balance_of_columns_that_agree_is_in_their_own_sd() -> None:
+    """Directions of whitened columns are no columns: their sd stood for that of age."""
+    sites = tables()
+    rng = np.random.default_rng(3)
+    for table in sites.values():
+        own = rng.standard_normal(len(table["age"]))
+        table["iq"] = 100 + 15 * (0.8 * (table["age"] - 45) / 12 + 0.6 * own)
+    asked = {**ASKED, "variables": f"{ASKED['variables']}, iq 40:160", "formula": "dx + age + iq"}
+    found = fast(asked, sites, epsilon=8.0, rng=np.random.default_rng(1))
+    rows = comparison_of(outcome_of(found, sites, asked)).balance
+    assert [row.column for row in rows] == ["age", "iq"]
+    # Noise and sampling of .04 sd, as above
+    for row, difference in zip(rows, (-3 / 12, -0.8 * 3 / 12), strict=True):
+        assert row.before == pytest.approx(difference, abs=0.17)
+    assert rows[1].difference == pytest.approx(-0.8 * 3 / 12 * 15, abs=2.5)
+    sd = [row.difference / row.before for row in rows if row.difference]
+    assert sd[0] == pytest.approx(12.0, rel=0.12)
+    assert sd[1] == pytest.approx(15.0, rel=0.12)
+
+
 @pytest.mark.parametrize(("share", "told"), [(0.1, False), (0.4, True)])
 def test_values_missing_by_group_are_told_where_they_are_clear(share: float, told: bool) -> None:
     """At equal shares a false alarm in .003 of draws."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import os
 import re
 import shutil
 import sys
@@ -430,6 +431,22 @@ def test_paper_is_white_and_shows_what_a_screen_folds():
     assert "@media screen and (prefers-color-scheme: dark)" in style
 
 
+def test_an_error_in_a_page_does_not_cost_the_results(tmp_path, monkeypatch):
+    """The budget is spent and every file is there: the run has ended well."""
+
+    def broken(folder):
+        raise KeyError(CANARY)
+
+    monkeypatch.setattr(consortium_page, "values_of", broken)
+    cape.report.write_results(tmp_path, example.outcome())
+    text = (tmp_path / "index.html").read_text()
+    assert "could not be made (KeyError)" in text
+    assert CANARY not in text
+    assert (tmp_path / "results.json").exists()
+    with pytest.raises(KeyError):  # who asks for the page learns why
+        cape.report.rebuild(tmp_path)
+
+
 def test_lines_in_pictures_have_enough_contrast_on_white():
     for colour in (plots.BLUE, plots.VERMILION, plots.GREY):
         assert 1.05 / (luminance(colour) + 0.05) >= 4.5
@@ -439,3 +456,17 @@ def test_no_template_has_a_comment_that_ends_with_its_line():
     """Pages join lines: such a comment in the script of viewer.html made all of it one comment."""
     for path in page_module.TEMPLATE_FOLDER.rglob("*.j2"):
         assert not re.search(r"(?<!:)//", path.read_text(encoding="utf-8")), path.name
+
+
+def test_the_images_list_of_fonts_is_copied_to_a_folder_of_this_process_alone(
+    tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "fontlist.json").write_text("{}")
+    monkeypatch.setenv(plots.FONT_LIST, str(tmp_path))
+    monkeypatch.setenv("MPLCONFIGDIR", "")
+    monkeypatch.delenv("MPLCONFIGDIR")
+    plots._take_font_list.__wrapped__()
+    own = Path(os.environ["MPLCONFIGDIR"])
+    assert (own / "fontlist.json").read_text() == "{}"
+    assert own.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(own)

@@ -329,6 +329,21 @@ def test_counts_leave_only_under_a_setting_that_names_their_column() -> None:
         site.admit(replace(listed, sites=told[1]))
 
 
+def test_what_a_site_lacks_is_listed_as_it_said() -> None:
+    card = SiteCard(
+        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
+        space=FeatureSpace.of_matrix(6), noise="os", lacks=("amygdala",),
+    )  # fmt: skip
+    site, listed = party(source=SPACE_ONLY), roster("A", "B", "C")
+    site.admit(card)
+    for lacks in ((), ("hippocampus",)):
+        told = tuple(replace(e, lacks=lacks) for e in listed.sites)
+        with pytest.raises(PrivacyBudgetError, match="not list this site"):
+            site.admit(replace(listed, sites=told))
+    told = tuple(replace(e, lacks=card.lacks) for e in listed.sites)
+    site.admit(replace(listed, sites=told))
+
+
 def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
     card = SiteCard(
         protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from cape.errors import StoppedError
-from cape.site.files import BLOCK_BYTES, folder_lock, overwrite, write_atomically
+from cape.site.files import (
+    BLOCK_BYTES,
+    NO_LOCKS,
+    appending,
+    folder_lock,
+    is_locked,
+    overwrite,
+    write_atomically,
+)
 
 
 def test_a_file_is_replaced_whole_and_synced_before_its_name(tmp_path, monkeypatch) -> None:
@@ -84,3 +92,19 @@ def test_where_folders_cannot_be_locked_a_file_stands_for_its_folder(tmp_path, m
     site.mkdir()
     test_a_folder_is_held_by_one_process_at_a_time(site)
     assert (site / ".cape.lock").is_file()
+
+
+@pytest.mark.parametrize("number", sorted(NO_LOCKS))
+def test_a_file_system_without_locks_has_a_code_of_its_own(tmp_path, monkeypatch, number) -> None:
+    """It read "disk full, read-only or gone?" for ever; and nobody may run without a lock."""
+
+    def flock(handle: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StoppedError, match=r"E309 site B cannot be locked .* CAPE_SITE_HOME"):
+        with folder_lock(tmp_path, "site B"):
+            raise AssertionError("not locked")
+    with pytest.raises(StoppedError, match="E309"), appending(tmp_path / "ledger", "site B"):
+        raise AssertionError("not locked")
+    assert not is_locked(tmp_path)

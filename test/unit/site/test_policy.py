@@ -90,7 +90,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "layout": "{subject}/rest.nii", "not_exclusions": ["qc", "use"],
         "tables": ["volumes.tsv"], "same_people": [["1", "01"]], "different_people": [["a", "A"]],
         "lacks": ["amygdala"], "min_group": 8,
-        "public_counts": ["dx"],
+        "public_counts": ["dx"], "public_maps": ["0a1b"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}

@@ -17,7 +17,7 @@ NONCE, KEY = "0f" * 16, b"k" * 32
 
 
 RECORD = JoinRecord(
-    card=(NONCE, 3, "", ""),
+    card=(NONCE, 3, "", "", ""),
     policy_at_join=SitePolicy(veto=True),
     identity="",
     contents="c",

@@ -44,7 +44,11 @@ def side_store(folder: Path, site: str = "local0", contents: str = "") -> FileSt
     """A store whose working arrays lie in that folder."""
     store = FileStore(folder / "never", folder, site)
     store.record = JoinRecord(
-        card=("", 0, "", ""), policy_at_join=SitePolicy(), identity="", contents=contents, inputs={}
+        card=("", 0, "", "", ""),
+        policy_at_join=SitePolicy(),
+        identity="",
+        contents=contents,
+        inputs={},
     )
     return store
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cape.engines.coinstac import documents
 from cape.engines.coinstac.computation import play
-from cape.errors import CapeError
+from cape.errors import CapeError, StoppedError
 from cape.protocol import wire
+from cape.settings import config
+from cape.settings.config import VERSION
+from cape.site import files
 from cape.site.places import SitePlaces
 from support import consortium as helper
 
@@ -64,3 +69,50 @@ def test_what_a_site_refuses_ends_the_run_at_once(engine: helper.Engine) -> None
 def test_an_owner_cannot_end_a_run_by_a_setting(engine: helper.Engine) -> None:
     with pytest.raises(CapeError, match="CAPE-E0"):
         engine.ask("local0", {"ended": "CAPE-E150 at home"})
+
+
+def test_a_party_of_another_version_in_the_middle_of_a_run_says_which_and_since_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others read a digest of settings that was not the digest of theirs."""
+    data = helper.write_data(tmp_path / "data")
+    settings = helper.settings_of("capedjica")
+    engine = helper.Engine(tmp_path / "work", data, settings, call=call).until("pca")
+    site = engine.sites[1]
+    with monkeypatch.context() as patch:
+        for module in (config, documents):
+            patch.setattr(module, "VERSION", "9.1")
+        text = f"CAPE-E155 .*{site} began this run with {VERSION} and has 9.1 now"
+        with pytest.raises(CapeError, match=text):
+            engine.ask(site)
+    engine.exchange()  # with the version of before the run goes on
+    assert engine.cursor[0] == "whitening"
+
+
+def test_every_error_of_the_system_around_a_sites_files_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others read which site; its own log says what it is, also where no file can be written."""
+    data = helper.write_data(tmp_path / "data")
+    settings = helper.settings_of("capedjica")
+    engine = helper.Engine(tmp_path / "work", data, settings, call=call)
+    engine.exchange()
+    site = engine.sites[1]
+    for number, words in {**files.WHY, 99999: "Unknown error 99999"}.items():
+        caplog.clear()
+        with monkeypatch.context() as patch:
+
+            def fails(*given: Any, number: int = number) -> None:
+                raise OSError(number, os.strerror(number), str(tmp_path))
+
+            for name in ("fsync", "fdatasync", "replace"):
+                patch.setattr(os, name, fails)
+            with pytest.raises(StoppedError) as caught:
+                engine.ask(site)
+        others = f"CAPE-E261 site {site} cannot write its files"
+        assert caught.value.public.startswith(others)
+        assert words not in caught.value.public
+        assert caught.value.detail.startswith(words)
+        (record,) = caplog.records
+        assert record.getMessage() == f"site {site}: {words}"
+    engine.exchange()  # nothing was lost

@@ -163,3 +163,11 @@ def test_a_comparison_is_its_sentence_and_its_effects(monkeypatch: pytest.Monkey
     for row in tables.values():
         assert list(row) == list(display.EFFECT_ROWS)
         assert all(isinstance(value, str | int | float) for value in row.values())
+
+
+def test_a_table_that_cannot_be_made_says_so_in_every_row_of_the_summary() -> None:
+    """An error in a table of the application ended a run whose results were written."""
+    rows = display.unshown(example.outcome(), KeyError("somebody"))
+    assert set(rows) >= set(display.SUMMARY)
+    assert "could not be made (KeyError): see index.html" in str(rows["status"])
+    assert "somebody" not in json.dumps(rows)

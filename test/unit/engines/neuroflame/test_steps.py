@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
 from cape.cli import main
 from cape.computations import load, names
@@ -310,6 +311,18 @@ def test_author_files_are_laid_into_a_checkout_once(checkout: Path, capsys) -> N
     assert contents(checkout / "app" / "code" / "framework") == framework
     parameters = json.loads(written["test_data/server/parameters.json"])
     assert parameters["computation"] == "capedjica"
+
+
+def test_a_pin_with_known_holes_gives_way_and_numpy_stays(checkout: Path) -> None:
+    """The boilerplate pins cryptography 42.0.8, which cape refuses: no set of versions fitted."""
+    requirements = checkout / "requirements.txt"
+    requirements.write_text("numpy==1.24.4\nCryptography==42.0.8\ncryptography-vectors==1\n")
+    for _ in range(2):
+        assert main(["neuroflame", str(checkout)]) == 0
+    lines = requirements.read_text().splitlines()
+    assert lines == ["numpy==1.24.4", "cryptography-vectors==1", *author_files.WANTED]
+    bounds = [Requirement(line).specifier for line in lines if line.startswith("cryptography>")]
+    assert [bound.contains("42.0.8") for bound in bounds] == [False]
 
 
 def test_an_owners_settings_take_the_place_of_the_example(checkout: Path, tmp_path: Path) -> None:
