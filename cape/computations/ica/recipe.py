@@ -13,7 +13,7 @@ import tomllib
 
 import numpy as np
 
-from cape.algorithms.bagging import bagged, split_half_of
+from cape.algorithms.bagging import bagged, sampled_rows, split_half_of
 from cape.algorithms.claims import MOST_PEOPLE, Calibrated, Claims, SplitHalf, claims_of, cohort
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
@@ -34,6 +34,10 @@ from cape.space.public_basis import Basis, in_basis, public_basis
 # G from which left and right are averaged only where noise hides their difference: a plain average
 # loses networks of one side, at any G.
 MIN_ODD_G = 350.0
+
+# Directions in which halves of people are compared.  In finer ones patterns that are no networks
+# are alike in all people, too: of two cohorts of 10 networks 27 of 40 maps were, and 22 in these.
+MOST_DIRECTIONS = 300
 
 # Constants of the claims and the measurements behind them
 CALIBRATED = decode_document(
@@ -105,7 +109,10 @@ def rotated(
         )
     split_half = None
     if clear and noise_std == 0 and n_subjects <= MOST_PEOPLE:
-        split_half = SplitHalf(r=tuple(split_half_of(F, B, C, n_subjects=n_subjects).tolist()))
+        k = min(len(F), MOST_DIRECTIONS)
+        rows = sampled_rows(B, len(F))[:, :k]
+        r = split_half_of(F[:k, :k], rows, C[:k], n_subjects=n_subjects)
+        split_half = SplitHalf(r=tuple(r.tolist()))
     V, mixing = np.linalg.qr(C)
     return Rotated(
         V=V,
