@@ -180,7 +180,8 @@ def check_run(name: str, transcript, data: list, way: str) -> None:
         f"{name} {way}: {leaves.documents + stays.documents} documents, "
         f"{leaves.bytes + stays.bytes} bytes scanned, 0 hits"
     )
-    assert simulated(name) or len(transcript.secrets.numbers) > 50
+    # A comparison of one outcome has few sums, and each look is a short one.
+    assert simulated(name) or len(transcript.secrets.numbers) > 10
     assert len(transcript.secrets.hidden) > 50
     words = transcript.words()
     assert np.unique(words).size == words.size
