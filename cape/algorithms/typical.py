@@ -1,8 +1,9 @@
 """What a comparison would release of typical people: the forecast of its errors, without draws.
 
-Typical: normal outcomes with an sd of one public unit, covariates that explain a fifth of them and
-in which groups lie .3 sd apart, sites .3 sd apart, nobody missing.  The values go through the same
-facts and the same answer as released ones, so the forecast follows every rule of the estimator.
+Typical: normal outcomes with an sd of one public unit, covariates that explain .15 of them (of many
+outcomes .05) and in which groups lie .3 sd apart, sites .3 sd apart, nobody missing.  The values go
+through the same facts and the same answer as released ones, so the forecast follows every rule of
+the estimator.
 Noise is as planned; a value that is shrunk by its noise has the size it has with noise.
 """
 
@@ -24,7 +25,7 @@ from cape.algorithms.placed import Seen
 from cape.algorithms.population import GRID, ball, cut_curve, inside, normals, octave_shares
 from cape.algorithms.regression import Regression, table_of
 
-EXPLAINED, APART, SITES_APART = 0.15, 0.45, 0.3
+EXPLAINED, OF_MANY, APART, SITES_APART = 0.15, 0.05, 0.45, 0.3
 # G of hardly any noise
 HARDLY_ANY = 1e9
 # log2 of the sd of a covariate, in public units
@@ -80,7 +81,7 @@ def _value(f: Facts, name: str, size: int, noise: float) -> Array:
     if name == "effects":
         each = 0.85 * math.sqrt(EXPLAINED / max(p, 1))
         alternate = np.where(np.arange(size) % 2, -1.0, 1.0) * math.hypot(each, noise)
-        return alternate if f.few else np.array([EXPLAINED * f.n_pairs / f.M])
+        return alternate if f.few else np.array([OF_MANY * f.n_pairs / f.M])
     if name == "squares":
         kept = cut_curve(f.C / math.sqrt(K), K)[1] * f.square * (1 - (EXPLAINED if f.few else 0.0))
         return np.full(size, (kept - (f.squares_radius / 2 if K == 1 else 0.0)) * f.n_pairs / f.M)
