@@ -275,6 +275,13 @@ def report_command(
         ),
     ] = None,
     names: Annotated[Path | None, file_option("Names of the template maps, one a line.")] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            help="Of a comparison's folder: its public maps, or an atlas with its table of names.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(file_okay=False, help="New folder for a copy of the results with the pages."),
@@ -282,13 +289,16 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
-    from cape.report import copied, rebuild, relabel
+    from cape.report import add_maps, copied, rebuild, relabel
 
     # Names need maps to belong to.
     if template is None and names is not None:
         raise typer.BadParameter("--names needs --template")
     folder = folder if out is None else copied(folder, out)
-    pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
+    if maps is not None:
+        pages = [add_maps(folder, maps)]
+    else:
+        pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
     paths = {_page_name(page): str(page) for page in pages}
     result({"paths": paths}, *map(str, pages), as_json=as_json)
 

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from cape.algorithms.estimators import Array
-from cape.data.tables import PERSON
+from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
 from cape.python.people import pandas_for
 from cape.report import files
-from cape.report.comparison import MATRICES, WEIGHT, GroupComparison
+from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, question_of
 from cape.report.results import ComparisonFolder, read_folder, sentence
-from cape.settings.option import out_of_range
+from cape.settings.option import did_you_mean, out_of_range
 from cape.settings.question import quoted
 
 Columns = Mapping[str, Sequence[object] | Array]
 Range = tuple[float, float]
+Words = str | Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -135,12 +136,13 @@ def compare_groups(
     *,
     variables: str | Mapping[str, Range | Sequence[str]],
     outcomes: str | Mapping[str, Range],
-    public: str = "",
-    ask: str = "",
+    public: Words = "",
+    ask: Words = "",
     among: str = "",
-    change: str = "",
+    change: Words = "",
     test: str = "each",
     site_effects: str = "fixed",
+    maps: str | Path | None = None,
     epsilon: float | None = None,
     delta: float = 1e-5,
     private: bool | None = None,
@@ -163,16 +165,20 @@ def compare_groups(
     outcomes : mapping or str
         Columns with the range of most people, ``{"hippocampus": (2500, 5500)}``, ``log(wmh)`` for
         positive skewed values; or a measure of maps such as ``"fnc"``.
-    public : str
+    public : str or sequence of str
         Columns whose counts by site are published; without any, errors are larger.
-    ask : str
+    ask : str or sequence of str
         Terms of the formula to answer; the first without it.
-    among, change : str
-        Only people of a level, ``"dx SZ"``; the later less the earlier session, ``"ses-1, ses-2"``.
+    among : str
+        Only people of a level, ``"dx SZ"``.
+    change : pair of str
+        The outcome is the later less the earlier session, ``("ses-1", "ses-2")``.
     test : str
         each outcome, or one pattern of all.
     site_effects : str
         fixed: for these sites; random: for sites like them.
+    maps : path, optional
+        Public maps whose connectivity is compared, or an atlas whose regions the outcomes join.
     epsilon, delta : float
         Total privacy loss per person.
     private : bool, optional
@@ -192,7 +198,7 @@ def compare_groups(
     ------
     ConfigError
         CAPE-E011: a question that cannot be read or answered, with what to write; CAPE-E013: no
-        epsilon; CAPE-E284: columns of different lengths.
+        epsilon; CAPE-E284: a table without a column, or with columns of different lengths.
     DataError
         The table of a site did not pass a check.
 
@@ -205,26 +211,36 @@ def compare_groups(
     """
     question = {
         "formula": formula,
-        "variables": _in_words(variables),
-        "outcomes": _in_words(outcomes),
-        "public": public,
-        "ask": ask,
+        "variables": _in_words("variables", variables),
+        "outcomes": _in_words("outcomes", outcomes),
+        "public": _listed(public),
+        "ask": _listed(ask),
         "among": among,
-        "change": change,
+        "change": _listed(change),
         "test": test,
         "site_effects": site_effects,
     }
     run_settings = {**question, **(settings or {}), "computation": "capecontrast"}
+    if isinstance(sites, Mapping):
+        # A simulation may have fewer sites than the default minimum.
+        few = {"min_sites": min(3, len(sites))} if len(sites) > 1 else {}
+        run_settings = {**few, "n_sites": len(sites), **run_settings}
+        if epsilon is None and private is not False and "epsilon" not in run_settings:
+            raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
+    elif not isinstance(sites, str | Path):
+        # Never the value: it may hold rows of people.
+        allowed = "a folder, or for each site a data frame or columns by name"
+        raise out_of_range("sites", type(sites).__name__, allowed)
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data = sites
         if isinstance(sites, Mapping):
-            # A simulation may have fewer sites than the default minimum.
-            few = {"min_sites": min(3, len(sites)), "n_sites": len(sites)}
-            run_settings = {**few, **run_settings}
-            data = base / "sites"
+            data, people = base / "sites", 0
+            wanted = _columns(run_settings)
             for name, columns in sites.items():
-                _write_table(data / name, columns, sessions=bool(change))
+                people += _write_table(
+                    data / name, columns, wanted=wanted, first=people + 1, sessions=bool(change)
+                )
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
@@ -232,6 +248,7 @@ def compare_groups(
             delta=delta,
             private=private,
             settings=run_settings,
+            maps=maps,
             seed=seed,
         )
         results = cast(ComparisonFolder, read_folder(folder)).results
@@ -245,10 +262,18 @@ def compare_groups(
     )
 
 
-def _in_words(columns: str | Mapping[str, Range | Sequence[str]]) -> str:
+def _listed(words: Words) -> str:
+    return words if isinstance(words, str) else ", ".join(words)
+
+
+def _in_words(setting: str, columns: str | Mapping[str, Range | Sequence[object]]) -> str:
     """Return columns as the settings write them: ``dx control/SZ, age 18:90``."""
     if isinstance(columns, str):
         return columns
+    if not isinstance(columns, Mapping):
+        form = {"variables": "{'dx': ['control', 'SZ'], 'age': (18, 90)}"}
+        allowed = f"a mapping such as {form.get(setting, str({'hippocampus': (2500, 5500)}))}"
+        raise out_of_range(setting, type(columns).__name__, allowed)
     return ", ".join(f"{_name(name)} {_ends_or_levels(of)}" for name, of in columns.items())
 
 
@@ -258,32 +283,51 @@ def _name(name: str) -> str:
 
 
 def _ends_or_levels(of: Range | Sequence[object]) -> str:
-    numbers = all(isinstance(one, int | float) for one in of)
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in of)
     if isinstance(of, tuple) and len(of) == 2 and numbers:
         return f"{of[0]}:{of[1]}"
-    if numbers:  # a list of 18 and 90 may be either
+    if numbers or isinstance(of, str):  # a list of 18 and 90 may be either
         do = "write (18, 90) for a range, and levels as text: ['0', '1']."
         raise out_of_range("variables", of, "a range as a tuple, or levels as text", do)
     return "/".join(quoted(str(level)) for level in of)
 
 
-def _write_table(folder: Path, columns: Any, *, sessions: bool = False) -> None:
-    """Write the participants.tsv of a site; number its people if no column names them.
+def _columns(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the columns of the tables that a question names, in lower case."""
+    question = question_of(settings)
+    names = [one.name for one in question.variables if one.name not in question.of_runs]
+    names += [one.name for one in question.outcomes if question.measure is None]
+    return (*names, *((SESSION,) if question.change else ()))
 
-    With `sessions` a person has several rows and needs a name.
+
+def _write_table(
+    folder: Path, columns: Any, *, wanted: Sequence[str] = (), first: int = 1, sessions: bool = False
+) -> int:
+    """Write the participants.tsv of a site, and return its rows.
+
+    People are numbered from `first` if no column names them; with `sessions` a person has several
+    rows and needs a name.  ConfigError E284: a column of `wanted` is not there.
     """
     table = {str(name): list(columns[name]) for name in columns}
+    there = column_names(list(table))
+    if lacks := [name for name in wanted if name.lower() not in there]:
+        near = did_you_mean(lacks[0].lower(), there)
+        problem = f"the table of {folder.name} has no column {', '.join(lacks)}{near}"
+        raise ConfigError("E284", problem=problem, do=f"it has {', '.join(table)}.")
     lengths = {len(values) for values in table.values()}
     if len(lengths) != 1 or lengths == {0}:
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
+    n = lengths.pop()
     if PERSON not in table:
         if sessions:
             do = (
                 f"name the person of every row in a column {PERSON}, and the session in session_id."
             )
             raise ConfigError("E284", problem="sessions without names of people", do=do)
-        table = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **table}
+        # No two sites number alike: a label that recurs would be told as a person seen twice.
+        table = {PERSON: [f"sub-{i:05}" for i in range(first, first + n)], **table}
     folder.mkdir(parents=True)
     rows = ([files.cell(value) for value in row] for row in zip(*table.values(), strict=True))
     files.write_table(folder / "participants.tsv", list(table), rows)
+    return n

@@ -163,13 +163,27 @@ class SiteRow:
     def asked(self) -> int:
         return sum(self.counts.values()) if self.counts else self.people
 
+    @property
+    def left_out(self) -> str:
+        """Why no person of the site is in the answer to the first term; "" if some are."""
+        if self.weight != 0:
+            return ""
+        return "people of one group only" if self.asked else "nobody of the groups that are asked"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """One row of networks.tsv."""
+    """One row of networks.tsv: a public map, or a region of an atlas that outcomes name."""
 
     name: str
     domain: str | None
+    # Where its largest cluster is cut, mm; file and volume, or label of an atlas, of its picture.
+    # None without the maps.
+    x: float | None = None
+    y: float | None = None
+    z: float | None = None
+    file: str | None = None
+    volume: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,12 +203,12 @@ class GroupComparison:
     @property
     def asked(self) -> Question:
         """The question, read again from the owner's words."""
-        return parse_question(**self.question)
+        return question_of(self.question)
 
     @property
-    def people(self) -> int:
-        """The number of people who were asked."""
-        return sum(site.asked for site in self.sites)
+    def entered(self) -> tuple[SiteRow, ...]:
+        """The sites whose people are in the answer to the first term."""
+        return tuple(site for site in self.sites if not site.left_out)
 
     @property
     def tested(self) -> Effect | None:
@@ -230,6 +244,11 @@ class GroupComparison:
             i, j, value = at[row.region_a or ""], at[row.region_b or ""], getattr(row, what)
             values[i, j] = values[j, i] = math.nan if value is None else value
         return values
+
+
+def question_of(settings: Mapping[str, Any]) -> Question:
+    """Return the question of the settings of a run."""
+    return parse_question(**{name: str(settings[name]) for name in QUESTION if settings.get(name)})
 
 
 # -- from released states ----------------------------------------------------------------------

@@ -139,7 +139,7 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         empty(work)
         try:
             way.play(Play(setup=setup, sites=sites, work=work, options=options))
-            _score(directory, work / "remote" / "transfer", _counted(work, sites))
+            _score(setup, work / "remote" / "transfer", _counted(work, sites))
             _collect(work, out, list(sites))
             setup.write(out)
         except BaseException:  # passed on
@@ -169,8 +169,8 @@ def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
     return None if counted.all else counted
 
 
-def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> None:
-    truth = directory / "truth.npz"
+def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> None:
+    truth = Path(setup.directory) / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
     add_score(
         consortium,
@@ -178,6 +178,7 @@ def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> 
         map_correlation=correlation,
         counted=counted,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
+        maps=Path(setup.maps) if setup.maps else None,
     )
 
 

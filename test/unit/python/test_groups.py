@@ -134,13 +134,13 @@ def test_edges_come_back_as_a_matrix(test: str) -> None:
     ],
 )
 def test_columns_are_written_as_the_settings_read_them(columns, words: str) -> None:
-    assert in_words(columns) == words
+    assert in_words("variables", columns) == words
 
 
 @pytest.mark.parametrize("ends", [[18, 90], [0, 1, 2], (1, 2, 3)])
 def test_numbers_that_may_be_levels_or_ends_are_refused(ends) -> None:
     with pytest.raises(CapeError, match="a range as a tuple"):
-        in_words({"age": ends})
+        in_words("variables", {"age": ends})
 
 
 @pytest.mark.parametrize("columns", [{"dx": ["SZ"], "hippocampus": [1.0, 2.0]}, {"dx": []}])
