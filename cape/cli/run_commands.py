@@ -289,14 +289,16 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
-    from cape.report import add_maps, copied, rebuild, relabel
+    from cape.planning.atlas_file import maps_with_names
+    from cape.report import Brought, add_maps, copied, rebuild, relabel
 
     # Names need maps to belong to.
     if template is None and names is not None:
         raise typer.BadParameter("--names needs --template")
     folder = folder if out is None else copied(folder, out)
     if maps is not None:
-        pages = [add_maps(folder, maps)]
+        path, labels = maps_with_names(maps)
+        pages = [add_maps(folder, Brought(path=path, labels=labels))]
     else:
         pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
     paths = {_page_name(page): str(page) for page in pages}

@@ -209,6 +209,7 @@ def compare_groups(
     >>> [(row.contrast, row.fits) for row in found.comparison.effects]
     [('SZ - control', 'yes')]
     """
+    _check_kind(sites)
     question = {
         "formula": formula,
         "variables": _in_words("variables", variables),
@@ -227,10 +228,6 @@ def compare_groups(
         run_settings = {**few, "n_sites": len(sites), **run_settings}
         if epsilon is None and private is not False and "epsilon" not in run_settings:
             raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
-    elif not isinstance(sites, str | Path):
-        # Never the value: it may hold rows of people.
-        allowed = "a folder, or for each site a data frame or columns by name"
-        raise out_of_range("sites", type(sites).__name__, allowed)
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data = sites
@@ -238,9 +235,7 @@ def compare_groups(
             data, people = base / "sites", 0
             wanted = _columns(run_settings)
             for name, columns in sites.items():
-                people += _write_table(
-                    data / name, columns, wanted=wanted, first=people + 1, sessions=bool(change)
-                )
+                people += _write_table(data / name, columns, wanted=wanted, first=people + 1)
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
@@ -262,11 +257,18 @@ def compare_groups(
     )
 
 
+def _check_kind(sites: object) -> None:
+    if not isinstance(sites, str | Path | Mapping):
+        # Never the value: it may hold rows of people.
+        allowed = "a folder, or for each site a data frame or columns by name"
+        raise out_of_range("sites", type(sites).__name__, allowed)
+
+
 def _listed(words: Words) -> str:
     return words if isinstance(words, str) else ", ".join(words)
 
 
-def _in_words(setting: str, columns: str | Mapping[str, Range | Sequence[object]]) -> str:
+def _in_words(setting: str, columns: object) -> str:
     """Return columns as the settings write them: ``dx control/SZ, age 18:90``."""
     if isinstance(columns, str):
         return columns
@@ -297,16 +299,15 @@ def _columns(settings: Mapping[str, object]) -> tuple[str, ...]:
     question = question_of(settings)
     names = [one.name for one in question.variables if one.name not in question.of_runs]
     names += [one.name for one in question.outcomes if question.measure is None]
-    return (*names, *((SESSION,) if question.change else ()))
+    # A person of two sessions has two rows.
+    return (*names, *((PERSON, SESSION) if question.change else ()))
 
 
-def _write_table(
-    folder: Path, columns: Any, *, wanted: Sequence[str] = (), first: int = 1, sessions: bool = False
-) -> int:
+def _write_table(folder: Path, columns: Any, *, wanted: Sequence[str] = (), first: int = 1) -> int:
     """Write the participants.tsv of a site, and return its rows.
 
-    People are numbered from `first` if no column names them; with `sessions` a person has several
-    rows and needs a name.  ConfigError E284: a column of `wanted` is not there.
+    People are numbered from `first` if no column names them.  ConfigError E284: a column of
+    `wanted` is not there.
     """
     table = {str(name): list(columns[name]) for name in columns}
     there = column_names(list(table))
@@ -320,11 +321,6 @@ def _write_table(
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
     n = lengths.pop()
     if PERSON not in table:
-        if sessions:
-            do = (
-                f"name the person of every row in a column {PERSON}, and the session in session_id."
-            )
-            raise ConfigError("E284", problem="sessions without names of people", do=do)
         # No two sites number alike: a label that recurs would be told as a person seen twice.
         table = {PERSON: [f"sub-{i:05}" for i in range(first, first + n)], **table}
     folder.mkdir(parents=True)

@@ -12,14 +12,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.report import plots
-from cape.report.comparison import (
-    ESTIMATED,
-    SIGNIFICANT,
-    WEIGHT,
-    Effect,
-    GroupComparison,
-    Omnibus,
-)
+from cape.report.comparison import ESTIMATED, SIGNIFICANT, WEIGHT, Effect, GroupComparison, Omnibus
 from cape.report.comparison_words import exp, p_text, per, r_line
 from cape.report.network_maps import Drawer
 from cape.report.page import Values
@@ -135,9 +128,7 @@ def _tiles(drawer: Drawer, outcome: str, *regions: str | None) -> tuple[Picture,
     return tuple(tile for name in names if (tile := drawer.tile(name)))
 
 
-def _table_of(
-    question: Question, term: Term, contrast: str, rows: Sequence[Effect]
-) -> EffectTable:
+def _table_of(question: Question, term: Term, contrast: str, rows: Sequence[Effect]) -> EffectTable:
     step, words = per(question, term)
     logs = {one.name for one in question.outcomes if one.log}
     unit = rows[0].unit if len({row.unit for row in rows}) == 1 and not logs else None
@@ -271,9 +262,7 @@ def _of_edges(
         yield picture
 
 
-def _edges(
-    result: GroupComparison, values: Array, alt: str, unit: str, drawer: Drawer
-) -> Picture:
+def _edges(result: GroupComparison, values: Array, alt: str, unit: str, drawer: Drawer) -> Picture:
     """Draw a matrix in the order of domains, with the networks at its edges."""
     domain = {one.name: one.domain or "" for one in result.networks}
     named = list(dict.fromkeys(domain.get(name, "") for name in result.regions))
@@ -321,7 +310,7 @@ def balance(folder: ComparisonFolder, drawn: bool) -> Values | None:
         )
         for row in result.balance
     ]
-    header = ("column", "difference", "in sd of people", "may be left after weighting, sd")
+    header: Cells = ("column", "difference", "in sd of people", "may be left after weighting, sd")
     header = ("contrast", *header) if several else header
     title = "Groups, within sites" if several else f"{''.join(contrasts)}, within sites"
     adjusted = {name for term in result.asked.asked for names in term.nuisance for name in names}
@@ -370,4 +359,3 @@ def people(folder: ComparisonFolder, drawn: bool) -> Values:
         "missing": [f"{row.contrast}: {100 * row.difference:+.0f} %" for row in result.missing],
         "public": result.asked.public,
     }
-

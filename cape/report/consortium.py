@@ -44,6 +44,7 @@ from cape.report import (
 )
 from cape.report.labels import correlation
 from cape.report.maps import Component
+from cape.report.network_maps import Brought
 from cape.report.page import of_run
 from cape.report.public_networks import Template
 from cape.report.results import (
@@ -110,7 +111,7 @@ def add_score(
     map_correlation: float | None,
     counted: CountedPeople | None = None,
     synthetic: bool = False,
-    maps: Path | None = None,
+    maps: Brought | None = None,
 ) -> None:
     """Mark a simulation and add how close its maps are to the planted ones.
 
@@ -125,7 +126,7 @@ def add_score(
     _write_again(folder, results)
 
 
-def add_maps(folder: Path, maps: Path) -> Path:
+def add_maps(folder: Path, maps: Brought) -> Path:
     """Bring the public maps or the atlas of a comparison to its page; return the page.
 
     ConfigError E274: the folder has no comparison.
@@ -136,7 +137,7 @@ def add_maps(folder: Path, maps: Path) -> Path:
     return _write_again(folder, _with_maps(folder, results, maps))
 
 
-def _with_maps(folder: Path, results: ComparisonResults, maps: Path) -> ComparisonResults:
+def _with_maps(folder: Path, results: ComparisonResults, maps: Brought) -> ComparisonResults:
     found = results.comparison
     names = found.regions or [one.name for one in found.asked.outcomes]
     found = replace(found, networks=network_maps.bring(folder, maps, names, found.networks))

@@ -15,10 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.component_order import z_scores
-from cape.algorithms.estimators import Array
-from cape.data.label_table import read_label_table
-from cape.data.templates import file_of_maps
-from cape.planning.atlas_file import table_beside
+from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.report import brain, files
 from cape.report.comparison import Network
@@ -39,23 +37,32 @@ _GLASS: Final = 9.0
 _DOT, _LINE = 4.0, 2.2
 
 
-def bring(
-    folder: Path, maps: Path, names: Sequence[str], networks: Sequence[Network]
-) -> tuple[Network, ...]:
-    """Write `networks.nii.gz` of a file of maps in the order of `networks`, or of an atlas.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Brought:
+    """The owner's maps, or a label image with the names of its labels."""
 
-    An atlas has a table of names beside it: those of `names`, the regions of a table, become
-    networks.  Without any place (no image, names that fit none) the networks are as before.
+    path: Path
+    labels: Mapping[int, str]
+
+
+def bring(
+    folder: Path, maps: Brought, names: Sequence[str], networks: Sequence[Network]
+) -> tuple[Network, ...]:
+    """Write `networks.nii.gz` of maps in the order of `networks`, or of an atlas.
+
+    Of an atlas those of `names`, the regions of a table, become networks.  Without any place (no
+    image, names that fit none) the networks are as before.
     """
-    path = file_of_maps(maps)
-    if path is None or ".nii" not in path.name or path.name.endswith((".dscalar.nii", ".pscalar.nii")):
+    if not maps.path.name.endswith((".nii", ".nii.gz")):
         return tuple(networks)
-    image = files.load_image(path)
+    image = files.load_image(maps.path)
+    if image.ndim not in (3, 4):  # CIFTI
+        return tuple(networks)
     mni = int(image.header["sform_code"]) == _MNI
     if image.ndim == 4:
         sizes = image.header.get_zooms()[:3]
         image = image.slicer[tuple(slice(None, None, math.ceil(_COARSE / mm)) for mm in sizes)]
-    values = np.asarray(image.dataobj, dtype=np.float32)
+    values: Data = np.asarray(image.dataobj, dtype=np.float32)
     if values.ndim == 4 and values.shape[3] == len(networks):
         inside = np.any(values != 0, axis=3)
         z = np.zeros_like(values)
@@ -65,10 +72,9 @@ def bring(
             replace(one, **_place(place_of(z[..., k], inside, image.affine)), file=FILE, volume=k)
             for k, one in enumerate(networks)
         )
-    table = table_beside(path) if values.ndim == 3 else None
-    if table is None:
+    if values.ndim == 4:
         return tuple(networks)
-    number = {name.casefold(): label for label, name in read_label_table(table).items()}
+    number = {name.casefold(): label for label, name in maps.labels.items()}
     labels = np.rint(values).astype(np.int32)
     there = set(np.unique(labels).tolist())
     known = [(one, number.get(one.casefold(), 0)) for one in names]
@@ -90,7 +96,7 @@ def write_of_site(folder: Path, space: FeatureSpace | None) -> None:
         write_maps(folder, volumes_of(z_scores(space.templates()), space), affine, mni=space.in_mni)
 
 
-def write_maps(folder: Path, z: Array, affine: Array, *, mni: bool) -> None:
+def write_maps(folder: Path, z: Array | Data, affine: Array, *, mni: bool) -> None:
     """Write maps (x, y, z, R), in hundredths of z."""
     hundredths = np.rint(100.0 * np.where(np.abs(z) < _NOTHING, 0.0, np.clip(z, -300, 300)))
     _save(folder, hundredths.astype(np.int16), affine, slope=0.01, mni=mni)
@@ -123,11 +129,11 @@ def networks_of_site(folder: Path, names: Sequence[str]) -> tuple[Network, ...]:
     )  # fmt: skip
 
 
-def place_of(volume: Array, inside: Any, affine: Array) -> Array:
+def place_of(volume: Data, inside: Any, affine: Array) -> Array:
     return brain.place_of(np.asarray(volume, dtype=np.float64), inside, affine)
 
 
-def _place(mm: Array) -> dict[str, float]:
+def _place(mm: Array) -> dict[str, Any]:
     return {axis: round(float(x), 1) for axis, x in zip("xyz", mm, strict=True)}
 
 
@@ -148,7 +154,9 @@ class Drawer:
         self.canvas = brain.canvas_of(self.inside, self.affine, mni=mni)
         self.limit = 2 * THRESHOLD
         if not self.of_atlas:
-            self.limit = colour_limit(self.values.reshape(-1, self.values.shape[3]))
+            self.limit = colour_limit(
+                self.values.reshape(-1, self.values.shape[3]).astype(np.float64)
+            )
 
     def _volume(self, one: Network) -> Array:
         if self.of_atlas:
@@ -163,7 +171,9 @@ class Drawer:
             one = self.networks[name]
             figure, axes = self._canvas(_TILE)
             place = np.array([one.x, one.y, one.z], dtype=np.float64)
-            brain.paint_planes(axes, self.canvas, self.canvas.values(self._volume(one)), place, self.limit)
+            brain.paint_planes(
+                axes, self.canvas, self.canvas.values(self._volume(one)), place, self.limit
+            )
             self._tiles[name] = finish(figure, alt=f"{name}, three planes.", shape="tile")
         return self._tiles[name]
 
@@ -200,7 +210,8 @@ class Drawer:
         brain.paint_planes(axes, self.canvas, painted, place, limit)
         brain.paint_glass(axes, self.canvas, painted, limit, (wide, 0.0))
         brain.frame(axes, 2 * wide, tall)
-        text = f"{alt} Planes through {strongest.name}; red is above zero, blue below, to {most:.2g} {unit}."
+        text = f"{alt} Planes through {strongest.name}; red above zero, blue below, to {most:.2g} "
+        text += f"{unit}."
         return finish(figure, alt=text, caption=text, shape="chart")
 
     def glass(self, edges: Sequence[tuple[str, str, float]], alt: str) -> Picture | None:
@@ -216,7 +227,9 @@ class Drawer:
         for normal, (left, _, bottom, _) in enumerate(boxes):
             across, up = (k for k in range(3) if k != normal)
 
-            def at(name: str, corner: Any = (left, bottom), axes: Any = (across, up)) -> tuple[float, float]:
+            def at(
+                name: str, corner: Any = (left, bottom), axes: Any = (across, up)
+            ) -> tuple[float, float]:
                 one = self.networks[name]
                 mm = (one.x or 0.0, one.y or 0.0, one.z or 0.0)
                 x, y = (mm[k] - float(self.canvas.places[k][0]) for k in axes)

@@ -454,9 +454,7 @@ def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
     return _chart(_matrix(names, r, FNC_LIMIT, "correlation r")[0], alt)
 
 
-def _matrix(
-    names: Sequence[str], values: Array, limit: float, unit: str
-) -> tuple[Figure, Axes]:
+def _matrix(names: Sequence[str], values: Array, limit: float, unit: str) -> tuple[Figure, Axes]:
     """Return one number for each pair of networks (R, R), with names and a colour bar."""
     figure = new_figure(5.6, 4.8)
     axes = figure.add_subplot(111)

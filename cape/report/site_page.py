@@ -220,11 +220,15 @@ def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
         return None
     rows = files.read_table(folder.path / PEOPLE_TABLE)
     question = question_of(folder.about.settings)
-    columns, outcomes = ([one.name for one in group] for group in (question.variables, question.outcomes))
+    columns, outcomes = (
+        [one.name for one in group] for group in (question.variables, question.outcomes)
+    )
     asked = [row for row in rows if row["asked"] == "yes"]
     whole = [row for row in asked if EMPTY_CELL not in (row[name] for name in columns)]
     entered = [row for row in whole if any(row[name] != EMPTY_CELL for name in outcomes)]
-    missing = {name: sum(row[name] == EMPTY_CELL for row in asked) for name in (*columns, *outcomes)}
+    missing = {
+        name: sum(row[name] == EMPTY_CELL for row in asked) for name in (*columns, *outcomes)
+    }
     names = {row["subject"] for row in rows} - {row["subject"] for row in entered}
     return {
         "steps": (
@@ -234,7 +238,9 @@ def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
             ("of these with at least one outcome: they are in the sums", len(entered)),
         ),
         "missing": [
-            (name, "formula" if name in columns else "outcome", n) for name, n in missing.items() if n
+            (name, "formula" if name in columns else "outcome", n)
+            for name, n in missing.items()
+            if n
         ],
         "zeros": [row["subject"] for row in rows if row["subject"] in names],
         "header": tuple(rows[0]) if rows else (),

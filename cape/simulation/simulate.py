@@ -30,12 +30,14 @@ from cape.errors import (
     NoiseWarning,
     PrivacyBudgetError,
 )
+from cape.planning.atlas_file import maps_with_names
 from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
 from cape.protocol.outcome import component_names
 from cape.report import add_score
 from cape.report.files import read_record, read_rows
 from cape.report.maps import Component
+from cape.report.network_maps import Brought
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
 from cape.settings.question import quoted
@@ -169,6 +171,13 @@ def _counted(work: Path, sites: Iterable[str]) -> CountedPeople | None:
     return None if counted.all else counted
 
 
+def _brought(setup: RunSetup) -> Brought | None:
+    if not setup.maps:
+        return None
+    path, labels = maps_with_names(Path(setup.maps))
+    return Brought(path=path, labels=labels)
+
+
 def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> None:
     truth = Path(setup.directory) / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
@@ -178,7 +187,7 @@ def _score(setup: RunSetup, consortium: Path, counted: CountedPeople | None) -> 
         map_correlation=correlation,
         counted=counted,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
-        maps=Path(setup.maps) if setup.maps else None,
+        maps=_brought(setup),
     )
 
 
