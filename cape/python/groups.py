@@ -46,7 +46,7 @@ class GroupResult:
     >>> found = cape.compare_groups(tables, "dx", variables={"dx": ["control", "SZ"]},
     ...                             outcomes={"volume": (3, 6)}, public="dx", epsilon=4.0)
     >>> found
-    <GroupResult At these 3 sites, ... epsilon 4>
+    <GroupResult SZ and control differ in volume: ... epsilon 4>
     """
 
     sentence: str
