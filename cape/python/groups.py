@@ -12,6 +12,7 @@ from cape.data.tables import PERSON, SESSION, column_names
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.python.api import simulate_folder
+from cape.python.notebook import comparison_html
 from cape.python.people import pandas_for
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, question_of
@@ -121,6 +122,12 @@ class GroupResult:
             raise out_of_range("contrast", contrast, ", ".join(contrasts))
         values = self.comparison.matrix(contrast or contrasts[0], what or kinds[0])
         return pd.DataFrame(values, index=regions, columns=regions)
+
+    def _repr_html_(self) -> str:
+        privacy = "NOT PRIVATE: no privacy guarantee."
+        if self.private:
+            privacy = f"epsilon {self.epsilon:.3g} at delta {self.delta:g} for every person."
+        return comparison_html(self.comparison, self.sentence, privacy)
 
     def __repr__(self) -> str:
         privacy = f"epsilon {self.epsilon:.3g}" if self.private else "NOT PRIVATE"
