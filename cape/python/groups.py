@@ -15,7 +15,7 @@ from cape.python.api import simulate_folder
 from cape.python.notebook import comparison_html
 from cape.python.people import pandas_for
 from cape.report import files
-from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, question_of
+from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
 from cape.settings.option import did_you_mean, out_of_range
 from cape.settings.question import quoted
@@ -303,7 +303,7 @@ def _ends_or_levels(of: Range | Sequence[object]) -> str:
 
 def _columns(settings: Mapping[str, object]) -> tuple[str, ...]:
     """Return the columns of the tables that a question names, in lower case."""
-    question = question_of(settings)
+    question = asked_in(settings)
     names = [one.name for one in question.variables if one.name not in question.of_runs]
     names += [one.name for one in question.outcomes if question.measure is None]
     # A person of two sessions has two rows.

@@ -203,7 +203,7 @@ class GroupComparison:
     @property
     def asked(self) -> Question:
         """The question, read again from the owner's words."""
-        return question_of(self.question)
+        return asked_in(self.question)
 
     @property
     def entered(self) -> tuple[SiteRow, ...]:
@@ -246,7 +246,7 @@ class GroupComparison:
         return values
 
 
-def question_of(settings: Mapping[str, Any]) -> Question:
+def asked_in(settings: Mapping[str, Any]) -> Question:
     """Return the question of the settings of a run."""
     return parse_question(**{name: str(settings[name]) for name in QUESTION if settings.get(name)})
 

@@ -24,7 +24,6 @@ from cape.report.maps import volumes_of
 from cape.report.plots import THRESHOLD, Picture, colour_limit, finish, new_figure
 
 FILE: Final = "networks.nii.gz"
-NAMED: Final = (FILE, "networks")
 # mm from which no voxel is left out
 _COARSE: Final = 2.6
 # |z| below is stored as 0: no picture shows it
@@ -67,9 +66,9 @@ def bring(
         inside = np.any(values != 0, axis=3)
         z = np.zeros_like(values)
         z[inside] = z_scores(values[inside].astype(np.float64))
-        write_maps(folder, z, image.affine, mni=mni)
+        _write_z(folder, z, image.affine, mni=mni)
         return tuple(
-            replace(one, **_place(place_of(z[..., k], inside, image.affine)), file=FILE, volume=k)
+            replace(one, **_place(_cut(z[..., k], inside, image.affine)), file=FILE, volume=k)
             for k, one in enumerate(networks)
         )
     if values.ndim == 4:
@@ -93,10 +92,10 @@ def write_of_site(folder: Path, space: FeatureSpace | None) -> None:
     """Write `networks.nii.gz` of the public maps that a site itself used."""
     if space is not None and space.on_grid and space.n_templates:
         affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
-        write_maps(folder, volumes_of(z_scores(space.templates()), space), affine, mni=space.in_mni)
+        _write_z(folder, volumes_of(z_scores(space.templates()), space), affine, mni=space.in_mni)
 
 
-def write_maps(folder: Path, z: Array | Data, affine: Array, *, mni: bool) -> None:
+def _write_z(folder: Path, z: Array | Data, affine: Array, *, mni: bool) -> None:
     """Write maps (x, y, z, R), in hundredths of z."""
     hundredths = np.rint(100.0 * np.where(np.abs(z) < _NOTHING, 0.0, np.clip(z, -300, 300)))
     _save(folder, hundredths.astype(np.int16), affine, slope=0.01, mni=mni)
@@ -124,12 +123,12 @@ def networks_of_site(folder: Path, names: Sequence[str]) -> tuple[Network, ...]:
     inside = np.any(values != 0, axis=3)
     return tuple(
         Network(name=name, domain=None, file=FILE, volume=k,
-                **_place(place_of(values[..., k], inside, image.affine)))
+                **_place(_cut(values[..., k], inside, image.affine)))
         for k, name in enumerate(names)
     )  # fmt: skip
 
 
-def place_of(volume: Data, inside: Any, affine: Array) -> Array:
+def _cut(volume: Data, inside: Any, affine: Array) -> Array:
     return brain.place_of(np.asarray(volume, dtype=np.float64), inside, affine)
 
 

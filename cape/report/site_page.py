@@ -10,7 +10,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.report import brain, files, page, plots
-from cape.report.comparison import question_of
+from cape.report.comparison import asked_in
 from cape.report.derivatives import MAPS, folder_of
 from cape.report.files import EMPTY_CELL
 from cape.report.network_maps import Drawer, networks_of_site
@@ -219,7 +219,7 @@ def _people(folder: PrivateFolder, drawn: bool) -> Values | None:
     if not (folder.path / PEOPLE_TABLE).is_file():
         return None
     rows = files.read_table(folder.path / PEOPLE_TABLE)
-    question = question_of(folder.about.settings)
+    question = asked_in(folder.about.settings)
     columns, outcomes = (
         [one.name for one in group] for group in (question.variables, question.outcomes)
     )

@@ -214,7 +214,7 @@ def test_flare_and_neuroflame_take_the_settings_file_of_a_comparison(tmp_path: P
     (tmp_path / "settings.toml").write_text(
         'computation = "capecontrast"\nepsilon = 4.0\ndelta = 1e-5\nn_sites = 4\n'
         'variables = "dx control/SZ, age 18:90"\nformula = "dx + I(age^2) + age"\n'
-        "outcomes = '\"left hippo\" 2500:5500, log(wmh) .1:100'\npublic = \"dx\"\n"
+        'outcomes = \'"left hippo" 2500:5500, log(wmh) .1:100\'\npublic = "dx"\n'
     )
     given = read_file(tmp_path / "settings.toml")
     write_job(tmp_path / "job", JobPlan(run=new_run(), settings=given))
