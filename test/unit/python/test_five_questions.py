@@ -1,8 +1,8 @@
 """Five questions, each stated as a user states it: without noise the answer is least squares.
 
 `fitted` is that of pooled tables with a column a site, by QR: no code of cape.  Where a term is in
-products it is adjusted for what does not contain it (type II).  Belongs to
-`cape/python/groups.py`.
+products it is adjusted for what does not contain it (type II).
+Belongs to `cape/python/groups.py`.
 """
 
 from __future__ import annotations

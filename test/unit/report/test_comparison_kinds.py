@@ -1,8 +1,8 @@
 """Every kind of question: its first sentence, and the files beside its page.
 
 Tables are asked without noise through `cape.compare_groups`; questions of maps are invented records
-beside maps that are drawn here.  Belongs to `cape/report/comparison_page.py` and
-`cape/report/network_maps.py`.
+beside maps that are drawn here (`cape/report/network_maps.py`).
+Belongs to `cape/report/comparison_page.py`.
 """
 
 from __future__ import annotations
