@@ -297,8 +297,10 @@ def report_command(
         raise typer.BadParameter("--names needs --template")
     folder = folder if out is None else copied(folder, out)
     if maps is not None:
+        inside = folder / "consortium"
         path, labels = maps_with_names(maps)
-        pages = [add_maps(folder, Brought(path=path, labels=labels))]
+        brought = Brought(path=path, labels=labels)
+        pages = [add_maps(inside if inside.is_dir() else folder, brought)]
     else:
         pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
     paths = {_page_name(page): str(page) for page in pages}

@@ -168,7 +168,10 @@ class SiteRow:
         """Why no person of the site is in the answer to the first term; "" if some are."""
         if self.weight != 0:
             return ""
-        return "people of one group only" if self.asked else "nobody of the groups that are asked"
+        if not self.asked:
+            return "no people of a group that is asked, as it says"
+        several = sum(n > 0 for n in self.counts.values()) > 1
+        return "no such outcome" if several and self.lacks else "people of one group only"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -248,7 +251,7 @@ class GroupComparison:
 
 def asked_in(settings: Mapping[str, Any]) -> Question:
     """Return the question of the settings of a run."""
-    return parse_question(**{name: str(settings[name]) for name in QUESTION if settings.get(name)})
+    return parse_question(**{name: str(settings.get(name) or "") for name in QUESTION})
 
 
 # -- from released states ----------------------------------------------------------------------

@@ -129,11 +129,12 @@ def add_score(
 def add_maps(folder: Path, maps: Brought) -> Path:
     """Bring the public maps or the atlas of a comparison to its page; return the page.
 
-    ConfigError E274: the folder has no comparison.
+    ConfigError E016: the folder has no comparison.
     """
     results = read_results(folder) if (folder / "results.json").is_file() else None
     if not isinstance(results, ComparisonResults):
-        raise ConfigError("E274")
+        do = "name the folder with the results of a comparison."
+        raise ConfigError("E016", problem=f"{folder} holds no comparison", do=do)
     return _write_again(folder, _with_maps(folder, results, maps))
 
 

@@ -298,17 +298,18 @@ SMALL = {
 }  # fmt: skip
 
 
-def whole_run(sites: Sites, out: Path | None = None, **changed: Any) -> cape.GroupResult:
+def whole_run(sites: Sites | Path, out: Path | None = None, **changed: Any) -> cape.GroupResult:
     return cape.compare_groups(sites, seed=3, out=out, **{**SMALL, **changed})
 
 
 @pytest.mark.parametrize("column", ["left", "dx", "age"])
-def test_8_one_bad_site(column) -> None:
+def test_8_one_bad_site(column, tmp_path) -> None:
     """That site is told its column before anything is charged; the owner is told the site."""
     five = people(40, S=5)
     kept = [name for name in ("dx", "age", "left") if name != column]
     with pytest.raises(CapeError, match="site 3") as refused:
-        whole_run({**five, "site 3": {name: five["site 3"][name] for name in kept}})
+        bad = {name: five["site 3"][name] for name in kept}
+        whole_run(written({**five, "site 3": bad}, tmp_path), settings={"n_sites": 5})
     assert refused.value.code == "CAPE-E139"
     assert column in str(refused.value)
 
@@ -317,8 +318,9 @@ def test_8_one_bad_site(column) -> None:
 
 
 def written(sites: Sites, folder: Path) -> Path:
+    people = 0
     for site, table in sites.items():
-        write_table(folder / site, table)
+        people += write_table(folder / site, table, first=people + 1)
     return folder
 
 
