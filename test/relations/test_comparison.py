@@ -307,9 +307,10 @@ def test_8_one_bad_site(column, tmp_path) -> None:
     """That site is told its column before anything is charged; the owner is told the site."""
     five = people(40, S=5)
     kept = [name for name in ("dx", "age", "left") if name != column]
+    bad = {name: five["site 3"][name] for name in kept}
+    study = written({**five, "site 3": bad}, tmp_path)
     with pytest.raises(CapeError, match="site 3") as refused:
-        bad = {name: five["site 3"][name] for name in kept}
-        whole_run(written({**five, "site 3": bad}, tmp_path), settings={"n_sites": 5})
+        whole_run(study, settings={"n_sites": 5})
     assert refused.value.code == "CAPE-E139"
     assert column in str(refused.value)
 
