@@ -11,6 +11,7 @@ import typer
 
 from cape.cli.common import AsJson, result, say
 from cape.cli.engine_commands import flare, neuroflame_command
+from cape.cli.forget_command import forget_command
 from cape.cli.ledger_commands import ledger
 from cape.cli.people_command import people_command
 from cape.cli.plan_commands import budget_command, init_command
@@ -111,6 +112,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "keygen": keygen_command,
     "compspec": compspec_command,
     "report": report_command,
+    "forget": forget_command,
     "neuroflame": neuroflame_command,
     "completion": completion_command,
 }

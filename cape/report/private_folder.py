@@ -35,6 +35,7 @@ LOADINGS = "loadings.tsv"
 # Dynamic range of every spectrum, and low over high frequencies
 SPECTRA_SUMMARY = "spectra_summary.tsv"
 PEOPLE_TABLE = "people.tsv"
+SUBJECT_TABLE = "subjects.tsv"
 # Statuses of runs whose maps have names on the consortium's page
 STATUSES_WITH_NAMES = ("converged", "released", "networks", "max_rounds", "not_judged")
 
@@ -133,7 +134,7 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     private.mkdir(parents=True, exist_ok=True)
     derivatives.begin_dataset(private)
     people = _write_subjects(private, site, summary)
-    _write_subject_table(private / "subjects.tsv", site, summary, people)
+    _write_subject_table(private / SUBJECT_TABLE, site, summary, people)
     checks = [replace(check, text=files.line(check.text)) for check in summary.checks]
     files.write_rows(private / "checks.tsv", Check, checks)
     sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
@@ -353,7 +354,7 @@ class PrivateFolder:
         return cls(
             path=path,
             about=files.read_record(path / "site.json", SiteFacts),
-            subjects=files.read_table(path / "subjects.tsv"),
+            subjects=files.read_table(path / SUBJECT_TABLE),
             checks=files.read_rows(path / "checks.tsv", Check),
             sent=[parse_json(text) for text in sent],
         )
