@@ -15,6 +15,7 @@ from cape.cli.forget_command import forget_command
 from cape.cli.ledger_commands import ledger
 from cape.cli.people_command import people_command
 from cape.cli.plan_commands import budget_command, init_command
+from cape.cli.promise_command import promise_command
 from cape.cli.run_commands import report_command, rerun_command, simulate_command, synth_command
 from cape.cli.site_commands import (
     keygen_command,
@@ -112,6 +113,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "keygen": keygen_command,
     "compspec": compspec_command,
     "report": report_command,
+    "promise": promise_command,
     "forget": forget_command,
     "neuroflame": neuroflame_command,
     "completion": completion_command,
