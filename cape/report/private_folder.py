@@ -32,6 +32,7 @@ WrittenPerson = tuple[str, str, int]  # label, stem of the names of files, time 
 FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minutes".split())
 AGREEMENT = "map_agreement.tsv"
 LOADINGS = "loadings.tsv"
+SECOND_LEVEL = "second_level.tsv"
 # Dynamic range of every spectrum, and low over high frequencies
 SPECTRA_SUMMARY = "spectra_summary.tsv"
 PEOPLE_TABLE = "people.tsv"
@@ -248,6 +249,8 @@ def _write_subjects(
         SPECTRA_SUMMARY: ("subject", "measure", *site.names),
         AGREEMENT: ("subject", *site.names),
         LOADINGS: ("subject", *site.names),
+        # The columns that nilearn's SecondLevelModel asks for
+        SECOND_LEVEL: ("subject_label", "map_name", "effects_map_path"),
     }
     tables: dict[str, TextRows] = {name: [] for name in headers}
     each = zip(site.time_courses, chain(summary.subjects, repeat(None)), strict=False)
@@ -269,9 +272,14 @@ def _write_subjects(
             place, name = derivatives.folder_of(private, stem), f"{stem}_{derivatives.MAPS}"
             place.mkdir(exist_ok=True, parents=True)
             maps.write_maps(place, name, own_maps, site.space, **style)
+            if site.space is not None and site.space.on_grid:
+                style = {"stamp": style["stamp"], "level": 1}
+                single = maps.write_single_maps(place, stem, "cape", own_maps, site.space, **style)
+                at = place.relative_to(private).as_posix()
+                tables[SECOND_LEVEL] += [(stem, name, f"{at}/{file}") for name, file in single]
             tables[AGREEMENT].append((stem, *_texts(subjects.agreement(own_maps, z))))
     for name, rows in tables.items() if site.names else ():
-        if rows or name != AGREEMENT:
+        if rows or name not in (AGREEMENT, SECOND_LEVEL):
             files.write_table(private / name, headers[name], rows)
     if tables[AGREEMENT] and z is not None and site.space is not None:
         length = int(np.median([length for *_, length in people]))
