@@ -105,8 +105,8 @@ def errors_page() -> str:
         "# Errors",
         "",
         "Generated from `cape/errors.py` and `cape/data/issues.py`; do not edit. The public text",
-        "of an error is all that leaves a site; its detail (files, shapes, what to do) stands in the",
-        "site's own log or `site-error.txt`. Codes are never renumbered. In braces: settings,",
+        "of an error is all that leaves a site; its detail (files, shapes, what to do) stands in",
+        "the site's own log or `site-error.txt`. Codes are never renumbered. In braces: settings,",
         "versions, hashes, phases, rounds and site ids, never anything computed from data.",
     ]
     section = ""
@@ -130,8 +130,8 @@ def _issues_table() -> list[str]:
         "",
         "The rules for a site's data; a finding itself says where, what was expected, and the",
         "remedy. `E`: a list, mask or table cannot be used, which stops the site (in a subject's",
-        "own file, it fails the subject, as `X`). `X`: a subject fails; it stays counted, as zeros in",
-        "every sum. `S`: of the site as a whole. `W`: a warning. Content (many `X`, and `S`) makes",
+        "own file, it fails the subject, as `X`). `X`: a subject fails; it stays counted, as zeros",
+        "in every sum. `S`: of the site as a whole. `W`: a warning. Content (many `X`, and `S`) makes",
         "`cape validate` say NOT READY; it ends a run, as CAPE-E100, only where the site's own",
         "policy says `stop_for_data`. A rule by which more than half of a site's people fail (3 at",
         "least) ends it, too, unless the policy says `stop_if_most_fail = false`. The code of a",
