@@ -84,7 +84,8 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
     for each in people_below(folder):
         for person in each.people.listed:
             if bare(person.label) == label:
-                yield f"{each.people.folder}: {len(person.runs)} runs"
+                n = len(person.runs)
+                yield f"{each.people.folder}: {n} run{'s' * (n != 1)}"
 
 
 def _lines(traces: Traces, listed: list[str], *, yes: bool) -> Iterator[str]:

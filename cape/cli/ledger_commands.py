@@ -315,7 +315,7 @@ def _lines(
         yield f"  {state}{by_whom}, since {fields['since']}"
         yield (
             f"  charged {mu_text(run.cost)} (epsilon {display_epsilon(fields['epsilon'])}) in "
-            f"{len(run.charges)} releases"
+            f"{len(run.charges)} release{'s' * (len(run.charges) != 1)}"
         )
         yield (
             f"  all runs on these people: epsilon {display_epsilon(fields['all_epsilon'])} "
