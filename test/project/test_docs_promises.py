@@ -181,11 +181,39 @@ def test_what_epsilon_means_stands_once_and_every_other_page_quotes_it() -> None
     for page in ("docs/faq.md", "docs/deploying.md"):
         told = re.findall(r"epsilon (\d+) a run and (\d+) over all runs", read(page))
         assert told == [(f"{run:g}", f"{total:g}")], page
+    governance = read("docs/governance.md")
+    row = governance.partition("| epsilon |")[2].partition("| delta |")[0]
+    listed = dict(re.findall(r"(\d+): (?:the best guesser is right in )?(\d+) %", row))
+    assert len(listed) == 5
+    assert listed.items() <= of_promise.items()
+    gains = dict(re.findall(r"at (?:epsilon )?(\d+) he gains (\d+)", governance))
+    assert gains == {epsilon: str(int(of_promise[epsilon]) - 50) for epsilon in ("1", "8")}
+    assert promised(governance) == {right_in_all_runs()}
+    assert f"`min_group` ({SitePolicy().min_group})" in governance
     # Who can be invented: one figure, wherever it stands.
-    for page in ("README.md", "docs/promise.md", "docs/threat-model.md"):
+    for page in ("README.md", "docs/promise.md", "docs/threat-model.md", "docs/governance.md"):
         text = read(page)
         assert "invent none" not in text
         assert learned_of_one(4) in text, page
+
+
+def test_what_the_page_for_boards_says_of_the_shipped_policy_follows_from_it() -> None:
+    """It called 8 a limit for many studies together, and the policy let one run spend 8."""
+    board, policy = read("docs/ethics.md"), SitePolicy()
+    ((run, run_delta),), ((total, delta),) = policy.max_run, policy.max_total
+    right = 100 * NormalDist().cdf(gdp_mu(epsilon=run, delta=run_delta) / 2)
+    assert f"one study spend up to epsilon {run:g} (right in {right:.1f} %)" in board
+    assert f"together up to {total:g} ({right_in_all_runs()} %)" in board
+    all_runs = gdp_mu(epsilon=total, delta=delta)
+    leaves = re.findall(r"one of (\d+) leaves ([\d.]+)(?=[\s,.])", board)
+    leaves += re.findall(r"So (\d+) is a limit.*?room for epsilon ([\d.]+)", board)
+    assert len(leaves) == 3
+    for spent, left in leaves:
+        mu = gdp_mu(epsilon=float(spent), delta=delta)
+        assert (
+            left.rstrip(".") == f"{gdp_epsilon(mu=math.sqrt(all_runs**2 - mu**2), delta=delta):.2f}"
+        ), spent
+    assert f"{run:g} is the shipped limit of a run" in read("README.md")
 
 
 def read(page: str) -> str:
