@@ -99,6 +99,10 @@ def simulate_command(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the finished run in --out.")
     ] = False,
+    pages: Annotated[
+        Literal["first", "all"],
+        typer.Option(help="Whose pages to draw beside the common one; cape report draws others."),
+    ] = "first",
     set_values: SetValues = None,
     show: Show = False,
     as_json: AsJson = False,
@@ -131,6 +135,7 @@ def simulate_command(
         maps=maps,
         surrogate=surrogate,
         replace=replace,
+        all_pages=pages == "all",
     )
     _follow(begin, directory, show=show, as_json=as_json, quiet=quiet)
 

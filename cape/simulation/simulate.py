@@ -33,7 +33,7 @@ from cape.errors import (
 from cape.planning.consortium_folder import merged, proposed, read_file
 from cape.protocol.model import settings_of
 from cape.protocol.outcome import component_names
-from cape.report import add_score
+from cape.report import add_score, draw_site
 from cape.report.files import read_record, read_rows
 from cape.report.maps import Component
 from cape.report.private_folder import SiteFacts
@@ -140,6 +140,8 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         try:
             way.play(Play(setup=setup, sites=sites, work=work, options=options))
             _score(directory, work / "remote" / "transfer", _counted(work, sites))
+            for site in list(sites)[: None if options.all_pages else 1]:
+                draw_site(work / site / "output")
             _collect(work, out, list(sites))
             setup.write(out)
         except BaseException:  # passed on
