@@ -109,6 +109,7 @@ def simulate_command(
     quiet: Quiet = False,
 ) -> None:
     """Run the computation with all sites on this computer, with the code of a real run."""
+    from cape.planning.consortium_folder import settings_beside
     from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
@@ -116,7 +117,7 @@ def simulate_command(
     overrides = assignments(set_values) | present(
         computation=computation, epsilon=epsilon, delta=delta
     )
-    if not (directory / "settings.toml").is_file():
+    if settings_beside(directory) is None:
         warn_no_settings(directory, as_json=as_json)
     refusal = "" if policy_file else refused_by_the_shipped_policy(directory, overrides, maps)
     if refusal:

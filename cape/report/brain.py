@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 # Anatomy in MNI space, a file of nilearn, whose import takes seconds
 ANATOMY: Final = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 ANATOMY_STEP: Final = 2  # use every second of its voxels of 1 mm
-# Picture of one map: width in inches, and how much smaller its tile in the mosaic is; mm between two
-# planes
+# Picture of one map: width in inches, how much smaller its tile is; mm between two planes
 PLANES_WIDTH: Final = 6.4
 TILE_SHRINK: Final = 2
 PLANE_GAP: Final = 8.0

@@ -57,7 +57,7 @@ MARKS = {
     "yes": "●",
     "likely": "◐",
     "uncertain": "○",
-    "image": "–",
+    "image": "\N{EN DASH}",
 }
 
 

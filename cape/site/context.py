@@ -70,8 +70,8 @@ class SiteContext(_Party):
     `open_keys` opens the identity keys; without it, as in simulations, a key serves one run.
     `access_id` names the run in the access records, `question` is the digest of what it asks; if
     `access_id` is empty, no access is recorded.  Nor is that of a `repeated` last round, whose
-    journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.  If `page` is
-    false, the caller draws the site's page.
+    journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.  If `page`
+    is false, the caller draws the site's page.
     """
 
     def __init__(
