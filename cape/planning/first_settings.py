@@ -203,6 +203,15 @@ def _read(asked: InitOptions) -> _Study:
             studies[-1].read(site, base)
         if studies[-1].paths:
             return studies[-1]
+    tables = (
+        place / "participants.tsv" for base in sites.values() for place in (base, *base.iterdir())
+    )
+    if not studies and any(table.is_file() for table in tables):
+        problem = "participants.tsv alone needs a question, which only its owner knows"
+        do = 'write computation = "capecontrast", variables, formula and outcomes into '
+        do += "settings.toml (docs/computations/capecontrast.md); an example: cape synth FOLDER "
+        do += "--preset volumes."
+        raise ConfigError("E018", problem=problem, do=do, detail=str(asked.folder))
     if not studies:
         do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds "
         do += "such folders or links to them; data to try it with: cape synth FOLDER."

@@ -30,10 +30,10 @@ from cape.errors import (
     NoiseWarning,
     PrivacyBudgetError,
 )
-from cape.planning.consortium_folder import merged, proposed, read_file
+from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.protocol.model import settings_of
 from cape.protocol.outcome import component_names
-from cape.report import add_score
+from cape.report import add_score, draw_site
 from cape.report.files import read_record, read_rows
 from cape.report.maps import Component
 from cape.report.private_folder import SiteFacts
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from cape.data.people import PeopleList
 
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
+# Settings that count the sites of a consortium, or name them
+OF_OTHERS = ("n_sites", "site_names", "min_sites", "min_survivors", "assumed_colluders")
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 
@@ -140,6 +142,8 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         try:
             way.play(Play(setup=setup, sites=sites, work=work, options=options))
             _score(directory, work / "remote" / "transfer", _counted(work, sites))
+            for site in list(sites)[: None if options.all_pages else 1]:
+                draw_site(work / site / "output")
             _collect(work, out, list(sites))
             setup.write(out)
         except BaseException:  # passed on
@@ -260,12 +264,11 @@ def _chosen(
     directory: Path, settings: Mapping[str, object], maps: Path | None
 ) -> dict[str, object]:
     sites = site_folders(directory)
-    beside = directory / "settings.toml"
-    chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
+    chosen = merged(_settings_of(directory), settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
         chosen |= _of_maps(maps, chosen)
-    if not beside.is_file():
+    if settings_beside(directory) is None:
         _check_enough(chosen)
     # A simulation warns where a real run refuses: it serves to find the limits.  Of a comparison
     # nothing would be seen below them.
@@ -277,6 +280,18 @@ def _chosen(
     if len(sites) == 1 and "min_sites" not in chosen:
         warnings.warn(ALONE, CapeWarning, stacklevel=3)
         chosen = {**ONE_SITE, **chosen}
+    return chosen
+
+
+def _settings_of(directory: Path) -> dict[str, object]:
+    """Return the settings in or beside the folder, which `cape validate` reads as well.
+
+    Those beside it are of several sites: what they say of other sites does not hold for one alone.
+    """
+    path = settings_beside(directory)
+    chosen = read_file(path)
+    if path is not None and path.parent.resolve() != directory.resolve():
+        return {name: value for name, value in chosen.items() if name not in OF_OTHERS}
     return chosen
 
 
