@@ -19,6 +19,7 @@ from cape.forecast.rule import Advice, ComponentKind, CurvePoint, Forecast, RunS
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.planning.comparison_budget import PlannedComparison, comparison_budget, epsilon_by_viewer
+from cape.planning.consortium_folder import proposed
 from cape.planning.judge import judge, usual_space, with_sites
 from cape.privacy.cost import Event, Viewer, total_of
 from cape.protocol.messages import FeatureSpace
@@ -147,10 +148,10 @@ def budget_of(
     `settings` have at least epsilon and delta (or ``private = false``); `space` defaults to a usual
     one for them.  Low quality is no error here: the verdict explains it.
     """
-    asked = with_sites(settings, n_sites)
+    name = proposed(settings)
+    planner, asked = _planner(name), with_sites(settings, n_sites)
     judged = judge(asked, n_sites=n_sites, n_subjects=n_subjects, space=space)
-    name, run_plan = judged.computation.name, judged.plan
-    planner = _planner(name)
+    run_plan = judged.plan
     config = settings_of(planner.config, judged.config)
     space = usual_space(config) if space is None else space
     d = run_plan.n_basis

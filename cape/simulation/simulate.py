@@ -240,7 +240,7 @@ def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
 def warn_of_noise(judged: Judged) -> None:
     """Warn of low quality that the settings accept."""
     if judged.low_quality is not None:
-        reason = judged.low_quality.fields["problem"]
+        reason = str(judged.low_quality.fields["problem"]).removeprefix("No: ")
         warnings.warn(f"too few people for this budget: {reason}.", NoiseWarning, stacklevel=4)
 
 

@@ -144,8 +144,17 @@ def test_a_new_job_has_a_run_of_its_own(tmp_path):
             ["--set", "n_sites=6", "--set", "aggregation=secagg", "--set", "min_survivors=4"],
             "set min_survivors=5",
         ),
-        (
-            ["--subjects", "4000", "--set", "n_sites=2000", "--set", "aggregation=secagg"],
+        (  # of one release less is sent
+            [
+                "--subjects",
+                "4000",
+                "--set",
+                "n_sites=2000",
+                "--set",
+                "aggregation=secagg",
+                "--set",
+                "computation=capedjica",
+            ],
             "CAPE-E145",
         ),
     ],
