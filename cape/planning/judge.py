@@ -250,6 +250,7 @@ def _refused_by_sites(computation: Computation[Any], config: Config, n_sites: in
         policy.check_settings("any", computation.name, config)
     except PrivacyBudgetError as err:
         if column := err.fields.get("column"):
-            return f"the counts of {column} are not in public_counts"
-        return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
+            return f"{err.code} the counts of {column} are not in public_counts"
+        limit = f"{err.fields['setting']}={err.fields['allowed']}"
+        return f"{err.code} {limit}, the run has {err.fields['got']}"
     return ""

@@ -142,6 +142,7 @@ def check_folder(
     headers_only: bool = False,
 ) -> FolderCheck:
     """Check the data of one site or of every site; `given` names the files of one."""
+    owner.computation.bind(owner.config)  # ConfigError for a comparison that asks nothing
     sites = {} if given else sites_below(folder)
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(

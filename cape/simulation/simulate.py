@@ -256,8 +256,8 @@ def _chosen(
     if not beside.is_file():
         _check_enough(chosen)
     # In a real run the owner counts and names the sites.
-    chosen.setdefault("n_sites", len(sites))
-    chosen.setdefault("site_names", ",".join(sites))
+    if str(chosen.setdefault("n_sites", len(sites))) == str(len(sites)):
+        chosen.setdefault("site_names", ",".join(sites))
     if len(sites) == 1 and "min_sites" not in chosen:
         warnings.warn(ALONE, CapeWarning, stacklevel=3)
         chosen = {**ONE_SITE, **chosen}
@@ -304,12 +304,13 @@ def _check_equal(code: str, got: Mapping[str, str]) -> None:
 
 
 def _check_enough(chosen: Mapping[str, object]) -> None:
-    """Raise E019 if settings.toml is missing and a required setting was not given."""
+    """Raise E013, with what to type, if settings.toml is missing and a setting was not given."""
     try:
         configured(chosen)
     except ConfigError as err:
         if err.code == "CAPE-E013":
-            raise ConfigError("E019", setting=err.fields["setting"]) from err
+            do = "no settings.toml is in the folder or beside it: write one with cape init FOLDER."
+            raise ConfigError("E013", setting=err.fields["setting"], do=do) from err
 
 
 def check_seed(seed: int | None) -> None:
