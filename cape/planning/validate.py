@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
@@ -21,14 +20,12 @@ from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
-from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare_cards, make_card
+from cape.planning.judge import judge_config, roster_of
+from cape.protocol.join import CARD_NONCE_BYTES, compare_cards, make_card
 from cape.protocol.messages import SiteCard
-from cape.protocol.model import Roster
-from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
-from cape.site.context import AggregatorContext
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, tightened_beside
 
@@ -145,6 +142,7 @@ def check_folder(
     headers_only: bool = False,
 ) -> FolderCheck:
     """Check the data of one site or of every site; `given` names the files of one."""
+    owner.computation.bind(owner.config)  # ConfigError for a comparison that asks nothing
     sites = {} if given else sites_below(folder)
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
@@ -167,7 +165,7 @@ def check_folder(
     unsaid: list[Finding] = []
     if owner.has_budget:
         with _noted(unsaid, "Ask the owner for the whole settings.toml."):
-            check_sites_are_declared(owner.config)
+            judge_config(owner.computation, owner.config)
     return FolderCheck(sites=checks, handshake=tuple(unsaid), headers_only=headers_only)
 
 
@@ -276,24 +274,14 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
             of_any_number = replace(config, min_sites=1, n_sites=0, site_names="")
             compare_cards(cards, of_any_number if fewer else config)
             return ()
-        roster = _roster(cards, computation, config)
+        judge_config(computation, config, n_sites=len(sites))
+        roster = roster_of(cards, computation, config)
     except CapeError as err:
         return (_finding(err),)
     return tuple(
         Finding(code="CAPE-W150", severity="W", private=f"CAPE-W150 {text}", public="")
         for text in roster.warnings
     )
-
-
-def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
-    # Use the aggregator's own code, so that a run cannot refuse what passes here.
-    party = AggregatorContext(config=config)
-    run = start(computation.bind(config))
-    ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
-    roster, _ = run.phase.combine(party, ordered, run.model)
-    if not isinstance(roster, Roster):
-        raise TypeError("the first phase of a computation is join")
-    return roster
 
 
 @contextmanager
