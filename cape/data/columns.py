@@ -219,7 +219,7 @@ def _of_numbers(seen: Seen, words: OwnWords, cells: int) -> Fault:
     if 2 * inside(times) <= len(known):
         return Fault(what, "correct the column, or ask the owner for another range")
     by = times * words.times(seen.name)
-    remedy = f"write variables.{toml_key(seen.name)}.times = {by:.6g}"
+    remedy = f"write variables.{toml_key(seen.name)}.times = {by:.10g}"
     return Fault(f"{what}: {unit}?", f"{remedy}, which brings {inside(times)} inside")
 
 

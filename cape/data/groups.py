@@ -122,8 +122,11 @@ def read_compared(
     cells = dict.fromkeys(columns, [""] * len(listed))
     outcomes, whole = _Outcomes(question, len(listed)), list[str]()
     if listed:
+        if question.of_tables:
+            outcomes.read(base, words, listed, findings, stop=stop)
         try:
-            places = tables_with(base, words, columns)
+            # Where the rows of that table are torn, nobody has the names that it gives.
+            places = {} if outcomes.is_torn else tables_with(base, words, columns)
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue)
             places = {}
@@ -138,8 +141,6 @@ def read_compared(
                 whole += [] if table.is_torn else own  # the site is told of the table as a whole
             except UnusableFile as verdict:
                 findings.add_issue(verdict.issue, name)
-        if question.of_tables:
-            outcomes.read(base, words, listed, findings, stop=stop)
     codes = {}
     for one in question.variables:
         codes[one.name] = one.code(cells.get(one.name, [""] * len(listed)))
@@ -186,6 +187,8 @@ class _Table:
         index = {stands_for[label]: m for m, label in enumerate(here)}
         self._people = [index.get(stands_for[label]) for label in own]
         there = {stands_for[label]: label for label in own}
+        if self.is_torn:
+            return
         if not there.keys() & index.keys():
             observed = f"{len(there)} names such as '{own[0]}', none of {len(listed)} people here"
             raise UnusableFile(IssueCode.GROUP_OTHER, observed, example=listed[0])
@@ -317,6 +320,7 @@ class _Outcomes:
         self.question = question
         self.u = np.full((n, len(question.outcomes)), np.nan)
         self.others: dict[int, dict[int, str]] = {}  # by outcome that was read: cells of people
+        self.is_torn = False
 
     def read(
         self, base: Path, words: OwnWords, listed: Sequence[str], findings: Findings, *, stop: bool
@@ -335,7 +339,7 @@ class _Outcomes:
             others: dict[int, dict[int, str]] = {k: {} for k in there}
             numbers = _numbers(table, question, others)
             self.u = in_units(question.outcomes, *reversed(numbers.values()))
-            self.others = {} if table.is_torn else others
+            self.is_torn, self.others = table.is_torn, {} if table.is_torn else others
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue, name)
 

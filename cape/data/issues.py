@@ -428,8 +428,8 @@ class Findings:
         parts = [f"{code} {entry.problem}" + ("" if entry.problem.endswith("?") else ".")]
         if places:
             head = f"{len(places)} times: " if more > 0 else ""
-            tail = f"; and {more} more." if more > 0 else "."
-            parts.append(head + "; ".join(places[:MAX_PLACES]) + tail)
+            shown = head + "; ".join(places[:MAX_PLACES]) + (f"; and {more} more" * (more > 0))
+            parts.append(shown if shown.endswith("?") else f"{shown}.")
         if entry.expected:
             parts.append(f"Expected {entry.expected}.")
         if entry.remedy:
