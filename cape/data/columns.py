@@ -44,10 +44,13 @@ _TIMES: Final = ((1 / 12, "months for years"), (1 / 365.25, "days for years"))
 _OF_TIME: Final = re.compile(r"age|year|educ|duration|alter", re.IGNORECASE)
 _COMMA: Final = re.compile(r"[+-]?\d+,\d+")
 # Words for one level, in small letters
+_CONTROLS: Final = (
+    "control", "controls", "hc", "healthy", "healthy control", "con", "ctrl", "td", "nc", "cn",
+)  # fmt: skip
 _ALIKE: Final = (
+    _CONTROLS,
     ("m", "male", "man", "boy"),
     ("f", "female", "woman", "girl", "w"),
-    ("control", "controls", "hc", "healthy", "healthy control", "con", "ctrl", "td", "nc", "cn"),
     ("patient", "patients", "case", "pat", "pt"),
     ("sz", "scz", "schizophrenia", "schz"),
     ("bd", "bp", "bipolar", "bipolar disorder"),
@@ -163,6 +166,11 @@ def tell(seen: Seen, words: OwnWords, findings: Findings, *, stops: bool) -> Non
         findings.add(IssueCode.LEVEL_NOBODY, f"{here}: {', '.join(absent)}")
 
 
+def is_reference(level: str) -> bool:
+    """Tell whether a level is one that others are compared with."""
+    return plain(level) in _CONTROLS
+
+
 # -- faults of a whole column --------------------------------------------------------------------
 
 
@@ -203,7 +211,7 @@ def _of_numbers(seen: Seen, words: OwnWords, cells: int) -> Fault:
     texts = list(seen.others.values())
     if 2 * len(texts) > cells:
         shown = ", ".join(f"'{text[:20]}'" for text in texts[:SHOWN])
-        why = "decimal commas?" if 2 * sum(map(_is_comma, texts)) > len(texts) else "no numbers"
+        why = "decimal commas?" if 2 * sum(map(is_comma, texts)) > len(texts) else "no numbers"
         what = f"{len(texts)} of {cells} cannot be read, such as {shown}: {why}"
         return Fault(what, "write numbers alone, with a decimal point")
     known = seen.values[~np.isnan(seen.values)]
@@ -223,7 +231,8 @@ def _of_numbers(seen: Seen, words: OwnWords, cells: int) -> Fault:
     return Fault(f"{what}: {unit}?", f"{remedy}, which brings {inside(times)} inside")
 
 
-def _is_comma(text: str) -> bool:
+def is_comma(text: str) -> bool:
+    """Tell whether a cell is a number with a decimal comma."""
     return _COMMA.fullmatch(text.strip()) is not None
 
 

@@ -229,6 +229,7 @@ def inspect_site(
     on_subject: OnSubjectDone | None = None,
     headers_only: bool = False,
     words: OwnWords | None = None,
+    maps: Path | None = None,
 ) -> Inspection:
     """Return all findings of a site and its accepted subjects; never stops early.
 
@@ -240,7 +241,7 @@ def inspect_site(
     site_pass = SitePass(files, findings)
     site_pass.read_compared(base, words)
     # Kept, so that the following run reads no file again.
-    reduction = SubjectReduction(files, base, None if headers_only else store)
+    reduction = SubjectReduction(files, maps or base, None if headers_only else store)
     keeping = reduction if reduction.kept else None
     for _ in accepted_subjects(
         site_pass, keeping, on_subject=on_subject, headers_only=headers_only

@@ -143,8 +143,12 @@ def check_folder(
     store: DataStore | None = None,
     on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
+    maps: Path | None = None,
 ) -> FolderCheck:
-    """Check the data of one site or of every site; `given` names the files of one."""
+    """Check the data of one site or of every site; `given` names the files of one.
+
+    `maps`: folder or file of public maps, in place of those in the folders of sites.
+    """
     sites = {} if given else sites_below(folder)
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
@@ -157,6 +161,7 @@ def check_folder(
             store=store,
             on_progress=on_progress,
             headers_only=headers_only,
+            maps=maps,
         )
         for name, base in folders.items()
     )
@@ -181,8 +186,9 @@ def check_site(
     store: DataStore | None = None,
     on_progress: OnSiteSubject | None = None,
     headers_only: bool = False,
+    maps: Path | None = None,
 ) -> SiteCheck:
-    """Return all findings of `join` for a site; `headers_only` skips the data."""
+    """Return all findings of `join` for a site; `headers_only` skips the data, `maps` as above."""
     began = time.monotonic()
     if policy.words == OwnWords():  # as a run that takes the file in the folder for its own
         policy = replace(policy, **asdict(words_beside(base)))
@@ -197,8 +203,9 @@ def check_site(
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
         words=policy.words,
+        maps=maps,
     )
-    inspection = _with_templates(inspection, base, owner.config, site)
+    inspection = _with_templates(inspection, maps or base, owner.config, site)
     if inspection.accepted is not None:
         # Outcomes of images are computed in the run.
         least = policy.min_group
@@ -245,7 +252,7 @@ def _said(
     return counts, lacking(config.question, policy.words)
 
 
-def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
+def _with_templates(inspection: Inspection, maps: Path, config: Config, site: str) -> Inspection:
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
@@ -253,7 +260,7 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
 
     filled, findings = None, list(inspection.findings)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):
-        filled = replace(accepted, space=with_templates(accepted.space, base, site=site))
+        filled = replace(accepted, space=with_templates(accepted.space, maps, site=site))
     return replace(inspection, findings=tuple(findings), accepted=filled)
 
 

@@ -203,9 +203,9 @@ def refused_by_the_shipped_policy(
     return ""
 
 
-def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the setting that counts or names public maps; ConfigError if there is none."""
-    computation = str(chosen["computation"])
+    computation = proposed(chosen)
     name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
@@ -264,7 +264,7 @@ def _chosen(
     chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
-        chosen |= _of_maps(maps, chosen)
+        chosen |= of_maps(maps, chosen)
     if not beside.is_file():
         _check_enough(chosen)
     # A simulation warns where a real run refuses: it serves to find the limits.  Of a comparison
