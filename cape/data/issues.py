@@ -83,7 +83,7 @@ class IssueCode(Enum):
     PERSON_FIRST = (39, "E", "participant_id is not the first column of a table of people, so that a fault in a row could change whom the row names", "participant_id first, as BIDS has it", "move the column to the front")
     LEVEL_WORDS = (39, "E", "The site's own file writes two levels of a column alike", "one word a level", "correct levels in the site's own site-policy.toml")
     TABLE_WIDTH = (39, "E", "Most rows of a table of people have another number of cells than its header", "as many cells as the header has names", "{remedy}")
-    COLUMN_UNUSABLE = (39, "E", "A column of the comparison cannot be used as it stands", "", "{remedy}")
+    COLUMN_UNUSABLE = (39, "E", "A column of the comparison cannot be used as it stands", "cells that most people have and that fit the settings", "{remedy}")
     LACKS_ALL = (39, "E", "The site states that it has no outcome of the comparison", "one outcome at least", "correct lacks in the site's own site-policy.toml, or leave this run out")
     COLUMN_AGAIN = (39, "E", "Several tables of people have a column of the comparison", "one table", "name the tables that count in the site's own site-policy.toml, such as tables = [\"participants.tsv\"]")
     OUTCOMES_APART = (39, "E", "The outcomes stand in several tables of people", "all in one table, whose rows are the people", "join the tables")
