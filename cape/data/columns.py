@@ -220,7 +220,8 @@ def _of_numbers(seen: Seen, words: OwnWords, cells: int) -> Fault:
     what = f"{away} of {cells} {far}outside {low:g}:{high:g}, middle {middle:.3g}"
 
     def inside(times: float) -> int:
-        return int(((low <= known * times) & (known * times <= high)).sum())
+        with np.errstate(over="ignore"):
+            return int(((low <= known * times) & (known * times <= high)).sum())
 
     ways = (*_TIMES, *_UNITS) if _OF_TIME.search(seen.name) else (*_UNITS, *_TIMES)
     times, unit = max(ways, key=lambda way: inside(way[0]))

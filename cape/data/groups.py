@@ -126,7 +126,7 @@ def read_compared(
             outcomes.read(base, words, listed, findings, stop=stop)
         try:
             # Where the rows of that table are torn, nobody has the names that it gives.
-            places = {} if outcomes.is_torn else tables_with(base, words, columns)
+            places = {} if outcomes.is_torn and stop else tables_with(base, words, columns)
         except UnusableFile as verdict:
             findings.add_issue(verdict.issue)
             places = {}
@@ -187,7 +187,7 @@ class _Table:
         index = {stands_for[label]: m for m, label in enumerate(here)}
         self._people = [index.get(stands_for[label]) for label in own]
         there = {stands_for[label]: label for label in own}
-        if self.is_torn:
+        if self.is_torn and stop:
             return
         if not there.keys() & index.keys():
             observed = f"{len(there)} names such as '{own[0]}', none of {len(listed)} people here"
