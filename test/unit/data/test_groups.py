@@ -228,7 +228,7 @@ def test_a_column_of_outcomes_is_there_or_stated_as_lacking(tmp_path) -> None:
     _, findings = read(tmp_path, volumes=short)
     assert findings.blocked
     assert "right; did you mean 'rihgt'?" in said(findings)
-    assert 'write there lacks = ["right"]' in said(findings)
+    assert 'lacks = ["right"]' in said(findings)
     words = OwnWords(tables=("volumes.tsv",), lacks=("RIGHT ", "other"))
     people, findings = read(tmp_path, words=words)  # as stated, also where a table has it
     assert not findings.blocked
