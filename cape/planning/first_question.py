@@ -65,30 +65,33 @@ class FoundColumn:
         )
 
 
-def columns_of(lists: Mapping[str, PeopleList]) -> tuple[FoundColumn, ...]:
-    """Return the columns of the tables of all sites, in their order; `UnusableFile`, OSError."""
+def columns_of(lists: Mapping[str, PeopleList]) -> tuple[tuple[FoundColumn, ...], list[str]]:
+    """Return the columns of the tables of all sites, in their order, and why tables have none."""
     cells: dict[str, list[str]] = {}
     where: dict[str, dict[str, str]] = {}  # column -> site -> table
+    unread: list[str] = []
     for site, people in lists.items():
-        for name in tables_of(people.folder, words_beside(people.folder)):
-            for column, own in _cells(people, name).items():
-                cells.setdefault(column, []).extend(own)
-                where.setdefault(column, {}).setdefault(site, name)
-    return tuple(
-        _column(
-            name, next(iter(where[name].values())), own, [s for s in lists if s not in where[name]]
-        )
-        for name, own in cells.items()
-    )
+        name = ""
+        try:
+            for name in tables_of(people.folder, words_beside(people.folder)):
+                for column, own in _cells(people, name).items():
+                    cells.setdefault(column, []).extend(own)
+                    where.setdefault(column, {}).setdefault(site, name)
+        except UnusableFile as verdict:
+            unread.append(f"{site}: {name}: {verdict.issue.code.problem}: {verdict.issue.observed}")
+        except OSError as err:
+            unread.append(f"{site}: {name}: {err.strerror}")
+    found = []
+    for name, own in cells.items():
+        lacking = [site for site in lists if site not in where[name]]
+        found.append(_column(name, next(iter(where[name].values())), own, lacking))
+    return tuple(found), unread
 
 
 def _cells(people: PeopleList, table: str) -> dict[str, list[str]]:
     """Return the cells of people who take part, by column as the table spells it."""
     header, rows = rows_of_people(people.folder / table, comments=True)
-    try:
-        person, _ = places_of(header, ())
-    except UnusableFile as verdict:
-        raise verdict.issue.verdict(f"{table}: ") from None
+    person, _ = places_of(header, ())
     listed = {bare(each.label) for each in people.listed}
     apart = {PERSON, SESSION, EXCLUDE, ""}
     places = {n: header[n].lstrip("\ufeff").strip() for n, name in enumerate(column_names(header))

@@ -38,7 +38,7 @@ from cape.data.space import (
     space_of,
 )
 from cape.data.tables import RECORDS
-from cape.errors import ConfigError, own_words
+from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import check_names_no_person
 from cape.planning.first_question import columns_of, first_question
@@ -460,12 +460,6 @@ def _of_records(study: _Study) -> dict[str, object]:
 
 def _of_people(study: _Study) -> dict[str, object]:
     """Return the settings of a comparison that the tables of people allow; all columns are told."""
-    try:
-        columns = columns_of(study.lists)
-    except (UnusableFile, OSError) as err:
-        study.lines.append(
-            f"no columns for a comparison: {own_words(err, 'a table is not readable')}"
-        )
-        return first_question(())
-    study.lines.extend(column.text for column in columns)
+    columns, unread = columns_of(study.lists)
+    study.lines.extend((*unread, *(column.text for column in columns)))
     return first_question(columns)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cape.data.people import PeopleList
+from cape.errors import ConfigError
+from cape.planning.first_question import columns_of
 from cape.planning.first_settings import InitOptions, propose
 from cape.settings.question import parse_question
 from cape.settings.usual import are_alike, usual_range
@@ -89,6 +92,18 @@ def test_without_outcomes_of_a_known_range_the_owner_states_them(tmp_path: Path,
     assert settings["computation"] == "capecontrast"
     assert "outcomes" not in settings
     assert names[-1] in proposal.text
+
+
+def test_a_table_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    folder = written(tmp_path / "lab", ["dx", "age"])
+    (folder / "phenotype").mkdir()
+    (folder / "phenotype" / "iq.tsv").write_text("subject\tiq\np1\t100\n")
+    # Where tables alone state the people it might state some.
+    with pytest.raises(ConfigError, match=r"phenotype/iq\.tsv: no column participant_id"):
+        propose(InitOptions(folder=folder))
+    columns, unread = columns_of({"lab": PeopleList(site="lab", folder=folder)})
+    assert [column.name for column in columns] == ["dx", "age"]
+    assert unread[0].startswith("lab: phenotype/iq.tsv: A table of people does not say who is who")
 
 
 def test_names_of_one_thing() -> None:
