@@ -212,7 +212,9 @@ def check_site(
         counted = inspection.accepted.counting(owner.config, least, measured=False)
         inspection = replace(inspection, counted=counted)
     accepted, refused = inspection.accepted, list(inspection.findings)
-    # The policy judges settings only with a budget.
+    # The policy judges settings only with a budget; counts leave whatever that will be.
+    if not owner.has_budget:
+        refused += _uncounted(policy, site, owner.config)
     if owner.has_budget:
         with _noted(refused, "Compare epsilon, delta and computation with its file."):
             policy.check_settings(site, owner.computation.name, owner.config)
@@ -234,6 +236,15 @@ def check_site(
         counts=counts,
         lacks=lacks,
     )
+
+
+def _uncounted(policy: SitePolicy, site: str, config: Config) -> tuple[Finding, ...]:
+    try:
+        policy.check_counts(site, config)
+    except CapeError as err:
+        text = f"CAPE-W168 A run would be refused here: {err.public} {err.detail}"
+        return (Finding(code="CAPE-W168", severity="W", private=text, public=""),)
+    return ()
 
 
 def _said(
