@@ -294,6 +294,24 @@ def test_three_columns_that_cannot_be_used_end_it(tmp_path, wrong) -> None:
     assert said == ["CAPE-E139"] * 3 + [last]
 
 
+@pytest.mark.parametrize("column", ["age", "sex", "icv", "hippocampus"])
+def test_an_owner_counts_no_other_column(tmp_path, column) -> None:
+    """Who had no number in any column that the owner named fell out of the counts of `public`: one
+    run that was never charged counted the people who have one, for every column."""
+    said = []
+    for n, cell in enumerate(("", "41,3", "\xff", '"', "1e9", "a\tb", "y" * 200_000)):
+        tables = Tables(2)
+        for columns in (tables.people, tables.volumes):
+            if column in columns:
+                columns[column][:3] = [cell] * 3
+        folder = tables.written(tmp_path / str(n) / "b")
+        card = json.loads(join(folder, tmp_path / str(n) / "run" / "1"))["body"]
+        del card["nonce"]
+        said.append(card)
+    assert said[0]["counts"] == [PEOPLE // 2, PEOPLE // 2]
+    assert all(card == said[0] for card in said)
+
+
 def test_a_policy_that_lets_no_content_stop_a_run_is_only_told(tmp_path) -> None:
     tables = Tables(2)
     months(tables)
