@@ -198,9 +198,9 @@ def refused_by_the_shipped_policy(
     return judge(chosen, n_sites=len(site_folders(directory))).sites_refuse
 
 
-def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the setting that counts or names public maps; ConfigError if there is none."""
-    computation = str(chosen["computation"])
+    computation = proposed(chosen)
     name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
@@ -255,7 +255,7 @@ def _chosen(
     chosen = merged(_settings_of(directory), settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
-        chosen |= _of_maps(maps, chosen)
+        chosen |= of_maps(maps, chosen)
     if settings_beside(directory) is None:
         _check_enough(chosen)
     # In a real run the owner counts and names the sites.
