@@ -96,6 +96,7 @@ class IssueCode(Enum):
     VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells")
     COLUMN_OF_RUNS = (38, "W", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
     COVARIATE_CLIPPED = (38, "W", "Values of a column lie outside the range of the settings and count as its end", "", "correct the cells, or ask the owner for a wider range")
+    MAPS_ALIKE = (38, "W", "Public maps are nearly one map: courses and connectivity of such a pair are mostly noise", "maps that correlate below .85", "tell the owner, who may leave one of each pair out")
     # ---- several of one
     NAMES_CONTRADICT = (65, "E", "Folder and name of a file say different things", "one label and one session, in the folder as in the name", "rename the one that is wrong")
     LABELS_ALIKE = (65, "E", "Labels look alike: one person, or two?", "labels that differ in more than case, signs, zeros and what cannot be seen", "write same_people = {both} into the site's own site-policy.toml if they are one person's, different_people = {both} if not")

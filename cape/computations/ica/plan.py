@@ -45,7 +45,7 @@ class IcaPlanner:
         self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
     ) -> RunPlan:
         """Return the plan of a run; ConfigError or PrivacyBudgetError if none exists."""
-        config = _sized_for(config, n_sites, n_subjects, space)
+        config = self._sized(config, n_sites, n_subjects, space)
         if self.check_space is not None:
             self.check_space(config, space)
         d = self.basis_size(config, space, effective_g(config, n_sites, n_subjects))
@@ -58,7 +58,7 @@ class IcaPlanner:
         self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
     ) -> None:
         """Raise the errors of `plan_run` for too few people, before features are known."""
-        config = _sized_for(config, n_sites, n_subjects, space)
+        config = self._sized(config, n_sites, n_subjects, space)
         # The result does not depend on d.
         self._quality(config, n_sites, n_subjects, config.n_basis or config.max_features)
 
@@ -99,6 +99,15 @@ class IcaPlanner:
         forecast = self.rule(config, config.n_basis or config.max_features)
         return forecast.reason(g) if forecast.answer(g) == "no" else ""
 
+    def _sized(
+        self, config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+    ) -> IcaConfig:
+        config = sized(config, n_sites, n_subjects, space)
+        # Each person has maps of all templates.
+        if self.kind != "template" and n_subjects < config.n_components:
+            raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
+        return config
+
     def _quality(
         self, config: IcaConfig, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[str, ...]:
@@ -113,13 +122,6 @@ class IcaPlanner:
             do = "or set accept_low_quality."
             raise ConfigError("E150", problem=verdict.text.rstrip("."), do=do)
         return verdict.warnings if verdict.answer == "yes" else (verdict.text, *verdict.warnings)
-
-
-def _sized_for(config: IcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> IcaConfig:
-    config = sized(config, n_sites, n_subjects, space)
-    if n_subjects < config.n_components:
-        raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
-    return config
 
 
 def _without_basis(config: IcaConfig, n_features: int, g: float) -> int:
