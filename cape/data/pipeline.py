@@ -428,8 +428,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     if space is not None and site_pass.accepted and not in_memory:
         how = listing.how
         n_basis = widest_basis(how, space)
-        wide = how.brains and how.basis == "kernel"
-        needs = estimate_resources(site_pass.accepted, space, n_basis, working, wide=wide)
+        needs = estimate_resources(site_pass.accepted, space, n_basis, working, how)
         check_room(needs, findings)
     accepted, error = None, None
     try:

@@ -19,9 +19,9 @@ from cape.settings.measures import edge_names
 
 # Fisher z: mean over all edges; sd of the edges' means; sd over people
 MEAN, SD_OF_EDGES, SD_OF_PEOPLE = 0.25, 0.1, 0.1
-# Patients minus controls in every third edge, in turn: d of .8, .8, .6 and .2, as the correlations of
-# 100 volumes have an sd of .18 over people
-EFFECTS: Final = (-0.15, -0.15, -0.11, -0.04)
+# Patients minus controls in every third edge, in turn: d near .8, .8, .5 and .2, as courses of 100
+# volumes on templates have an sd of .22 over people
+EFFECTS: Final = (-0.18, -0.18, -0.12, -0.04)
 # Slopes of age, sex and motion, rms over edges, per unit below
 SLOPES: Final = (0.02, 0.02, 0.05)
 # (age - 54) / 18 years, (motion - .25 mm) / .125 mm
