@@ -14,7 +14,7 @@ from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
 from cape.data.folders import sites_below, words_beside
-from cape.data.issues import Finding, Findings
+from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
@@ -265,11 +265,16 @@ def _with_templates(inspection: Inspection, maps: Path, config: Config, site: st
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
-    from cape.data.templates import with_templates
+    from cape.data.templates import alike, with_templates
 
-    filled, findings = None, list(inspection.findings)
+    filled, findings, told = None, list(inspection.findings), Findings(site)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):
-        filled = replace(accepted, space=with_templates(accepted.space, maps, site=site))
+        sent = resolve(config).sends_maps
+        space = with_templates(accepted.space, maps, site=site, sent=sent)
+        filled = replace(accepted, space=space)
+        if pairs := alike(space):
+            told.add(IssueCode.MAPS_ALIKE, pairs)
+            findings += told.listing()
     return replace(inspection, findings=tuple(findings), accepted=filled)
 
 

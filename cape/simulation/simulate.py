@@ -31,13 +31,11 @@ from cape.errors import (
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, judge, judge_config
-from cape.protocol.outcome import component_names
+from cape.planning.public_maps import networks_of
 from cape.report import add_score, draw_site
-from cape.report.files import read_record, read_rows
-from cape.report.maps import Component
+from cape.report.files import read_record
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
-from cape.settings.question import quoted
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
 from cape.site.files import folder_lock
@@ -209,15 +207,6 @@ def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     if name in chosen or not n:
         return {}
     return {name: networks_of(maps, n) if name == "networks" else n}
-
-
-def networks_of(maps: Path, n_maps: int) -> str:
-    """Return the names of maps as the setting `networks` has them: as their run calls them."""
-    file = file_of_maps(maps)
-    table = file and file.with_name("components.tsv")
-    rows = read_rows(table, Component) if table and table.is_file() else []
-    named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
-    return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
 
 
 def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
