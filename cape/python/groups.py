@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from cape.settings.question import quoted
 Columns = Mapping[str, Sequence[object] | Array]
 Range = tuple[float, float]
 Words = str | Sequence[str]
+_SIGNS = re.compile(r"[\t\r\n]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -228,7 +230,7 @@ def compare_groups(
         "test": test,
         "site_effects": site_effects,
     }
-    run_settings = {**question, **(settings or {}), "computation": "capecontrast"}
+    run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
     if isinstance(sites, Mapping):
         # A simulation may have fewer sites than the default minimum.
         few = {"min_sites": min(3, len(sites))} if len(sites) > 1 else {}
@@ -247,7 +249,6 @@ def compare_groups(
             str(data),
             out=out or base / "out",
             epsilon=epsilon,
-            delta=delta,
             private=private,
             settings=run_settings,
             maps=maps,
@@ -331,6 +332,9 @@ def _write_table(folder: Path, columns: Any, *, wanted: Sequence[str] = (), firs
         # No two sites number alike: a label that recurs would be told as a person seen twice.
         table = {PERSON: [f"sub-{i:05}" for i in range(first, first + n)], **table}
     folder.mkdir(parents=True)
-    rows = ([files.cell(value) for value in row] for row in zip(*table.values(), strict=True))
+    table = {PERSON: table[PERSON], **table}  # first, as in every table of people
+    # A separator or a line end in somebody's note would make cells, or people, of it.
+    rows = ([_SIGNS.sub(" ", files.cell(value)) for value in row]
+            for row in zip(*table.values(), strict=True))  # fmt: skip
     files.write_table(folder / "participants.tsv", list(table), rows)
     return n

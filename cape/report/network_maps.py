@@ -150,7 +150,7 @@ class Drawer:
         self.of_atlas = self.values.ndim == 3
         self.inside = self.values != 0 if self.of_atlas else np.any(self.values != 0, axis=3)
         mni = int(image.header["sform_code"]) == _MNI
-        self.canvas = brain.canvas_of(self.inside, self.affine, mni=mni)
+        self.canvas = brain.canvas_of(self.inside, self.affine, mni=mni, parcels=self.of_atlas)
         self.limit = 2 * THRESHOLD
         if not self.of_atlas:
             self.limit = colour_limit(
@@ -188,7 +188,9 @@ class Drawer:
         one = self.networks[name]
         k = self.canvas.nearest(np.array([one.x, one.y, one.z], dtype=np.float64))[2]
         values = self.canvas.values(self._volume(one))[:, :, k]
-        return brain.pixels(self.canvas.grey[:, :, k], values, self.limit, 1)
+        return brain.pixels(
+            self.canvas.grey[:, :, k], values, self.limit, smooth=self.canvas.smooth
+        )
 
     def regions(self, values: Mapping[str, float], unit: str, alt: str) -> Picture | None:
         """Draw the regions of an atlas in the colours of their numbers, in planes and glass."""

@@ -54,7 +54,7 @@ KINDS = {
 def tables(kind: str) -> dict[str, dict]:
     """Two sites of 150 people, and one with controls alone; what is planted is 6 errors large."""
     rng, made = np.random.default_rng(8), {}
-    for s, n in enumerate((150, 150, 20)):
+    for s, n in enumerate((150, 150, 9)):
         dx = rng.integers(3 if kind == "three groups" else 2, size=n) * (s < 2)
         age, sex = rng.uniform(20, 80, n), rng.integers(2, size=n)
         years = (age - 50) / 10
