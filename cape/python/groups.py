@@ -18,7 +18,9 @@ from cape.python.people import pandas_for
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
+from cape.settings.documents import toml_text
 from cape.settings.option import did_you_mean, out_of_range
+from cape.settings.own_words import POLICY_FILE
 from cape.settings.question import quoted
 
 Columns = Mapping[str, Sequence[object] | Array]
@@ -152,6 +154,7 @@ def compare_groups(
     test: str = "each",
     site_effects: str = "fixed",
     maps: str | Path | None = None,
+    as_it_is: Words = "",
     epsilon: float | None = None,
     delta: float = 1e-5,
     private: bool | None = None,
@@ -165,7 +168,7 @@ def compare_groups(
     ----------
     sites : folder or mapping
         A folder that holds a folder for each site, or for each site a data frame or a mapping from
-        names to columns.
+        names to columns; a site may lack an outcome.
     formula : str
         The right side of a formula of R: ``"dx * age + sex"``; the site is always in the model.
     variables : mapping or str
@@ -188,6 +191,8 @@ def compare_groups(
         fixed: for these sites; random: for sites like them.
     maps : path, optional
         Public maps whose connectivity is compared, or an atlas whose regions the outcomes join.
+    as_it_is : str or sequence of str
+        Columns that are right although cells of a whole site look wrong, such as one level only.
     epsilon, delta : float
         Total privacy loss per person.
     private : bool, optional
@@ -242,9 +247,15 @@ def compare_groups(
         data = sites
         if isinstance(sites, Mapping):
             data, people = base / "sites", 0
-            wanted = _columns(run_settings)
+            needed, may_lack = _columns(run_settings)
             for name, columns in sites.items():
+                there = column_names(list(map(str, columns)))
+                lacks = [one for one in may_lack if one.lower() not in there]
+                wanted = needed if len(lacks) < len(may_lack) else needed + may_lack
                 people += _write_table(data / name, columns, wanted=wanted, first=people + 1)
+                own = {"lacks": lacks, "as_it_is": _listed(as_it_is).split(", ")}
+                own = {word: names for word, names in own.items() if any(names)}
+                (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
@@ -302,13 +313,14 @@ def _ends_or_levels(of: Range | Sequence[object]) -> str:
     return "/".join(quoted(str(level)) for level in of)
 
 
-def _columns(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the columns of the tables that a question names, in lower case."""
+def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns that the tables of a question must have, and its outcomes."""
     question = asked_in(settings)
     names = [one.name for one in question.variables if one.name not in question.of_runs]
-    names += [one.name for one in question.outcomes if question.measure is None]
     # A person of two sessions has two rows.
-    return (*names, *((PERSON, SESSION) if question.change else ()))
+    names += [PERSON, SESSION] if question.change else []
+    outcomes = () if question.measure else tuple(one.name for one in question.outcomes)
+    return tuple(names), outcomes
 
 
 def _write_table(folder: Path, columns: Any, *, wanted: Sequence[str] = (), first: int = 1) -> int:

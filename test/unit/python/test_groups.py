@@ -170,6 +170,21 @@ def test_what_cannot_be_asked_is_said_in_words_of_python_without_rows_of_people(
         assert len(str(caught.value)) < 300
 
 
+def test_a_site_may_lack_an_outcome_and_may_have_one_group_alone() -> None:
+    tables = study(3, 90, 0.0)
+    two = {"outcomes": {"hippocampus": (2500, 5500), "age": (18, 90)}, "epsilon": None}
+    del tables["site1"]["age"]
+    tables["site2"]["dx"] = ["control"] * 30
+    found = ask(tables, "dx + sex", private=False, as_it_is="dx", **two)
+    assert [site.lacks for site in found.comparison.sites] == [(), ("age",), ()]
+    assert [site.left_out for site in found.comparison.sites] == [
+        "",
+        "",
+        "people of one group only",
+    ]
+    assert [row.observed for row in found.comparison.effects] == [1.0, 1.0]
+
+
 def test_people_without_names_are_of_one_site_each() -> None:
     """They were numbered from 1 at every site, and cape warned of people seen at several."""
     with warnings.catch_warnings():
