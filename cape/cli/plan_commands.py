@@ -42,6 +42,12 @@ def init_command(
         Path | None,
         file_option("A label image of any name: each site gets a copy, as atlas.nii.gz."),
     ] = None,
+    maps: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, help="Public maps, or a finished run, whose courses are compared."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at the data in a folder, list them, and write a settings.toml for them."""
@@ -55,7 +61,7 @@ def init_command(
         do = "choose another --out, or remove it."
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     asked = InitOptions(
-        folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation
+        folder=folder, bids_filter=filter, bids_exclude=exclude, orientation=orientation, maps=maps
     )
     with adopting(folder, atlas) as copies:
         proposal = propose(asked)

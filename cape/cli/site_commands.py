@@ -64,6 +64,8 @@ def policy_command(
     """Show a site policy as a run reads it, with every key, and the digest of this software."""
     import hashlib
 
+    from cape.settings.documents import toml_text
+    from cape.settings.own_words import as_tables
     from cape.site.policy import PAIR_KEYS, SitePolicy, code_digest, load_policy, promise_text
 
     # Use a run's reader, so that a misspelt key is refused here.
@@ -72,7 +74,10 @@ def policy_command(
     shipped, code = dataclasses.asdict(SitePolicy()), code_digest()
     # As lines of the file, ready to copy.
     lines = [
-        f"{name} = {json.dumps(value)}" + ("" if value == shipped[name] else "  # not as shipped")
+        # An empty table in one line could not be added to.
+        ("# " if (said := as_tables(name, value)) == {} else "")
+        + toml_text({name: said}).rstrip("\n")
+        + ("" if value == shipped[name] else "  # not as shipped")
         for name, value in policy.items()
     ]
     lines += [f"# {name}: {promise_text(pair)}" for name in PAIR_KEYS for pair in policy[name]]

@@ -253,9 +253,7 @@ def _needs(
 ) -> SiteNeeds:
     of_one_person = 4 * space.n_features * (USUAL_VOLUMES + VOLUMES)
     in_basis = 4 * n_basis * people * USUAL_VOLUMES
-    how = resolve(config)
-    wide = how.brains and how.basis == "kernel"
-    basis = basis_memory(space, n_basis, wide=wide)
+    basis = basis_memory(resolve(config), space, n_basis)
     images = space.kind == "mask" or config.feature_space == "atlas"
     return SiteNeeds(
         people=people,

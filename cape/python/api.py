@@ -501,6 +501,7 @@ def simulate_folder(
     maps: str | Path | None = None,
     surrogate: bool = False,
     replace: bool = False,
+    all_pages: bool = False,
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
@@ -532,6 +533,8 @@ def simulate_folder(
         Also run smooth noise and show its figures.
     replace : bool
         Delete an earlier run in `out`.
+    all_pages : bool
+        Draw the page of every site, not of the first alone.
     on_progress, on_subject : callable, optional
         Called after every exchange (such as `cape.ProgressBar`) and after every person read.
 
@@ -569,6 +572,7 @@ def simulate_folder(
         maps=None if maps is None else Path(maps),
         replace=replace,
         store=_store_folder(),
+        all_pages=all_pages,
         on_progress=on_progress,
         on_subject=on_subject,
     )

@@ -29,15 +29,13 @@ from cape.errors import (
     LabelsWarning,
     NoiseWarning,
 )
-from cape.planning.consortium_folder import merged, proposed, read_file
+from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
 from cape.planning.judge import Judged, judge, judge_config
-from cape.protocol.outcome import component_names
-from cape.report import add_score
-from cape.report.files import read_record, read_rows
-from cape.report.maps import Component
+from cape.planning.public_maps import networks_of
+from cape.report import add_score, draw_site
+from cape.report.files import read_record
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
-from cape.settings.question import quoted
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
 from cape.site.files import folder_lock
@@ -49,6 +47,8 @@ if TYPE_CHECKING:
     from cape.data.people import PeopleList
 
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
+# Settings that count the sites of a consortium, or name them
+OF_OTHERS = ("n_sites", "site_names", "min_sites", "min_survivors", "assumed_colluders")
 # TOML, the format of a site's policy file, has no larger integers.
 MAX_SEED = 2**63 - 1
 
@@ -143,6 +143,8 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         try:
             way.play(Play(setup=setup, sites=sites, work=work, options=options))
             _score(directory, work / "remote" / "transfer", _counted(work, sites))
+            for site in list(sites)[: None if options.all_pages else 1]:
+                draw_site(work / site / "output")
             _collect(work, out, list(sites))
             setup.write(out)
         except BaseException:  # passed on
@@ -194,9 +196,9 @@ def refused_by_the_shipped_policy(
     return judge(chosen, n_sites=len(site_folders(directory))).sites_refuse
 
 
-def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the setting that counts or names public maps; ConfigError if there is none."""
-    computation = str(chosen["computation"])
+    computation = proposed(chosen)
     name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
@@ -205,15 +207,6 @@ def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     if name in chosen or not n:
         return {}
     return {name: networks_of(maps, n) if name == "networks" else n}
-
-
-def networks_of(maps: Path, n_maps: int) -> str:
-    """Return the names of maps as the setting `networks` has them: as their run calls them."""
-    file = file_of_maps(maps)
-    table = file and file.with_name("components.tsv")
-    rows = read_rows(table, Component) if table and table.is_file() else []
-    named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
-    return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
 
 
 def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
@@ -248,12 +241,11 @@ def _chosen(
     directory: Path, settings: Mapping[str, object], maps: Path | None
 ) -> dict[str, object]:
     sites = site_folders(directory)
-    beside = directory / "settings.toml"
-    chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
+    chosen = merged(_settings_of(directory), settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
-        chosen |= _of_maps(maps, chosen)
-    if not beside.is_file():
+        chosen |= of_maps(maps, chosen)
+    if settings_beside(directory) is None:
         _check_enough(chosen)
     # In a real run the owner counts and names the sites.
     if str(chosen.setdefault("n_sites", len(sites))) == str(len(sites)):
@@ -261,6 +253,18 @@ def _chosen(
     if len(sites) == 1 and "min_sites" not in chosen:
         warnings.warn(ALONE, CapeWarning, stacklevel=3)
         chosen = {**ONE_SITE, **chosen}
+    return chosen
+
+
+def _settings_of(directory: Path) -> dict[str, object]:
+    """Return the settings in or beside the folder, which `cape validate` reads as well.
+
+    Those beside it are of several sites: what they say of other sites does not hold for one alone.
+    """
+    path = settings_beside(directory)
+    chosen = read_file(path)
+    if path is not None and path.parent.resolve() != directory.resolve():
+        return {name: value for name, value in chosen.items() if name not in OF_OTHERS}
     return chosen
 
 

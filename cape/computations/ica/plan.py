@@ -45,7 +45,8 @@ class IcaPlanner:
     ) -> RunPlan:
         """Return the plan of a run; ConfigError or PrivacyBudgetError if none exists."""
         config = sized(config, n_sites, n_subjects, space)
-        if n_subjects < config.n_components:
+        # Of templates each person has maps of all.
+        if self.kind != "template" and n_subjects < config.n_components:
             raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
         if self.check_space is not None:
             self.check_space(config, space)

@@ -11,7 +11,7 @@ import pytest
 from cape.cli import main
 from cape.engines.coinstac import display, form
 from cape.errors import CapeError, ConfigError
-from cape.settings.config import PRODUCT
+from cape.settings.config import FRONT
 from support import comparison_example
 from support import report_example as example
 
@@ -61,7 +61,7 @@ def test_a_match_of_chance_is_a_dash_and_no_name() -> None:
 def test_a_form_becomes_settings_and_comes_back() -> None:
     inputs = form.read_form(ROOT / "inputspec.json")
     text = form.settings_text(inputs)
-    assert text.startswith(f"# From the form of {PRODUCT}")
+    assert text.startswith(f"# From the form of {FRONT}")
     assert "accept_low_quality = true\n" in text
     assert "data" not in text
     assert "min_sites" not in text, "what was left as it is need not be read"
