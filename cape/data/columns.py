@@ -180,7 +180,7 @@ class Fault(NamedTuple):
 
 
 def whole_fault(seen: SeenColumn, words: OwnWords) -> Fault | None:
-    """Return the fault of a column as a whole; None without one, or with fewer than `FEWEST_CELLS`."""
+    """Return the fault of a column as a whole; None without one, or below `FEWEST_CELLS`."""
     n, missing = len(seen.labels), int(seen.missing.sum())
     cells = n - missing
     if n >= FEWEST_CELLS and 2 * missing > n:
