@@ -117,10 +117,9 @@ def seen_outcome(
     Its range is that of most people, and its scale is found from data: only a value more than a
     width from the middle lies outside.
     """
-    natural = np.array([*u, -HALF_RANGE, HALF_RANGE]) * outcome.unit + outcome.middle
-    if outcome.log:
-        with np.errstate(over="ignore"):
-            natural = np.exp(natural)
+    with np.errstate(all="ignore"):
+        natural = np.array([*u, -HALF_RANGE, HALF_RANGE]) * outcome.unit + outcome.middle
+        natural = np.exp(natural) if outcome.log else natural
     return SeenColumn(
         name=outcome.name,
         labels=labels,
@@ -137,7 +136,8 @@ def tell(seen: SeenColumn, words: OwnWords, findings: Findings, *, stops: bool) 
 
     `stops`: whether a fault stops the site, which its own file may overrule (`as_it_is`).
     """
-    fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words)
+    with np.errstate(all="ignore"):  # whatever stands in a cell
+        fault = None if words.takes_as_it_is(seen.name) else whole_fault(seen, words)
     here = words.column(seen.name)
     if fault is not None:
         right = f"as_it_is = {toml_value([*words.as_it_is, seen.name])}"
@@ -218,8 +218,7 @@ def _of_numbers(seen: SeenColumn, words: OwnWords, cells: int) -> Fault:
     what = f"{away} of {cells} {far}outside {low:g}:{high:g}, middle {middle:.3g}"
 
     def inside(times: float) -> int:
-        with np.errstate(over="ignore"):
-            return int(((low <= known * times) & (known * times <= high)).sum())
+        return int(((low <= known * times) & (known * times <= high)).sum())
 
     ways = (*_TIMES, *_UNITS) if _OF_TIME.search(seen.name) else (*_UNITS, *_TIMES)
     times, unit = max(ways, key=lambda way: inside(way[0]))
