@@ -296,7 +296,7 @@ def test_three_columns_that_cannot_be_used_end_it(tmp_path, wrong) -> None:
 
 CELLS = (
     "", "1", "2", "41,5", "1e308", "-1e308", "1e-320", "nan", "inf", "x" * 50, '"', "'", "{0}", "\\",
-    "SZ", "male", "F", "-9", "1.5e6", "\ufdfd", "=1+1", "40", "3000", "3.2e6",
+    "\\\\", "SZ", "male", "F", "-9", "1.5e6", "\ufdfd", "=1+1", "40", "3000", "3.2e6",
 )  # fmt: skip
 
 
@@ -307,7 +307,7 @@ def test_no_cell_is_an_error_or_a_warning(tmp_path) -> None:
         {"tables": ["volumes.tsv"], "variables": {"age": {"times": 1e12}}}
     )
     question = config_of(**{**GIVEN, "outcomes": "hippocampus 2500:5500, log(amygdala) 1e-8:3e9"})
-    for n in (1, 9, 10, 40) * 30:
+    for n in (1, 9, 10, 40) * 12:
         tables = Tables(1, n)
         for name in ("dx", "age", "sex", "icv", "hippocampus", "amygdala"):
             pool = rng.choice(CELLS, 3)
