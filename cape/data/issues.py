@@ -103,6 +103,7 @@ class IssueCode(Enum):
     VALUE_FAR = (38, "W", "Values of an outcome lie far outside the range of the settings", "", "correct the cells")
     LEVEL_NOBODY = (38, "W", "Nobody here is of a level of the comparison", "", "leave it, or say how the table writes it (levels)")
     COVARIATE_CLIPPED = (38, "W", "Values of a column lie outside the range of the settings and count as its end", "", "correct the cells, or ask the owner for a wider range")
+    MAPS_ALIKE = (38, "W", "Public maps are nearly one map: courses and connectivity of such a pair are mostly noise", "maps that correlate below .85", "tell the owner, who may leave one of each pair out")
     # ---- several of one
     NAMES_CONTRADICT = (65, "E", "Folder and name of a file say different things", "one label and one session, in the folder as in the name", "rename the one that is wrong")
     LABELS_ALIKE = (65, "E", "Labels look alike: one person, or two?", "labels that differ in more than case, signs, zeros and what cannot be seen", "write same_people = {both} into the site's own site-policy.toml if they are one person's, different_people = {both} if not")

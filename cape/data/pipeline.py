@@ -53,7 +53,7 @@ from cape.data.resources import (
 )
 from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
-from cape.data.templates import with_templates
+from cape.data.templates import alike, with_templates
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -198,7 +198,10 @@ def load_site(
     files = list_site(base, listing, config, findings, before_records, words)
     findings.raise_if_blocked()
     if files.how.templates and files.space is not None:
-        with_templates(files.space, maps or base, site=site)  # refused before hours of reading
+        # Refused before hours of reading.
+        sent = files.how.sends_maps
+        if pairs := alike(with_templates(files.space, maps or base, site=site, sent=sent)):
+            findings.add(IssueCode.MAPS_ALIKE, pairs)
     before_reading(files)
     files = with_features_of_files(files, findings)
     site_pass = SitePass(files, findings, stop=stop_if_most_fail)
@@ -429,8 +432,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     if space is not None and site_pass.accepted and not in_memory:
         how = listing.how
         n_basis = widest_basis(how, space)
-        wide = how.brains and how.basis == "kernel"
-        needs = estimate_resources(site_pass.accepted, space, n_basis, working, wide=wide)
+        needs = estimate_resources(site_pass.accepted, space, n_basis, working, how)
         check_room(needs, findings)
     accepted, error = None, None
     try:

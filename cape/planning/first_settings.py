@@ -43,6 +43,7 @@ from cape.frozen import dataclass
 from cape.planning.consortium_folder import check_names_no_person
 from cape.planning.first_question import columns_of, first_question
 from cape.planning.label_pairs import compare_places, pair_names
+from cape.planning.public_maps import proposed_question
 from cape.planning.run_headers import (
     BUNDLED,
     MOST_COMPONENTS,
@@ -81,12 +82,14 @@ class InitOptions:
     bids_filter: str = ""
     bids_exclude: str = ""
     orientation: Orientation | None = None
+    maps: Path | None = None
 
     def __str__(self) -> str:
         options = {
             "filter": self.bids_filter,
             "exclude": self.bids_exclude,
             "orientation": self.orientation,
+            "maps": self.maps and str(self.maps),
         }
         words = [word for name, text in options.items() if text for word in (f"--{name}", text)]
         return shlex.join(["cape", "init", str(self.folder), *words])
@@ -179,6 +182,7 @@ def propose(asked: InitOptions) -> Proposal:
         n_components=max(2, min(MOST_COMPONENTS, total // PEOPLE_PER_COMPONENT)),
         config=study.config,
         asks=asks,
+        compared=asked.maps and proposed_question(asked.maps),
         **values,
     )
     everyone = (person for people in study.lists.values() for person in people.people)

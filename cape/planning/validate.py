@@ -9,26 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from cape.counting import CountedPeople, counted_together
 from cape.data.data_store import DataStore
 from cape.data.discovery import check_layout_is_said
 from cape.data.folders import sites_below, words_beside
-from cape.data.issues import Finding, Findings
+from cape.data.issues import Finding, Findings, IssueCode
 from cape.data.person_tables import lacking
 from cape.data.pipeline import Inspection, SiteData, inspect_site
 from cape.errors import CapeError, CapeWarning
 from cape.frozen import dataclass
 from cape.planning.consortium_folder import OwnerSettings, read_settings, settings_beside
-from cape.protocol.join import CARD_NONCE_BYTES, check_sites_are_declared, compare_cards, make_card
+from cape.planning.judge import judge_config, roster_of
+from cape.protocol.join import CARD_NONCE_BYTES, compare_cards, make_card
 from cape.protocol.messages import SiteCard
-from cape.protocol.model import Roster
-from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
 from cape.settings.own_words import OwnWords
 from cape.settings.resolved import resolve
-from cape.site.context import AggregatorContext
 from cape.site.places import SitePlaces
 from cape.site.policy import SitePolicy, tightened_beside
 
@@ -149,6 +146,7 @@ def check_folder(
 
     `maps`: folder or file of public maps, in place of those in the folders of sites.
     """
+    owner.computation.bind(owner.config)  # ConfigError for a comparison that asks nothing
     sites = {} if given else sites_below(folder)
     alone, folders = not sites, sites or {site or folder.resolve().name: folder}
     checks = tuple(
@@ -172,7 +170,7 @@ def check_folder(
     unsaid: list[Finding] = []
     if owner.has_budget:
         with _noted(unsaid, "Ask the owner for the whole settings.toml."):
-            check_sites_are_declared(owner.config)
+            judge_config(owner.computation, owner.config)
     return FolderCheck(sites=checks, handshake=tuple(unsaid), headers_only=headers_only)
 
 
@@ -267,11 +265,16 @@ def _with_templates(inspection: Inspection, maps: Path, config: Config, site: st
     accepted = inspection.accepted
     if accepted is None or not resolve(config).templates:
         return inspection
-    from cape.data.templates import with_templates
+    from cape.data.templates import alike, with_templates
 
-    filled, findings = None, list(inspection.findings)
+    filled, findings, told = None, list(inspection.findings), Findings(site)
     with _noted(findings, "Put the file that the owner sent into the site's folder."):
-        filled = replace(accepted, space=with_templates(accepted.space, maps, site=site))
+        sent = resolve(config).sends_maps
+        space = with_templates(accepted.space, maps, site=site, sent=sent)
+        filled = replace(accepted, space=space)
+        if pairs := alike(space):
+            told.add(IssueCode.MAPS_ALIKE, pairs)
+            findings += told.listing()
     return replace(inspection, findings=tuple(findings), accepted=filled)
 
 
@@ -294,24 +297,14 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
             of_any_number = replace(config, min_sites=1, n_sites=0, site_names="")
             compare_cards(cards, of_any_number if fewer else config)
             return ()
-        roster = _roster(cards, computation, config)
+        judge_config(computation, config, n_sites=len(sites))
+        roster = roster_of(cards, computation, config)
     except CapeError as err:
         return (_finding(err),)
     return tuple(
         Finding(code="CAPE-W150", severity="W", private=f"CAPE-W150 {text}", public="")
         for text in roster.warnings
     )
-
-
-def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
-    # Use the aggregator's own code, so that a run cannot refuse what passes here.
-    party = AggregatorContext(config=config)
-    run = start(computation.bind(config))
-    ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
-    roster, _ = run.phase.combine(party, ordered, run.model)
-    if not isinstance(roster, Roster):
-        raise TypeError("the first phase of a computation is join")
-    return roster
 
 
 @contextmanager

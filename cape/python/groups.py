@@ -216,7 +216,7 @@ def compare_groups(
         "test": test,
         "site_effects": site_effects,
     }
-    run_settings = {**question, **(settings or {}), "computation": "capecontrast"}
+    run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data = sites
@@ -231,7 +231,6 @@ def compare_groups(
             str(data),
             out=out or base / "out",
             epsilon=epsilon,
-            delta=delta,
             private=private,
             settings=run_settings,
             seed=seed,

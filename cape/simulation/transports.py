@@ -158,9 +158,8 @@ class DocumentTransport:
 
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
         state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
-        if role == "remote":
-            # No page: `simulate` draws it once, with the likeness of maps to planted ones.
-            state |= {"addresses": True, "page": False}
+        # `simulate` draws pages: the common one once, with the likeness of maps to planted ones.
+        state |= {"addresses": role == "remote", "page": False}
         document = {"input": message, "cache": self._caches[party], "state": state}
         answer = wire.loads(self._call(role, party, wire.dumps(document)), wire.MAX_DOCUMENT)
         # Like the engine: keys that an answer leaves out keep their values.

@@ -508,7 +508,7 @@ def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp
         run(tmp_path / "study" / site, "sub-1")
     assert main(["simulate", folder, "--out", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
-    assert "CAPE-E019 there is no settings.toml" in err
+    assert "CAPE-E013 setting 'epsilon' is required; no settings.toml" in err
     assert "cape init" in err
     main(["validate", folder, "--fast", "--quiet"])
     assert f"write one with: cape init {folder}" in capsys.readouterr().err
