@@ -25,7 +25,7 @@ from cape.engines.coinstac.compspec import compspec_of
 from cape.engines.neuroflame import author_files
 from cape.engines.setting_texts import default_text, groups, texts_of, values_text
 from cape.protocol.phases import AnyPhase, Computation
-from cape.settings.config import PRODUCT, Config
+from cape.settings.config import FRONT, PRODUCT, Config
 
 TOP: Final = Path(__file__).resolve().parents[1]
 # Between these marks stand the generated parts of pages that people write.
@@ -62,7 +62,7 @@ def generated(top: Path) -> dict[str, str]:
     for path, text in {**author_files.files(), "requirements-cape.txt": wanted}.items():
         files[f"packaging/neuroflame/{path}"] = text
     for name in names():
-        folder = "" if name == PRODUCT else f"compspecs/{name}/"
+        folder = "" if name == FRONT else f"compspecs/{name}/"
         files[f"{folder}compspec.json"] = _json(compspec_of(name))
         page = f"docs/computations/{name}.md"
         if (top / page).is_file():

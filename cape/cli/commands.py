@@ -86,12 +86,16 @@ def compspec_command(
     repository: Annotated[
         str, typer.Option(help="Address of the source of the image; the form shows it.")
     ] = "",
+    papers: Annotated[
+        bool,
+        typer.Option("--papers", help="Those for comparison with the papers, instead of ours."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a compspec of every computation for an image that you published."""
     from cape.engines.coinstac.compspec import published
 
-    paths = published(out, image, repository)
+    paths = published(out, image, repository, papers=papers)
     lines = [f"written: {path}" for path in paths]
     if not repository:
         lines.append("meta.repository in them is not your address; set it with --repository URL")

@@ -100,12 +100,17 @@ def simulate_command(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the finished run in --out.")
     ] = False,
+    pages: Annotated[
+        Literal["first", "all"],
+        typer.Option(help="Whose pages to draw beside the common one; cape report draws others."),
+    ] = "first",
     set_values: SetValues = None,
     show: Show = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run the computation with all sites on this computer, with the code of a real run."""
+    from cape.planning.consortium_folder import settings_beside
     from cape.python.api import simulate_folder
     from cape.simulation.simulate import refused_by_the_shipped_policy
 
@@ -113,7 +118,7 @@ def simulate_command(
     overrides = assignments(set_values) | present(
         computation=computation, epsilon=epsilon, delta=delta
     )
-    if not (directory / "settings.toml").is_file():
+    if settings_beside(directory) is None:
         warn_no_settings(directory, as_json=as_json)
     refusal = "" if policy_file else refused_by_the_shipped_policy(directory, overrides, maps)
     if refusal:
@@ -132,6 +137,7 @@ def simulate_command(
         maps=maps,
         surrogate=surrogate,
         replace=replace,
+        all_pages=pages == "all",
     )
     _follow(begin, directory, show=show, as_json=as_json, quiet=quiet)
 
