@@ -92,7 +92,7 @@ def _still_listed(folder: Path, label: str) -> Iterator[str]:
 
 def _lines(traces: Traces, listed: list[str], *, yes: bool) -> Iterator[str]:
     n = len(traces.removals)
-    yield f"{'Deleted' if yes else 'To delete'} of {traces.label}: {n} place{'s' * (n != 1)}"
+    yield f"{'Deleted' if yes else 'To delete'} ({traces.label}): {n} place{'s' * (n != 1)}"
     yield from (f"  {each.path}: {each.what}" for each in traces.removals)
     if traces.alike:
         yield f"Labels that look alike are not touched: {', '.join(traces.alike)}"
