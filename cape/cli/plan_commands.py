@@ -101,7 +101,9 @@ def budget_command(
     sites: Annotated[int | None, typer.Option(min=1, help="Number of sites.")] = None,
     components: Annotated[int | None, typer.Option(min=1, help="Components R.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
-    delta: Annotated[float, typer.Option(help="Total delta.")] = 1e-5,
+    delta: Annotated[
+        float | None, typer.Option(help="Total delta; 1e-5 unless the settings have one.")
+    ] = None,
     colluders: Annotated[
         int | None, typer.Option(min=0, help="Sites that may collude with the aggregator.")
     ] = None,
@@ -130,17 +132,19 @@ def budget_command(
     if folder is not None:
         settings = settings or settings_beside(folder)
     in_file = read_file(settings)
-    sites = sites or int(str(in_file.get("n_sites", 0))) or None
+    in_words = str(in_file.get("n_sites", ""))
+    sites = sites or (int(in_words) if in_words.isdecimal() else 0) or None
     if folder is not None:
         given = merged(in_file, assignments(set_values))
         counted, found = _people_who_count(folder, given, as_json=as_json)
         subjects, sites = subjects or counted, sites or found
     if subjects is None or sites is None:
         raise typer.BadParameter("give FOLDER, --subjects and --sites, or --check FILE")
-    # Options win over --set, except for delta, whose option always has a value.
+    # Options win over --set.
     options = present(computation=computation or None)
-    values = merged(in_file, {"delta": delta, **assignments(set_values), **options}) | present(
+    values = {"delta": 1e-5, **merged(in_file, {**assignments(set_values), **options})} | present(
         epsilon=epsilon,
+        delta=delta,
         n_components=components,
         assumed_colluders=colluders,
         n_rounds=rounds,

@@ -141,7 +141,9 @@ class SitePass:
         """Read variables and outcomes of all listed people, if the settings compare them."""
         if question := self.listing.config.question:
             words = words_beside(base) if words is None else words
-            self.people = read_compared(base, words, question, self.labels, self.findings)
+            self.people = read_compared(
+                base, words, question, self.labels, self.findings, stop=self.stop
+            )
 
     def take_rows(self) -> None:
         """Take everybody who is listed, where rows of tables are the people."""
@@ -203,11 +205,12 @@ def load_site(
     before_reading(files)
     files = with_features_of_files(files, findings)
     site_pass = SitePass(files, findings, stop=stop_if_most_fail)
+    site_pass.read_compared(base, words)
+    findings.raise_if_blocked()  # a column that cannot be used must not cost hours of reading
     reduction = SubjectReduction(files, maps or base, store)
     # The only pass over the voxels: a second one would take hours at a site.
     read = accepted_subjects(site_pass, reduction, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
-    site_pass.read_compared(base, words)
     site_data = accepted_site(conclude(site_pass, working))
     passed = {subject.label for subject in site_data.subjects}
     passing = {label: Y for label, Y in reduced.items() if label in passed}
@@ -229,6 +232,7 @@ def inspect_site(
     on_subject: OnSubjectDone | None = None,
     headers_only: bool = False,
     words: OwnWords | None = None,
+    maps: Path | None = None,
 ) -> Inspection:
     """Return all findings of a site and its accepted subjects; never stops early.
 
@@ -238,14 +242,14 @@ def inspect_site(
     listed = list_site(base, listing, config, findings, words=words)
     files = with_features_of_files(listed, findings)
     site_pass = SitePass(files, findings)
+    site_pass.read_compared(base, words)
     # Kept, so that the following run reads no file again.
-    reduction = SubjectReduction(files, base, None if headers_only else store)
+    reduction = SubjectReduction(files, maps or base, None if headers_only else store)
     keeping = reduction if reduction.kept else None
     for _ in accepted_subjects(
         site_pass, keeping, on_subject=on_subject, headers_only=headers_only
     ):
         pass
-    site_pass.read_compared(base, words)
     return conclude(site_pass, working)
 
 

@@ -146,6 +146,10 @@ class Question:
         names = () if self.of_tables else (one.name for one in self.variables)
         return tuple(name for name in names if name.lower() in OF_RUNS)
 
+    @property
+    def among_column(self) -> str:
+        return self.among[0] if self.among else ""
+
     def variable(self, name: str) -> Variable:
         return next(one for one in self.variables if one.name == name)
 
