@@ -43,7 +43,7 @@ from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
 settings = json.loads(Path(sys.argv[1]).read_text())
 policy = SitePolicy.of_simulation(private_results=True)
-simulate(Path(sys.argv[2]), RunOptions(out=Path(sys.argv[3]), seed=11, policy=policy,
+simulate(Path(sys.argv[2]), RunOptions(out=Path(sys.argv[3]), seed=11, policy=policy, all_pages=True,
          settings={**settings, "site_names": ""}))
 """
 
