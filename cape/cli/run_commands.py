@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -285,10 +286,25 @@ def report_command(
         Path | None,
         typer.Option(file_okay=False, help="New folder for a copy of the results with the pages."),
     ] = None,
+    registry: Annotated[
+        bool,
+        typer.Option("--registry", help="Print an entry for OpenDP's registry of deployments."),
+    ] = False,
+    contact: Annotated[str, typer.Option(help="Who publishes the results; for --registry.")] = "",
+    purpose: Annotated[str, typer.Option(help="What they are for; for --registry.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the pages from the result files beside them."""
     from cape.report import copied, rebuild, relabel
+
+    if registry:
+        from cape.cli.registry import registry_entry
+
+        if not (contact and purpose):
+            raise typer.BadParameter("--registry needs --contact and --purpose")
+        entry = registry_entry(folder, contact=contact, purpose=purpose)
+        result(entry, json.dumps(entry, indent=2, ensure_ascii=False), as_json=as_json)
+        return
 
     # Names need maps to belong to.
     if template is None and names is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -23,6 +24,7 @@ from cape.settings.question import quoted
 
 Columns = Mapping[str, Sequence[object] | Array]
 Range = tuple[float, float]
+_SIGNS = re.compile(r"[\t\r\n]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -216,7 +218,7 @@ def compare_groups(
         "test": test,
         "site_effects": site_effects,
     }
-    run_settings = {**question, **(settings or {}), "computation": "capecontrast"}
+    run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
     tables = None if isinstance(sites, str | Path) else _tables_of(sites)
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
@@ -233,7 +235,6 @@ def compare_groups(
             str(data),
             out=out or base / "out",
             epsilon=epsilon,
-            delta=delta,
             private=private,
             settings=run_settings,
             seed=seed,
@@ -310,5 +311,8 @@ def _write_table(
             raise ConfigError("E284", problem="sessions without names of people", do=do)
         table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
-    rows = ([files.cell(value) for value in row] for row in zip(*table.values(), strict=True))
+    table = {PERSON: table[PERSON], **table}  # first, as in every table of people
+    # A separator or a line end in somebody's note would make cells, or people, of it.
+    rows = ([_SIGNS.sub(" ", files.cell(value)) for value in row]
+            for row in zip(*table.values(), strict=True))  # fmt: skip
     files.write_table(folder / "participants.tsv", list(table), rows)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.scores import isi, match_maps
-from cape.computations import configured, planner_of
+from cape.computations import configured
 from cape.counting import CountedPeople, counted_together
 from cape.data.folders import site_folders
 from cape.data.templates import file_of_maps, number_of_maps
@@ -28,17 +28,14 @@ from cape.errors import (
     ConsortiumError,
     LabelsWarning,
     NoiseWarning,
-    PrivacyBudgetError,
 )
 from cape.planning.consortium_folder import merged, proposed, read_file, settings_beside
-from cape.protocol.model import settings_of
-from cape.protocol.outcome import component_names
+from cape.planning.judge import Judged, judge, judge_config
+from cape.planning.public_maps import networks_of
 from cape.report import add_score, draw_site
-from cape.report.files import read_record, read_rows
-from cape.report.maps import Component
+from cape.report.files import read_record
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
-from cape.settings.question import quoted
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
 from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
 from cape.site.files import folder_lock
@@ -90,9 +87,13 @@ def simulate(directory: Path, options: RunOptions, find_way: FindWay = find_way)
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     # Checked before reading data, which takes minutes.
+    judge_config(computation, config, n_sites=len(sites))
     lists = _lists(sites, config)
-    if reason := _expected_noise(lists, computation.name, config):
-        warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
+    # The levels of people decide on a comparison: its tables are read first.
+    n_people = sum(len(people.listed) for people in lists.values())
+    known = n_people if config.question is None else None
+    judged = judge_config(computation, config, n_sites=len(sites), n_subjects=known).accepted()
+    warn_of_noise(judged)
     setup = RunSetup(
         directory=str(directory.resolve()),
         through=options.through,
@@ -192,24 +193,12 @@ def refused_by_the_shipped_policy(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself warns
         chosen = _chosen(directory, settings, maps)
-    computation, config = configured(chosen)
-    if not config.private or computation.simulation_only:
-        return ""  # every page says that the run protects nobody
-    try:
-        # With one site, its own staff see the sums in any case.
-        SitePolicy(allow_local_noise=len(site_folders(directory)) == 1).check_settings(
-            "any", computation.name, config
-        )
-    except PrivacyBudgetError as err:
-        if column := err.fields.get("column"):
-            return f"the counts of {column} are not in public_counts"
-        return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
-    return ""
+    return judge(chosen, n_sites=len(site_folders(directory))).sites_refuse
 
 
-def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
+def of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the setting that counts or names public maps; ConfigError if there is none."""
-    computation = str(chosen["computation"])
+    computation = proposed(chosen)
     name = {"capecontrast": "networks", "capedualreg": "n_components"}.get(computation)
     if name is None:
         problem = f"{computation} regresses on no maps"
@@ -218,15 +207,6 @@ def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:
     if name in chosen or not n:
         return {}
     return {name: networks_of(maps, n) if name == "networks" else n}
-
-
-def networks_of(maps: Path, n_maps: int) -> str:
-    """Return the names of maps as the setting `networks` has them: as their run calls them."""
-    file = file_of_maps(maps)
-    table = file and file.with_name("components.tsv")
-    rows = read_rows(table, Component) if table and table.is_file() else []
-    named = [" ".join(filter(None, (row.name, row.label))) for row in rows]
-    return ", ".join(map(quoted, named if len(named) == n_maps else component_names(n_maps)))
 
 
 def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
@@ -250,14 +230,11 @@ def _lists(sites: Mapping[str, Path], config: Config) -> dict[str, PeopleList]:
     return lists
 
 
-def _expected_noise(lists: Mapping[str, PeopleList], computation: str, config: Config) -> str:
-    """Return why a real run would be refused as noise; empty if accepted."""
-    planner = planner_of(computation)
-    if planner is None:  # there is no forecast
-        return ""
-    config = settings_of(planner.config, config)
-    n_people = sum(len(people.listed) for people in lists.values())
-    return planner.expected_noise(config, len(lists), n_people)
+def warn_of_noise(judged: Judged) -> None:
+    """Warn of low quality that the settings accept."""
+    if judged.low_quality is not None:
+        reason = str(judged.low_quality.fields["problem"]).removeprefix("No: ")
+        warnings.warn(f"too few people for this budget: {reason}.", NoiseWarning, stacklevel=4)
 
 
 def _chosen(
@@ -267,16 +244,12 @@ def _chosen(
     chosen = merged(_settings_of(directory), settings)
     chosen["computation"] = proposed(chosen)  # in a real run the owner must name it
     if maps is not None:
-        chosen |= _of_maps(maps, chosen)
+        chosen |= of_maps(maps, chosen)
     if settings_beside(directory) is None:
         _check_enough(chosen)
-    # A simulation warns where a real run refuses: it serves to find the limits.  Of a comparison
-    # nothing would be seen below them.
-    if chosen["computation"] != "capecontrast":
-        chosen.setdefault("accept_low_quality", True)
     # In a real run the owner counts and names the sites.
-    chosen.setdefault("n_sites", len(sites))
-    chosen.setdefault("site_names", ",".join(sites))
+    if str(chosen.setdefault("n_sites", len(sites))) == str(len(sites)):
+        chosen.setdefault("site_names", ",".join(sites))
     if len(sites) == 1 and "min_sites" not in chosen:
         warnings.warn(ALONE, CapeWarning, stacklevel=3)
         chosen = {**ONE_SITE, **chosen}
@@ -335,12 +308,13 @@ def _check_equal(code: str, got: Mapping[str, str]) -> None:
 
 
 def _check_enough(chosen: Mapping[str, object]) -> None:
-    """Raise E019 if settings.toml is missing and a required setting was not given."""
+    """Raise E013, with what to type, if settings.toml is missing and a setting was not given."""
     try:
         configured(chosen)
     except ConfigError as err:
         if err.code == "CAPE-E013":
-            raise ConfigError("E019", setting=err.fields["setting"]) from err
+            do = "no settings.toml is in the folder or beside it: write one with cape init FOLDER."
+            raise ConfigError("E013", setting=err.fields["setting"], do=do) from err
 
 
 def check_seed(seed: int | None) -> None:

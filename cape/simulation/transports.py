@@ -20,7 +20,7 @@ from cape.errors import CapeError, ReportedError, StoppedError
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.documents import not_default, toml_text
-from cape.settings.own_words import OwnWords
+from cape.settings.own_words import OwnWords, as_tables
 from cape.simulation.dropout import FIRST_PHASE, ActiveSites
 from cape.site.places import NO_STORE, SitePlaces
 from cape.site.policy import SitePolicy
@@ -227,5 +227,6 @@ def make_places(
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(
-            toml_text(not_default(own)), encoding="utf-8"
+            toml_text({name: as_tables(name, value) for name, value in not_default(own).items()}),
+            encoding="utf-8",
         )

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from cape.site.ledger_file import ListedPerson
 
 
+# Columns that the first line of a notice names
+MAX_TOLD = 4
+
+
 class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
@@ -173,13 +177,21 @@ class FileSource:
 
     @property
     def notice(self) -> str:
-        """People who count as zeros, and why, for this site's own staff; "" if all pass."""
+        """People who count as zeros, and why, for this site's own staff; "" if all pass.
+
+        Of a comparison also the cells that do, column by column; the first line is the summary.
+        """
         from cape.data.issues import in_full
 
         data, counted = self._data(), self.counted
-        if counted.all:
+        columns = [place for finding in data.findings for place in finding.places]
+        if counted.all and not (self.config.question and columns):
             return ""
         head = f"Site {self._site}: {counted.sentence}"
+        if counted.all:
+            more = f"; and {len(columns) - MAX_TOLD} more" * (len(columns) > MAX_TOLD)
+            shown = f"{'; '.join(columns[:MAX_TOLD])}{more}"
+            return f"{head} Cells that are missing or odd: {shown}.\n\n{in_full(data.findings)}\n"
         if not counted.counted:
             head = (
                 f"NOBODY of site {self._site} takes part: all {counted.listed} people that it "
@@ -225,7 +237,8 @@ class FileSource:
         if self._templated is None:
             from cape.data.templates import with_templates
 
-            self._templated = with_templates(space, self._maps, site=self._site)
+            sent = resolve(self.config).sends_maps
+            self._templated = with_templates(space, self._maps, site=self._site, sent=sent)
         return self._templated
 
     @property

@@ -97,7 +97,7 @@ def test_settings_that_would_end_at_the_sites_are_refused(
 ) -> None:
     """A form of them was made, and the run ended in its first exchange, or after it was paid."""
     source, target = tmp_path / f"given{suffix}", tmp_path / "made"
-    source.write_text(f"{line}\ndelta = 1e-5\nn_sites = 4\n")
+    source.write_text(f'computation = "capedjica"\n{line}\ndelta = 1e-5\nn_sites = 4\n')
     if suffix == ".json":
         values = tomllib.loads(source.read_text())
         source.write_text(json.dumps({name: {"value": value} for name, value in values.items()}))
