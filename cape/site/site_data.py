@@ -37,7 +37,7 @@ class FileSource:
     """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
 
     `maps`: folder of public templates outside `base`.  `strict`: too many failed subjects stop a
-    run (E100), and with `stop_if_most_fail` more than half by one rule; the site's policy must
+    run (E100), and with `stop_if_most_fail` more than half; the site's policy must
     allow both.  `store`: folder of data read by earlier runs.  `min_group`: as in that policy.
     """
 
@@ -335,7 +335,7 @@ class ArraySource:
     ) -> Self:
         """Check the arrays (D, T_m) or runs of a site as `load_site` does.
 
-        DataError if nobody passes, or more than half fail by one rule.
+        DataError if nobody passes, or more than half fail.
         """
         from cape.data.pipeline import accepted_site, accepted_subjects, conclude, pass_over_arrays
 
