@@ -241,6 +241,18 @@ class IssueCode(Enum):
         return f"E1{self.number:02d}" if self.severity == "E" else "E100"
 
 
+# What is usual in data that are right
+_REMARKS: Final = frozenset(
+    IssueCode[name]
+    for name in (
+        "IMAGE_SQUEEZED AFFINE_TRUSTED AFFINES_DIFFER GRID_RESAMPLED GRID_ROUNDED PLACE_RESAMPLED "
+        "AXES_TURNED MASK_NOT_BINARY MASK_SQUEEZED MASK_FULL MANIFEST_COLUMNS TR_UNKNOWN "
+        "CONFOUND_FILLED RUN_SCRUBBED NAN_FILLED CONSTANT_ZEROED COVERAGE_PART TIME_CUT DUMMY_SCANS "
+        "SUBJECTS_FEW PERSON_ABSENT COLUMN_OF_RUNS"
+    ).split()
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Issue:
     """A rule that one file breaks, the observation, and values for the texts of the rule."""
@@ -270,6 +282,7 @@ class Finding:
     private: str
     public: str
     places: tuple[str, ...] = ()  # each with what was found there; private, too
+    is_remark: bool = False  # no reason by itself to write to a site's staff
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -446,6 +459,7 @@ class Findings:
             private=" ".join(parts),
             public=sentence if entry.severity == "E" else "",
             places=tuple(places),
+            is_remark=entry.code in _REMARKS,
         )
 
 

@@ -189,9 +189,9 @@ def load_site(
     says who is listed, is read, and `before_reading` before any series is.
 
     DataError: a list, mask, table or file of templates cannot be used, raised before
-    `before_reading`; with `stop_if_most_fail`, more than half of the people fail; with `strict` also
-    for other content.  Its text is the public sentence of the worst finding, its
-    detail holds all private texts.
+    `before_reading`; with `stop_if_most_fail`, more than half of the people fail; with `strict`
+    also for other content.  Its text is the public sentence of the worst finding, its detail holds
+    all private texts.
     """
     findings = Findings(site, strict=strict)
     files = list_site(base, listing, config, findings, before_records, words)

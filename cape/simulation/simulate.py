@@ -38,12 +38,13 @@ from cape.report.files import read_record, read_rows
 from cape.report.maps import Component
 from cape.report.private_folder import SiteFacts
 from cape.settings.config import ALONE, ONE_SITE, Config
+from cape.settings.own_words import POLICY_FILE
 from cape.settings.question import quoted
 from cape.simulation.run_loop import RunOptions, RunSetup, read_setup
-from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way
+from cape.simulation.ways import CONTAINER_LOGS, FindWay, Play, find_way, notices
 from cape.site.files import folder_lock
 from cape.site.places import SitePlaces
-from cape.site.policy import NO_LEDGER, SitePolicy
+from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 from cape.space.feature_space import FeatureSpace
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ def _play(setup: RunSetup, out: Path, options: RunOptions, find_way: FindWay) ->
         _leave_run(work, sites)
         empty(work)
         try:
-            way.play(Play(setup=setup, sites=sites, work=work, options=options))
+            play = Play(setup=setup, sites=sites, work=work, options=options)
+            way.play(play)
+            setup = dataclasses.replace(setup, notices=notices(play))
             _score(directory, work / "remote" / "transfer", _counted(work, sites))
             _collect(work, out, list(sites))
             setup.write(out)
@@ -181,26 +184,36 @@ def _score(directory: Path, consortium: Path, counted: CountedPeople | None) -> 
     )
 
 
-def refused_by_the_shipped_policy(
+def refused_by_policies(
     directory: Path, settings: Mapping[str, object], maps: Path | None = None
-) -> str:
-    """Return why sites with the default policy would refuse this run; empty if they accept."""
+) -> tuple[str, ...]:
+    """Return which sites would refuse this run and why.
+
+    The policy of a site is the file in its folder, else the shipped one.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself warns
         chosen = _chosen(directory, settings, maps)
     computation, config = configured(chosen)
     if not config.private or computation.simulation_only:
-        return ""  # every page says that the run protects nobody
-    try:
-        # With one site, its own staff see the sums in any case.
-        SitePolicy(allow_local_noise=len(site_folders(directory)) == 1).check_settings(
-            "any", computation.name, config
-        )
-    except PrivacyBudgetError as err:
-        if column := err.fields.get("column"):
-            return f"the counts of {column} are not in public_counts"
-        return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
-    return ""
+        return ()  # every page says that the run protects nobody
+    sites, refusing = site_folders(directory), dict[str, list[str]]()
+    for site, folder in sites.items():
+        own = folder / POLICY_FILE
+        whose = "by its own site-policy.toml" if own.is_file() else "without a policy of its own"
+        try:
+            policy = load_policy(own) if own.is_file() else SitePolicy()
+            # With one site, its own staff see the sums in any case.
+            alone = policy.allow_local_noise or len(sites) == 1
+            policy = dataclasses.replace(policy, allow_local_noise=alone)
+            policy.check_settings(site, computation.name, config)
+        except PrivacyBudgetError as err:
+            column = err.fields.get("column")
+            why = f"the counts of {column} are not in public_counts" if column else err.detail
+            refusing.setdefault(f"{whose}: {why}", []).append(site)
+        except ConfigError as err:
+            refusing.setdefault(f"{whose}: {err}", []).append(site)
+    return tuple(f"{', '.join(names)}, {why}" for why, names in refusing.items())
 
 
 def _of_maps(maps: Path, chosen: Mapping[str, object]) -> dict[str, object]:

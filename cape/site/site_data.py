@@ -173,11 +173,11 @@ class FileSource:
 
     @property
     def notice(self) -> str:
-        """People who count as zeros, and why, for this site's own staff; "" if all pass."""
+        """People who count as zeros, and faults, for this site's own staff; "" without any."""
         from cape.data.issues import in_full
 
         data, counted = self._data(), self.counted
-        if counted.all:
+        if counted.all and all(finding.is_remark for finding in data.findings):
             return ""
         head = f"Site {self._site}: {counted.sentence}"
         if not counted.counted:

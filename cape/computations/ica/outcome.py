@@ -43,9 +43,7 @@ def site_outcome(
         verdicts=() if end.verdict is None else end.verdict.ordered(end.order).components,
         fingerprint=own_fingerprint(site, model),
         names=component_names(len(end.unmixing)),
-        time_courses=_time_courses(
-            site, model, apply_order(end.order, end.unmixing @ end.V.T, 0)
-        ),
+        time_courses=_time_courses(site, model, apply_order(end.order, end.unmixing @ end.V.T, 0)),
         ledger=site.ledger or empty_ledger(site.config),
         A=apply_order(end.order, end.maps(site.config, model), 1),
         space=joined(model).space,

@@ -87,7 +87,7 @@ class SiteRounds:
     """
 
     def __init__(self, site: str, open_own: Callable[[], SiteFile], operator: SitePlaces) -> None:
-        self._site, self._open_own, self._operator = site, open_own, operator
+        self.site, self._open_own, self._operator = site, open_own, operator
         # A repeated question waits for the first.
         self._one_at_a_time = threading.Lock()
         self._begun: set[str] = set()  # runs of this job
@@ -108,7 +108,7 @@ class SiteRounds:
             with suppress(CapeError, OSError):  # the reserve stays until it expires or is closed
                 own = self._open_own()
                 output = home_of_run(Path(own.runs), run) / "output"
-                leave_run(self._site, Path(own.data), output, own.places(self._operator))
+                leave_run(self.site, Path(own.data), output, own.places(self._operator))
 
     def _caught(self, action: Callable[[], dict[str, Any]]) -> bytes:
         try:
@@ -129,7 +129,7 @@ class SiteRounds:
         home = self._home(own, question.run)
         self._begun.add(question.run)
         try:
-            with folder_lock(home, f"site {self._site}"):
+            with folder_lock(home, f"site {self.site}"):
                 return self._exchange(question, owner, own, home)
         except Exception as err:
             # `run` wrote its own errors down; this one may come from the files around it.
@@ -140,7 +140,7 @@ class SiteRounds:
         self, question: Question, owner: str, own: SiteFile, home: Path
     ) -> dict[str, Any]:
         if set(question.input) == {ENDED}:
-            handle_end(home / "output", question.input[ENDED])
+            handle_end(home / "output", question.input[ENDED], self.site)
             return {ENDED: "read"}
         # The cache from before the last answer, also if that was lost: the journal has it.
         earlier = _cache_of(home, question.iteration - 1)
@@ -150,7 +150,7 @@ class SiteRounds:
             # `run` has its own count and refuses a wrong number.
             "cache": wire.loads(earlier.read_bytes(), MAX_CACHE) if is_later else {},
             "state": {
-                "clientId": self._site,
+                "clientId": self.site,
                 "baseDirectory": own.data,
                 "outputDirectory": str(home / "output"),
                 "cacheDirectory": str(home / "working"),

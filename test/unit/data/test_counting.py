@@ -19,6 +19,7 @@ from cape.counting import CountedPeople, counted_together
 from cape.data.issues import LEAST_OF_A_SITE, Findings, IssueCode
 from cape.errors import DataError, SubjectsWarning
 from cape.report import files
+from cape.simulation.run_loop import read_setup
 from support.simulation import simulate
 
 OF_PEOPLE = [code for code in IssueCode if code.severity == "X"]
@@ -139,8 +140,13 @@ def folder_of(place: Path, short: int) -> Path:
 @pytest.mark.parametrize("through", ["memory", "wire"])
 def test_a_simulation_says_it_before_and_after(tmp_path: Path, through: str) -> None:
     place = folder_of(tmp_path / "sites", 4)
-    with pytest.warns(SubjectsWarning, match="Site a: 6 of 10 people count"):
+    with pytest.warns(SubjectsWarning, match="Site a: 6 of 10 people count") as told:
         simulate(place, out=tmp_path / "out", through=through, seed=3)
+    # The user is the site: who counts, and a line for each finding, not for each file
+    said = read_setup(tmp_path / "out").notices
+    assert said["a"][1].startswith("Site a: CAPE-W129 A subject has too few time points. 4 times: ")
+    assert [str(one.message) for one in told if one.category is SubjectsWarning] == [*said["a"]]
+    assert set(said) == {"a"}
     stored = files.read_json(tmp_path / "out" / "consortium" / "results.json")["counted"]
     assert (stored["counted"], stored["listed"]) == (26, 30)
     assert "26 of 30 people count" in (tmp_path / "out" / "consortium" / "index.html").read_text()

@@ -18,6 +18,7 @@ import pytest
 from cape.computations import load
 from cape.engines.coinstac import documents
 from cape.engines.coinstac.aggregator import gathered
+from cape.engines.coinstac.computation import handle_end
 from cape.engines.coinstac.documents import reply_document
 from cape.engines.flare import rounds
 from cape.engines.flare.rounds import SiteRounds
@@ -225,7 +226,8 @@ def test_everybody_learns_why_the_aggregator_ended_a_run(calls, caplog):
         calls.play(refused)
     for site in calls.own:
         words = (calls.work / site / RUN / "output" / "site-error.txt").read_text()
-        assert words.startswith(caught.value.public + "\n\nThe aggregator ended the run with this;")
+        # Whose people are too few is not known.
+        assert words == caught.value.public + "\n\nThe aggregator ended the run with this.\n"
         assert "accept_low_quality" in words
     assert [record.getMessage() for record in caplog.records].count(caught.value.public) == 4
 
@@ -240,6 +242,27 @@ def test_who_wrote_a_reason_of_its_own_keeps_it_below_that_of_the_run(calls):
     assert "nothing at this site is the reason" not in own
     other = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
     assert other.startswith("CAPE-E154 Site policy of site local1 ")
+    assert "nothing at this site is the reason" in other
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ("CAPE-E156 Site local1 is missing or answered late", True),
+        ("CAPE-E156 Site local0 is missing or answered late", False),
+        ("CAPE-E156 Site local0-b is missing or answered late", True),
+        ("CAPE-E155 Versions differ between sites: local0 has 9, local1 has 8", False),
+        ("CAPE-E155 Versions differ between sites: local1 has 9, the aggregator has 8", False),
+        ("CAPE-E150 the maps would mostly show noise", False),
+    ],
+)
+def test_nothing_here_is_the_reason_stands_only_where_that_is_known(
+    tmp_path: Path, text: str, is_known: bool
+) -> None:
+    """It stood at the site whose version was the reason."""
+    handle_end(tmp_path, text, "local0")
+    words = (tmp_path / "site-error.txt").read_text()
+    assert ("nothing at this site is the reason" in words) is is_known
 
 
 @pytest.mark.parametrize(
