@@ -313,6 +313,7 @@ def _context(
         open_source=open_source,
         store=store,
         owner=request.owner,
+        name=request.run,
         open_keys=None if of_run else open_keys,
         all_runs=all_runs,
         access_id=access.access_id,

@@ -30,7 +30,7 @@ from typing import Any
 from cape.computations import configured
 from cape.engines.coinstac.computation import ENDED, end_message, handle_end, write_error
 from cape.engines.coinstac.computation import run as border
-from cape.engines.coinstac.documents import FILE_NAME, for_site, inline, is_addressed
+from cape.engines.coinstac.documents import FILE_NAME, RUN_NAME, for_site, inline, is_addressed
 from cape.engines.coinstac.site import SITE_INPUTS, leave_run
 from cape.engines.flare.site_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
@@ -40,7 +40,6 @@ from cape.protocol.messages import Progress
 from cape.site.files import folder_lock, overwrite
 from cape.site.places import SitePlaces
 
-RUN_NAME = re.compile(r"[0-9a-f]{32}")
 # A part of a result file's path: one name, not hidden
 FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 # Calls per question: on the second call a late answer is in the journal.
@@ -157,6 +156,7 @@ class SiteRounds:
                 "transferDirectory": str(home / "transfer"),
                 "iteration": question.iteration,
                 "owner": owner,
+                "run": question.run,
             },
         }
         answer = border("local", document, own.places(self._operator))
@@ -315,6 +315,7 @@ class AggregatorRounds:
                 "transferDirectory": str(self.results),
                 "iteration": number,
                 "addresses": self._addresses,
+                "run": self._run,
             },
         }
         answer = border(
