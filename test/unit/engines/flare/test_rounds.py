@@ -21,6 +21,7 @@ from cape.engines.coinstac.aggregator import gathered
 from cape.engines.coinstac.computation import handle_end
 from cape.engines.coinstac.documents import reply_document
 from cape.engines.flare import rounds
+from cape.engines.flare.job import JobPlan, write_job
 from cape.engines.flare.rounds import SiteRounds
 from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import Masked
@@ -579,6 +580,17 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
         at_work[site].leave()
         at_work[site].leave()
     assert {of_site(site) for site in calls.own} == {("failed", 1)}
+    # Who looks for a run finds it by one name: job, folders, page, and the ledger of each site
+    assert {read_ledger(tmp_path / f"{site}.jsonl").runs[0].shown for site in calls.own} == {RUN}
+
+
+def test_job_folder_page_and_results_show_the_same_eight_letters(calls, tmp_path) -> None:
+    assert calls.play(SETTINGS).ended
+    write_job(tmp_path / "job", JobPlan(run=RUN, settings=SETTINGS))
+    assert json.loads((tmp_path / "job" / "meta.json").read_text())["name"] == f"cape-{RUN[:8]}"
+    assert calls.results.parent.name == RUN
+    assert f"run {RUN[:8]}," in (calls.results / "index.html").read_text()
+    assert json.loads((calls.results / "results.json").read_text())["run"] == RUN
     # Another job goes on with the run: it asks for its place again, and charges nothing twice.
     while not state.ended:
         exchanges(1)
