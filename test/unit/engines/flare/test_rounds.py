@@ -458,7 +458,9 @@ def test_the_end_brings_the_results_to_a_site_and_takes_the_key_of_its_vault(cal
         assert path.stat().st_mode & 0o077 == 0
     files = calls.aggregator(SETTINGS).files()
     assert calls.site("local0").deliver(RUN, files) == b'{"error":"","output":{}}'
-    assert contents(home / "consortium") == files == contents(calls.results)
+    delivered = {name: (home / "consortium" / name).read_bytes() for name in files}
+    assert delivered == files
+    assert contents(home / "consortium") == contents(calls.results)
     assert not list(home.glob("cache*"))
     assert not any("vault" in name for name in contents(home))
 
@@ -582,15 +584,6 @@ def test_a_job_that_ends_before_its_run_frees_what_the_run_holds(data, tmp_path,
     assert {of_site(site) for site in calls.own} == {("failed", 1)}
     # Who looks for a run finds it by one name: job, folders, page, and the ledger of each site
     assert {read_ledger(tmp_path / f"{site}.jsonl").runs[0].shown for site in calls.own} == {RUN}
-
-
-def test_job_folder_page_and_results_show_the_same_eight_letters(calls, tmp_path) -> None:
-    assert calls.play(SETTINGS).ended
-    write_job(tmp_path / "job", JobPlan(run=RUN, settings=SETTINGS))
-    assert json.loads((tmp_path / "job" / "meta.json").read_text())["name"] == f"cape-{RUN[:8]}"
-    assert calls.results.parent.name == RUN
-    assert f"run {RUN[:8]}," in (calls.results / "index.html").read_text()
-    assert json.loads((calls.results / "results.json").read_text())["run"] == RUN
     # Another job goes on with the run: it asks for its place again, and charges nothing twice.
     while not state.ended:
         exchanges(1)
@@ -603,3 +596,12 @@ def test_job_folder_page_and_results_show_the_same_eight_letters(calls, tmp_path
 def calls_plan(calls) -> list[object]:
     text = (calls.results / "privacy.json").read_text()
     return json.loads(text)["ledger"]["entries"]
+
+
+def test_job_folder_methods_and_results_show_the_same_eight_letters(calls, tmp_path) -> None:
+    assert calls.play(SETTINGS).ended
+    write_job(tmp_path / "job", JobPlan(run=RUN, settings=SETTINGS))
+    assert json.loads((tmp_path / "job" / "meta.json").read_text())["name"] == f"cape-{RUN[:8]}"
+    assert calls.results.parent.name == RUN
+    assert f"run {RUN[:16]})" in (calls.results / "methods.md").read_text()
+    assert json.loads((calls.results / "results.json").read_text())["run"] == RUN
