@@ -8,12 +8,15 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from cape.planning.judge import Judged
 
 STDOUT = Console(soft_wrap=True, highlight=False)
 STDERR = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -127,6 +130,12 @@ def warn(text: str, *, as_json: bool = False) -> None:
         json_line({"event": "warning", "text": text})
     else:
         STDERR.print(Text(f"warning: {text}", style="yellow"))
+
+
+def warn_of_policies(judged: Judged, *, as_json: bool = False) -> None:
+    if text := judged.sites_refuse:
+        text = f"sites without a policy of their own would refuse this run: {text} (cape policy)"
+        warn(text, as_json=as_json)
 
 
 def remark(text: str) -> None:

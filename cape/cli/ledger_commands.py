@@ -65,11 +65,11 @@ class Opened:
     spending: Spending
 
 
-def _opened(path: Path | None, policy_path: Path | None) -> Opened:
-    from cape.errors import ConfigError
-    from cape.privacy.spending import Spending
-    from cape.site.access import side_path
-    from cape.site.ledger_file import LEDGER_NAME, LifetimeLedgerFile, limits_of, read_ledger
+def ledger_and_policy(
+    path: Path | None, policy_path: Path | None
+) -> tuple[Path | None, SitePolicy]:
+    """Return the ledger that is named, else that of the policy or of CAPE_SITE_HOME; the policy."""
+    from cape.site.ledger_file import LEDGER_NAME
     from cape.site.places import SitePlaces
     from cape.site.policy import NO_LEDGER, SitePolicy, load_policy
 
@@ -80,6 +80,16 @@ def _opened(path: Path | None, policy_path: Path | None) -> Opened:
         path = named.parent / policy.ledger_file
     if path is None and places.home is not None:
         path = places.home / LEDGER_NAME
+    return path, policy
+
+
+def _opened(path: Path | None, policy_path: Path | None) -> Opened:
+    from cape.errors import ConfigError
+    from cape.privacy.spending import Spending
+    from cape.site.access import side_path
+    from cape.site.ledger_file import LifetimeLedgerFile, limits_of, read_ledger
+
+    path, policy = ledger_and_policy(path, policy_path)
     # Unanswered exchanges may be recorded before the ledger has a run.
     if path is None or not (path.is_file() or side_path(path, "unanswered").is_dir()):
         problem = "no ledger is named here" if path is None else f"there is no ledger {path}"
@@ -315,7 +325,7 @@ def _lines(
         yield f"  {state}{by_whom}, since {fields['since']}"
         yield (
             f"  charged {mu_text(run.cost)} (epsilon {display_epsilon(fields['epsilon'])}) in "
-            f"{len(run.charges)} releases"
+            f"{len(run.charges)} release{'s' * (len(run.charges) != 1)}"
         )
         yield (
             f"  all runs on these people: epsilon {display_epsilon(fields['all_epsilon'])} "

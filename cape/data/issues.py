@@ -78,8 +78,13 @@ class IssueCode(Enum):
     COLUMN_TWICE = (39, "E", "A list has two columns for one thing", "one", "remove one of the two")
     LIST_BESIDE = (39, "E", "A file looks like a list of people or of marks, and is not read", "one manifest.csv (or .tsv), and participants.tsv", "join it to that, move it out of the folder, or, if it leaves nobody out, write not_exclusions = [\"{name}\"] into the site's own site-policy.toml")
     # ---- who is compared with whom
-    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "columns {columns}", "call the column as the settings do, name its table in the site's own site-policy.toml (tables = [\"volumes.tsv\"]), or ask the owner for another column")
-    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "columns {columns}", "call the column as the settings do, or name its table in the site's own site-policy.toml (tables = [\"volumes.tsv\"]); if the site does not have it, write there {line}")
+    GROUP_COLUMN = (39, "E", "No table of people has a column of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); or ask the owner for another column")
+    OUTCOME_COLUMN = (39, "E", "No table of people has an outcome of the comparison", "a column {column}", "write {line} into the site's own site-policy.toml, or name the table there (tables = [\"volumes.tsv\"]); if the site does not have it, {lacks}")
+    SESSION_COLUMN = (39, "E", "The table of the outcomes has no sessions, which a change needs", "a column session_id", "add it")
+    PERSON_FIRST = (39, "E", "participant_id is not the first column of a table of people", "participant_id first: no fault of a row may change whom it names", "move it")
+    LEVEL_WORDS = (39, "E", "The site's own file writes two levels of a column alike", "one word a level", "correct levels in the site's own site-policy.toml")
+    TABLE_WIDTH = (39, "E", "Most rows of a table of people have another number of cells than its header", "as many cells as the header has names", "{remedy}")
+    COLUMN_UNUSABLE = (39, "E", "A column of the comparison cannot be used", "cells that most people have and that fit the settings", "{remedy}")
     LACKS_ALL = (39, "E", "The site states that it has no outcome of the comparison", "one outcome at least", "correct lacks in the site's own site-policy.toml, or leave this run out")
     COLUMN_AGAIN = (39, "E", "Several tables of people have a column of the comparison", "one table", "name the tables that count in the site's own site-policy.toml, such as tables = [\"participants.tsv\"]")
     OUTCOMES_APART = (39, "E", "The outcomes stand in several tables of people", "all in one table, whose rows are the people", "join the tables")
@@ -96,7 +101,10 @@ class IssueCode(Enum):
     OUTCOME_NONE = (38, "W", "A person's time courses give no outcome: one is constant, or the repetition time is too long or not known; the person stays counted and adds zeros", "", "look at the images")
     VALUE_UNCLEAR = (38, "W", "Cells of the comparison are no numbers, and count as missing", "numbers with a decimal point", "correct the cells")
     COLUMN_OF_RUNS = (38, "W", "A column of the comparison follows from the runs whose outcomes are compared, and that of a table is not read", "", "give the column of the table another name if that one is meant")
+    VALUE_FAR = (38, "W", "Values of an outcome lie far outside the range of the settings", "", "correct the cells")
+    LEVEL_NOBODY = (38, "W", "Nobody here is of a level of the comparison", "", "leave it, or say how the table writes it (levels)")
     COVARIATE_CLIPPED = (38, "W", "Values of a column lie outside the range of the settings and count as its end", "", "correct the cells, or ask the owner for a wider range")
+    MAPS_ALIKE = (38, "W", "Public maps are nearly one map: courses and connectivity of such a pair are mostly noise", "maps that correlate below .85", "tell the owner, who may leave one of each pair out")
     # ---- several of one
     NAMES_CONTRADICT = (65, "E", "Folder and name of a file say different things", "one label and one session, in the folder as in the name", "rename the one that is wrong")
     LABELS_ALIKE = (65, "E", "Labels look alike: one person, or two?", "labels that differ in more than case, signs, zeros and what cannot be seen", "write same_people = {both} into the site's own site-policy.toml if they are one person's, different_people = {both} if not")
@@ -260,17 +268,18 @@ class Issue:
     code: IssueCode
     observed: str
     values: Mapping[str, object] = field(default_factory=dict)
+    what: str = ""  # public: what of the site's files cannot be used
 
     def verdict(self, where: str = "") -> UnusableFile:
-        return UnusableFile(self.code, f"{where}{self.observed}", **self.values)
+        return UnusableFile(self.code, f"{where}{self.observed}", self.what, **self.values)
 
 
 class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on one file
     """An issue of a file that cannot be used; the caller adds the name of the file."""
 
-    def __init__(self, code: IssueCode, observed: str, **values: object) -> None:
+    def __init__(self, code: IssueCode, observed: str, what: str = "", /, **values: object) -> None:
         super().__init__(code.problem)
-        self.issue = Issue(code, observed, values)
+        self.issue = Issue(code, observed, values, what)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -303,7 +312,7 @@ class _Entry:
     def public_sentence(self, site: str) -> tuple[str, dict[str, object]]:
         """Return the key of the public sentence and its fields."""
         key = "E100" if self.content else self.code.public_key
-        return key, {"site": site, **self.public}
+        return key, {"site": site, "what": "a list or table", **self.public}
 
 
 class Findings:
@@ -323,15 +332,18 @@ class Findings:
         *,
         public: Mapping[str, object] | None = None,
         of_subject: bool = False,
+        stops: bool = True,
         person: str = "",
         **values: object,
     ) -> Severity:
         """Note a problem; `place` and `values` are private, `public` holds public things only.
 
-        In a file `of_subject` an E becomes an X: the subject fails, not the site.  `person`: the
-        label of the subject who fails by an X.
+        In a file `of_subject` an E becomes an X: the subject fails, not the site.  Without `stops`
+        an E is only told.  `person`: the label of the subject who fails by an X.
         """
         severity: Severity = "X" if of_subject and code.severity == "E" else code.severity
+        if severity == "E" and not stops:
+            severity = "W"
         if person and severity == "X":
             self._people.setdefault(code, set()).add(person)
         content = severity != "E"
@@ -360,8 +372,15 @@ class Findings:
         self, issue: Issue, name: str = "", *, of_subject: bool = False, person: str = ""
     ) -> Severity:
         place = ": ".join(text for text in (name, issue.observed) if text)
+        public = {"what": issue.what} if issue.what else None
         return self.add(
-            issue.code, place, public=None, of_subject=of_subject, person=person, **issue.values
+            issue.code,
+            place,
+            public=public,
+            of_subject=of_subject,
+            stops=True,
+            person=person,
+            **issue.values,
         )
 
     def why(self, passed: Collection[str]) -> dict[str, int]:
@@ -445,8 +464,8 @@ class Findings:
         parts = [f"{code} {entry.problem}" + ("" if entry.problem.endswith("?") else ".")]
         if places:
             head = f"{len(places)} times: " if more > 0 else ""
-            tail = f"; and {more} more." if more > 0 else "."
-            parts.append(head + "; ".join(places[:MAX_PLACES]) + tail)
+            shown = head + "; ".join(places[:MAX_PLACES]) + (f"; and {more} more" * (more > 0))
+            parts.append(shown if shown.endswith("?") else f"{shown}.")
         if entry.expected:
             parts.append(f"Expected {entry.expected}.")
         if entry.remedy:

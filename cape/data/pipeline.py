@@ -53,7 +53,7 @@ from cape.data.resources import (
 )
 from cape.data.runs import Person, SiteRun, unread
 from cape.data.subjects import ReadSubject, joined_in_time, read_subject, subject_matrix
-from cape.data.templates import with_templates
+from cape.data.templates import alike, with_templates
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
@@ -142,7 +142,9 @@ class SitePass:
         """Read variables and outcomes of all listed people, if the settings compare them."""
         if question := self.listing.config.question:
             words = words_beside(base) if words is None else words
-            self.people = read_compared(base, words, question, self.labels, self.findings)
+            self.people = read_compared(
+                base, words, question, self.labels, self.findings, stop=self.stop
+            )
 
     def take_rows(self) -> None:
         """Take everybody who is listed, where rows of tables are the people."""
@@ -197,15 +199,19 @@ def load_site(
     files = list_site(base, listing, config, findings, before_records, words)
     findings.raise_if_blocked()
     if files.how.templates and files.space is not None:
-        with_templates(files.space, maps or base, site=site)  # refused before hours of reading
+        # Refused before hours of reading.
+        sent = files.how.sends_maps
+        if pairs := alike(with_templates(files.space, maps or base, site=site, sent=sent)):
+            findings.add(IssueCode.MAPS_ALIKE, pairs)
     before_reading(files)
     files = with_features_of_files(files, findings)
     site_pass = SitePass(files, findings, stop=stop_if_most_fail)
+    site_pass.read_compared(base, words)
+    findings.raise_if_blocked()  # a column that cannot be used must not cost hours of reading
     reduction = SubjectReduction(files, maps or base, store)
     # The only pass over the voxels: a second one would take hours at a site.
     read = accepted_subjects(site_pass, reduction, on_subject=on_subject)
     reduced = {label: Y for label, Y in read if Y is not None}
-    site_pass.read_compared(base, words)
     site_data = accepted_site(conclude(site_pass, working))
     passed = {subject.label for subject in site_data.subjects}
     passing = {label: Y for label, Y in reduced.items() if label in passed}
@@ -227,6 +233,7 @@ def inspect_site(
     on_subject: OnSubjectDone | None = None,
     headers_only: bool = False,
     words: OwnWords | None = None,
+    maps: Path | None = None,
 ) -> Inspection:
     """Return all findings of a site and its accepted subjects; never stops early.
 
@@ -236,14 +243,14 @@ def inspect_site(
     listed = list_site(base, listing, config, findings, words=words)
     files = with_features_of_files(listed, findings)
     site_pass = SitePass(files, findings)
+    site_pass.read_compared(base, words)
     # Kept, so that the following run reads no file again.
-    reduction = SubjectReduction(files, base, None if headers_only else store)
+    reduction = SubjectReduction(files, maps or base, None if headers_only else store)
     keeping = reduction if reduction.kept else None
     for _ in accepted_subjects(
         site_pass, keeping, on_subject=on_subject, headers_only=headers_only
     ):
         pass
-    site_pass.read_compared(base, words)
     return conclude(site_pass, working)
 
 
@@ -427,8 +434,7 @@ def conclude(site_pass: SitePass, working: Path | None = None) -> Inspection:
     if space is not None and site_pass.accepted and not in_memory:
         how = listing.how
         n_basis = widest_basis(how, space)
-        wide = how.brains and how.basis == "kernel"
-        needs = estimate_resources(site_pass.accepted, space, n_basis, working, wide=wide)
+        needs = estimate_resources(site_pass.accepted, space, n_basis, working, how)
         check_room(needs, findings)
     accepted, error = None, None
     try:

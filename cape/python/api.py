@@ -16,7 +16,9 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +27,18 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.algorithms.spatial import kurtosis
-from cape.computations import load, planner_of
+from cape.computations import load
 from cape.counting import CountedPeople, counted_together
 from cape.data.runs import SiteRun
 from cape.data.space import mask_space
-from cape.errors import CapeWarning, ConfigError, NoiseWarning, SubjectsWarning
+from cape.errors import CapeError, CapeWarning, ConfigError, SubjectsWarning
 from cape.forecast.comparison import USUAL_SHARE
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.planning.comparison_budget import PlannedComparison
 from cape.planning.consortium_folder import has_settings, proposed
+from cape.planning.judge import judge_config
 from cape.planning.validate import own_store
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import RoundRecord
@@ -339,12 +342,10 @@ class Consortium:
             At a site, no person passed the checks; excluded people raise a `SubjectsWarning`.
         """
         simulation.check_seed(seed)
-        # As in every simulation, low quality gives a warning, not an error.
         values: dict[str, object] = {
             **({} if self.space is None else {"feature_space": self.space.kind}),
             **(ONE_SITE if len(self._sites) == 1 else {"min_sites": min(3, len(self._sites))}),
             "n_sites": len(self._sites),
-            "accept_low_quality": True,
             "delta": delta,
             **self._shape(),
             **(settings or {}),
@@ -366,8 +367,8 @@ class Consortium:
         self._check_length(config.min_timepoints)
         if len(self._sites) == 1 and "min_sites" not in (settings or {}):
             warnings.warn(ALONE, CapeWarning, stacklevel=2)
-        # A real run would be refused; a simulation warns.
-        planner, noise = planner_of(computation), ""
+        plan = partial(judge_config, table, config, n_sites=len(self._sites), space=self.space)
+        plan()  # what needs no data
         sources = {s: self._source(s, people, config) for s, people in self._sites.items()}
         # First: every other figure speaks of all people who are listed.
         counted = counted_together(source.counted for source in sources.values())
@@ -376,10 +377,13 @@ class Consortium:
         for source in sources.values():
             if notice := source.notice:
                 warnings.warn(notice, SubjectsWarning, stacklevel=2)
-        if planner is not None:
-            noise = planner.expected_noise(config, len(self._sites), counted.counted)
-        if noise:  # a warning; the final status follows from the result
-            warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
+        # Of a comparison the levels of people decide, which `join` knows.
+        judged = plan(n_subjects=counted.listed if config.question is None else None).accepted()
+        if not counted.all:
+            # A run counts the people who are listed; its results are worth those who count.
+            with suppress(CapeError):
+                judged = plan(n_subjects=counted.counted)
+        simulation.warn_of_noise(judged)
         # The caller has all data, so a site's policy would not protect them.  A seed in the policy
         # marks the result as a simulation.
         policy = SitePolicy.of_simulation(simulation_seed=-1 if seed is None else seed)
@@ -496,6 +500,7 @@ def simulate_folder(
     maps: str | Path | None = None,
     surrogate: bool = False,
     replace: bool = False,
+    all_pages: bool = False,
     on_progress: OnProgress | None = None,
     on_subject: OnSubject | None = None,
 ) -> Path:
@@ -527,6 +532,8 @@ def simulate_folder(
         Also run smooth noise and show its figures.
     replace : bool
         Delete an earlier run in `out`.
+    all_pages : bool
+        Draw the page of every site, not of the first alone.
     on_progress, on_subject : callable, optional
         Called after every exchange (such as `cape.ProgressBar`) and after every person read.
 
@@ -564,6 +571,7 @@ def simulate_folder(
         maps=None if maps is None else Path(maps),
         replace=replace,
         store=_store_folder(),
+        all_pages=all_pages,
         on_progress=on_progress,
         on_subject=on_subject,
     )

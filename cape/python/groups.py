@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from cape.settings.question import quoted
 
 Columns = Mapping[str, Sequence[object] | Array]
 Range = tuple[float, float]
+_SIGNS = re.compile(r"[\t\r\n]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -214,7 +216,7 @@ def compare_groups(
         "test": test,
         "site_effects": site_effects,
     }
-    run_settings = {**question, **(settings or {}), "computation": "capecontrast"}
+    run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
         data = sites
@@ -229,7 +231,6 @@ def compare_groups(
             str(data),
             out=out or base / "out",
             epsilon=epsilon,
-            delta=delta,
             private=private,
             settings=run_settings,
             seed=seed,
@@ -285,5 +286,8 @@ def _write_table(folder: Path, columns: Any, *, sessions: bool = False) -> None:
             raise ConfigError("E284", problem="sessions without names of people", do=do)
         table = {PERSON: [f"sub-{i:05}" for i in range(1, lengths.pop() + 1)], **table}
     folder.mkdir(parents=True)
-    rows = ([files.cell(value) for value in row] for row in zip(*table.values(), strict=True))
+    table = {PERSON: table[PERSON], **table}  # first, as in every table of people
+    # A separator or a line end in somebody's note would make cells, or people, of it.
+    rows = ([_SIGNS.sub(" ", files.cell(value)) for value in row]
+            for row in zip(*table.values(), strict=True))  # fmt: skip
     files.write_table(folder / "participants.tsv", list(table), rows)

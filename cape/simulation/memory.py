@@ -79,6 +79,7 @@ class MemoryTransport:
                 if folders and config.key_trust == "pinned"
                 else None,
                 all_runs=_all_runs(policy, site, source),
+                page=False,
             )
             for site, source in sources.items()
         }

@@ -39,7 +39,8 @@ class RunOptions:
     `settings` override ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
     `drops` are ``site@phase:round``; `policy` applies to every site, with absolute paths.
     `maps`: a finished run or a file of public template maps.  `replace`: overwrite a finished run
-    in `out`, else ConfigError E016.  `store`: cache folder of read files, or None.
+    in `out`, else ConfigError E016.  `store`: cache folder of read files, or None.  `all_pages`:
+    draw the page of every site, not of the first alone; `cape report` draws them later.
     """
 
     out: Path
@@ -53,6 +54,7 @@ class RunOptions:
     maps: Path | None = None
     replace: bool = True
     store: Path | None = None
+    all_pages: bool = False
     on_progress: OnProgress | None = None
     on_subject: OnSubject | None = None
 

@@ -70,7 +70,8 @@ class SiteContext(_Party):
     `open_keys` opens the identity keys; without it, as in simulations, a key serves one run.
     `access_id` names the run in the access records, `question` is the digest of what it asks; if
     `access_id` is empty, no access is recorded.  Nor is that of a `repeated` last round, whose
-    journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.  `name`: the
+    journal is gone: its answer clears an earlier record.  `image`: as in `SitePlaces`.  If `page`
+    is false, the caller draws the site's page.  `name`: the
     engine's name of the run; empty: the protocol's, as on the page of the results.
     """
 
@@ -91,6 +92,7 @@ class SiteContext(_Party):
         question: str = "",
         repeated: bool = False,
         image: str = "",
+        page: bool = True,
     ) -> None:
         super().__init__(config)
         self.id, self.own_part = site, None
@@ -99,7 +101,7 @@ class SiteContext(_Party):
         self._computation, self._owner, self._name = computation, owner, name
         self.open_keys, self._all_runs = open_keys, all_runs
         self._access_id, self._question = access_id, question
-        self._repeated, self._image = repeated, image
+        self._repeated, self._image, self._page = repeated, image, page
         self._has_looked, self._is_first = False, False
         self.refusal: Refusal = ""
 
@@ -345,7 +347,10 @@ class SiteContext(_Party):
             result = self._with_contacts(result, self.open_keys().contacts_of_run(self.id, nonce))
         write_site_record(output, result)
         if self.policy.private_results and not self._repeated:  # else the files exist already
-            write_private_results(output, result, self.source, self.policy, self.store.replies())
+            replies = self.store.replies()
+            write_private_results(
+                output, result, self.source, self.policy, replies, page=self._page
+            )
         # After the results: a process stopped before this line repeats the last round.
         self.ended("finished")
 
@@ -381,6 +386,8 @@ def write_private_results(
     source: Source,
     policy: SitePolicy,
     replies: tuple[dict[str, Any], ...],
+    *,
+    page: bool,
 ) -> None:
     from cape.report import write_site
 
@@ -388,7 +395,7 @@ def write_private_results(
     describe = getattr(source, "private_summary", None)
     output.mkdir(parents=True, exist_ok=True)
     make_own_folder(output / "private")
-    write_site(output, result, describe and describe(policy, replies))
+    write_site(output, result, describe and describe(policy, replies), page=page)
     for path in (output / "private").rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
 

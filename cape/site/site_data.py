@@ -225,7 +225,8 @@ class FileSource:
         if self._templated is None:
             from cape.data.templates import with_templates
 
-            self._templated = with_templates(space, self._maps, site=self._site)
+            sent = resolve(self.config).sends_maps
+            self._templated = with_templates(space, self._maps, site=self._site, sent=sent)
         return self._templated
 
     @property

@@ -249,7 +249,7 @@ class EngineState:
     owner: Any = ""  # not every engine names one
     # Aggregator: whether the engine gives each site its own parts of a broadcast (`for_site`)
     addresses: bool = False
-    page: bool = True  # aggregator: whether it draws the page of results
+    page: bool = True  # whether the party draws its page of results
     run: Any = ""  # the engine's name of the run, by which people find it; not every engine has one
 
 

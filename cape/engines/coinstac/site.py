@@ -322,6 +322,7 @@ def _context(
         # name another ledger.
         repeated=request.cache is not None and store.record is None,
         image=places.image,
+        page=request.page,
     )
     return context, open_source
 

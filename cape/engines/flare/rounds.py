@@ -36,6 +36,7 @@ from cape.engines.flare.site_file import SiteFile
 from cape.errors import CapeError, ConsortiumError, MessageError, ReportedError, public_text
 from cape.frozen import dataclass
 from cape.protocol import wire
+from cape.protocol.join import check_declared
 from cape.protocol.messages import Progress
 from cape.site.files import folder_lock, overwrite
 from cape.site.places import SitePlaces
@@ -223,6 +224,7 @@ class AggregatorRounds:
     ) -> None:
         self.home = home_of_run(runs, run)
         computation, self._config = configured(settings)
+        check_declared(self._config)  # before any site reads data
         self._addresses = addresses
         # Sites have no default computation.
         self._run, self._settings = run, {"computation": computation.name, **settings}
