@@ -258,7 +258,8 @@ def facts_of(regression: Regression, state: Regressed) -> tuple[Facts, ...]:
     releases = _releases(regression)
     n = sum(one.size for one in releases)
     form = (state.values.shape, state.noise.shape)
-    if form != ((n,), (len(releases),)) or not 0 <= state.round <= releases[-1].round:
+    planned = form == ((n,), (len(releases),)) and 0 <= state.round <= releases[-1].round
+    if not (planned and np.all(state.noise >= 0.0)):  # nor NaN
         raise MessageError("E202", problem="a comparison in a state that no release gives")
     known = []
     for term, public in enumerate(regression.terms):

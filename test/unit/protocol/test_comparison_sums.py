@@ -143,6 +143,6 @@ def test_a_state_of_another_form_asks_nobody() -> None:
     estimator = regression_of(config, entries, "contrast")
     state = estimator.start(0)
     for hostile in ({"values": state.values[:-1]}, {"noise": state.noise[1:]}, {"round": 99},
-                    {"round": -1}):  # fmt: skip
+                    {"round": -1}, {"noise": state.noise + np.nan}, {"noise": state.noise - 1}):  # fmt: skip
         with pytest.raises(MessageError, match="E202"):
             estimator.queries(replace(state, **hostile))
