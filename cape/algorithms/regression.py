@@ -92,7 +92,9 @@ def _looks(f: Facts) -> dict[str, Look]:
     def balance(f: Facts) -> float:
         return moved(f.public, "balance", f.rho) * f.b
 
-    look("where", BINS, rows.where_rows, lambda f: 1.0, shape="psd", unit="pair")
+    scales = K if f.by_outcome else 1
+    look("where", BINS * scales, rows.where_rows, lambda f: math.sqrt(scales),
+         shape="psd", unit="pair")  # fmt: skip
     look("xwhere", BINS * ranges, rows.xwhere_rows, lambda f: math.sqrt(ranges),
          shape="psd", unit="pair")  # fmt: skip
     look("middle", n + 1 + (0 if protected else q), rows.middle_rows, rows.middle_bound)

@@ -143,7 +143,7 @@ def test_a_part_counts_everybody_or_is_refused() -> None:
     with pytest.raises(PrivacyBudgetError, match="E233"):
         clipped_sum([site, nobody], query, event)
     for wrong in (np.full(query.size, np.nan), np.zeros(query.size + 1)):
-        with pytest.raises(PrivacyBudgetError, match="E233 .* another form than planned"):
+        with pytest.raises(PrivacyBudgetError, match=r"E233 .* another form than planned"):
             clipped_sum([site], replace(query, part=lambda stack, wrong=wrong: wrong), event)
 
 
@@ -152,6 +152,7 @@ def test_a_state_of_another_form_asks_nobody() -> None:
     estimator = regression_of(config, entries, "contrast")
     state = estimator.start(0)
     for hostile in ({"values": state.values[:-1]}, {"noise": state.noise[1:]}, {"round": 99},
-                    {"round": -1}, {"noise": state.noise + np.nan}, {"noise": state.noise - 1}):  # fmt: skip
+                    {"round": -1}, {"noise": state.noise + np.nan},
+                    {"noise": state.noise - 1}):  # fmt: skip
         with pytest.raises(MessageError, match="E202"):
             estimator.queries(replace(state, **hostile))
