@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from cape.python.people import pandas_for
 from cape.report import files
 from cape.report.comparison import MATRICES, WEIGHT, GroupComparison, asked_in
 from cape.report.results import ComparisonFolder, read_folder, sentence
+from cape.settings.config import ONE_SITE
 from cape.settings.documents import toml_text
 from cape.settings.option import did_you_mean, out_of_range
 from cape.settings.own_words import POLICY_FILE
@@ -142,7 +144,7 @@ _TABLES = ("effects", "omnibus", "means", "balance", "pattern", "sites", "networ
 
 
 def compare_groups(
-    sites: str | Path | Mapping[str, Columns],
+    sites: str | Path | Mapping[str, Columns] | Columns | Sequence[Columns],
     formula: str,
     *,
     variables: str | Mapping[str, Range | Sequence[str]],
@@ -168,7 +170,7 @@ def compare_groups(
     ----------
     sites : folder or mapping
         A folder that holds a folder for each site, or for each site a data frame or a mapping from
-        names to columns; a site may lack an outcome.
+        names to columns: by name, in a list, or one alone.  A site may lack an outcome.
     formula : str
         The right side of a formula of R: ``"dx * age + sex"``; the site is always in the model.
     variables : mapping or str
@@ -223,7 +225,6 @@ def compare_groups(
     >>> [(row.contrast, row.fits) for row in found.comparison.effects]
     [('SZ - control', 'yes')]
     """
-    _check_kind(sites)
     question = {
         "formula": formula,
         "variables": _in_words("variables", variables),
@@ -236,26 +237,26 @@ def compare_groups(
         "site_effects": site_effects,
     }
     run_settings = {**question, "delta": delta, **(settings or {}), "computation": "capecontrast"}
-    if isinstance(sites, Mapping):
-        # A simulation may have fewer sites than the default minimum.
-        few = {"min_sites": min(3, len(sites))} if len(sites) > 1 else {}
-        run_settings = {**few, "n_sites": len(sites), **run_settings}
-        if epsilon is None and private is not False and "epsilon" not in run_settings:
-            raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
+    tables = None if isinstance(sites, str | Path) else _tables_of(sites)
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
-        data = sites
-        if isinstance(sites, Mapping):
-            data, people = base / "sites", 0
+        data: Any = sites
+        if tables is not None:
+            # A simulation may have fewer sites than the default minimum.
+            few = ONE_SITE if len(tables) == 1 else {"min_sites": min(3, len(tables))}
+            run_settings = {**few, "n_sites": len(tables), **run_settings}
+            if epsilon is None and private is not False and "epsilon" not in run_settings:
+                raise ConfigError("E013", setting="epsilon", do="pass epsilon=, or private=False.")
+            data, numbers = base / "sites", count(1)
             needed, may_lack = _columns(run_settings)
-            for name, columns in sites.items():
+            for name, columns in tables.items():
                 there = column_names(list(map(str, columns)))
                 lacks = [one for one in may_lack if one.lower() not in there]
                 wanted = needed if len(lacks) < len(may_lack) else needed + may_lack
-                people += _write_table(data / name, columns, wanted=wanted, first=people + 1)
+                _write_table(data / name, columns, numbers, wanted)
                 own = {"lacks": lacks, "as_it_is": _listed(as_it_is).split(", ")}
-                own = {word: names for word, names in own.items() if any(names)}
-                (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
+                if own := {word: names for word, names in own.items() if any(names)}:
+                    (data / name / POLICY_FILE).write_text(toml_text(own), encoding="utf-8")
         folder = simulate_folder(
             str(data),
             out=out or base / "out",
@@ -276,15 +277,27 @@ def compare_groups(
     )
 
 
-def _check_kind(sites: object) -> None:
-    if not isinstance(sites, str | Path | Mapping):
-        # Never the value: it may hold rows of people.
-        allowed = "a folder, or for each site a data frame or columns by name"
-        raise out_of_range("sites", type(sites).__name__, allowed)
-
-
 def _listed(words: Words) -> str:
     return words if isinstance(words, str) else ", ".join(words)
+
+
+def _tables_of(sites: Any) -> dict[str, Any]:
+    """Return the table of each site; ConfigError CAPE-E284 for anything else."""
+
+    def is_table(x: Any) -> bool:
+        is_one = hasattr(x, "columns") or isinstance(x, Mapping)
+        return is_one and not any(isinstance(x[name], Mapping | str) or hasattr(x[name], "columns")
+                                  for name in x)  # fmt: skip
+
+    if is_table(sites):
+        sites = [sites]
+    if not isinstance(sites, Mapping):
+        sites = {f"site{k}": table for k, table in enumerate(sites, 1)}
+    if not sites or not all(map(is_table, sites.values())):
+        problem = "sites that are not tables"
+        do = "give a data frame, or columns by name, for each site."
+        raise ConfigError("E284", problem=problem, do=do)
+    return dict(sites)
 
 
 def _in_words(setting: str, columns: object) -> str:
@@ -323,11 +336,12 @@ def _columns(settings: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str
     return tuple(names), outcomes
 
 
-def _write_table(folder: Path, columns: Any, *, wanted: Sequence[str] = (), first: int = 1) -> int:
-    """Write the participants.tsv of a site, and return its rows.
+def _write_table(
+    folder: Path, columns: Any, numbers: Iterator[int], wanted: Sequence[str] = ()
+) -> None:
+    """Write the participants.tsv of a site; people whom no column names get the next `numbers`.
 
-    People are numbered from `first` if no column names them.  ConfigError E284: a column of
-    `wanted` is not there.
+    ConfigError E284: a column of `wanted` is not there.
     """
     table = {str(name): list(columns[name]) for name in columns}
     there = column_names(list(table))
@@ -339,14 +353,11 @@ def _write_table(folder: Path, columns: Any, *, wanted: Sequence[str] = (), firs
     if len(lengths) != 1 or lengths == {0}:
         problem = f"a table whose columns have {', '.join(map(str, sorted(lengths)))} rows"
         raise ConfigError("E284", problem=problem, do="give every person a row in each column.")
-    n = lengths.pop()
     if PERSON not in table:
-        # No two sites number alike: a label that recurs would be told as a person seen twice.
-        table = {PERSON: [f"sub-{i:05}" for i in range(first, first + n)], **table}
+        table = {PERSON: [f"sub-{next(numbers):05}" for _ in range(lengths.pop())], **table}
     folder.mkdir(parents=True)
     table = {PERSON: table[PERSON], **table}  # first, as in every table of people
     # A separator or a line end in somebody's note would make cells, or people, of it.
     rows = ([_SIGNS.sub(" ", files.cell(value)) for value in row]
             for row in zip(*table.values(), strict=True))  # fmt: skip
     files.write_table(folder / "participants.tsv", list(table), rows)
-    return n
